@@ -1,19 +1,14 @@
 """The choice of an algorithm, and the plan that launches it."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernels_cuda.layout import is_wide
-from kernels_cuda.nonzero_coordinates.launches import MaskLaunches, small_launch
+from kernels_cuda.nonzero_coordinates.launches import MaskLaunches, SmallLaunch
 from kernels_cuda.nonzero_coordinates.parameters import GENERAL_COLUMNS
 from kernels_cuda.nonzero_coordinates.policy import Policy
 from kernels_cuda.nonzero_coordinates.problem import Problem
 from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.variant import Target
-
-# Launches that a plan keeps for the numbers of rows that it has counted.
-_KEPT_LAUNCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +19,7 @@ class SmallPlan:
     workspace_size: int
     _rows: LaunchList
     _count: LaunchList
-    # Returns what writes no more rows than a number.
-    _limited: Callable[[int], LaunchList]
+    _launch: SmallLaunch
 
     def launches(self, x: int, coordinates: int, count: int) -> LaunchList | None:
         """Return what `launch` launches, for any addresses."""
@@ -41,7 +35,7 @@ class SmallPlan:
 
     def expand(self, stream: int, x: int, coordinates: int, rows: int, workspace: int) -> None:
         """Write the coordinates, to the `rows` that `count` has counted, even if elements changed since."""
-        self._limited(rows)(stream, x, coordinates, 0)
+        self._launch.expand(stream, x, coordinates, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +149,9 @@ def plan(
     )
     name = f"nonzero_coordinates {8 * element_size}-bit"
     if is_small(problem, policy):
-        limited = functools.partial(small_launch, problem, target)
+        launch = SmallLaunch.of(problem, target)
         variant = f"{name}, one block, {len(sizes)} columns"
-        kept = functools.lru_cache(_KEPT_LAUNCHES)(limited)
-        return SmallPlan(variant, 0, limited(capacity), limited(0), kept)
+        return SmallPlan(variant, 0, launch.prepare(capacity), launch.prepare(0), launch)
     steps = MaskLaunches.of(problem, policy, target)
     return MaskPlan(f"{name}, {steps.name}, {len(sizes)} columns", steps.workspace_size, steps)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_cuda.layout import Table, ceil_div, divisor, is_wide, make_table
 from kernels_cuda.nonzero_coordinates import kernels
@@ -73,27 +73,46 @@ def split_columns(sizes: Sequence[int], n_columns: int, wide: bool) -> list[Colu
     return groups
 
 
-def small_launch(problem: Problem, target: Target, capacity: int) -> LaunchList:
-    """Make the one launch for a few elements, which writes so many rows; with none it only counts."""
-    unused = (0,) * GENERAL_COLUMNS
-    columns = split_columns(problem.sizes, GENERAL_COLUMNS, wide=False)
-    divisors = columns[0].divisors if columns else ColumnDivisors(unused, unused, unused)
-    row_bytes, column_bytes = (stride * problem.coordinate_size for stride in problem.coordinate_strides)
-    parameters = SmallParameters(
-        end=problem.n_elements,
-        magnitude=as_signed(problem.magnitude),
-        capacity=capacity,
-        row_bytes=row_bytes,
-        column_bytes=column_bytes,
-        coordinate_size=problem.coordinate_size,
-        n_columns=len(problem.sizes),
-        fills=int(problem.fill is not None),
-        fill=problem.signed_fill,
-        count_size=problem.count_size,
-    )
-    dims = make_table(Dims, problem.dims, (problem.element_size,), False, target).parameters()
-    kernel = load(kernels.small(problem.element_size), target)
-    return kernel.prepare(1, small_threads(problem.n_elements), 0, 3, parameters, dims, divisors)
+class SmallLaunch(NamedTuple):
+    """The one launch for a few elements; with no rows to write it only counts."""
+
+    kernel: Kernel
+    n_threads: int
+    parameters: SmallParameters
+    tables: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, target: Target) -> "SmallLaunch":
+        """Return the launch, with the problem's capacity."""
+        unused = (0,) * GENERAL_COLUMNS
+        columns = split_columns(problem.sizes, GENERAL_COLUMNS, wide=False)
+        divisors = columns[0].divisors if columns else ColumnDivisors(unused, unused, unused)
+        row_bytes, column_bytes = (stride * problem.coordinate_size for stride in problem.coordinate_strides)
+        parameters = SmallParameters(
+            end=problem.n_elements,
+            magnitude=as_signed(problem.magnitude),
+            capacity=problem.capacity,
+            row_bytes=row_bytes,
+            column_bytes=column_bytes,
+            coordinate_size=problem.coordinate_size,
+            n_columns=len(problem.sizes),
+            fills=int(problem.fill is not None),
+            fill=problem.signed_fill,
+            count_size=problem.count_size,
+        )
+        dims = make_table(Dims, problem.dims, (problem.element_size,), False, target).parameters()
+        kernel = load(kernels.small(problem.element_size), target)
+        return cls(kernel, small_threads(problem.n_elements), parameters, (dims, divisors))
+
+    def prepare(self, capacity: int) -> LaunchList:
+        """Return the launch with another capacity."""
+        parameters = self.parameters._replace(capacity=capacity)
+        return self.kernel.prepare(1, self.n_threads, 0, 3, parameters, *self.tables)
+
+    def expand(self, stream: int, x: int, coordinates: int, rows: int) -> None:
+        """Write so many rows, and no count."""
+        parameters = self.parameters._replace(capacity=rows)
+        self.kernel.launch(stream, 1, self.n_threads, 0, x, coordinates, 0, parameters, *self.tables)
 
 
 class Areas(NamedTuple):
