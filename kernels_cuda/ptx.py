@@ -207,7 +207,7 @@ def _shuffle(mode: str, kind: Any) -> Any:
 
 # (value, distance), and (value, lane).
 shuffle_xor_u32, shuffle_xor_u64 = _shuffle("bfly", u32), _shuffle("bfly", u64)
-shuffle_from_u32 = _shuffle("idx", u32)
+shuffle_from_u32, shuffle_from_u64 = _shuffle("idx", u32), _shuffle("idx", u64)
 
 # One bit per lane, set where its argument is not 0; the argument may be a bool.
 ballot = _instruction(
@@ -216,29 +216,6 @@ ballot = _instruction(
     f"{{ .reg .pred holds; setp.ne.u32 holds, $1, 0; vote.sync.ballot.b32 $0, holds, {_ALL_LANES}; }}",
     _CONVERGENT,
 )
-
-
-def _ballot_words(parts: int) -> Any:
-    # (four words, mask, least, limit): the lanes with a part of a word, moved to its top, that is not less
-    # than `least` once XORed with the mask, or that is above the limit.
-    steps = []
-    for word in range(1, 5):
-        for part in range(parts):
-            first = word == 1 and part == 0
-            found, combined = ("", "") if first else (", found", ".or")
-            steps += [
-                f"shl.b32 top, ${word}, {32 // parts * part};",
-                "xor.b32 masked, top, $5;",
-                f"setp.ge{combined}.u32 found, masked, $6{found};",
-                "setp.gt.or.u32 found, top, $7, found;",
-            ]
-    text = "{ .reg .pred found; .reg .b32 top, masked; " + " ".join(steps)
-    text += f" vote.sync.ballot.b32 $0, found, {_ALL_LANES}; }}"
-    return _instruction(u32, [u32] * 7, text, _CONVERGENT)
-
-
-# By element size in bytes.
-BALLOT_WORDS = {2: _ballot_words(2), 4: _ballot_words(1)}
 
 
 def _warp_reduction(operation: str, kind: str) -> Any:
@@ -270,11 +247,15 @@ lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
+popcount_u64 = _instruction(u32, [u64], "popc.b64 $0, $1;", _PURE)
 highest_bit = _instruction(u32, [u32], "bfind.u32 $0, $1;", _PURE)
 leading_zeros_u32 = _instruction(u32, [u32], "clz.b32 $0, $1;", _PURE)
 leading_zeros_u64 = _instruction(u32, [u64], "clz.b64 $0, $1;", _PURE)
 trailing_zeros_u32 = _instruction(
     u32, [u32], "{ .reg .b32 reversed; brev.b32 reversed, $1; clz.b32 $0, reversed; }", _PURE
+)
+trailing_zeros_u64 = _instruction(
+    u32, [u64], "{ .reg .b64 reversed; brev.b64 reversed, $1; clz.b64 $0, reversed; }", _PURE
 )
 # (sum, a, b): a times b, both as signed words, is added to the sum.
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
@@ -330,9 +311,12 @@ copy_async_u32x4 = _instruction(_void, [u32, i64], "cp.async.ca.shared.global [$
 copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
 # (address in shared memory, address, bytes): copies 16 bytes or none, and zeros for the others.
 copy_async_first_bytes = _instruction(_void, [u32, i64, u32], "cp.async.cg.shared.global [$0], [$1], 16, $2;")
-# The copies since the last one of these are a group: waits for all groups of the thread but the last one.
+# The copies since the last one of these are a group.
 copy_async_end_group = _instruction(_void, [], "cp.async.commit_group;")
-copy_async_wait_but_last = _instruction(_void, [], "cp.async.wait_group 1;")
+# By a number: waits for all groups of the thread but so many of the last ones.
+COPY_ASYNC_WAIT_BUT = {
+    number: _instruction(_void, [], f"cp.async.wait_group {number};") for number in range(1, 4)
+}
 
 # The number of this block in its cluster.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
@@ -452,6 +436,17 @@ unfolded_keys_u16x2 = _instruction(
     _PURE,
 )
 max_u16x2 = _instruction(u32, [u32, u32], "max.u16x2 $0, $1, $2;", _PURE)
+# (marks, mark, word, number): the marks, and this one if the word, a float, is less than the number.
+mark_if_below_f32 = _instruction(
+    u32,
+    [u32] * 4,
+    "{ .reg .pred holds; .reg .b32 marks; mov.b32 marks, $1; setp.lt.f32 holds, $3, $4; "
+    "@holds or.b32 marks, marks, $2; mov.b32 $0, marks; }",
+    _PURE,
+)
+# (word, numbers): all bits of each half of the result where the word's half, a float, is less than the other.
+below_f16x2 = _instruction(u32, [u32, u32], "set.lt.u32.f16x2 $0, $1, $2;", _PURE)
+below_bf16x2 = _instruction(u32, [u32, u32], "set.lt.u32.bf16x2 $0, $1, $2;", _PURE)
 # (low, high): a word of both.
 join_u32 = _instruction(u64, [u32, u32], "mov.b64 $0, {$1, $2};", _PURE)
 

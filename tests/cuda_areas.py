@@ -125,7 +125,7 @@ def _list(launch):
     for writes in (False, True):
         yield "states", writes, 0, 16 * launch.n_rows
     yield "segments", True, 0, launch.n_rows * launch.n_segments * 8
-    yield "keys", True, 0, slots * _key_bytes(launch)
+    yield "elements", True, 0, slots * _key_bytes(launch)
     yield "lows", True, 0, slots * 4
     yield from _offsets(launch, launch.n_rows)
 
@@ -135,7 +135,7 @@ def _finish(launch):
     yield "states", False, 16 * first, 16 * launch.grid
     for writes in (False, True):
         yield "segments", writes, 0, end * launch.n_segments * 8
-    yield "listed_keys", False, 0, end * launch.n_slots * _key_bytes(launch)
+    yield "listed", False, 0, end * launch.n_slots * _key_bytes(launch)
     yield "listed_lows", False, 0, end * launch.n_slots * 4
     yield from _offsets(launch, launch.n_rows)
 

@@ -1,5 +1,7 @@
 """The interpreter of PTX itself: the results of instructions, and the mistakes that it must detect."""
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,18 @@ def signed(number, bits=32):
 NUMBERS = np.random.default_rng(0).integers(0, 2**64, N, np.uint64)
 NUMBERS[:6] = 0, 1, 0x80000000, 0x7FFFFFFF_FFFFFFFF, 2**64 - 1, 0x8000000000000000
 # Two halves of a number: a and b.
+
+
+def halves_below(number_of):
+    """Return the function for two words that tells for each half whether it is the lesser number."""
+
+    def compute(a, b):
+        below = [number_of(a >> shift & 0xFFFF) < number_of(b >> shift & 0xFFFF) for shift in (0, 16)]
+        return 0xFFFF * below[0] | 0xFFFF0000 * below[1]
+
+    return compute
+
+
 COMPUTED = {
     "add.s32": lambda a, b: a + b,
     "sub.s32": lambda a, b: a - b,
@@ -67,6 +81,8 @@ COMPUTED = {
     "shr.s32": lambda a, b: signed(a) >> min(b, 31),
     "add.u16x2": lambda a, b: (a + b) % 2**16 | (((a >> 16) + (b >> 16)) % 2**16) << 16,
     "max.u16x2": lambda a, b: max(a % 2**16, b % 2**16) | max(a >> 16, b >> 16) << 16,
+    "set.lt.u32.f16x2": halves_below(lambda half: struct.unpack("<e", struct.pack("<H", half))[0]),
+    "set.lt.u32.bf16x2": halves_below(lambda half: struct.unpack("<f", struct.pack("<I", half << 16))[0]),
 }
 
 
@@ -171,6 +187,16 @@ CLUSTER_SUM = """
     setp.lt.u32 %p1, %r5, 4; @%p1 bra NEXT;
     cvt.u64.u32 %rd9, %r6;
 """
+
+
+def test_dynamic_arrays_of_different_alignment():
+    """They begin where the next multiple is, behind all others."""
+    program = parse(
+        ".extern .shared .align 4 .b8 loose[]; .extern .shared .align 128 .b8 aligned[];\n"
+        ".visible .entry kernel() { .shared .align 4 .b8 words[20]; ret; }"
+    )
+    assert program.shared["loose"] == program.shared["words"] + 20
+    assert program.shared["aligned"] == program.shared["words"] + 128
 
 
 @pytest.mark.parametrize(

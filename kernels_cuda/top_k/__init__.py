@@ -50,6 +50,7 @@ clusters always use histograms, those of partition and cluster of whole rows.
 `sampled_threshold`,                  the threshold that a sample of a row gives, its candidates in order, and
 `sampled_candidates`,                 the end of the row
 `sampled_finish`
+`marks`                               which elements reach such a threshold
 `shared_keys`, `cluster_range`,       what a cluster keeps of a row, where its k-th key is, what it selects,
 `cluster_select`, `cluster_sort`,     and in which order; how it selects few elements; and how its blocks
 `cluster_few`, `cluster_messages`     tell each other what they have found

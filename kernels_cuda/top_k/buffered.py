@@ -17,17 +17,18 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
+    COPY_ASYNC_WAIT_BUT,
     LOAD_SHARED,
     STORE_SHARED,
     copy_async_end_group,
     copy_async_first_bytes,
     copy_async_wait,
-    copy_async_wait_but_last,
     grid_dependency_wait,
-    load_shared_u32x4,
+    load_shared_u32,
     popcount_u32,
     shared_address,
     shared_from,
+    store_shared_u32,
     trailing_zeros_u32,
     warp_add,
     warp_inclusive_sum,
@@ -35,15 +36,17 @@ from kernels_cuda.ptx import (
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
+from kernels_cuda.top_k.marks import mark_functions
 from kernels_cuda.top_k.parameters import BufferedParameters
 from kernels_cuda.top_k.rows import locate, row_length
 from kernels_cuda.top_k.sampled_finish import FinishMemory, write_first_function
 from kernels_cuda.top_k.sampled_threshold import sample_functions
 from kernels_cuda.top_k.shapes import (
-    BUFFERED_STAGES,
     SAMPLED_THREADS,
+    STAGE_ALIGNMENT,
     VECTOR_BYTES,
     WARP_LANES,
+    buffered_stages,
     buffered_vectors,
     group_key_bytes,
 )
@@ -56,12 +59,8 @@ i64 = types.int64
 # Two blocks share a multiprocessor: one reads while the other one computes.
 _REGISTERS = 64
 _N_WARPS = SAMPLED_THREADS // WARP_LANES
+_COUNTS_BYTES = 4 * _N_WARPS
 _N_COUNTS = 2 * _N_WARPS
-# What a block appends of each of a thread's vectors, one or two, is counted in half a word.
-_COUNT_BITS = 16
-_COUNT_MASK = (1 << _COUNT_BITS) - 1
-# From one vector of a thread to its next one.
-_APART = SAMPLED_THREADS * VECTOR_BYTES
 
 
 def buffered_kernel(element_size: int) -> Any:
@@ -70,8 +69,6 @@ def buffered_kernel(element_size: int) -> Any:
     key_type = functions.key_type
     ordered_key, load_element = functions.ordered_key, functions.load_element
     unfolding_of, unfolded_element = functions.unfolding_of, functions.unfolded_element
-    unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
-    at_or_above = functions.at_or_above
     finding = threshold_functions(SAMPLED_THREADS, key_type)
     block_extremes = finding.block_extremes
     find_threshold, list_groups = finding.find_threshold, finding.list_groups
@@ -80,47 +77,44 @@ def buffered_kernel(element_size: int) -> Any:
     pad_row = pad_function(element_size)
     key_bytes = group_key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
-    n_vectors = buffered_vectors(element_size)
+    n_vectors, n_stages = buffered_vectors(element_size), buffered_stages(element_size)
+    wait_for_step = COPY_ASYNC_WAIT_BUT[n_stages - 2]
     load_shared, store_shared = LOAD_SHARED[element_size], STORE_SHARED[element_size]
     step_vectors = n_vectors * SAMPLED_THREADS
     stage_bytes = step_vectors * VECTOR_BYTES
-    vector_mask = (1 << per_vector) - 1
+    marking = mark_functions(element_size, n_vectors)
+    bound_of, bound_above = marking.bound_of, marking.bound_above
+    marks_at_or_above, marks_before = marking.marks_at_or_above, marking.marks_before
+    swizzled = marking.swizzled
 
     @device_function
-    def start_step(stage, address, first, n_row_vectors):
-        """Have a thread's vectors of a step copied, the first one number `first`; zeros behind the row."""
+    def start_step(stage, address, first, n_row_vectors, thread):
+        """Have vectors of a step copied, which begins with vector `first`; zeros for those behind the row.
+
+        Warps copy their own, a lane one of 32 neighbours at a time.
+        """
+        lane = thread & u32(WARP_LANES - 1)
+        number = (thread - lane) * u32(n_vectors) + lane
         for at in range(n_vectors):
-            vector = first + u32(at * SAMPLED_THREADS)
+            in_step = number + u32(at * WARP_LANES)
+            vector = first + in_step
             copy_async_first_bytes(
-                stage + u32(at * _APART),
+                stage + swizzled(in_step * u32(VECTOR_BYTES)),
                 address + i64(vector) * VECTOR_BYTES,
                 u32(vector < n_row_vectors) * VECTOR_BYTES,
             )
         copy_async_end_group()
 
     @linked_function
-    def start_row(stages, address, thread, n_row_vectors):
+    def start_row(stages, address, n_row_vectors, thread):
         """Have the first steps copied."""
-        for ahead in range(BUFFERED_STAGES - 1):
-            first = thread + u32(ahead * step_vectors)
-            start_step(stages + u32(ahead * stage_bytes), address, first, n_row_vectors)
-
-    @linked_function
-    def find_marks(stage, first, n_row_vectors, least, unfolding):
-        """Return one bit for each element of a thread's vectors, set if it is to be appended."""
-        words = cuda.local.array(4, u32)
-        marks = u32(0)
-        for at in range(n_vectors):
-            words[0], words[1], words[2], words[3] = load_shared_u32x4(stage + u32(at * _APART))
-            found = at_or_above(words, 0, least, unfolding, False)
-            if first + u32(at * SAMPLED_THREADS) >= n_row_vectors:
-                found = u32(0)
-            marks |= found << u32(at * per_vector)
-        return marks
+        for ahead in range(n_stages - 1):
+            first = u32(ahead * step_vectors)
+            start_step(stages + u32(ahead * stage_bytes), address, first, n_row_vectors, thread)
 
     @linked_function
     def mark_part(stage, base, position, n_elements, least, unfolding, thread):
-        """Do the same for elements that are in no vector: the first thread brings them all."""
+        """Return the marks of elements that are in no vector: the first thread brings them all."""
         marks = u32(0)
         if thread == 0:
             for at in range(per_vector):
@@ -131,65 +125,51 @@ def buffered_kernel(element_size: int) -> Any:
         return marks
 
     @device_function
-    def element_at(stage, number):
+    def element_at(own, number):
         """Return an element of a thread's vectors."""
-        vector = number // u32(per_vector)
-        return load_shared(stage + vector * u32(_APART) + number % u32(per_vector) * u32(element_size))
+        vector = own ^ (number // u32(per_vector) * VECTOR_BYTES)
+        return load_shared(vector + number % u32(per_vector) * element_size)
 
     @linked_function
-    def keep_marks(stage, marks, least, unfolding):
+    def keep_marks(own, marks, least, unfolding):
         """Return those of the marks whose elements are at or above a key that is larger now."""
         kept = u32(0)
         while marks != 0:
             number = trailing_zeros_u32(marks)
             marks &= marks - 1
-            kept |= u32(unfolded_element(element_at(stage, number), unfolding) >= least) << number
+            kept |= u32(unfolded_element(element_at(own, number), unfolding) >= least) << number
         return kept
 
     @linked_function
-    def count_marks(slots, marks, counts, half, lane, warp):
-        """Find how many marked elements come before each vector of a thread; return how many there are.
+    def count_marks(marks, counts, lane, warp):
+        """Return how many marked elements other threads have before a thread's, and how many there are.
 
-        `half` (0 or 1) alternates from call to call, so that one barrier per call suffices.
+        `counts` is the address of a number for each warp; it alternates between two, from call to call, so
+        that one barrier per call suffices.
         """
-        amounts = u32(0)
-        for at in range(n_vectors):
-            amount = popcount_u32((marks >> u32(at * per_vector)) & u32(vector_mask))
-            amounts |= amount << u32(at * _COUNT_BITS)
-        through = warp_inclusive_sum(amounts)
+        amount = popcount_u32(marks)
+        through = warp_inclusive_sum(amount)
         if lane == 31:
-            counts[half * _N_WARPS + warp] = through
-        before = through - amounts
+            store_shared_u32(counts + (warp << 2), through)
         cuda.syncthreads()
         of_warp = u32(0)
         if lane < _N_WARPS:
-            of_warp = counts[half * _N_WARPS + lane]
-        of_block = warp_add(of_warp)
+            of_warp = load_shared_u32(counts + (lane << 2))
+        total = warp_add(of_warp)
         if lane >= warp:
             of_warp = u32(0)
-        before += warp_add(of_warp)
-        total = u32(0)
-        for at in range(n_vectors):
-            shift = u32(at * _COUNT_BITS)
-            slots[at] = total + ((before >> shift) & u32(_COUNT_MASK))
-            total += (of_block >> shift) & u32(_COUNT_MASK)
-        return total
+        return warp_add(of_warp) + through - amount, total
 
     @linked_function
-    def append(memory, stage, marks, position, slots, n_before, key_format):
+    def append(memory, own, marks, position, slot, key_format):
         """Put a thread's marked elements into the buffer."""
         keys, lows = memory.keys, memory.lows
-        for at in range(n_vectors):
-            left = (marks >> u32(at * per_vector)) & u32(vector_mask)
-            slot = n_before + slots[at]
-            first = position + u32(at * SAMPLED_THREADS * per_vector)
-            while left != 0:
-                number = trailing_zeros_u32(left)
-                left &= left - 1
-                element = load_shared(stage + u32(at * _APART) + number * u32(element_size))
-                keys[slot] = ordered_key(element, key_format)
-                lows[slot] = ~(first + number)
-                slot += 1
+        while marks != 0:
+            number = trailing_zeros_u32(marks)
+            marks &= marks - 1
+            keys[slot] = ordered_key(element_at(own, number), key_format)
+            lows[slot] = ~(position + number)
+            slot += 1
 
     @linked_function
     def extent_of(memory, n_pairs, ids):
@@ -256,18 +236,18 @@ def buffered_kernel(element_size: int) -> Any:
     @cuda.jit(max_registers=_REGISTERS)
     def buffered_top_k(x, lengths, values, indices, offsets, p: BufferedParameters):
         grid_dependency_wait()
-        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
-        words_of_memory = cuda.shared.array(0, u32)
+        keys = cuda.shared.array(0, key_type, STAGE_ALIGNMENT)
+        words_of_memory = cuda.shared.array(0, u32, STAGE_ALIGNMENT)
         lows = shared_from(words_of_memory, p.n_slots * (key_bytes // 4))
         # What sorts takes the place of steps.
         bin_ends = shared_from(words_of_memory, p.stages_word)
-        selected = shared_from(cuda.shared.array(0, u16), 2 * p.selected_word)
+        selected = shared_from(cuda.shared.array(0, u16, STAGE_ALIGNMENT), 2 * p.selected_word)
         part = cuda.shared.array(4, u32, VECTOR_BYTES)
         histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
-        counts = cuda.shared.array(_N_COUNTS, u32)
+        counts = shared_address(cuda.shared.array(_N_COUNTS, u32, STAGE_ALIGNMENT))
         memory = FinishMemory(
             keys, lows, words_of_memory, selected, bin_ends, histogram, sums, extremes, counters
         )
@@ -289,11 +269,13 @@ def buffered_kernel(element_size: int) -> Any:
         n_row_vectors = u32(n_whole)
         unfolding = unfolding_of(p.unfolded_format, False)
         least = key_type(0)
-        stages = shared_address(words_of_memory) + (u32(p.stages_word) << 2) + thread * u32(VECTOR_BYTES)
+        stages = shared_address(words_of_memory) + (u32(p.stages_word) << 2)
+        stages_end = stages + u32(n_stages * stage_bytes)
+        own_offset = swizzled(thread * u32(n_vectors * VECTOR_BYTES))
         if n_selected > 0:
-            start_row(stages, address, thread, n_row_vectors)
+            start_row(stages, address, n_row_vectors, thread)
         if count > p.n_slots:
-            key, _, _, _ = threshold_of_sample(
+            least, _, _, _ = threshold_of_sample(
                 keys,
                 base,
                 count,
@@ -303,61 +285,68 @@ def buffered_kernel(element_size: int) -> Any:
                 p.key_format,
                 ids,
             )
-            least = unfold_threshold(key, p.key_format)
 
-        slots = cuda.local.array(n_vectors, u32)
+        bound = bound_of(least, p.key_format)
         n_steps = (n_row_vectors + u32(step_vectors - 1)) // u32(step_vectors)
         n_pairs = u32(0)
-        half = u32(0)
         reading = n_selected > 0
         while reading:
             # The first one has what comes before all vectors, and the last one what comes after them.
             step = u32(0)
+            stage, previous_stage = stages, stages_end - u32(stage_bytes)
             while step < n_steps + 2:
                 number = u32(step - u32(1))
                 if number < n_steps:
-                    first = number * u32(step_vectors) + thread
-                    position = prefix + first * u32(per_vector)
-                    copy_async_wait_but_last()
-                    stage = stages + number % u32(BUFFERED_STAGES) * u32(stage_bytes)
-                    ahead_stage = (number + u32(BUFFERED_STAGES - 1)) % u32(BUFFERED_STAGES)
+                    first = number * u32(step_vectors)
+                    wait_for_step()
+                    cuda.syncwarp()
                     start_step(
-                        stages + ahead_stage * u32(stage_bytes),
+                        previous_stage,
                         address,
-                        first + u32((BUFFERED_STAGES - 1) * step_vectors),
+                        first + u32((n_stages - 1) * step_vectors),
                         n_row_vectors,
+                        thread,
                     )
-                    marks = find_marks(stage, first, n_row_vectors, least, unfolding)
+                    first += thread * u32(n_vectors)
+                    position = prefix + first * u32(per_vector)
+                    own = stage + own_offset
+                    previous_stage = stage
+                    stage += u32(stage_bytes)
+                    if stage == stages_end:
+                        stage = stages
+                    marks = marks_at_or_above(own, bound, p.key_format, unfolding)
+                    if number + 1 == n_steps:
+                        marks &= marks_before((i64(n_row_vectors) - i64(first)) * per_vector)
                 else:
-                    stage = shared_address(part)
+                    own = shared_address(part)
                     position = u32(0)
                     n_elements = prefix
                     if step > 0:
                         position = prefix + n_row_vectors * u32(per_vector)
                         n_elements = u32(count) - position
-                    marks = mark_part(stage, base, position, n_elements, least, unfolding, thread)
-                n_marked = count_marks(slots, marks, counts, half, lane, warp)
-                half ^= 1
+                    marks = mark_part(own, base, position, n_elements, bound.unfolded, unfolding, thread)
+                before, n_marked = count_marks(marks, counts, lane, warp)
+                counts ^= _COUNTS_BYTES
                 if n_pairs + n_marked > p.n_slots:
                     n_pairs, key = drop_others(memory, n_pairs, n_selected, ids)
-                    least = unfold_next_above(key, p.key_format)
-                    if least == 0:
+                    bound = bound_above(key, p.key_format)
+                    if bound.unfolded == 0:
                         # Nothing comes before these.
                         marks = u32(0)
                         step = n_steps + 2
-                    marks = keep_marks(stage, marks, least, unfolding)
-                    n_marked = count_marks(slots, marks, counts, half, lane, warp)
-                    half ^= 1
-                append(memory, stage, marks, position, slots, n_pairs, p.key_format)
+                    marks = keep_marks(own, marks, bound.unfolded, unfolding)
+                    before, n_marked = count_marks(marks, counts, lane, warp)
+                    counts ^= _COUNTS_BYTES
+                append(memory, own, marks, position, n_pairs + before, p.key_format)
                 n_pairs += n_marked
                 step += 1
             # Also for those of steps behind the row.
             copy_async_wait()
             reading = n_pairs < n_selected
-            least = key_type(0)
+            bound = bound_of(key_type(0), p.key_format)
             if reading:
                 n_pairs = u32(0)
-                start_row(stages, address, thread, n_row_vectors)
+                start_row(stages, address, n_row_vectors, thread)
                 # All have been appended before any is again.
                 cuda.syncthreads()
 
@@ -365,7 +354,7 @@ def buffered_kernel(element_size: int) -> Any:
         indices += index_row * p.index_size
         if n_selected > 0:
             extent = extent_of(memory, n_pairs, ids)
-            listed = shared_from(cuda.shared.array(0, u16), 2 * p.listed_word)
+            listed = shared_from(cuda.shared.array(0, u16, STAGE_ALIGNMENT), 2 * p.listed_word)
             memory = FinishMemory(
                 keys, lows, words_of_memory, listed, bin_ends, histogram, sums, extremes, counters
             )

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    LOAD,
     STORE_SHARED,
     ballot,
     count_shared_if,
@@ -59,18 +58,17 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
     exclusive_sum = block_scan(SAMPLED_THREADS)
     needed_bits = bit_length(key_type)
     key_bytes = group_key_bytes(element_size)
-    load_key = LOAD[key_bytes]
     store_shared_key = STORE_SHARED[key_bytes]
     digit_bits = SAMPLED_THREADS.bit_length() - 1
     n_elements = segment_elements(element_size)
     ones = (1 << 8 * element_size) - 1
 
     @linked_function
-    def take_listed(memory, lists, segments, n_segments, n_listed, prefix, totals, thread):
+    def take_listed(memory, lists, segments, n_segments, n_listed, prefix, totals, key_format, thread):
         """Bring what is listed into shared memory; return the thread's largest key.
 
-        `lists` are the addresses of a row's keys and lows, and `prefix` tells how many elements of the first
-        segment come before the row.
+        `lists` are the addresses of a row's elements and lows, and `prefix` tells how many elements of the
+        first segment come before the row.
         """
         keys, lows, places, _ = memory
         n_placed = u32(0)
@@ -88,7 +86,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             first += SAMPLED_THREADS
             cuda.syncthreads()
 
-        first_key = lists[0] + i64(thread) * key_bytes
+        first_element = lists[0] + i64(thread) * key_bytes
         first_low = lists[1] + i64(thread) * 4
         listed = cuda.local.array(_N_ITEMS, key_type)
         listed_low = cuda.local.array(_N_ITEMS, u32)
@@ -98,17 +96,18 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         while slot < n_listed:
             for item in range(_N_ITEMS):
                 if slot + u32(item * SAMPLED_THREADS) < n_listed:
-                    listed[item] = key_type(load_key(first_key + item * SAMPLED_THREADS * key_bytes))
+                    listed[item] = load_element(first_element + item * SAMPLED_THREADS * key_bytes)
                     listed_low[item] = load_u32(first_low + item * SAMPLED_THREADS * 4)
             for item in range(_N_ITEMS):
                 if slot < n_listed:
                     segment = (u32(prefix) + ~listed_low[item]) // n_elements
                     place = slot + load_shared_u32(places_at + (segment << 2))
-                    store_shared_key(keys_at + place * key_bytes, listed[item])
+                    key = ordered_key(listed[item], key_format)
+                    store_shared_key(keys_at + place * key_bytes, key)
                     store_shared_u32(lows_at + (place << 2), listed_low[item])
-                    highest = max(highest, listed[item])
+                    highest = max(highest, key)
                 slot += SAMPLED_THREADS
-            first_key += _N_ITEMS * SAMPLED_THREADS * key_bytes
+            first_element += _N_ITEMS * SAMPLED_THREADS * key_bytes
             first_low += _N_ITEMS * SAMPLED_THREADS * 4
         return highest
 

@@ -205,7 +205,7 @@ def finish_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_REGISTERS)
     def finish_row(
-        x, lengths, values, indices, states, segments, listed_keys, listed_lows, offsets, p: SampledParameters
+        x, lengths, values, indices, states, segments, listed, listed_lows, offsets, p: SampledParameters
     ):
         grid_dependency_wait()
         keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
@@ -248,9 +248,11 @@ def finish_kernel(element_size: int) -> Any:
         n_pairs = load_u32(state + LISTED)
         candidates = (keys, lows, places, counts)
         if n_selected <= n_pairs <= u32(p.n_slots):
-            lists = (listed_keys + row * p.n_slots * key_bytes, listed_lows + row * p.n_slots * 4)
+            lists = (listed + row * p.n_slots * key_bytes, listed_lows + row * p.n_slots * 4)
             row_segments = segments + row * p.n_segments * SEGMENT_BYTES
-            highest = take_listed(candidates, lists, row_segments, n_segments, n_pairs, prefix, sums, thread)
+            highest = take_listed(
+                candidates, lists, row_segments, n_segments, n_pairs, prefix, sums, p.key_format, thread
+            )
         else:
             threshold, n_pairs = read_row(
                 candidates,

@@ -81,7 +81,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     counters_offset = shapes.pair_counters_offset(element_size, problem.k, shapes.SAMPLED_THREADS)
     states = workspace.take(n_rows * shapes.ROW_STATE_BYTES)
     segments = workspace.take(n_rows * shape.n_segments * shapes.SEGMENT_BYTES)
-    keys = workspace.take(n_rows * shape.n_slots * key_bytes)
+    elements = workspace.take(n_rows * shape.n_slots * key_bytes)
     lows = workspace.take(n_rows * shape.n_slots * 4)
     offsets, launches = fill_offsets(problem, workspace)
     x, lengths = Pointer(X), lengths_of(problem)
@@ -93,11 +93,11 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
         ),
         (
             *(kernels.list_candidates(element_size), n_units, shapes.LISTING_THREADS),
-            *((x, lengths, states, segments, keys, lows, offsets), shapes.LISTING_BYTES),
+            *((x, lengths, states, segments, elements, lows, offsets), shapes.LISTING_BYTES),
         ),
         (
             *(kernels.finish(element_size), n_rows, shapes.SAMPLED_THREADS),
-            *((x, lengths, *outputs, states, segments, keys, lows, offsets), shape.finishing_bytes),
+            *((x, lengths, *outputs, states, segments, elements, lows, offsets), shape.finishing_bytes),
         ),
     ):
         launches += [
@@ -147,9 +147,9 @@ def buffered_launches(problem: Problem, policy: Policy, workspace: Workspace) ->
     sample_size = next(fitting, sizes[-1])
     selected_offset = candidate_bytes
     stages_offset = selected_offset + 2 * shapes.buffered_left(k)
-    stages_offset = -(-stages_offset // shapes.VECTOR_BYTES) * shapes.VECTOR_BYTES
+    stages_offset = -(-stages_offset // shapes.STAGE_ALIGNMENT) * shapes.STAGE_ALIGNMENT
     step_bytes = shapes.buffered_vectors(element_size) * shapes.SAMPLED_THREADS * shapes.VECTOR_BYTES
-    shared_bytes = stages_offset + shapes.BUFFERED_STAGES * step_bytes
+    shared_bytes = stages_offset + shapes.buffered_stages(element_size) * step_bytes
     listed_offset = selected_offset
     if problem.is_sorted:
         listed_offset = stages_offset + 4 * shapes.BINS_PER_THREAD * shapes.SAMPLED_THREADS

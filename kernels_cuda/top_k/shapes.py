@@ -313,6 +313,8 @@ class PartitionShape(NamedTuple):
 # The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment, while others of
 # its segments are on their way to shared memory.
 SEGMENT_VECTORS_PER_LANE = 8
+# Where vectors begin that threads mark the elements of, 8 vectors at most (`marks`).
+STAGE_ALIGNMENT = 8 * VECTOR_BYTES
 SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
 # What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
 SEGMENT_BYTES = 8
@@ -333,6 +335,11 @@ def segment_elements(element_size: int) -> int:
 def buffered_vectors(element_size: int) -> int:
     """Return the vectors that a thread of the buffered algorithm has on the way."""
     return 1 if element_size == 2 else 2
+
+
+def buffered_stages(element_size: int) -> int:
+    """Return for how many steps a block has room: one, and those that are on their way, about 32 KiB."""
+    return 5 if element_size == 2 else 3
 
 
 def buffered_left(k: int) -> int:
@@ -391,8 +398,6 @@ def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is
     return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + bins_bytes
 
 
-# Steps of the buffered algorithm for which a block has room: one, and those that are on their way.
-BUFFERED_STAGES = 3
 SMALLEST_BUFFER = 4096
 # Positions of a sample are found with 32 bits: its pieces of 32 bytes times those of a row are below 2^32.
 BUFFERED_LONGEST_ROW = 1 << 22

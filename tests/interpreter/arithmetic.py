@@ -226,19 +226,36 @@ _COMPARISONS = {
 _COMBINATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
+def _compared(comparison, x, y):
+    found = _COMPARISONS[comparison](x, y)
+    if x.dtype.kind == "f":
+        is_unordered = np.isnan(x) | np.isnan(y)
+        found = found | is_unordered if comparison.endswith("u") else found & ~is_unordered
+    return found
+
+
 def _compare(instruction, kind):
     comparison = instruction.modifiers[0]
     combination = _COMBINATIONS.get(instruction.modifiers[1])
 
     def compute(a, b, other=None):
-        x, y = viewed(kind, a), viewed(kind, b)
-        found = _COMPARISONS[comparison](x, y)
-        if kind.kind == "f":
-            is_unordered = np.isnan(x) | np.isnan(y)
-            found = found | is_unordered if comparison.endswith("u") else found & ~is_unordered
+        found = _compared(comparison, viewed(kind, a), viewed(kind, b))
         return found if combination is None else combination(found, other)
 
     return (kind.bits, kind.bits, *(1,) * (combination is not None)), compute
+
+
+def _compare_halves(instruction, kind):
+    def numbers(words):
+        if kind.kind == "h":
+            return halves(words).view(np.float16)
+        return (halves(words).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+    def compute(a, b):
+        found = _compared(instruction.modifiers[0], numbers(a), numbers(b))
+        return np.where(found, np.uint16(0xFFFF), np.uint16(0)).view(np.uint32)
+
+    return (kind.bits, kind.bits), compute
 
 
 def _select(instruction, kind):
@@ -326,6 +343,7 @@ _MAKERS = {
     **dict.fromkeys(("mul", "mad", "fma"), _multiply),
     **dict.fromkeys(("div", "rem"), _divide),
     "setp": _compare,
+    "set": _compare_halves,
     "selp": _select,
     "cvt": _convert,
     "mov": _copy,

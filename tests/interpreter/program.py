@@ -8,10 +8,14 @@ from typing import NamedTuple
 # Shared memory begins here, so that 0 is no address in it.
 SHARED_BEGIN = 1024
 _ALIGNMENT = 16
+_HALVES = {"u16x2": "x", "f16x2": "h", "bf16x2": "e"}
 
 
 class Type(NamedTuple):
-    """A type of PTX: one of b, u, s, f, x for two unsigned halves, and p for predicates; and its bits."""
+    """A type of PTX and its bits.
+
+    It is b, u, s, f or p for predicates, and of words of two halves x (u16x2), h (f16x2) or e (bf16x2).
+    """
 
     kind: str
     bits: int
@@ -21,8 +25,8 @@ def type_named(text):
     """Return the type that a word stands for, or None."""
     if text == "pred":
         return Type("p", 1)
-    if text == "u16x2":
-        return Type("x", 32)
+    if text in _HALVES:
+        return Type(_HALVES[text], 32)
     found = re.fullmatch(r"([busf])(8|16|32|64)", text)
     return Type(found[1], int(found[2])) if found else None
 
@@ -118,10 +122,10 @@ def parse(ptx):
 
 
 def _declare_variables(program, text):
-    dynamic = []
+    dynamic = {}
     for is_extern, space, alignment, kind, name, count in _VARIABLE.findall(text):
         if is_extern:
-            dynamic.append(name)
+            dynamic[name] = int(alignment)
             continue
         n_bytes = int(count or 1) * type_named(kind).bits // 8
         if space == "shared":
@@ -130,9 +134,11 @@ def _declare_variables(program, text):
         else:
             begin = round_up(program.local_bytes, _ALIGNMENT)
             program.local[name], program.local_bytes = begin, begin + n_bytes
-    program.shared_end = round_up(program.shared_end, _ALIGNMENT)
     program.local_bytes = round_up(program.local_bytes, _ALIGNMENT)
-    program.shared.update(dict.fromkeys(dynamic, program.shared_end))
+    # Arrays of different alignment may begin at different places.
+    for name, alignment in dynamic.items():
+        program.shared[name] = round_up(program.shared_end, alignment)
+    program.shared_end = max(map(program.shared.get, dynamic), default=program.shared_end)
 
 
 def _without_scopes(statement):
