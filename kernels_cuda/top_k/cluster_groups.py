@@ -168,7 +168,7 @@ def cluster_groups_kernel(element_size: int) -> Any:
         deliver(chunk, row, output, place, key, position, p)
 
     select_groups = select_function(key_bytes, list_group)
-    select = select_function(element_size, hand_on, may_miss_first=True)
+    select = select_function(element_size, hand_on, is_of_groups=True)
     load_keys = load_functions(element_size, first_of).load_keys
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)

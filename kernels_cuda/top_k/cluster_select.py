@@ -28,6 +28,7 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cluster_range import (
     DIGIT,
     DIGIT_BITS,
+    IS_SHORT,
     N_ABOVE_BEFORE,
     N_LEFT,
     N_TIES,
@@ -48,11 +49,12 @@ _CROWD = 16
 
 
 @functools.cache
-def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -> Any:
+def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> Any:
     """Make the function for keys of `key_size` bytes.
 
-    ``hand_on(context, place, key, number)`` is called for each selected key. With `may_miss_first`, some
-    keys before all others may stand for nothing, too.
+    ``hand_on(context, place, key, number)`` is called for each selected key. The keys may be those of groups
+    that have been selected before: some before all others may stand for nothing, too, and fewer than are to
+    be selected be within the bounds, if elements have changed.
     """
     key_type = element_functions(key_size).key_type
     keys = key_functions(key_size)
@@ -80,7 +82,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 key = key_at(words, element)
                 n_above += u32(key > high)
                 n_ties += u32(key >= low)
-            if may_miss_first and low == 0:
+            if is_of_groups and low == 0:
                 n_ties -= missing_of(first, n_missing)
             own += STEP_BYTES
             first += advance
@@ -104,9 +106,9 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
 
         `areas` are the shared arrays `warp_counts` and `found`, and the addresses of room for the search and
         of the barriers; `turn` is how many digits the cluster has looked for before. At `own` are a thread's
-        keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds`, and
-        none above. The first `n_missing` keys stand for nothing, all of them in the first block, and are 0.
-        `ids` are ``(thread, rank, n_blocks)``.
+        keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds` (but for
+        groups whose elements have changed), and none above. The first `n_missing` keys stand for nothing, all
+        of them in the first block, and are 0. `ids` are ``(thread, rank, n_blocks)``.
         """
         warp_counts, found, memory, barriers = areas
         low, high = bounds
@@ -142,6 +144,9 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 low += offset
                 high = low
                 searching = False
+            elif is_of_groups and found[IS_SHORT] != 0:
+                low = key_type(0)
+                shift = needed_bits(high)
             else:
                 low += key_type(found[DIGIT]) << key_type(shift)
                 high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
@@ -153,7 +158,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
         cluster_arrive_relaxed()
-        if may_miss_first and low == 0 and rank > 0:
+        if is_of_groups and low == 0 and rank > 0:
             n_ties_before -= n_missing
 
         warp_count = warp_add(count_selected(own, n_steps, first, advance, low, high, n_missing))
@@ -180,7 +185,7 @@ def select_function(key_size: int, hand_on: Any, may_miss_first: bool = False) -
                 key = key_at(words, element)
                 above |= u32(key > high) << u32(element)
                 ties |= u32(key >= low) << u32(element)
-            if may_miss_first and low == 0:
+            if is_of_groups and low == 0:
                 n_without = missing_of(first, n_missing)
                 ties = (ties >> n_without) << n_without
             if ballot(ties) != 0:
