@@ -21,12 +21,13 @@ from kernels_cuda.top_k.dispatch import Algorithm
 from kernels_cuda.top_k.fastest import TABLE, Kind
 
 # Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
-# rows at a time; 132 and 264 are one and two rows for each multiprocessor of an H200.
+# rows at a time; 132 and 264 are one and two rows for each multiprocessor of an H100 or H200.
 ROWS = {
     1: 1,
     3: 4,
     7: 7,
     14: 14,
+    16: 20,
     28: 28,
     44: 53,
     66: 79,
@@ -231,17 +232,16 @@ def write_results(
     Those that were measured earlier that day stay, or those of the file `earlier`.
     """
     date = datetime.now(UTC).date().isoformat()
-    path = RESULTS / f"choices-{device.rsplit(maxsplit=1)[-1].lower()}-{date}.json"
+    path = RESULTS / f"choices-{date}.json"
     earlier = earlier or path
-    dates, kept = {date}, []
+    measured, kept = {date: device}, []
     if earlier.exists():
-        dates, kept = dates | {*json.loads(earlier.read_text())["dates"]}, load(earlier)
+        measured, kept = json.loads(earlier.read_text())["measured"] | measured, load(earlier)
     found = {each[:4]: each for each in (*kept, *choices)}
     lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
     about = {
-        "device": device,
+        "measured": dict(sorted(measured.items())),
         "multiprocessors": multiprocessors,
-        "dates": sorted(dates),
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
     }
     path.write_text(f'{json.dumps(about)[:-1]}, "choices": [\n{lines}\n]}}\n')
@@ -252,7 +252,7 @@ def write_table(results: Path) -> None:
     """Write the table that plans choose by."""
     given: Mapping[str, Any] = json.loads(results.read_text())
     about = {
-        "measured": f"{given['device']}, {', '.join(given['dates'])}",
+        "measured": given["measured"],
         "multiprocessors": given["multiprocessors"],
         "written_by": "bench/top_k_choices.py",
         "fastest": table_of(load(results)),

@@ -29,11 +29,12 @@ from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import Policy, block_shape
 
 RESULTS = Path(__file__).parent / "results" / "top_k_policy"
-DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
+# Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.
+DTYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 # The sign bit, the bits that it inverts, and infinity, as plans take them.
 FORMATS = {
     1: (0x80, 0, 0xFF),
-    2: (0x8000, 0x7FFF, 0x7C00),
+    2: (0x8000, 0x7FFF, 0x7F80),
     4: (1 << 31, (1 << 31) - 1, 0x7F800000),
     8: (1 << 63, (1 << 63) - 1, 0x7FF << 52),
 }

@@ -197,7 +197,7 @@ def test_what_a_table_says(monkeypatch):
 
 def test_the_choice_follows_the_measured_times(choices):
     """The table is that of the times of all algorithms on an H200, and no choice costs more than noise."""
-    results = choices.RESULTS / "choices-h200-2026-11-24.json"
+    results = choices.RESULTS / "choices-2026-11-25.json"
     measured = choices.load(results)
     assert len(measured) > 10_000
     assert json.loads(choices.TABLE.read_text())["fastest"] == choices.table_of(measured)

@@ -197,7 +197,7 @@ class SampledPolicy:
     most_candidates: int = 10240
     most_segments: int = 2048
     # A warp lists the candidates of about this many segments of a row.
-    segments_per_warp: int = 4
+    segments_per_warp: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
