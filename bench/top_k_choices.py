@@ -55,9 +55,13 @@ MOST_BYTES = 1 << 29
 KEPT = 1.5
 # These need the hardware of some devices; the table names the fastest of the others, too.
 SPECIAL = {"buffered", "cluster", "cluster_groups", "sampled"}
-# This takes the same time whatever the data. Others take longer than the times here where elements are equal:
-# for so many rows and more, they are chosen only if they are further ahead than this.
-STEADY, STEADY_ROWS, STEADY_MARGIN = "rounds", 1024, 1.1
+# These order many candidates at once, unless too many are equal.
+SAMPLING = {"buffered", "sampled"}
+# Some algorithms take longer than the times here where elements are equal. Another one, which takes about the
+# same time whatever the data, is chosen unless they are further ahead than this.
+STEADY_MARGIN = 1.1
+# Of so many rows and more.
+STEADY_ROWS = 1024
 # Less than this is noise: the algorithm of shorter rows goes on.
 TIED = 1.03
 SHOWN = 60
@@ -151,6 +155,13 @@ def load(path: Path) -> list[Choice]:
     return [Choice(Kind(*row[:3]), *row[3:6], "", row[6]) for row in rows]
 
 
+def steadier_than(name: str, each: Choice) -> str:
+    """Return the algorithm that is less sensitive to data than the one named, or this one."""
+    if name in SAMPLING and each.kind.is_sorted:
+        return "block"
+    return "rounds" if each.rows >= STEADY_ROWS else name
+
+
 def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
     """Return the algorithm for a problem, and one that any device has; `before` serve shorter rows."""
     found = []
@@ -158,10 +169,12 @@ def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
         best = min(names, key=names.__getitem__, default=None)
         if best is None:
             continue
-        if each.rows >= STEADY_ROWS and names.get(STEADY, float("inf")) < STEADY_MARGIN * names[best]:
-            best = STEADY
+        steady = steadier_than(best, each)
+        if names.get(steady, float("inf")) < STEADY_MARGIN * names[best]:
+            best = steady
         tied = [name for name in before if names.get(name, float("inf")) < TIED * names[best]]
-        found.append(tied[0] if tied else best)
+        # Of two that tie, the steady one.
+        found.append(tied[0] if tied and steadier_than(tied[0], each) != best else best)
     return tuple(dict.fromkeys(found))
 
 

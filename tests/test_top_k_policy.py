@@ -158,13 +158,23 @@ def test_the_table_names_the_fastest(choices):
             made_choice(choices, 128, rows=66, warp=3.0, block=2.5),
             made_choice(choices, 256, rows=66, block=2.5),
             made_choice(choices, 128, rows=264, block=2.5),
-            made_choice(choices, 64, k=32, sampled=2.0),
+            made_choice(choices, 64, k=32, sampled=2.0, block=2.3),
+            made_choice(choices, 128, k=32, sampled=2.0, block=2.1),
+            made_choice(choices, 256, k=32, sampled=2.0, block=2.01),
+            made_choice(choices, 512, k=32, sampled=2.0, block=2.3),
+            made_choice(choices, 64, rows=1024, rounds=2.1, warp=2.0),
+            made_choice(choices, 128, rows=1024, rounds=2.3, warp=2.0),
         ]
     )
     assert found == {
         "4 bytes, rows one after the other, by value": {
-            "8": {"4": "256 warp, 512 block, cluster grid", "14": "warp", "264": "block"},
-            "32": {"4": "sampled"},
+            "8": {
+                "4": "256 warp, 512 block, cluster grid",
+                "14": "warp",
+                "264": "block",
+                "2896": "64 rounds, warp",
+            },
+            "32": {"4": "64 sampled block, 256 block, sampled block"},
         }
     }
 
@@ -207,7 +217,9 @@ def test_the_choice_follows_the_measured_times(choices):
         for each in measured[::7]:
             keywords = importlib.import_module("top_k_policy").keywords(each.problem, each.kind.element_size)
             chosen = dispatch.plan(**keywords, target=target)
-            assert each._replace(chosen=chosen).loss < 1.05, each
+            loss = each._replace(chosen=chosen).loss
+            is_steady = choices.steadier_than(each.ranking[0], each) == chosen
+            assert loss < (choices.STEADY_MARGIN if is_steady else 1.05), each
 
 
 def test_crossings():
