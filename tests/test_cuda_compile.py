@@ -42,10 +42,10 @@ MOST_SPILLED = {
     "dmlops_top_k_partition_8_": 1400,
     "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
-    "dmlops_top_k_list_": 400,
+    "dmlops_top_k_list_": 50,
     "dmlops_top_k_one_pass_": 200,
     "dmlops_top_k_buffered_8": 700,
-    "dmlops_top_k_buffered_": 150,
+    "dmlops_top_k_buffered_": 210,
     "dmlops_top_k_finish_8": 1700,
     "dmlops_top_k_finish_": 550,
 }

@@ -372,7 +372,7 @@ def test_forced_chunks(name, coarse_chunks):
         ("many_launches", (3000, 200, 1), 9, "top_k_warp"),
         ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
         ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
-        ("many_launches", (30, 700_000, 1), 100, "top_k_maxima"),
+        ("many_launches", (30, 700_000, 1), 128, "top_k_maxima"),
         ("grid-transposed-many_launches", (30, 70_000, 1), 5, "top_k_transposed_maxima"),
     ],
 )

@@ -106,7 +106,7 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
 
     @linked_function
     def number_of(key, key_format):
-        """Return a float, what marks are XORed with, and whether these tell who has this key or above.
+        """Return a float, what marks are XORed with, and whether these tell which keys are at least this.
 
         NaNs are not less than any float. Where they come first, these elements are those that are not less
         than a float; where they come last, those that are less than the next one.
