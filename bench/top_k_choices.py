@@ -155,26 +155,28 @@ def load(path: Path) -> list[Choice]:
     return [Choice(Kind(*row[:3]), *row[3:6], "", row[6]) for row in rows]
 
 
-def steadier_than(name: str, each: Choice) -> str:
-    """Return the algorithm that is less sensitive to data than the one named, or this one."""
-    if name in SAMPLING and each.kind.is_sorted:
-        return "block"
-    return "rounds" if each.rows >= STEADY_ROWS else name
+def steadier_than(name: str, each: Choice) -> list[str]:
+    """Return the algorithms that are less sensitive to data than the one named."""
+    found = ["rounds"] if each.rows >= STEADY_ROWS and name != "rounds" else []
+    return [*found, "block", "partition"] if name in SAMPLING and each.kind.is_sorted else found
 
 
 def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
     """Return the algorithm for a problem, and one that any device has; `before` serve shorter rows."""
     found = []
     for names in (each.times, {name: time for name, time in each.times.items() if name not in SPECIAL}):
-        best = min(names, key=names.__getitem__, default=None)
-        if best is None:
+        fastest = min(names, key=names.__getitem__, default=None)
+        if fastest is None:
             continue
-        steady = steadier_than(best, each)
-        if names.get(steady, float("inf")) < STEADY_MARGIN * names[best]:
-            best = steady
+        alike = [name for name in names if names[name] < STEADY_MARGIN * names[fastest]]
+        steady = sorted({*steadier_than(fastest, each)} & {*alike}, key=names.__getitem__)
+        best = steady[0] if steady else fastest
         tied = [name for name in before if names.get(name, float("inf")) < TIED * names[best]]
-        # Of two that tie, the steady one.
-        found.append(tied[0] if tied and steadier_than(tied[0], each) != best else best)
+        if steady:
+            tied = [name for name in tied if name in steady]
+        else:
+            tied = [name for name in tied if best not in steadier_than(name, each)]
+        found.append(tied[0] if tied else best)
     return tuple(dict.fromkeys(found))
 
 
@@ -247,13 +249,13 @@ def write_results(
     date = datetime.now(UTC).date().isoformat()
     path = RESULTS / f"choices-{date}.json"
     earlier = earlier or path
-    measured, kept = {date: device}, []
+    measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():
-        measured, kept = json.loads(earlier.read_text())["measured"] | measured, load(earlier)
+        measured, kept = measured | {*json.loads(earlier.read_text())["measured"]}, load(earlier)
     found = {each[:4]: each for each in (*kept, *choices)}
     lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
     about = {
-        "measured": dict(sorted(measured.items())),
+        "measured": sorted(measured),
         "multiprocessors": multiprocessors,
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
     }

@@ -1,6 +1,7 @@
-"""The samples of the sampled algorithm of top_k, in NumPy, and rows that mislead it."""
+"""The samples of the sampled algorithm of top_k, in NumPy; rows that mislead it, or have few numbers."""
 
 import numpy as np
+from ml_dtypes import finfo
 
 GOLDEN_RATIO = 0x9E3779B1
 SECTOR_BYTES = 32
@@ -27,3 +28,16 @@ def misleading_rows(x, sample_size):
     rows[0][:, sampled], rows[0][:, others] = x[:, : sampled.size], x[:, sampled.size :]
     rows[1][:, others], rows[1][:, sampled] = x[:, : others.size], x[:, others.size :]
     return rows.reshape(2 * n_rows, n_elements)
+
+
+def rows_of_special_numbers(dtype, n_elements, largest, rng):
+    """Return a row for each of some numbers: half of its elements equal it, and few come before it."""
+    limits = finfo(dtype)
+    tiny = limits.smallest_subnormal
+    ascending = [-np.inf, limits.min, -1, -tiny, -0.0, 0.0, tiny, 1, limits.max, np.inf, np.nan, -np.nan]
+    numbers = np.array(ascending[::-1] if largest else ascending, dtype)
+    places = np.arange(numbers.size)[:, None]
+    shape = (numbers.size, n_elements)
+    before, after = rng.integers(0, places + 1, shape), rng.integers(places, numbers.size, shape)
+    share = rng.random(shape)
+    return numbers[np.where(share < 0.02, before, np.where(share < 0.5, places, after))]

@@ -50,11 +50,6 @@ def signed(number, bits=32):
     return (int(number) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
 
 
-NUMBERS = np.random.default_rng(0).integers(0, 2**64, N, np.uint64)
-NUMBERS[:6] = 0, 1, 0x80000000, 0x7FFFFFFF_FFFFFFFF, 2**64 - 1, 0x8000000000000000
-# Two halves of a number: a and b.
-
-
 def halves_below(number_of):
     """Return the function for two words that tells for each half whether it is the lesser number."""
 
@@ -65,6 +60,9 @@ def halves_below(number_of):
     return compute
 
 
+NUMBERS = np.random.default_rng(0).integers(0, 2**64, N, np.uint64)
+NUMBERS[:6] = 0, 1, 0x80000000, 0x7FFFFFFF_FFFFFFFF, 2**64 - 1, 0x8000000000000000
+# Two halves of a number: a and b.
 COMPUTED = {
     "add.s32": lambda a, b: a + b,
     "sub.s32": lambda a, b: a - b,

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from ml_dtypes import bfloat16, finfo
+from ml_dtypes import bfloat16
 
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from dmlops.operators import Options
@@ -16,7 +16,7 @@ from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.policy import ROUNDS_SHAPES
-from kernels_cuda.top_k.shapes import buffered_slots
+from kernels_cuda.top_k.shapes import ROW_STATE_BYTES, buffered_slots, list_slots
 from tests import reference
 from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.gpu.algorithms import ALGORITHMS
@@ -26,7 +26,7 @@ from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL
 from tests.random_cases import RandomCase, random_case
-from tests.sampled_rows import misleading_rows
+from tests.sampled_rows import misleading_rows, rows_of_special_numbers
 
 pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
@@ -368,18 +368,38 @@ def test_buffers_of_lengths(dtype, direction):
 def test_floats_that_are_the_threshold(name, dtype, direction):
     """Half a row equals one number, and few elements come before it: more than a buffer has room for."""
     largest, is_sorted = DIRECTIONS[direction]
-    rng = np.random.default_rng(20)
-    limits = finfo(dtype)
-    tiny = limits.smallest_subnormal
-    ascending = [-np.inf, limits.min, -1, -tiny, -0.0, 0.0, tiny, 1, limits.max, np.inf, np.nan, -np.nan]
-    numbers = np.array(ascending[::-1] if largest else ascending, dtype)
-    places = np.arange(numbers.size)[:, None]
-    shape = (numbers.size, 10_003)
-    before, after = rng.integers(0, places + 1, shape), rng.integers(places, numbers.size, shape)
-    share = rng.random(shape)
-    rows = numbers[np.where(share < 0.02, before, np.where(share < 0.5, places, after))]
+    rows = rows_of_special_numbers(dtype, 10_003, largest, np.random.default_rng(20))
     data_type = TensorDataType[np.dtype(dtype).name.upper()]
     run_top_k(name, data_type, rows, 300, is_sorted, largest)
+
+
+class RecordedMemory(GlobalMemory):
+    """Memory whose arrays can be looked at afterwards: operands, and last a workspace."""
+
+    def __init__(self):
+        super().__init__()
+        self.arrays = []
+
+    def add(self, array):
+        self.arrays.append(array)
+        return super().add(array)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.int16, np.float32, np.uint32, np.float64])
+def test_enough_is_listed_and_no_more_than_there_is_room_for(dtype, largest):
+    """Otherwise the row would be read again, which gives the right answer, but late."""
+    k, n_elements = 300, 40_003
+    rows = (np.random.default_rng(21).standard_normal((3, n_elements)) * 9000).astype(np.int64).astype(dtype)
+    memory = RecordedMemory()
+    run_top_k("sampled", TensorDataType[np.dtype(dtype).name.upper()], rows, k, False, largest, memory=memory)
+    states = memory.arrays[-1][: len(rows) * ROW_STATE_BYTES].view(np.uint32).reshape(len(rows), -1)
+    # Behind a row's threshold of 8 bytes.
+    n_listed = states[:, 2]
+    n_slots = list_slots(4096, k, n_elements)
+    assert n_slots < n_elements // 2
+    assert k <= n_listed.min() <= n_listed.max() <= n_slots
 
 
 class ChangingMemory(GlobalMemory):

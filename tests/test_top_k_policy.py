@@ -206,7 +206,7 @@ def test_what_a_table_says(monkeypatch):
 
 
 def test_the_choice_follows_the_measured_times(choices):
-    """The table is that of the times of all algorithms on an H200, and no choice costs more than noise."""
+    """The table is that of the measured times; no choice costs more than noise, or what steadiness may."""
     results = choices.RESULTS / "choices-2026-11-25.json"
     measured = choices.load(results)
     assert len(measured) > 10_000
@@ -218,7 +218,7 @@ def test_the_choice_follows_the_measured_times(choices):
             keywords = importlib.import_module("top_k_policy").keywords(each.problem, each.kind.element_size)
             chosen = dispatch.plan(**keywords, target=target)
             loss = each._replace(chosen=chosen).loss
-            is_steady = choices.steadier_than(each.ranking[0], each) == chosen
+            is_steady = chosen in choices.steadier_than(each.ranking[0], each)
             assert loss < (choices.STEADY_MARGIN if is_steady else 1.05), each
 
 

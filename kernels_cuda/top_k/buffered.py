@@ -59,8 +59,9 @@ i64 = types.int64
 # Two blocks share a multiprocessor: one reads while the other one computes.
 _REGISTERS = 64
 _N_WARPS = SAMPLED_THREADS // WARP_LANES
-_COUNTS_BYTES = 4 * _N_WARPS
 _N_COUNTS = 2 * _N_WARPS
+_COUNTS_BYTES = 4 * _N_WARPS
+_COUNTS_ALIGNMENT = 2 * _COUNTS_BYTES
 
 
 def buffered_kernel(element_size: int) -> Any:
@@ -113,14 +114,14 @@ def buffered_kernel(element_size: int) -> Any:
             start_step(stages + u32(ahead * stage_bytes), address, first, n_row_vectors, thread)
 
     @linked_function
-    def mark_part(stage, base, position, n_elements, least, unfolding, thread):
+    def mark_part(own, base, position, n_elements, least, unfolding, thread):
         """Return the marks of elements that are in no vector: the first thread brings them all."""
         marks = u32(0)
         if thread == 0:
             for at in range(per_vector):
                 if u32(at) < n_elements:
                     bits = load_element(base + i64(position + u32(at)) * element_size)
-                    store_shared(stage + u32(at * element_size), bits)
+                    store_shared(own + u32(at * element_size), bits)
                     marks |= u32(unfolded_element(bits, unfolding) >= least) << u32(at)
         return marks
 
@@ -236,6 +237,7 @@ def buffered_kernel(element_size: int) -> Any:
     @cuda.jit(max_registers=_REGISTERS)
     def buffered_top_k(x, lengths, values, indices, offsets, p: BufferedParameters):
         grid_dependency_wait()
+        # All dynamic arrays are the same memory: with another alignment, one would begin elsewhere.
         keys = cuda.shared.array(0, key_type, STAGE_ALIGNMENT)
         words_of_memory = cuda.shared.array(0, u32, STAGE_ALIGNMENT)
         lows = shared_from(words_of_memory, p.n_slots * (key_bytes // 4))
@@ -247,7 +249,7 @@ def buffered_kernel(element_size: int) -> Any:
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
-        counts = shared_address(cuda.shared.array(_N_COUNTS, u32, STAGE_ALIGNMENT))
+        counts = shared_address(cuda.shared.array(_N_COUNTS, u32, _COUNTS_ALIGNMENT))
         memory = FinishMemory(
             keys, lows, words_of_memory, selected, bin_ends, histogram, sums, extremes, counters
         )
@@ -268,14 +270,14 @@ def buffered_kernel(element_size: int) -> Any:
         prefix = u32(n_before)
         n_row_vectors = u32(n_whole)
         unfolding = unfolding_of(p.unfolded_format, False)
-        least = key_type(0)
+        threshold = key_type(0)
         stages = shared_address(words_of_memory) + (u32(p.stages_word) << 2)
         stages_end = stages + u32(n_stages * stage_bytes)
         own_offset = swizzled(thread * u32(n_vectors * VECTOR_BYTES))
         if n_selected > 0:
             start_row(stages, address, n_row_vectors, thread)
         if count > p.n_slots:
-            least, _, _, _ = threshold_of_sample(
+            threshold, _, _, _ = threshold_of_sample(
                 keys,
                 base,
                 count,
@@ -286,7 +288,7 @@ def buffered_kernel(element_size: int) -> Any:
                 ids,
             )
 
-        bound = bound_of(least, p.key_format)
+        bound = bound_of(threshold, p.key_format)
         n_steps = (n_row_vectors + u32(step_vectors - 1)) // u32(step_vectors)
         n_pairs = u32(0)
         reading = n_selected > 0

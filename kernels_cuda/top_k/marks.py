@@ -42,7 +42,8 @@ class Bound(NamedTuple):
     Attributes
     ----------
     unfolded : uint32 or uint64
-        The least unfolded key of such elements; 0 of a bound above a key if there are none.
+        The least unfolded key of such elements. Of a bound above a key, 0 if there are none; the others mean
+        nothing then.
     number : uint32
         A float that elements are compared with, twice if it has 16 bits.
     inverted : uint32 or uint64

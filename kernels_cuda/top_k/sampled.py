@@ -65,7 +65,7 @@ i64 = types.int64
 
 _LISTING_REGISTERS = 64
 _WARP_BYTES = WARP_LANES * VECTOR_BYTES
-# So many candidates of a segment, and fewer, are not worth writing them together.
+# Up to so many candidates of a segment, each lane writes its own.
 _MOST_SCATTERED = 8 * WARP_LANES
 _STAGE_BYTES = SEGMENT_VECTORS * VECTOR_BYTES
 # A lane marks neighbouring vectors.
@@ -96,7 +96,7 @@ def list_kernel(element_size: int) -> Any:
 
     @device_function
     def start_segment(stage, base, position, limit, lane):
-        """Have vectors of a segment copied, one of 32 neighbours: if they are whole, else zeros for them."""
+        """Start copying a lane's share of a segment, every 32nd vector; zeros for what is no whole vector."""
         address = base + position * element_size
         for vector in range(SEGMENT_VECTORS_PER_LANE):
             is_whole = u32(position) + u32(vector * WARP_LANES * per_vector) < limit
@@ -108,7 +108,7 @@ def list_kernel(element_size: int) -> Any:
 
     @linked_function
     def load_parts(stage, base, position, count, limit, lane):
-        """Load those of a lane's vectors that the row begins or ends in, with zeros for what is not in it."""
+        """Load those of the lane's share that the row begins or ends in, with zeros for what is not in it."""
         words = cuda.local.array(4, u32)
         offset = lane * VECTOR_BYTES
         while offset < _STAGE_BYTES:
@@ -216,7 +216,7 @@ def list_kernel(element_size: int) -> Any:
             # Those above the threshold, and up to a position those that equal it.
             own = stage + swizzled(lane * _OWN_BYTES)
             position = first + i64(own_first)
-            marks = marks_before(i64(0))
+            marks = mark_type(0)
             if first < equals_end:
                 marks = marks_at_or_above(own, bound, p.key_format, unfolding)
             if first + n_elements > equals_end:

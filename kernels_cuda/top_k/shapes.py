@@ -313,7 +313,7 @@ class PartitionShape(NamedTuple):
 # The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment, while others of
 # its segments are on their way to shared memory.
 SEGMENT_VECTORS_PER_LANE = 8
-# Where vectors begin that threads mark the elements of, 8 vectors at most (`marks`).
+# The alignment of what a thread marks, up to 8 neighbouring vectors: their addresses differ in three bits.
 STAGE_ALIGNMENT = 8 * VECTOR_BYTES
 SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
 # What is known of a segment, and of a row: its threshold (8 bytes), and two counters.

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from tests import reference
 from tests.cases import Case
 from tests.data import assert_same
 from tests.gpu.algorithms import ALGORITHMS, forced
 from tests.libraries import Torch, call
-from tests.sampled_rows import misleading_rows
+from tests.sampled_rows import misleading_rows, rows_of_special_numbers
 
 CHOICES = [choice for choice in ALGORITHMS["top_k"] if choice.name in ("sampled", "buffered")]
 N_ELEMENTS = 40_000
@@ -33,7 +34,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "int16", "float32", "int32", "float64"])
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
 def test_rows(choice, kind, dtype, torch):
@@ -47,3 +48,16 @@ def test_rows(choice, kind, dtype, torch):
             expected = reference.top_k(rows, k, **options)
             for actual, answer in zip(found, expected, strict=True):
                 assert_same(actual, answer)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32])
+@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def test_floats_that_are_the_threshold(choice, dtype, largest, torch):
+    rows = rows_of_special_numbers(dtype, N_ELEMENTS + 3, largest, np.random.default_rng(4))
+    options = {"largest": largest, "sorted": largest}
+    for k in (300, 1500):
+        with forced(choice):
+            found = call(Torch("cuda"), Case("top_k", "special", lambda: (rows,), (k,), options))
+        for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
+            assert_same(actual, answer)

@@ -246,10 +246,10 @@ def _compare(instruction, kind):
 
 
 def _compare_halves(instruction, kind):
-    def numbers(words):
-        if kind.kind == "h":
-            return halves(words).view(np.float16)
-        return (halves(words).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    numbers = {
+        "h": lambda words: halves(words).view(np.float16),
+        "e": lambda words: (halves(words).astype(np.uint32) << np.uint32(16)).view(np.float32),
+    }[kind.kind]
 
     def compute(a, b):
         found = _compared(instruction.modifiers[0], numbers(a), numbers(b))
