@@ -60,7 +60,7 @@ SAMPLING = {"buffered", "sampled"}
 # Some algorithms take longer than the times here where elements are equal. Another one, which takes about the
 # same time whatever the data, is chosen unless they are further ahead than this.
 STEADY_MARGIN = 1.1
-# Of so many rows and more.
+# `rounds` is such an algorithm, where there are so many rows and more.
 STEADY_ROWS = 1024
 # Less than this is noise: the algorithm of shorter rows goes on.
 TIED = 1.03
@@ -168,15 +168,13 @@ def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
         fastest = min(names, key=names.__getitem__, default=None)
         if fastest is None:
             continue
-        alike = [name for name in names if names[name] < STEADY_MARGIN * names[fastest]]
-        steady = sorted({*steadier_than(fastest, each)} & {*alike}, key=names.__getitem__)
-        best = steady[0] if steady else fastest
-        tied = [name for name in before if names.get(name, float("inf")) < TIED * names[best]]
-        if steady:
-            tied = [name for name in tied if name in steady]
-        else:
-            tied = [name for name in tied if best not in steadier_than(name, each)]
-        found.append(tied[0] if tied else best)
+        limit = STEADY_MARGIN * names[fastest]
+        steady = [name for name in steadier_than(fastest, each) if names.get(name, limit) < limit]
+        best = min(steady or [fastest], key=names.__getitem__)
+        # What goes on must be no less steady.
+        allowed = steady or [name for name in names if best not in steadier_than(name, each)]
+        tied = (name for name in before if name in allowed and names[name] < TIED * names[best])
+        found.append(next(tied, best))
     return tuple(dict.fromkeys(found))
 
 

@@ -86,7 +86,7 @@ def buffered_kernel(element_size: int) -> Any:
     marking = mark_functions(element_size, n_vectors)
     bound_of, bound_above = marking.bound_of, marking.bound_above
     marks_at_or_above, marks_before = marking.marks_at_or_above, marking.marks_before
-    swizzled = marking.swizzled
+    swizzled, element_address = marking.swizzled, marking.element_address
 
     @device_function
     def start_step(stage, address, first, n_row_vectors, thread):
@@ -125,12 +125,6 @@ def buffered_kernel(element_size: int) -> Any:
                     marks |= u32(unfolded_element(bits, unfolding) >= least) << u32(at)
         return marks
 
-    @device_function
-    def element_at(own, number):
-        """Return an element of a thread's vectors."""
-        vector = own ^ (number // u32(per_vector) * VECTOR_BYTES)
-        return load_shared(vector + number % u32(per_vector) * element_size)
-
     @linked_function
     def keep_marks(own, marks, least, unfolding):
         """Return those of the marks whose elements are at or above a key that is larger now."""
@@ -138,7 +132,9 @@ def buffered_kernel(element_size: int) -> Any:
         while marks != 0:
             number = trailing_zeros_u32(marks)
             marks &= marks - 1
-            kept |= u32(unfolded_element(element_at(own, number), unfolding) >= least) << number
+            kept |= (
+                u32(unfolded_element(load_shared(element_address(own, number)), unfolding) >= least) << number
+            )
         return kept
 
     @linked_function
@@ -168,7 +164,7 @@ def buffered_kernel(element_size: int) -> Any:
         while marks != 0:
             number = trailing_zeros_u32(marks)
             marks &= marks - 1
-            keys[slot] = ordered_key(element_at(own, number), key_format)
+            keys[slot] = ordered_key(load_shared(element_address(own, number)), key_format)
             lows[slot] = ~(position + number)
             slot += 1
 

@@ -69,6 +69,7 @@ class MarkFunctions(NamedTuple):
     count: Any
     first: Any
     swizzled: Any
+    element_address: Any
 
 
 @functools.cache
@@ -95,6 +96,11 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
         So threads that each read one of their vectors find them in different banks.
         """
         return offset ^ ((offset >> 3) & u32(swizzled_bits))
+
+    @device_function
+    def element_address(own, number):
+        """Return the address of one of a thread's elements; `own` is that of its first vector."""
+        return (own ^ (number // u32(per_vector) * VECTOR_BYTES)) + number % u32(per_vector) * element_size
 
     @device_function
     def marks_before(n_first):
@@ -135,7 +141,7 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
     if element_size == 8:
 
         @device_function
-        def bound(key, unfolded, key_format):
+        def make_bound(key, unfolded, key_format):
             return Bound(unfolded, u32(0), u32(0), False)
 
         @device_function
@@ -145,7 +151,7 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
     else:
 
         @device_function
-        def bound(key, unfolded, key_format):
+        def make_bound(key, unfolded, key_format):
             number, inverted, is_number = number_of(key, key_format)
             return Bound(unfolded, number, inverted, is_number)
 
@@ -180,12 +186,12 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
     @device_function
     def bound_of(key, key_format):
         """Return the bound of elements that have this key or above."""
-        return bound(key, unfold_threshold(key, key_format), key_format)
+        return make_bound(key, unfold_threshold(key, key_format), key_format)
 
     @device_function
     def bound_above(key, key_format):
         """Return the bound of elements that have a larger key than this."""
-        return bound(key + key_type(1), unfold_next_above(key, key_format), key_format)
+        return make_bound(key + key_type(1), unfold_next_above(key, key_format), key_format)
 
     @linked_function
     def marks_at_or_above(own, bound, key_format, unfolding):
@@ -215,6 +221,7 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
         popcount_u64 if mark_bits == 64 else popcount_u32,
         trailing_zeros_u64 if mark_bits == 64 else trailing_zeros_u32,
         swizzled,
+        element_address,
     )
 
 

@@ -82,7 +82,7 @@ def list_kernel(element_size: int) -> Any:
     bound_of, bound_above = marking.bound_of, marking.bound_above
     marks_at_or_above, marks_before = marking.marks_at_or_above, marking.marks_before
     mark_type, n_marks, first_mark = marking.mark_type, marking.count, marking.first
-    swizzled = marking.swizzled
+    swizzled, element_address = marking.swizzled, marking.element_address
     shuffle_marks = shuffle_from_u64 if mark_type is u64 else shuffle_from_u32
     last_key = last_key_function(element_size)
     key_bytes = group_key_bytes(element_size)
@@ -139,8 +139,7 @@ def list_kernel(element_size: int) -> Any:
         while marks != 0:
             number = first_mark(marks)
             marks &= marks - 1
-            address = own ^ (number // per_vector * VECTOR_BYTES)
-            write(address + number % per_vector * element_size, position + number, slot, lists)
+            write(element_address(own, number), position + number, slot, lists)
             slot += 1
 
     @linked_function
@@ -200,8 +199,7 @@ def list_kernel(element_size: int) -> Any:
         unfolding = unfolding_of(p.unfolded_format, False)
         bound = bound_of(key, p.key_format)
         next_bound = bound_above(key, p.key_format)
-        row_elements = elements + row * p.n_slots * key_bytes
-        row_lows = lows + row * p.n_slots * 4
+        lists = (elements + row * p.n_slots * key_bytes, lows + row * p.n_slots * 4)
         while first < count:
             next_first = first + step_elements
             if next_first < count:
@@ -239,7 +237,6 @@ def list_kernel(element_size: int) -> Any:
             place = shuffle_from_u32(place, u32(0))
 
             if place + n_listed <= u32(p.n_slots):
-                lists = (row_elements, row_lows)
                 slot = place + through - amount
                 if n_listed > _MOST_SCATTERED:
                     write_together(stage, marks, u32(first), slot, lists, lane)
