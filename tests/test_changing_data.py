@@ -361,9 +361,8 @@ def cases_of(operator):
         yield diagonal_case((3, 300, 157), "float32")
         yield diagonal_case((301, 1057), "uint8", order=(1, 0))
     else:
-        orders = {"uint8": [("uint32", False)], "float32": [(None, True), ("int64", True), ("uint32", False)]}
         for dtype in ("uint8", "float32", "float64"):
-            for lengths, is_sorted in orders.get(dtype, [(None, True)]):
+            for lengths, is_sorted in ((None, True), ("int64", True), ("uint32", False)):
                 options = {"is_sorted": is_sorted, "length_dtype": lengths}
                 yield top_k_case((2, 50_000), dtype, 20, **options)
                 yield top_k_case((1, 400_000), dtype, 8, **options)

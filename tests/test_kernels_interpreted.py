@@ -24,7 +24,7 @@ from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
-from tests.marks import COMPILE_ALL
+from tests.marks import COMPILE_ALL, exhaustive
 from tests.random_cases import RandomCase, random_case
 from tests.sampled_rows import misleading_rows, rows_of_special_numbers
 
@@ -34,7 +34,7 @@ pytestmark = needs_compilations
 # Longer problems take the interpreter seconds each.
 MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
-MOST_CLUSTERS = 4
+MOST_CLUSTERS = 16
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
 READING_CHANGED = {
     *("rounds", "one_pass", "buffered", "cluster", "cluster_groups", "sampled", "block", "grid", "sort")
@@ -56,10 +56,9 @@ CHOICES = [
 @pytest.mark.parametrize(("operator", "choice"), CHOICES)
 def test_each_algorithm(operator, choice):
     n_served = 0
-    is_cluster = choice.name.startswith("cluster")
     for number in range(-1, -60, -1):
         case = random_case(operator, number, MOST_ELEMENTS)
-        if is_cluster and _n_rows(case.descriptor) > MOST_CLUSTERS:
+        if choice.name.startswith("cluster") and _n_rows(case.descriptor) > MOST_CLUSTERS:
             continue
         try:
             run_case(case, choice)
@@ -68,7 +67,7 @@ def test_each_algorithm(operator, choice):
                 raise
             continue
         n_served += 1
-        if n_served == 3 - is_cluster:
+        if n_served == 3:
             return
     assert n_served
 
@@ -119,6 +118,9 @@ def test_few_groups_have_many_elements(data_type, n_elements, largest, is_sorted
         (TensorDataType.UINT32, "few", True),
         (TensorDataType.UINT32, "few", False),
         (TensorDataType.UINT32, "zeros", True),
+        exhaustive(TensorDataType.FLOAT16, "random", True),
+        exhaustive(TensorDataType.UINT8, "few", False),
+        exhaustive(TensorDataType.UINT32, "zeros", False),
     ],
 )
 def test_groups_of_long_rows(data_type, data, name, n_elements, k, is_sorted):
@@ -364,7 +366,7 @@ def test_buffers_of_lengths(dtype, direction):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32])
-@pytest.mark.parametrize("name", ["buffered", pytest.param("sampled", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("name", ["buffered", exhaustive("sampled")])
 def test_floats_that_are_the_threshold(name, dtype, direction):
     """Half a row equals one number, and few elements come before it: more than a buffer has room for."""
     largest, is_sorted = DIRECTIONS[direction]
@@ -436,8 +438,7 @@ def test_elements_that_change_meanwhile(name, is_sorted):
     """The answer may be anything, but the kernels end, and access nothing else."""
     rng = np.random.default_rng(11)
     n_elements, ks = (200, (3, 8)) if name == "rounds" else (9001, (1, 100))
-    n_rows = 1 if name.startswith("cluster") else 2
-    rows = rng.standard_normal((n_rows, n_elements)).astype(np.float32)
+    rows = rng.standard_normal((2, n_elements)).astype(np.float32)
     for other in (np.sort(rows, axis=1), rows - 9):
         for k in ks:
             memory = ChangingMemory(np.ascontiguousarray(other), rng)
