@@ -42,7 +42,8 @@ _MOST_GROUPS = 8
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     """Return how many blocks a cluster has, or None: the most that run at a time.
 
-    All of them must have a whole step of work, unless few elements are selected.
+    All of them must have a whole step of work, unless few elements are selected, or so many that half of the
+    blocks would take longer to order them.
     """
     room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [
@@ -56,7 +57,13 @@ def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     most = max(together, default=min(fitting))
     if selects_few(problem, most):
         return most
-    busy = [n_blocks for n_blocks in together if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes]
+    n_ordered = 0 if problem.is_by_index else problem.k
+    busy = [
+        n_blocks
+        for n_blocks in together
+        if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes
+        or n_blocks // 2 * SMALLEST_CLUSTER_CHUNK < n_ordered
+    ]
     return max(busy, default=min(fitting))
 
 
