@@ -280,13 +280,13 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
                 n_found += total
             elif ballot(amount) != 0:
                 slot = reserve(counters, amount, lane)
+                if ballot(slot > limit) != 0:
+                    n_found = limit + 1
             if amount != 0 and slot + amount <= n_slots:
                 for part in range(n_masks):
                     slot = keep(keys, lows, slot, kept[part], vectors, part * per_mask, source)
             first += u32(VECTORS_AHEAD * n_threads)
             warp_item += u32(VECTORS_AHEAD * n_threads)
-            if first < n_items and not are_unfolded and ballot(counters[FOUND] > limit) != 0:
-                n_found = limit + 1
         if are_unfolded and thread == 0:
             counters[FOUND] = n_found
 
