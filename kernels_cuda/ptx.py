@@ -290,6 +290,7 @@ store_shared_u32x4 = _instruction(
 store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
 atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
 reduce_max_shared_u32 = _instruction(_void, [u32, u32], "red.shared.max.u32 [$0], $1;")
+reduce_or_shared_u32 = _instruction(_void, [u32, u32], "red.shared.or.b32 [$0], $1;")
 reduce_add_shared_u32 = _instruction(_void, [u32, u32], "red.shared.add.u32 [$0], $1;")
 # (address, value, condition): without the condition nothing is added, and the result means nothing.
 add_shared_if = _instruction(

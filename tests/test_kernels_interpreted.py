@@ -88,6 +88,24 @@ def test_few_elements_of_crowded_groups(data_type, n_elements, step, is_sorted):
     run_top_k("cluster", data_type, rows, 50, is_sorted)
 
 
+@pytest.mark.parametrize("data_type", [TensorDataType.FLOAT16, TensorDataType.FLOAT32])
+def test_few_elements_of_rows_below_zero(data_type):
+    """What a cluster reads in place of elements behind a row, zeros, is larger than all of these."""
+    rows = -2 - np.random.default_rng(10).random((1, 20_003)).astype(f"f{data_type.bytes}")
+    rows[0, -1] = -1
+    run_top_k("cluster", data_type, rows, 50, True)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize(("data_type", "k"), [("FLOAT16", 100), ("FLOAT32", 100), ("FLOAT32", 300)])
+def test_rows_in_order(data_type, k, is_sorted):
+    """All elements of the k groups with the largest maxima are candidates; a higher threshold is found."""
+    data_type = TensorDataType[data_type]
+    rows = np.linspace(-5, 5, 60_000).astype(f"f{data_type.bytes}")
+    for row in (rows, rows[::-1]):
+        run_top_k("grid", data_type, row[np.newaxis].copy(), k, is_sorted)
+
+
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(("data_type", "n_elements"), [("FLOAT16", 70_001), ("FLOAT32", 35_001)])

@@ -49,7 +49,6 @@ from kernels_cuda.top_k.cooperate import warp_maximum_u64
 from kernels_cuda.top_k.few import (
     PAIR_BYTES,
     PLACES_BYTES,
-    add_candidate,
     few_functions,
     pair_of,
     threshold_of_maxima,
@@ -75,11 +74,10 @@ _VECTOR_PAIRS = VECTOR_BYTES // PAIR_BYTES
 _MOST_PARTS = 0xFFFF
 # The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
 # (rows are padded, because each warp then reads a column), later the candidates of this block, and behind
-# them those of all, and keys; the maxima of this block's groups; those of all groups; how many maxima come no
-# later than each that is tried; the candidates that each block has sent, and how many; and the number of this
-# block's.
+# them those of all; the maxima of this block's groups; those of all groups; how many maxima come no later
+# than each that is tried; the candidates that each block has sent, and how many; the number of this block's;
+# and a bit for each candidate of all blocks.
 _PAIRS = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
-_KEYS = _PAIRS + FEW_CANDIDATES * PAIR_BYTES
 _WARP_STRIDE = (WARP_LANES + 1) * PAIR_BYTES
 _OWN_MAXIMA = CLUSTER_WARPS * _WARP_STRIDE
 _MAXIMA = _OWN_MAXIMA + WARP_LANES * PAIR_BYTES
@@ -90,22 +88,21 @@ _LISTS = _PLACES + PLACES_BYTES
 _LIST_BYTES = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
 _COUNTS = _LISTS + LARGEST_CLUSTER * _LIST_BYTES
 _OWN_COUNT = _COUNTS + 4 * LARGEST_CLUSTER
-FEW_BYTES = _OWN_COUNT + VECTOR_BYTES
+_BITS = _OWN_COUNT + VECTOR_BYTES
+FEW_BYTES = _BITS + FEW_CANDIDATES // 8
 
 
 @functools.cache
 def few_function(element_size: int) -> Any:
     """Make the function for one element width of at most 4 bytes."""
     functions = element_functions(element_size)
-    ordered_key = functions.ordered_key
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
     unfold_threshold = functions.unfold_threshold
     spread_unfolded_keys = functions.spread_unfolded_keys
-    keys = key_functions(element_size)
-    n_words, load_vector, key_at = keys.n_words, keys.load_vector, keys.key_at
+    load_vector = key_functions(element_size).load_vector
     load_elements = load_functions(element_size).load_elements
     find_threshold = threshold_of_maxima(CLUSTER_THREADS)
-    write_first = few_functions(element_size, CLUSTER_THREADS).write_first
+    list_vector, _, write_first = few_functions(element_size, CLUSTER_THREADS)
     per_vector = VECTOR_BYTES // element_size
     vector_bits = per_vector.bit_length() - 1
     # So many neighbouring lanes read 32 neighbouring elements: one of each group.
@@ -254,19 +251,16 @@ def few_function(element_size: int) -> Any:
         return warp_maximum_u64(best)
 
     @linked_function
-    def list_candidates(memory, own, first, n_steps, advance, count, threshold, key_format):
+    def list_candidates(memory, own, first, n_steps, advance, count, bound, key_format):
         """List a thread's elements that do not come after the threshold, as far as there is room."""
-        words = cuda.local.array(n_words, u32)
+        words = cuda.local.array(4, u32)
+        candidates = memory, memory + _OWN_COUNT, FEW_CANDIDATES_OF_BLOCK
         step = u32(0)
         while step < n_steps:
             load_vector(words, own)
-            for element in range(per_vector):
-                position = first + u32(element)
-                pair = pair_of(ordered_key(key_at(words, element), key_format), position)
-                if pair >= threshold and position < count:
-                    add_candidate((memory, memory + _OWN_COUNT, FEW_CANDIDATES_OF_BLOCK), pair)
+            place = first + step * advance, elements_of_step(step, n_steps, first, advance, count)
+            list_vector(candidates, words, 0, place, bound, key_format)
             own += STEP_BYTES
-            first += advance
             step = next_pass(step)
 
     @linked_function
@@ -317,8 +311,8 @@ def few_function(element_size: int) -> Any:
         thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
-        if thread == 0:
-            store_shared_u32(memory + _OWN_COUNT, u32(0))
+        if thread < (FEW_BYTES - _OWN_COUNT) // 4:
+            store_shared_u32(memory + _OWN_COUNT + (thread << 2), u32(0))
         # The blocks of the cluster take turns: each reads 32 neighbouring elements, one of each group.
         part = thread // group_lanes
         first = (part * n_blocks + rank) * WARP_LANES + lane % group_lanes * per_vector
@@ -338,8 +332,10 @@ def few_function(element_size: int) -> Any:
         else:
             n_maxima = n_blocks * WARP_LANES
             threshold = find_threshold(memory + _MAXIMA, memory + _PLACES, n_maxima, n_selected, lane, warp)
-            if largest >= unfold_threshold(u32(threshold >> 32), p.key_format):
-                list_candidates(memory, own, first, n_steps, advance, length, threshold, p.key_format)
+            least = unfold_threshold(u32(threshold >> 32), p.key_format)
+            if largest >= least:
+                bound = threshold, least, unfolding
+                list_candidates(memory, own, first, n_steps, advance, length, bound, p.key_format)
             give_candidates(memory, barrier_at(barriers, CANDIDATES), thread, rank, n_blocks)
             count = u32(0)
             if lane < n_blocks:
@@ -351,7 +347,7 @@ def few_function(element_size: int) -> Any:
         cuda.syncthreads()
         if has_room and rank == 0:
             write_first(
-                (memory + _PAIRS, memory + _KEYS),
+                (memory + _PAIRS, memory + _BITS),
                 (address, stride),
                 (*output, p.strides.values, p.strides.indices, p.index_size),
                 n_candidates,

@@ -14,9 +14,11 @@ from kernels_cuda.ptx import (
     atomic_add_shared_u32,
     ballot,
     load_shared_u32,
+    load_shared_u32x4,
     load_shared_u64,
     load_shared_u64x2,
-    next_pass,
+    popcount_u32,
+    reduce_or_shared_u32,
     store_shared_u32,
     store_shared_u64,
     trailing_zeros_u32,
@@ -25,7 +27,7 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cooperate import add_over_lanes
-from kernels_cuda.top_k.keys import result_function
+from kernels_cuda.top_k.keys import element_functions, result_function
 from kernels_cuda.top_k.rank import rank_functions
 from kernels_cuda.top_k.shapes import WARP_LANES
 
@@ -36,6 +38,8 @@ i64 = types.int64
 PAIR_BYTES = 8
 # Where a block keeps how many maxima come no later than each that it tries.
 PLACES_BYTES = 4 * WARP_LANES
+# The halves of two counts in a word.
+_BY_VALUE, _BY_INDEX_SHIFT = 0xFFFF, 16
 
 
 @device_function
@@ -102,6 +106,7 @@ def threshold_of_maxima(n_threads: int) -> Any:
 class FewFunctions(NamedTuple):
     """Device functions for candidates in shared memory, at most one for each thread of a block."""
 
+    list_vector: Any
     pair_at: Any
     write_first: Any
 
@@ -110,37 +115,84 @@ class FewFunctions(NamedTuple):
 def few_functions(element_size: int, n_threads: int) -> FewFunctions:
     """Make the functions for one element width of at most 4 bytes, and block size.
 
-    `pairs` is the address of the candidates, a multiple of 16 bytes.
+    `pairs` is the address of the candidates, a multiple of 16 bytes. Two counts of them fit into one word.
     """
     place_of_few = rank_functions(n_threads, u32).place_of_few
     write_result = result_function(element_size)
+    functions = element_functions(element_size)
+    ordered_key, at_or_above = functions.ordered_key, functions.at_or_above
+    bits_each = 8 * element_size
+    ones = (1 << bits_each) - 1
+    per_word = 4 // element_size
+
+    @device_function
+    def list_vector(candidates, words, at, place, bound, key_format):
+        """List what does not come after the threshold, of the vector of the words from `at` on.
+
+        `place` are the position of its first element, and how many of its elements are in the row; `bound`
+        are the threshold, the least unfolded key of what does not come after it, and the unfolding.
+        """
+        first, n_inside = place
+        threshold, unfolded, unfolding = bound
+        found = at_or_above(words, at, unfolded, unfolding, False) & ((u32(1) << n_inside) - 1)
+        while found != 0:
+            element = trailing_zeros_u32(found)
+            found &= found - 1
+            word = words[at]
+            for other in range(1, 4):
+                if element // u32(per_word) == other:
+                    word = words[at + other]
+            bits = (word >> (element % u32(per_word) * bits_each)) & ones
+            pair = pair_of(ordered_key(bits, key_format), first + element)
+            if pair >= threshold:
+                add_candidate(candidates, pair)
 
     @device_function
     def load_pair(pairs, number):
         return load_shared_u64(pairs + number * PAIR_BYTES)
 
+    @device_function
+    def count_pair(other, own):
+        """Return what a candidate adds to the counts of another."""
+        return u32(other > own) | (u32(u32(other) > u32(own)) << _BY_INDEX_SHIFT)
+
     @linked_function
     def rank_by_counting(pairs, n_pairs, thread, lane_bits):
-        """Return how many candidates come before number ``thread >> lane_bits``."""
+        """Return how many candidates come before number ``thread >> lane_bits``, by value and by index."""
         number = thread >> lane_bits
         lanes = u32(1) << lane_bits
-        count = u32(0)
+        counts = u32(0)
         if number < n_pairs:
             own = load_pair(pairs, number)
             other = (thread & (lanes - 1)) << 1
             while other < n_pairs:
                 first, second = load_shared_u64x2(pairs + other * PAIR_BYTES)
-                count += u32(first > own)
-                count += u32(second > own and other + 1 < n_pairs)
+                counts += count_pair(first, own)
+                if other + 1 < n_pairs:
+                    counts += count_pair(second, own)
                 other += lanes << 1
-        return add_over_lanes(count, lanes)
+        counts = add_over_lanes(counts, lanes)
+        return counts & _BY_VALUE, counts >> _BY_INDEX_SHIFT
+
+    @linked_function
+    def bits_before(bits, place):
+        """Return how many of the bits at an address are set, before number `place` of them."""
+        count = u32(0)
+        first = u32(0)
+        while first < place:
+            words = load_shared_u32x4(bits + (first >> 3))
+            for word in range(4):
+                n_before = min(max(place, first) - first, u32(32))
+                count += popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
+                first += 32
+        return count
 
     @linked_function
     def pair_at(pairs, found, n_pairs, rank, thread):
         """Return the pair that `rank` candidates come before; `found` is a shared array of one uint64."""
         lane_bits, number = place_of_few(n_pairs, thread)
-        is_found = rank_by_counting(pairs, n_pairs, thread, lane_bits) == rank
-        if number < n_pairs and is_found:
+        found_rank, _ = rank_by_counting(pairs, n_pairs, thread, lane_bits)
+        if number < n_pairs and found_rank == rank:
             found[0] = load_pair(pairs, number)
         cuda.syncthreads()
         return found[0]
@@ -149,33 +201,23 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
     def write_first(areas, row, output, n_pairs, n_selected, is_by_index, key_format, thread):
         """Write the first `n_selected` of the candidates, in order, or by ascending position.
 
-        `areas` are the addresses of the candidates, and of room for a key of each that is selected.
+        `areas` are the addresses of the candidates, and of a bit for each, in whole vectors: all zero.
         """
-        pairs, keys = areas
+        pairs, bits = areas
         # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
-        number, rank = n_pairs, n_pairs
-        pair = u64(0)
-        # One loop: instructions that are fetched for the first time take longer than the ranking itself.
-        step = u32(0)
-        while step <= u32(is_by_index):
-            if step == 1:
-                # Those that are selected take the place of the others, and their positions alone are ranked.
-                cuda.syncthreads()
-                if number < n_pairs and rank < n_selected:
-                    store_shared_u64(pairs + rank * PAIR_BYTES, u64(u32(pair)))
-                    store_shared_u32(keys + (rank << 2), u32(pair >> 32))
-                cuda.syncthreads()
-                n_pairs = n_selected
-            lane_bits, number = place_of_few(n_pairs, thread)
-            rank = rank_by_counting(pairs, n_pairs, thread, lane_bits)
-            if number < n_pairs:
-                pair = load_pair(pairs, number)
-            step = next_pass(step)
-        if number < n_pairs and rank < n_selected:
-            key = u32(pair >> 32)
-            if is_by_index:
-                key = load_shared_u32(keys + (number << 2))
-            write_result(row, output, rank, key, i64(~u32(pair)), key_format)
+        lane_bits, number = place_of_few(n_pairs, thread)
+        rank, place = rank_by_counting(pairs, n_pairs, thread, lane_bits)
+        is_selected = number < n_pairs and rank < n_selected
+        if is_by_index:
+            # By index, these bits tell which candidates are selected.
+            if is_selected:
+                reduce_or_shared_u32(bits + (place >> 5 << 2), u32(1) << (place & 31))
+            cuda.syncthreads()
+            if is_selected:
+                rank = bits_before(bits, place)
+        if is_selected:
+            pair = load_pair(pairs, number)
+            write_result(row, output, rank, u32(pair >> 32), i64(~u32(pair)), key_format)
 
-    return FewFunctions(pair_at, write_first)
+    return FewFunctions(list_vector, pair_at, write_first)

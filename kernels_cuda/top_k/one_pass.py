@@ -77,21 +77,20 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     per_vector = VECTOR_BYTES // element_size
     find_threshold = threshold_of_maxima(n_threads)
     few = few_functions(element_size, n_threads)
-    pair_at, write_first = few.pair_at, few.write_first
+    list_vector, pair_at, write_first = few
     pad_row = pad_function(element_size)
-    per_word = 4 // element_size
-    bits_each = 8 * element_size
-    ones = (1 << bits_each) - 1
     n_warps = n_threads // WARP_LANES
     step_elements = n_threads * per_vector
     # The areas of shared memory begin at these bytes. They hold: what each warp finds of each group (rows are
-    # padded, because each warp then reads columns), the maxima and later keys, what the search for a
-    # threshold needs, and the number of candidates.
+    # padded, because each warp then reads columns), the maxima, what the search for a threshold needs, the
+    # number of candidates, and a bit for each of them.
     warp_stride = (WARP_LANES + 1) * PAIR_BYTES
     maxima_at = n_warps * warp_stride
     places_at = maxima_at + n_threads * PAIR_BYTES
     count_at = places_at + PLACES_BYTES
-    n_pairs_of_memory = count_at // PAIR_BYTES + 1
+    bits_at = count_at + VECTOR_BYTES
+    memory_bytes = bits_at + ONE_PASS_CANDIDATES // 8
+    n_pairs_of_memory = memory_bytes // PAIR_BYTES
 
     @device_function
     def load(words, at, address, vector, exists):
@@ -199,15 +198,6 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         return load_shared_u32(count)
 
     @device_function
-    def list_vector(candidates, words, at, position, threshold, key_format):
-        """List what does not come after the threshold, of a vector that begins at a position."""
-        for place in range(per_vector):
-            word = words[4 * at + place // per_word] >> u32(place % per_word * bits_each)
-            pair = pair_of(ordered_key(word & ones, key_format), position + u32(place))
-            if pair >= threshold:
-                add_candidate(candidates, pair)
-
-    @device_function
     def vectors_read_again(best, steps, n_own, other, threshold, prefix, key_format):
         """Return how many of a thread's vectors, the first ones, are all read again."""
         key = u32(threshold >> 32)
@@ -238,6 +228,8 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         if unaligned >= threshold and unaligned != 0:
             add_candidate(candidates, unaligned)
         n_again = vectors_read_again(best, steps, n_own, other, threshold, prefix, p.key_format)
+        least = unfold_threshold(u32(threshold >> 32), p.key_format)
+        bound = threshold, least, unfolding_of(p.unfolded_format, False)
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(_GROUPS, u32)
         wanted = u32(0)
@@ -261,8 +253,8 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 load(words, at, address, vectors[at], wanted & u32(1 << at))
             for at in range(_GROUPS):
                 if wanted & u32(1 << at) != 0:
-                    position = prefix + vectors[at] * per_vector
-                    list_vector(candidates, words, at, position, threshold, p.key_format)
+                    place = prefix + vectors[at] * per_vector, u32(per_vector)
+                    list_vector(candidates, words, 4 * at, place, bound, p.key_format)
             if done >= most and waiting != 0:
                 lane = trailing_zeros_u32(waiting)
                 waiting &= waiting - 1
@@ -282,7 +274,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     @cuda.jit(max_registers=64)
     def one_pass_top_k(x, lengths, values, indices, offsets, p: OnePassParameters):
         grid_dependency_wait()
-        room = cuda.shared.array(n_pairs_of_memory, u64)
+        room = cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES)
         pairs = shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
         found = cuda.shared.array(1, u64)
         memory = shared_address(room)
@@ -302,8 +294,8 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 position += u32(n_vectors) * per_vector
             bits = load_element(base + i64(position) * element_size)
             unaligned = pair_of(ordered_key(bits, p.key_format), position)
-        if thread == 0:
-            store_shared_u32(memory + count_at, u32(0))
+        if thread < (memory_bytes - count_at) // 4:
+            store_shared_u32(memory + count_at + (thread << 2), u32(0))
 
         n_own = (u32(n_vectors) + u32(n_threads - 1) - thread) // u32(n_threads)
         best = cuda.local.array(_GROUPS, u32)
@@ -351,7 +343,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         values += value_row * element_size
         indices += index_row * p.index_size
         write_first(
-            (pairs, maxima),
+            (pairs, memory + bits_at),
             (base, i64(1)),
             (values, indices, p.strides.values, p.strides.indices, p.index_size),
             n_candidates,

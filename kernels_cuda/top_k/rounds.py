@@ -50,6 +50,8 @@ i64 = types.int64
 _NOWHERE = 0xFFFFFFFF
 # The lower half of a number, which is of the position.
 _POSITIONS = (1 << 16) - 1
+# So many of the selected positions are compared with all others at a time.
+_RANKED_TOGETHER = 4
 # So many that none of a lane's groups is ever empty.
 _GROUP_KEYS = ROUNDS_LARGEST_K
 
@@ -279,18 +281,16 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             ranks[number] = row_lane + u32(number * n_lanes)
         if p.is_sorted == 0:
             for number in range(n_held):
+                if ranks[number] >= n_selected:
+                    held[number] = u32(_NOWHERE)
                 ranks[number] = u32(0)
-            taken = u32(0)
-            while taken < n_rounds:
-                source = (lane & ~u32(last_lane)) | (taken & last_lane)
-                position = u32(0)
-                for number in range(n_held):
-                    shuffled = shuffle_from_u32(held[number], source)
-                    if taken >> lane_bits == number:
-                        position = shuffled
-                for number in range(n_held):
-                    ranks[number] += u32(taken < n_selected and position < held[number])
-                taken += 1
+            row_first = lane & ~u32(last_lane)
+            for first in range(0, ROUNDS_LARGEST_K, _RANKED_TOGETHER):
+                if n_rounds > first:
+                    for taken in range(first, first + _RANKED_TOGETHER):
+                        position = shuffle_from_u32(held[taken // n_lanes], row_first + u32(taken % n_lanes))
+                        for number in range(n_held):
+                            ranks[number] += u32(position < held[number])
 
         for number in range(n_held):
             if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
