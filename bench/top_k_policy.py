@@ -4,8 +4,7 @@ A threshold divides problems between two block shapes. Both are timed along a ra
 the one that the policy chooses is slower, the threshold is in the wrong place. Each table begins with the
 policy's value and the measured crossing. `top_k_choices.py` times the algorithms.
 
-Inputs are cold: before each call, a buffer larger than the L2 cache is overwritten, which also takes the GPU
-longer than the host needs to queue the call.
+Inputs are cold: see `dmlops.bench.timing.CudaClock`.
 """
 
 import argparse
@@ -13,7 +12,6 @@ import functools
 import itertools
 import json
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -24,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dmlops import cuda
+from dmlops.bench.timing import CudaClock
 from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import Policy, block_shape
@@ -39,7 +38,8 @@ FORMATS = {
     8: (1 << 63, (1 << 63) - 1, 0x7FF << 52),
 }
 SAMPLES = 9
-FLUSHED_BYTES = 1 << 29
+# A sample is taken again if the host was too slow.
+MOST_TRIES = 5
 # A side that takes this many times as long as the best one is given up after a few samples.
 HOPELESS, HOPELESS_AFTER = 3, 1
 # Less than this is noise.
@@ -99,7 +99,7 @@ class Stopwatch:
     def __init__(self, seconds: float) -> None:
         self.target = cuda.target(0, "top_k_policy")
         self.end = time.monotonic() + seconds
-        self._flushed = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda")
+        self._clock = CudaClock()
 
     @property
     def is_over(self) -> bool:
@@ -111,24 +111,25 @@ class Stopwatch:
         return Policy.auto(capability_of(self.target.arch), element_size)
 
     def compare(self, problem: Problem, element_size: int, sides: Iterable[Side]) -> list[float | None]:
-        """Return the microseconds that each side takes, or None where it does not serve the problem."""
+        """Return the microseconds that each side takes, or None where it does not serve the problem.
+
+        That is the lower quartile: a quarter of all launches take longer, whatever they do.
+        """
         x = random_input(problem.sizes, element_size)
         runs = [self._run(problem, element_size, side, x) for side in sides]
         self._check([run for run in runs if run], problem)
         times: list[list[float]] = [[] for _ in runs]
         for sample in range(SAMPLES):
-            events = [self._time(run) if run else None for run in runs]
-            torch.cuda.synchronize()
-            for pair, found in zip(events, times, strict=True):
-                if pair:
-                    found.append(pair[0].elapsed_time(pair[1]) * 1e3)
+            for run, found in zip(runs, times, strict=True):
+                if run:
+                    found.append(self._time(run))
             if sample == HOPELESS_AFTER:
                 least = min((min(found) for found in times if found), default=0.0)
                 runs = [
                     run if found and min(found) < HOPELESS * least else None
                     for run, found in zip(runs, times, strict=True)
                 ]
-        return [statistics.median(found) if found else None for found in times]
+        return [sorted(found)[len(found) // 4] if found else None for found in times]
 
     def _run(self, problem: Problem, element_size: int, side: Side, x: Any) -> Any:
         sizes = list(problem.sizes)
@@ -160,13 +161,12 @@ class Stopwatch:
         except ValueError:
             return None
 
-    def _time(self, run: Callable[[], Any]) -> tuple[Any, Any]:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._flushed.zero_()
-        start.record()
-        run()
-        end.record()
-        return start, end
+    def _time(self, run: Callable[[], Any]) -> float:
+        for _ in range(MOST_TRIES):
+            seconds, _, was_queued = self._clock.cold(run)
+            if was_queued:
+                break
+        return seconds * 1e6
 
     @staticmethod
     def _check(runs: list[Any], problem: Problem) -> None:

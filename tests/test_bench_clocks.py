@@ -50,6 +50,15 @@ def test_the_median():
     assert Lane(None, samples=[Sample(1)]).median("wall") is None
 
 
+def test_samples_that_waited_for_the_host():
+    """They do not count, unless all of a call's samples are such."""
+    queued, late = Sample(2.0, 0.1), Sample(9.0, None)
+    lane = Lane(None, samples=[late, late, queued, late, Sample(4.0, 0.1)])
+    assert (lane.median(), lane.quartiles()) == (3, (2.5, 3.5))
+    lane = Lane(None, samples=[late, late])
+    assert (lane.median(), lane.quartiles()) == (9, (9, 9))
+
+
 def test_a_sample_of_short_calls_is_their_mean(clock):
     lane = Lane(clock.call("short", timing.SAMPLE_SECONDS / 20), estimate=timing.SAMPLE_SECONDS / 20)
     assert HostClock(1).sample(lane).work == pytest.approx(timing.SAMPLE_SECONDS / 20)

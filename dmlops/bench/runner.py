@@ -316,4 +316,4 @@ def _read(lane: Lane, outcome: Outcome) -> None:
     outcome.samples = len(lane.samples)
     outcome.seconds, outcome.host, outcome.wall = (lane.median(what) for what in ("work", "host", "wall"))
     outcome.low, outcome.high = lane.quartiles()
-    outcome.best = min(sample.work for sample in lane.samples)
+    outcome.best = min(sample.work for sample in lane.kept)

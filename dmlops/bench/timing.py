@@ -28,6 +28,9 @@ COPY_BYTES = 1 << 28
 # Reading this many times the size of the L2 cache leaves nothing else in it.
 FLUSH_FACTOR = 3
 FLUSH_BLOCKS, FLUSH_THREADS = 1024, 256
+# Every fourth launch of a process takes 0.8 us longer. So that it is not always the same contender's, the GPU
+# spins up to so many times.
+MOST_SPINS = 4
 
 _KERNELS = """
 .version 7.0
@@ -84,7 +87,10 @@ done:
 
 
 class Sample(NamedTuple):
-    """Seconds of one call: its work, the host's time until it returned, and the time until all was done."""
+    """Seconds of one call: its work, the host's time until it returned, and the time until all was done.
+
+    There is no time of the host if the call waited for a GPU, or the GPU for the host.
+    """
 
     work: float
     host: float | None = None
@@ -110,14 +116,19 @@ class Lane:
     error: str = ""
     estimate: float = 0.0
 
+    @property
+    def kept(self) -> list[Sample]:
+        """The samples that count: those whose work had not to wait for the host, if there are any."""
+        return [sample for sample in self.samples if sample.host is not None] or self.samples
+
     def median(self, what: str = "work") -> float | None:
-        """Return the median of one field of the samples, or None if no sample has it."""
-        values = [value for sample in self.samples if (value := getattr(sample, what)) is not None]
+        """Return the median of one field of the samples that count, or None if none has it."""
+        values = [value for sample in self.kept if (value := getattr(sample, what)) is not None]
         return statistics.median(values) if values else None
 
     def quartiles(self) -> tuple[float, float]:
         """Return the times of the work that a quarter of the samples are below and above."""
-        times = [sample.work for sample in self.samples]
+        times = [sample.work for sample in self.kept]
         low, _, high = statistics.quantiles(times, method="inclusive") if len(times) > 1 else times * 3
         return low, high
 
@@ -187,6 +198,7 @@ class CudaClock:
         self._spin, self._flush = code.get_kernel("spin"), code.get_kernel("flush")
         self._launch, self._one_thread = core.launch, core.LaunchConfig(grid=1, block=1)
         self._many_threads = core.LaunchConfig(grid=FLUSH_BLOCKS, block=FLUSH_THREADS)
+        self._random = np.random.default_rng(1)
         self._buffer = self.device.allocate(FLUSH_FACTOR * self.cache_bytes, stream=self._stream)
 
     @property
@@ -203,19 +215,31 @@ class CudaClock:
         wall = self._wall(lane.call, 1)
         if lane.has_own_stream:
             return Sample(self._wall(lane.call, BACK_TO_BACK), None, wall)
+        spin = min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN)
+        work, host, was_queued = self.cold(lane.call, spin)
+        return Sample(work, host if was_queued else None, wall)
+
+    def cold(self, call: Call, spin: float = MIN_SPIN) -> tuple[float, float, bool]:
+        """Return the seconds that the work of a call takes, and the host's until it returns.
+
+        The last is whether all of it was in the queue before the GPU had spun for so many seconds. If not,
+        the work may have waited for the host.
+        """
         buffer = self._buffer
         self._launch(self._stream, self._many_threads, self._flush, int(buffer.handle), buffer.size)
-        spin = min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN)
-        self._launch(self._stream, self._one_thread, self._spin, int(spin * 1e9))
+        begin = time.perf_counter()
+        n_spins = int(self._random.integers(MOST_SPINS)) + 1
+        for _ in range(n_spins):
+            self._launch(self._stream, self._one_thread, self._spin, int(spin * 1e9) // n_spins)
         self._stream.record(self._start)
         start = time.perf_counter()
-        result = lane.call()
+        result = call()
         host = time.perf_counter() - start
         self._stream.record(self._end)
+        was_queued = time.perf_counter() - begin < spin
         self._end.sync()
         del result
-        # A call that returns only after the spin kernel has ended has waited for the GPU.
-        return Sample((self._end - self._start) / 1e3, host if host < 0.9 * spin else None, wall)
+        return (self._end - self._start) / 1e3, host, was_queued
 
     def settle(self) -> None:
         """Do nothing: a sample ends with an idle GPU."""
