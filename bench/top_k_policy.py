@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from dmlops import cuda
-from dmlops.bench.timing import CudaClock
+from dmlops.bench.timing import MIN_SPIN, CudaClock
 from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import Policy, block_shape
@@ -38,7 +38,7 @@ FORMATS = {
     8: (1 << 63, (1 << 63) - 1, 0x7FF << 52),
 }
 SAMPLES = 9
-# A sample is taken again if the host was too slow.
+# A sample is taken again if the host was too slow, with twice the time for it.
 MOST_TRIES = 5
 # A side that takes this many times as long as the best one is given up after a few samples.
 HOPELESS, HOPELESS_AFTER = 3, 1
@@ -162,11 +162,12 @@ class Stopwatch:
             return None
 
     def _time(self, run: Callable[[], Any]) -> float:
-        for _ in range(MOST_TRIES):
-            seconds, _, was_queued = self._clock.cold(run)
+        for attempt in range(MOST_TRIES):
+            seconds, _, was_queued = self._clock.cold(run, MIN_SPIN * 2**attempt)
             if was_queued:
-                break
-        return seconds * 1e6
+                return seconds * 1e6
+        msg = f"the host took longer than {MIN_SPIN * 2**attempt * 1e6:.0f} us to queue a call"
+        raise RuntimeError(msg)
 
     @staticmethod
     def _check(runs: list[Any], problem: Problem) -> None:

@@ -273,6 +273,23 @@ def test_clusters_of_few_long_rows(arch, element_size):
     assert bool(served) == (arch != "sm_89")
 
 
+@pytest.mark.parametrize(
+    ("element_size", "axis_size", "k", "is_sorted", "n_blocks"),
+    [
+        (4, 16_384, 2048, True, 16),
+        (4, 16_384, 2048, False, 4),
+        (2, 32_768, 2048, True, 16),
+        (2, 32_768, 1000, True, 8),
+        (2, 32_768, 512, True, 4),
+        (4, 65_536, 1000, True, 16),
+    ],
+)
+def test_clusters_that_order_many(element_size, axis_size, k, is_sorted, n_blocks):
+    """As many blocks as have a step of the row each, or at most 128 elements to order."""
+    (launch,) = planned((1, axis_size, 1), k, element_size, algorithm="cluster", is_sorted=is_sorted).launches
+    assert launch.cluster == n_blocks
+
+
 @pytest.mark.parametrize("arch", CLUSTERS)
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("is_sorted", [True, False])
@@ -340,11 +357,11 @@ def test_tiles_that_a_device_has_no_room_for():
 ALGORITHMS = {choice.name: choice for choice in algorithms.ALGORITHMS["top_k"]}
 
 
-def forced(name, shape, k):
-    """Return the launches of a problem that is solved by a forced algorithm of the GPU's tests."""
+def forced(name, shape, k, algorithm=None):
+    """Return the launches of a problem as the GPU's tests force them, or by another algorithm."""
     target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
     given = ALGORITHMS[name].arguments(4, target)
-    return planned(shape, k, algorithm=given["algorithm"], policy=given["policy"]).launches
+    return planned(shape, k, algorithm=algorithm or given["algorithm"], policy=given["policy"]).launches
 
 
 @pytest.mark.parametrize(
@@ -369,18 +386,18 @@ def test_forced_chunks(name, coarse_chunks):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "k", "variant"),
+    ("name", "algorithm", "shape", "k", "variant"),
     [
-        ("many_launches", (3000, 200, 1), 1, "top_k_rounds"),
-        ("many_launches", (3000, 200, 1), 9, "top_k_warp"),
-        ("many_launches", (3000, 5000, 1), 5, "top_k_block"),
-        ("many_launches", (3000, 5000, 1), 5000, "top_k_tile"),
-        ("many_launches", (30, 700_000, 1), 128, "top_k_maxima"),
-        ("grid-transposed-many_launches", (30, 70_000, 1), 5, "top_k_transposed_maxima"),
+        ("many_launches", "rounds", (3000, 200, 1), 1, "top_k_rounds"),
+        ("many_launches", "warp", (3000, 200, 1), 9, "top_k_warp"),
+        ("many_launches", "block", (3000, 5000, 1), 5, "top_k_block"),
+        ("many_launches", "tile", (3000, 5000, 1), 5000, "top_k_tile"),
+        ("many_launches", "grid", (30, 700_000, 1), 128, "top_k_maxima"),
+        ("grid-transposed-many_launches", None, (30, 70_000, 1), 5, "top_k_transposed_maxima"),
     ],
 )
-def test_forced_launches(name, shape, k, variant):
-    grids = [launch.grid for launch in forced(name, shape, k) if launch.variant.name == variant]
+def test_forced_launches(name, algorithm, shape, k, variant):
+    grids = [launch.grid for launch in forced(name, shape, k, algorithm) if launch.variant.name == variant]
     assert len(grids) > 1
     assert max(grids) == 7
 

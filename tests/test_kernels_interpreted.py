@@ -98,12 +98,15 @@ def test_few_elements_of_rows_below_zero(data_type):
 
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(("data_type", "k"), [("FLOAT16", 100), ("FLOAT32", 100), ("FLOAT32", 300)])
-def test_rows_in_order(data_type, k, is_sorted):
-    """All elements of the k groups with the largest maxima are candidates; a higher threshold is found."""
+def test_groups_of_many_and_of_few_candidates(data_type, k, is_sorted):
+    """Of rows in order, all elements of the k first groups are candidates, and a higher threshold is found.
+
+    Of others, some are in each group; a large k has more of these than threads read at a time.
+    """
     data_type = TensorDataType[data_type]
-    rows = np.linspace(-5, 5, 60_000).astype(f"f{data_type.bytes}")
-    for row in (rows, rows[::-1]):
-        run_top_k("grid", data_type, row[np.newaxis].copy(), k, is_sorted)
+    row = np.linspace(-5, 5, 60_000).astype(f"f{data_type.bytes}")
+    for each in (row, row[::-1], np.random.default_rng(16).permutation(row)):
+        run_top_k("grid", data_type, each[np.newaxis].copy(), k, is_sorted)
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])

@@ -313,7 +313,7 @@ def _read(lane: Lane, outcome: Outcome) -> None:
     if lane.error:
         outcome.status, outcome.message = FAILED, lane.error
         return
-    outcome.samples = len(lane.samples)
+    outcome.samples = len(lane.kept)
     outcome.seconds, outcome.host, outcome.wall = (lane.median(what) for what in ("work", "host", "wall"))
     outcome.low, outcome.high = lane.quartiles()
     outcome.best = min(sample.work for sample in lane.kept)

@@ -118,7 +118,7 @@ class Lane:
 
     @property
     def kept(self) -> list[Sample]:
-        """The samples that count: those whose work had not to wait for the host, if there are any."""
+        """The samples that count: those whose work did not have to wait for the host, if there are any."""
         return [sample for sample in self.samples if sample.host is not None] or self.samples
 
     def median(self, what: str = "work") -> float | None:
@@ -135,8 +135,8 @@ class Lane:
     def is_done(self, seconds: float) -> bool:
         """Whether it has enough samples, or as many as its share of the time allows."""
         enough = MIN_SAMPLES if self.spent < SLOW_FACTOR * seconds else 1
-        count = len(self.samples)
-        return bool(self.error) or count >= MAX_SAMPLES or (count >= enough and self.spent >= seconds)
+        has_enough = len(self.kept) >= enough and self.spent >= seconds
+        return bool(self.error) or len(self.samples) >= MAX_SAMPLES or has_enough
 
 
 class Clock(Protocol):
@@ -182,8 +182,8 @@ def clock_code(arch: str) -> Any:
 class CudaClock:
     """Times GPU work between two events, on inputs that are not in the L2 cache.
 
-    Before the first event, a kernel reads a buffer that fills the cache several times, and another one spins
-    until all work is in the queue.
+    Before the first event, a kernel reads a buffer that fills the cache several times, and others spin until
+    all work is in the queue.
     """
 
     def __init__(self) -> None:

@@ -75,8 +75,8 @@ _MOST_PARTS = 0xFFFF
 # The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
 # (rows are padded, because each warp then reads a column), later the candidates of this block, and behind
 # them those of all; the maxima of this block's groups; those of all groups; how many maxima come no later
-# than each that is tried; the candidates that each block has sent, and how many; the number of this block's;
-# and a bit for each candidate of all blocks.
+# than each that is tried; the candidates that each block has sent, and how many; the number of this block's
+# (a whole vector); and a bit for each candidate of all blocks. The last two are cleared together.
 _PAIRS = FEW_CANDIDATES_OF_BLOCK * PAIR_BYTES
 _WARP_STRIDE = (WARP_LANES + 1) * PAIR_BYTES
 _OWN_MAXIMA = CLUSTER_WARPS * _WARP_STRIDE

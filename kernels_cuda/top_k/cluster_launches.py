@@ -42,8 +42,8 @@ _MOST_GROUPS = 8
 def fitting_cluster(problem: Problem, policy: Policy) -> int | None:
     """Return how many blocks a cluster has, or None: the most that run at a time.
 
-    All of them must have a whole step of work, unless few elements are selected, or so many that half of the
-    blocks would take longer to order them.
+    All of them must have a whole step of work, unless few elements are selected, or so many that with half as
+    many blocks each would have more than `SMALLEST_CLUSTER_CHUNK` of them to order.
     """
     room = policy.block_bytes - cluster_static_bytes(problem.element_size)
     fitting = [

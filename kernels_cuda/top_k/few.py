@@ -38,7 +38,7 @@ i64 = types.int64
 PAIR_BYTES = 8
 # Where a block keeps how many maxima come no later than each that it tries.
 PLACES_BYTES = 4 * WARP_LANES
-# The halves of two counts in a word.
+# Two counts share a word: the lower half is by value, the upper one by index.
 _BY_VALUE, _BY_INDEX_SHIFT = 0xFFFF, 16
 
 
@@ -115,7 +115,8 @@ class FewFunctions(NamedTuple):
 def few_functions(element_size: int, n_threads: int) -> FewFunctions:
     """Make the functions for one element width of at most 4 bytes, and block size.
 
-    `pairs` is the address of the candidates, a multiple of 16 bytes. Two counts of them fit into one word.
+    `pairs` is the address of the candidates, a multiple of 16 bytes. They are fewer than 2^16, so that two
+    counts of them fit into a word.
     """
     place_of_few = rank_functions(n_threads, u32).place_of_few
     write_result = result_function(element_size)
@@ -210,7 +211,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         rank, place = rank_by_counting(pairs, n_pairs, thread, lane_bits)
         is_selected = number < n_pairs and rank < n_selected
         if is_by_index:
-            # By index, these bits tell which candidates are selected.
+            # The bits, in order of index, tell which candidates are selected.
             if is_selected:
                 reduce_or_shared_u32(bits + (place >> 5 << 2), u32(1) << (place & 31))
             cuda.syncthreads()

@@ -228,7 +228,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     def collect(
         keys, lows, n_slots, counters, items, source, unfolded_threshold, limit, unfolding, sums, thread, lane
     ):
-        """Keep what is at or above a threshold, and count it; stop some time after `limit`.
+        """Keep what is at or above a threshold, and count it; a warp with a slot beyond `limit` stops.
 
         Elements are kept as they are, not as keys. Of a stage only the positions are kept, and in order, for
         they will be a list.

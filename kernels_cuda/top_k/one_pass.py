@@ -76,14 +76,13 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
     per_vector = VECTOR_BYTES // element_size
     find_threshold = threshold_of_maxima(n_threads)
-    few = few_functions(element_size, n_threads)
-    list_vector, pair_at, write_first = few
+    list_vector, pair_at, write_first = few_functions(element_size, n_threads)
     pad_row = pad_function(element_size)
     n_warps = n_threads // WARP_LANES
     step_elements = n_threads * per_vector
     # The areas of shared memory begin at these bytes. They hold: what each warp finds of each group (rows are
     # padded, because each warp then reads columns), the maxima, what the search for a threshold needs, the
-    # number of candidates, and a bit for each of them.
+    # number of candidates (a whole vector), and a bit for each of them. The last two are cleared together.
     warp_stride = (WARP_LANES + 1) * PAIR_BYTES
     maxima_at = n_warps * warp_stride
     places_at = maxima_at + n_threads * PAIR_BYTES
