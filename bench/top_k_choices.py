@@ -171,7 +171,7 @@ def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
         limit = STEADY_MARGIN * names[fastest]
         steady = [name for name in steadier_than(fastest, each) if names.get(name, limit) < limit]
         best = min(steady or [fastest], key=names.__getitem__)
-        # What goes on must be no less steady.
+        # The algorithm of shorter rows goes on only if it is no less steady.
         allowed = steady or [name for name in names if best not in steadier_than(name, each)]
         tied = (name for name in before if name in allowed and names[name] < TIED * names[best])
         found.append(next(tied, best))

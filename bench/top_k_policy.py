@@ -163,8 +163,8 @@ class Stopwatch:
 
     def _time(self, run: Callable[[], Any]) -> float:
         for attempt in range(MOST_TRIES):
-            seconds, _, was_queued = self._clock.cold(run, MIN_SPIN * 2**attempt)
-            if was_queued:
+            seconds, of_host = self._clock.cold(run, MIN_SPIN * 2**attempt)
+            if of_host is not None:
                 return seconds * 1e6
         msg = f"the host took longer than {MIN_SPIN * 2**attempt * 1e6:.0f} us to queue a call"
         raise RuntimeError(msg)

@@ -28,8 +28,8 @@ COPY_BYTES = 1 << 28
 # Reading this many times the size of the L2 cache leaves nothing else in it.
 FLUSH_FACTOR = 3
 FLUSH_BLOCKS, FLUSH_THREADS = 1024, 256
-# Every fourth launch of a process takes 0.8 us longer. So that it is not always the same contender's, the GPU
-# spins up to so many times.
+# About every fourth launch of a process takes 0.8 us longer. So that it is not always the same contender's,
+# the GPU spins up to so many times.
 MOST_SPINS = 4
 
 _KERNELS = """
@@ -216,14 +216,13 @@ class CudaClock:
         if lane.has_own_stream:
             return Sample(self._wall(lane.call, BACK_TO_BACK), None, wall)
         spin = min(max(MIN_SPIN, 3 * lane.estimate), MAX_SPIN)
-        work, host, was_queued = self.cold(lane.call, spin)
-        return Sample(work, host if was_queued else None, wall)
+        return Sample(*self.cold(lane.call, spin), wall)
 
-    def cold(self, call: Call, spin: float = MIN_SPIN) -> tuple[float, float, bool]:
+    def cold(self, call: Call, spin: float = MIN_SPIN) -> tuple[float, float | None]:
         """Return the seconds that the work of a call takes, and the host's until it returns.
 
-        The last is whether all of it was in the queue before the GPU had spun for so many seconds. If not,
-        the work may have waited for the host.
+        The latter are None if all of it was not in the queue before the GPU had spun for so many seconds: the
+        work may have waited for the host.
         """
         buffer = self._buffer
         self._launch(self._stream, self._many_threads, self._flush, int(buffer.handle), buffer.size)
@@ -239,7 +238,7 @@ class CudaClock:
         was_queued = time.perf_counter() - begin < spin
         self._end.sync()
         del result
-        return (self._end - self._start) / 1e3, host, was_queued
+        return (self._end - self._start) / 1e3, host if was_queued else None
 
     def settle(self) -> None:
         """Do nothing: a sample ends with an idle GPU."""
