@@ -196,6 +196,29 @@ def test_host_dlpack_is_written_to():
         assert_same(out, reference.diagonal_matrix(x, value=0))
 
 
+@pytest.mark.parametrize("error", [BufferError, TypeError, RuntimeError, KeyError, AttributeError])
+def test_an_exchange_that_fails_is_refused_by_name(error, monkeypatch):
+    def fail(self, **options):
+        message = "not today"
+        raise error(message)
+
+    x, given = np.arange(5.0), HostDLPack(np.zeros(5))
+    swapped = HostDLPack(x.astype(x.dtype.newbyteorder()))
+    for _ in range(3):
+        with pytest.raises(TypeError, match=r"^top_k\.x: got a HostDLPack, but DLPack .* native byte order"):
+            dmlops.top_k(swapped, 3)
+    monkeypatch.setattr(HostDLPack, "__dlpack__", fail)
+    calls = {
+        "top_k.x": lambda: dmlops.top_k(given, 3),
+        "gather_nd.indices": lambda: dmlops.gather_nd(x, given),
+        "diagonal_matrix.out": lambda: dmlops.diagonal_matrix(np.zeros((5, 5)), out=given),
+    }
+    for where, call in calls.items():
+        text = rf"^{where}: got a HostDLPack, but DLPack does not pass it on \({error.__name__}: .*not today"
+        with pytest.raises(TypeError, match=text):
+            call()
+
+
 @pytest.mark.parametrize("device", [1, 3, 11])
 def test_every_kind_of_host_memory(device, monkeypatch):
     x = sample("float32", (5, 40), "dlpack")

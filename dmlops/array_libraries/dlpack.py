@@ -1,6 +1,6 @@
 """Other arrays with ``__dlpack__``: results are `DeviceArray` on a GPU, and NumPy arrays on the host."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from dmlops import cuda
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.array_libraries.numpy import NUMPY, NumPy
-from dmlops.errors import refuse
+from dmlops.errors import error_text, instance_of, refuse
 
 
 class DLPack(CudaArrayInterface):
@@ -23,8 +23,11 @@ class DLPack(CudaArrayInterface):
         from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
 
         with cuda.device_made_current(number):
-            # The producer makes this stream wait for its own work; 1 is the default stream.
-            view = StridedMemoryView.from_dlpack(array, stream_ptr=stream or 1)
+            try:
+                # The producer makes this stream wait for its own work; 1 is the default stream.
+                view = StridedMemoryView.from_dlpack(array, stream_ptr=stream or 1)
+            except Exception as error:
+                _refuse_exchange(array, where, error)
         item = view.dtype.itemsize
         strides = None if view.strides is None else tuple(stride * item for stride in view.strides)
         interface = {
@@ -48,10 +51,22 @@ class HostDLPack(NumPy):
     """Arrays in host memory of any other library that supports DLPack; they become NumPy arrays."""
 
     def as_plain(self, array: Any, where: str) -> Any:
-        return np.from_dlpack(array)
+        try:
+            return np.from_dlpack(array)
+        except Exception as error:
+            _refuse_exchange(array, where, error)
 
     def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
-        return NUMPY.as_input(np.from_dlpack(array), where)
+        return NUMPY.as_input(self.as_plain(array, where), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        return NUMPY.as_output(np.from_dlpack(array), where)
+        return NUMPY.as_output(self.as_plain(array, where), where)
+
+
+def _refuse_exchange(array: Any, where: str, error: Exception) -> NoReturn:
+    """Raise an error that names the array instead of one that its producer or consumer has chosen."""
+    if isinstance(error, MemoryError):
+        raise error
+    reason = f"DLPack does not pass it on ({type(error).__name__}: {error})"
+    text = error_text(where, instance_of(array), reason, "pass it as an array of NumPy, CuPy, torch or JAX")
+    raise TypeError(text) from error
