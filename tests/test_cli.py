@@ -54,7 +54,7 @@ def test_no_command_shows_the_help(command):
 
 
 COMMAND_LINES = [
-    *("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal", "onnx"),
+    *("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal"),
     *("bench", "bench report", "bench sweep", "bench topk-landscape"),
 ]
 
@@ -77,7 +77,6 @@ def test_help_names_what_is_left_out(command):
     for text in (
         "--smallest Select the smallest",
         "[default: int64]",
-        "[default: 1GiB]",
         "[default: (begin + 1)]",
         "[default: (float32)]",
     ):
@@ -103,6 +102,21 @@ def test_completion(command, monkeypatch, capsys, words, expected):
     with pytest.raises(SystemExit):
         command()
     assert set(capsys.readouterr().out.removesuffix("\n").split("\n")) == expected
+
+
+@pytest.mark.parametrize("variables", [{}, {"COMP_WORDS": "dmlops ga", "COMP_CWORD": "one"}])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell", "pwsh", "", "csh"])
+def test_completion_without_its_variables_is_no_internal_error(command, monkeypatch, shell, variables):
+    monkeypatch.setenv("_DMLOPS_COMPLETE", f"complete_{shell}")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    try:
+        code, printed, error = command("demo")
+    except SystemExit:  # what completes a command ends so
+        return
+    assert (code, printed) == (1, "")
+    assert error.startswith("dmlops: _DMLOPS_COMPLETE is set, as by a shell that completes a command, but ")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.quick
@@ -429,7 +443,7 @@ BAD = {
     ),
     "top-k x.npy -k 1 -o best.npy": (
         1,
-        "-o best.npy: the name of the file must end with .npz, ",
+        "-o best.npy: the name of the file must end with .npz",
     ),
     "top-k x.npy -k 1 -o no/best.npz": (1, "-o no/best.npz: there is no folder"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
@@ -445,8 +459,14 @@ BAD = {
     "top-k text.npz -k 1": (1, "text.npz: not an .npz file: "),
     "top-k flipped.npz:b -k 1": (1, "flipped.npz:b: a damaged .npy file: Bad CRC-32"),
     "top-k missing.npz:a -k 1": (1, "missing.npz:a: No such file or directory"),
-    "top-k x.npy -k 1 --memory 0": (1, "--memory: '0' is not a size; write it as 512MiB or 8GB"),
-    "top-k x.npy -k 1 --memory 4gigs": (1, "--memory: '4gigs' is not a size"),
+    "top-k x.zarr -k 1": (
+        1,
+        "x.zarr: commands read .npy and .npz files; write its array to one with numpy.save",
+    ),
+    "top-k x.zarr:a -k 1": (1, "x.zarr: commands read .npy and .npz files"),
+    "top-k x.safetensors -k 1": (1, "x.safetensors: commands read .npy and .npz files"),
+    "nonzero x.npy -o y.zarr": (1, "-o y.zarr: the name of the file must end with .npz"),
+    "diagonal x.npy -o y.safetensors": (1, "the name of the file must end with .npy or .npz"),
     "top-k folder -k 1": (1, "folder: Is a directory"),
     "top-k complex.npy -k 1": (1, "complex128"),
     "top-k objects.npy -k 1": (1, "objects.npy: it holds Python objects, which are never unpickled"),
@@ -498,6 +518,8 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     (tmp_path / "nothing.npy").touch()
     (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-3])
     (tmp_path / "folder").mkdir()
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / "x.safetensors").touch()
     before = sorted(tmp_path.iterdir())
     code, printed, error = command(*line.split())
     expected_code, text = BAD[line]

@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import stat
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,21 @@ def test_a_replaced_file_keeps_its_permissions(command, mode):
     finally:
         os.umask(previous)
     assert mode_of("new.npz") == 0o640
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_a_full_disk_is_told_in_one_line(command, suffix):
+    resource = import_module("resource")
+    np.save("x.npy", np.random.default_rng(0).random((100, 100)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        outcome = command("diagonal", "x.npy", "-o", f"y.{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert_refused(outcome, f"-o y.{suffix}: ", "File too large")
+    assert os.listdir() == ["x.npy"]
 
 
 @on_posix
@@ -283,6 +300,12 @@ def test_bfloat16_has_no_file(command, no_work):
     # NumPy would write a type that says only that elements have two bytes.
     np.save("b.npy", np.ones(4, ml_dtypes.bfloat16))
     assert_refused(command("top-k", "b.npy", "-k", 1), "b.npy: its type is ", "bfloat16", "float32")
+
+
+@pytest.mark.parametrize("sizes", ["99999999,99999999", "9999999999999,9999999999", f"{2**62},4"])
+def test_results_that_no_memory_holds(command, sizes):
+    assert_refused(command("diagonal", "--shape", sizes, "-o", "y.npy"), "diagonal: ")
+    assert os.listdir() == []
 
 
 def test_bfloat16_is_printed(command):

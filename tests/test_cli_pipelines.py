@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import assert_refused
-from tests.scripts import ROOT
+from tests.scripts import ROOT, blocks, run_page
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
@@ -155,3 +155,21 @@ def test_pipes(tmp_path, line):
         return
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "ones.npy").tolist() == x[x != 0].tolist()
+
+
+def test_the_examples_of_the_page(command):
+    run_page("docs/cli.md")
+    n_run = 0
+    for language, code in blocks("docs/cli.md"):
+        for line in code.splitlines() if language == "bash" else ():
+            name, *arguments = shlex.split(line, comments=True)
+            if name == "dmlops" and "|" not in arguments and "demo" not in arguments:
+                run(command, *arguments, "--device", "cpu")
+                n_run += 1
+    assert n_run >= 10
+    mask, ones = np.load("mask.npy"), np.load("ones.npy")
+    assert ones.all()
+    assert ones.size == mask.sum()
+    scores = np.load("scores.npy")
+    with np.load("best.npz") as best:
+        assert best["values"].tolist() == np.sort(scores, axis=1)[:, :10].tolist()

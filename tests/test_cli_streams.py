@@ -4,12 +4,13 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 
 import numpy as np
 import pytest
 
-from dmlops.cli import ending
+from dmlops.cli import console, ending
 from dmlops.cli.errors import CommandError
 from tests.scripts import run_script
 
@@ -198,3 +199,57 @@ def test_an_error_of_our_own_is_one_line_and_a_traceback_on_demand(command, monk
     assert "Traceback" in error
     assert "in fail" in error
     assert error.endswith(line)
+
+
+ESCAPE = "\x1b]0;owned\x1b\\\x1b[31m"
+
+
+def named_by_escapes(folder):
+    """Return command lines with names of files, arrays, fields and options that a terminal would obey."""
+    np.savez(folder / "one.npz", **{ESCAPE: X})
+    np.savez(folder / "two.npz", **{ESCAPE: X, "b": X})
+    np.save(folder / f"{ESCAPE.replace('/', '')}.npy", X)
+    np.save(folder / "fields.npy", np.ones((2, 2), [(ESCAPE, "i4")]))
+    return [
+        *(["nonzero", "one.npz"], ["nonzero", "two.npz"], ["nonzero", f"two.npz:{ESCAPE}"]),
+        *(["nonzero", f"{ESCAPE}.npy"], ["nonzero", f"{ESCAPE}.npy", "-o", f"{ESCAPE}.npz"]),
+        *(
+            ["nonzero", "two.npz:b", "-o", f"{ESCAPE}"],
+            ["nonzero", f"no{ESCAPE}"],
+            ["nonzero", f"one.npz:{ESCAPE}b"],
+        ),
+        *(["diagonal", "fields.npy"], ["top-k", "fields.npy", "-k", "1"], ["nonzero", "fields.npy"]),
+        *(["diagonal", "--shape", ESCAPE], ["diagonal", "--shape", "2,2", "--dtype", ESCAPE], [ESCAPE]),
+        *(["diagonal", "--shape", "2,2", "--value", ESCAPE], ["warmup", "--operator", ESCAPE]),
+        *(["warmup", "--arch", ESCAPE], ["info", "--arch", ESCAPE], ["top-k", "one.npz", "-k", ESCAPE]),
+        *(["nonzero", "one.npz", f"--{ESCAPE}"], ["nonzero", "one.npz", "--device", ESCAPE], ["cache"]),
+    ]
+
+
+@pytest.mark.parametrize("traceback", ["", "1"])
+def test_names_tell_the_terminal_nothing(command, monkeypatch, tmp_path, traceback):
+    monkeypatch.setenv("DMLOPS_TRACEBACK", traceback)
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / f"cache{ESCAPE}"))
+    monkeypatch.setenv("DMLOPS_CACHE", "0")
+    for line in named_by_escapes(tmp_path):
+        _, printed, error = command(*line)
+        told = printed + error
+        assert told
+        assert "internal error" not in told
+        assert [letter for letter in told if not letter.isprintable() and letter != "\n"] == [], line
+
+
+def test_names_tell_a_terminal_nothing_although_it_has_colours(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    options = {"force_terminal": True, "color_system": "standard", "_environ": {"TERM": "xterm"}}
+    screen = console.plain_console(file=io.StringIO(), **options)
+    screen.print(console.facts("title", [("name", f"{ESCAPE}\u202e")]))
+    told = screen.file.getvalue()
+    assert "\x1b[36m name" in told
+    assert "\x1b[31m" not in told
+    assert "\x1b]" not in told
+    assert r"\x1b[31m\u202e" in told
+    # Colours are the user's to refuse.
+    screen = console.plain_console(file=io.StringIO(), **options | {"_environ": {"NO_COLOR": "1"}})
+    screen.print(console.facts("title", [("name", ESCAPE)]))
+    assert not re.search("\x1b\\[[0-9;]*3[0-9]m", screen.file.getvalue())

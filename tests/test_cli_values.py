@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from tests.command_line import assert_one_line, assert_refused
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
@@ -157,3 +158,42 @@ def test_numbers_that_are_too_small_are_refused(command, monkeypatch, line):
     code, printed, error = command(*line.split())
     assert (code, printed) == (2, "")
     assert f"Invalid value for '{line.split()[-2]}'" in error
+
+
+DIGITS = ["9" * 4300, "-" + "9" * 4300, "9" * 5000, str(2**63)]
+INTEGERS = [
+    "top-k x.npy -k",
+    "top-k x.npy -k 1 --axis",
+    "nonzero x.npy --size",
+    "nonzero x.npy --size 1 --fill-value",
+]
+INTEGERS += [
+    "gather x.npy x.npy --batch-dims",
+    "diagonal x.npy --begin",
+    "diagonal x.npy --end",
+    "warmup --jobs",
+]
+
+
+@pytest.mark.parametrize("line", INTEGERS)
+@pytest.mark.parametrize("digits", DIGITS, ids=len)
+def test_integers_of_any_length_are_refused_in_one_line(command, line, digits):
+    np.save("x.npy", X)
+    code, printed, error = command(*line.split(), digits)
+    assert (code, printed) == (2, "")
+    assert_one_line(code, error)
+    assert f"Invalid value for '{line.split()[-1]}': " in error
+
+
+@pytest.mark.parametrize("digits", DIGITS, ids=len)
+def test_shapes_of_any_length_are_refused_in_one_line(command, digits):
+    for shape in (digits, f"{digits},2"):
+        outcome = command("diagonal", "--shape", shape)
+        assert_refused(outcome, "--shape: ", "is not a shape of 64-bit integers; write it as 4,4")
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "1e400", "-1e400", "1e400j", "1-1e999j"])
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "int64"])
+def test_values_that_only_an_infinity_stands_for_are_refused(command, text, dtype):
+    outcome = command("diagonal", "--shape", "2,2", "--dtype", dtype, "--value", text)
+    assert_refused(outcome, "--value: ", "is beyond the range of float64")

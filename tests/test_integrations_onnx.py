@@ -7,8 +7,10 @@ onnx = pytest.importorskip("onnx")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
 from onnx import TensorProto, helper  # noqa: E402
+from onnx.inliner import inline_local_functions  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+import dmlops  # noqa: E402
 from dmlops import (  # noqa: E402
     AxisDirection,
     DiagonalMatrix,
@@ -22,7 +24,7 @@ from dmlops import (  # noqa: E402
     TensorDesc,
     TopK1,
 )
-from dmlops.integrations.onnx import OPERATORS, descriptor_from_node, load_model, run_model  # noqa: E402
+from dmlops.integrations.onnx import OPERATORS, descriptor_from_node  # noqa: E402
 from tests import reference  # noqa: E402
 from tests.data import assert_same, bits, sample  # noqa: E402
 from tests.libraries import execute  # noqa: E402
@@ -376,150 +378,46 @@ class TestDescriptors:
         assert desc.diagonal_fill_end == 2**31 + 5
 
 
-def runs(model, **inputs):
-    """Run a model of text; return its outputs, and what is told of its nodes."""
-    run = run_model(onnx.parser.parse_model(model), inputs)
-    return run.outputs, {(node.operator, node.name): (node.ran_by, node.reason) for node in run.nodes}
-
-
 class TestModels:
-    TWO_INPUTS = """
-        <ir_version: 8, opset_import: ["": 18]>
-        g (float[N, 4] x, int64[1] k, float offset) => (float[N, K] v, int64[N, K] i) <float offset = {0.0}>
-        { y = Add(x, offset)  v, i = TopK (y, k) }
+    """The recipe of the page: a model whose functions are inlined, in onnx's own evaluator."""
+
+    TEXT = """
+        <ir_version: 8, opset_import: ["": 18, "local": 1]>
+        g (bool go, float[2, 3] x) => (z, v) {
+            y = If (go) <
+                then_branch = yes () => (a) { a = Trilu (x) },
+                else_branch = no () => (b) { b = EyeLike (x) }
+            >
+            z = local.find (y)
+            k = Constant <value = int64[1] {2}> ()
+            v, i = TopK (x, k)
+        }
+        <domain: "local", opset_import: ["": 18]>
+        find (t) => (r) { r = NonZero (t) }
     """
-    x = np.array([[3, 1, 3, 2]], np.float32)
-
-    def test_which_nodes_ran_where(self):
-        outputs, nodes = runs(self.TWO_INPUTS, x=self.x, k=np.array([2]))
-        assert outputs["i"].tolist() == [[0, 2]]
-        assert nodes == {("Add", "y"): ("onnx", "dmlops has no such operator"), ("TopK", "v"): ("dmlops", "")}
-        outputs, _ = runs(self.TWO_INPUTS, x=self.x, k=np.array([1]), offset=np.float32(5))
-        assert outputs["v"].tolist() == [[8]]
-
-    @pytest.mark.parametrize(
-        ("node", "reason"),
-        [
-            ("y = NonZero (c)", "its input has type complex64"),
-            ("y = Trilu (s)", "its input has type str"),
-            ("y = Trilu (flat)", "its input has 1 dimension"),
-            ("y = EyeLike (flat)", "its input has 1 dimension"),
-            ("y = EyeLike <dtype = 8> (x)", "its result has type object"),
-            ("y = GatherND (x, small)", "indices has type int8"),
-            ("y, i = TopK (x, two)", "k has 2 elements"),
-        ],
-    )
-    def test_why_onnx_ran_a_node(self, node, reason):
-        model = f"""
-            <ir_version: 8, opset_import: ["": 18]>
-            g (float[2, 3] x, complex64[2, 3] c, string[2, 2] s, float[3] flat, int8[1, 1] small,
-               int64[2] two) => (y) {{ {node} }}
-        """
-        inputs = {
-            "x": np.ones((2, 3), np.float32),
-            "c": np.ones((2, 3), np.complex64),
-            "s": np.array([["a", "b"], ["c", "d"]]),
-            "flat": np.ones(3, np.float32),
-            "small": np.array([[1]], np.int8),
-            "two": np.array([2, 2]),
-        }
-        _, nodes = runs(model, **inputs)
-        assert [*nodes.values()] == [("onnx", reason)]
-
-    def test_branches_and_functions(self):
-        model = """
-            <ir_version: 8, opset_import: ["": 18, "local": 1]>
-            g (bool go, float[2, 3] x) => (z) {
-                y = If (go) <
-                    then_branch = yes () => (a) { a = Trilu (x) },
-                    else_branch = no () => (b) { b = EyeLike (x) }
-                >
-                f = local.find (y)
-                z = Identity (f)
-            }
-            <domain: "local", opset_import: ["": 18]>
-            find (t) => (r) { r = NonZero (t) }
-        """
-        outputs, nodes = runs(model, go=np.array(True), x=np.ones((2, 3), np.float32))
-        assert outputs["z"].tolist() == [[0, 0, 0, 1, 1], [0, 1, 2, 1, 2]]
-        assert nodes == {
-            ("If", "y"): ("onnx", "dmlops has no such operator"),
-            ("Trilu", "a"): ("dmlops", ""),
-            ("EyeLike", "b"): ("neither", "it was not reached"),
-            ("NonZero", "f"): ("dmlops", ""),
-            ("Identity", "z"): ("onnx", "dmlops has no such operator"),
-        }
 
     @pytest.mark.parametrize("go", [True, False])
-    def test_branches_whose_nodes_have_equal_names(self, go):
-        model = onnx.parser.parse_model("""
-            <ir_version: 8, opset_import: ["": 18]>
-            g (bool go, float[2, 3] x) => (y) {
-                y = If (go) <
-                    then_branch = yes () => (a) { a = Trilu (x) },
-                    else_branch = no () => (a) { a = Trilu <upper = 0> (x) }
-                >
-            }
-        """)
-        before = model.SerializeToString()
-        x = np.arange(6, dtype=np.float32).reshape(2, 3)
-        run = run_model(model, {"go": np.array(go), "x": x})
-        assert run.outputs["y"].tolist() == (np.triu(x) if go else np.tril(x)).tolist()
-        ran_by = [node.ran_by for node in run.nodes if node.operator == "Trilu"]
-        assert ran_by == (["dmlops", "neither"] if go else ["neither", "dmlops"])
-        assert model.SerializeToString() == before
+    def test_branches_and_functions_run_by_dmlops(self, go, monkeypatch):
+        called = []
 
-    def test_inputs_that_are_no_arrays_of_numpy(self):
-        outputs, nodes = runs(self.TWO_INPUTS, x=memoryview(self.x), k=[2])
-        assert outputs["i"].tolist() == [[0, 2]]
-        assert nodes["TopK", "v"] == ("dmlops", "")
-        with pytest.raises(TypeError, match=r"^input k: got list, but NumPy makes no array of it: "):
-            runs(self.TWO_INPUTS, x=self.x, k=[[1], [2, 3]])
+        def record(name):
+            function = getattr(dmlops, name)
 
-    def test_inputs_of_foreign_byte_order(self):
-        outputs, nodes = runs(self.TWO_INPUTS, x=self.x.astype(">f4"), k=np.array([2], ">i8"))
-        assert outputs["i"].tolist() == [[0, 2]]
-        assert nodes["TopK", "v"] == ("dmlops", "")
+            def recorded(*arguments, **options):
+                called.append(name)
+                return function(*arguments, **options)
 
-    @pytest.mark.parametrize(
-        ("inputs", "text"),
-        [
-            ({"x": x}, r"input k: got no value, .* its inputs are x, k, offset"),
-            ({"x": x, "k": [1], "y": x}, "input y: got a value, but the model has no input of that name"),
-            ({"x": x.astype(float), "k": [1]}, "input x: got float64, but the model declares float32"),
-            ({"x": x[0], "k": [1]}, r"input x: got shape \(4,\), but the model declares 2 dimensions"),
-            ({"x": x[:, :2], "k": [1]}, r"input x: got shape \(1, 2\), but the model declares \(any, 4\)"),
-        ],
-    )
-    def test_inputs_that_do_not_fit(self, inputs, text):
-        with pytest.raises(InvalidDescriptorError, match=text):
-            runs(self.TWO_INPUTS, **inputs)
+            monkeypatch.setattr(dmlops, name, recorded)
 
-    @pytest.mark.parametrize("name", ["m.onnx", "m.onnxtxt", "m.json"])
-    @pytest.mark.parametrize("content", [b"", b"junk" * 9, np.ones(3).tobytes()])
-    def test_files_that_are_no_model(self, tmp_path, name, content):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(InvalidDescriptorError, match=r"m\..*: not an ONNX model: "):
-            load_model(tmp_path / name)
-
-    def test_files(self, tmp_path):
-        onnx.save(onnx.parser.parse_model(self.TWO_INPUTS), tmp_path / "m.onnx")
-        assert [each.name for each in load_model(tmp_path / "m.onnx").graph.output] == ["v", "i"]
-        with pytest.raises(FileNotFoundError):
-            load_model(tmp_path / "other.onnx")
-
-    def test_external_data(self, tmp_path):
-        model = onnx.parser.parse_model(self.TWO_INPUTS)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "k"))
-        options = {"save_as_external_data": True, "location": "weights", "size_threshold": 0}
-        onnx.save_model(model, tmp_path / "m.onnx", **options)
-        run = run_model(load_model(tmp_path / "m.onnx"), {"x": self.x})
-        assert run.outputs["i"].tolist() == [[0, 2]]
-        (tmp_path / "weights").unlink()
-        with pytest.raises(
-            InvalidDescriptorError, match=r"m\.onnx: its external data cannot be read: .*weights"
-        ):
-            load_model(tmp_path / "m.onnx")
+        for name in ("top_k", "nonzero_coordinates", "diagonal_matrix"):
+            record(name)
+        model = inline_local_functions(onnx.parser.parse_model(self.TEXT))
+        x = np.array([[3, 1, 2], [9, 0, 9]], np.float32)
+        z, v = ReferenceEvaluator(model, new_ops=OPERATORS).run(None, {"go": np.array(go), "x": x})
+        expected = np.triu(x) if go else np.eye(2, 3)
+        assert z.tolist() == np.array(expected.nonzero()).tolist()
+        assert v.tolist() == [[3, 2], [9, 9]]
+        assert sorted(called) == ["diagonal_matrix", "nonzero_coordinates", "top_k"]
 
 
 def test_page_examples():

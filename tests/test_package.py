@@ -131,15 +131,12 @@ SHARED = {
     "kernels_cuda": ("kernels_cpu.launch_list", "kernels_cpu.cached"),
     "dmlops/call.py": ("kernels_cpu.cached",),
 }
-# A command that runs the models of another library uses its integration.
-ABOVE_INTEGRATIONS = {ROOT / "dmlops" / "cli" / "onnx.py"}
 
 
 @pytest.mark.parametrize("place", FORBIDDEN)
 def test_imports_point_one_way(place):
     at = ROOT / place
     files = [at] if at.suffix else [path for path in at.rglob("*.py") if "integrations" not in path.parts]
-    files = [path for path in files if path not in ABOVE_INTEGRATIONS]
     assert files
     for forbidden in FORBIDDEN[place]:
         # A rule about a module that no longer exists would check nothing.

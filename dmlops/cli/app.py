@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dmlops import __version__, get_num_threads
-from dmlops.cli import bench, cache, demo, files, info, landscape, onnx, sweep, warmup
+from dmlops.cli import bench, cache, demo, files, info, landscape, sweep, warmup
 from dmlops.cli.console import out
 from dmlops.cli.errors import CommandError
 from dmlops.cli.help_texts import Command, Group
@@ -26,7 +26,6 @@ app.command("top-k", cls=Command)(files.top_k)
 app.command("nonzero", cls=Command)(files.nonzero)
 app.command("gather", cls=Command)(files.gather)
 app.command("diagonal", cls=Command)(files.diagonal)
-app.command("onnx", cls=Command)(onnx.onnx)
 app.add_typer(bench.app, name="bench")
 
 

@@ -8,16 +8,26 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.text import Text
 
 from dmlops import kernel_store
 from dmlops.cli.ending import print_error
-from dmlops.cli.errors import OutputLostError
+from dmlops.cli.errors import OutputLostError, printable
+
+
+class _PrintableConsole(Console):
+    """A console whose texts tell the terminal nothing; colours and progress bars do."""
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Return the segments of what is printed."""
+        for text, style, control in super().render(*arguments, **options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 def plain_console(**options: Any) -> Console:
-    """Return a console that prints text unchanged, because file and package names may look like markup."""
-    return Console(markup=False, emoji=False, highlight=False, **options)
+    """Return a console that prints text as it is, because file and package names may look like markup."""
+    return _PrintableConsole(markup=False, emoji=False, highlight=False, **options)
 
 
 out = plain_console(soft_wrap=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from dmlops.cli.errors import CommandError, OutputLostError, reason_of
+from dmlops.cli.errors import CommandError, OutputLostError, printable, reason_of
 
 MAX_LINE = 300
 PREFIX = "dmlops: "
@@ -64,20 +64,13 @@ def run(command: Callable[[], int | None]) -> int:
 def print_error(message: str) -> None:
     """Print a message as one line of at most `MAX_LINE` characters on the standard error of `run`."""
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    line = _one_line(message).encode(encoding, "backslashreplace").decode(encoding)
+    line = printable(" ".join(message.split())).encode(encoding, "backslashreplace").decode(encoding)
     room = MAX_LINE - len(PREFIX)
     if len(line) > room:
         # The reason is at the end, after names that may be long.
         line = f"{line[: room // 2 - 5]} ... {line[len(line) - room // 2 :]}"
     sys.stderr.write(f"{PREFIX}{line}\n")
     sys.stderr.flush()
-
-
-def _one_line(message: str) -> str:
-    text = " ".join(message.split())
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
-    )
 
 
 def _failure(error: Exception) -> tuple[int, str]:
@@ -90,7 +83,7 @@ def _failure(error: Exception) -> tuple[int, str]:
     if hasattr(error, "format_message"):
         return getattr(error, "exit_code", 2), error.format_message()
     if os.environ.get("DMLOPS_TRACEBACK"):
-        traceback.print_exception(error)
+        sys.stderr.write(printable("".join(traceback.format_exception(error))))
     told = f"{type(error).__name__}: {error}"
     return 1, f"internal error: {told}; please report it, with what DMLOPS_TRACEBACK=1 shows"
 

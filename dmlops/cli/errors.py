@@ -23,6 +23,24 @@ class OutputLostError(Exception):
     """
 
 
+def printable(text: str) -> str:
+    r"""Return a text in which characters that a terminal would obey, or could not show, are escaped.
+
+    All that commands print goes through this: names in files may be commands to the terminal.
+
+    Examples
+    --------
+    >>> printable("a\x1b[31m b")
+    'a\\x1b[31m b'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
 def reason_of(error: BaseException) -> str:
     """Return the text of an error, or its name if it has no text."""
     if isinstance(error, OSError) and error.strerror:

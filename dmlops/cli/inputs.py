@@ -1,11 +1,6 @@
-"""The input arrays of commands: files in four formats, and standard input.
-
-An .npy file is memory-mapped, and arrays of .zarr and .safetensors files are read in parts. Nothing is ever
-unpickled.
-"""
+"""The input arrays of commands: .npy and .npz files, and standard input. Nothing is ever unpickled."""
 
 import errno
-import importlib
 import os
 import re
 import stat
@@ -13,11 +8,10 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import numpy as np
 import typer
@@ -27,14 +21,13 @@ from dmlops.cli.errors import CommandError, reason_of, users_errors
 Array = np.ndarray[Any, Any]
 
 STANDARD = Path("-")
-FILES_EXTRA = 'pip install "dmlops[files]"'
 FILE_HELP = (
-    "An .npy, .npz, .zarr or .safetensors file, - for an .npy stream from standard input, or FILE:NAME for "
-    "one array of several."
+    "An .npy or .npz file, - for an .npy stream from standard input, or FILE:NAME for one array of several."
 )
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)]
 
 _MEMBER = ".npy"  # the suffix of arrays in an archive
+_FOREIGN = (".zarr", ".safetensors")
 _WITH_NAME = re.compile(r"(.+\.(?:npz|zarr|safetensors)):(.+)", re.DOTALL)
 # The array that a command takes from another command's results: as data, and as indices.
 _RESULTS = {
@@ -43,60 +36,11 @@ _RESULTS = {
 }
 
 
-@dataclass(frozen=True)
-class Input:
-    """An array that is read as a whole or in parts.
-
-    Attributes
-    ----------
-    name : str
-        What titles call it.
-    source : array of NumPy, zarr or safetensors
-        It has a shape and a type, and returns parts for slices.
-    """
+class Input(NamedTuple):
+    """An array, and what titles call it."""
 
     name: str
-    source: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The size of each dimension."""
-        return tuple(self.source.shape)
-
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """The data type, in native byte order."""
-        dtype: np.dtype[Any] = self.source.dtype
-        return dtype.newbyteorder("=")
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return int(np.prod(self.shape, dtype=object))
-
-    @property
-    def nbytes(self) -> int:
-        """The size in bytes."""
-        return self.size * self.dtype.itemsize
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether reading it takes no memory of its own."""
-        return isinstance(self.source, np.ndarray)
-
-    def read(self, part: tuple[slice, ...] = ()) -> Array:
-        """Return the array, or the part with these slices of its first dimensions."""
-        try:
-            array = np.asarray(self.source[part or ...])
-        except Exception as error:  # each codec of zarr raises its own
-            message = f"{self.name}: it cannot be read: {reason_of(error)}"
-            raise CommandError(message) from error
-        return array.astype(self.dtype, copy=False)
+    array: Array
 
 
 def split_name(file: Path) -> tuple[Path, str]:
@@ -112,7 +56,7 @@ def split_name(file: Path) -> tuple[Path, str]:
 
 
 def open_input(file: Path, *, as_indices: bool = False) -> Input:
-    """Open an array for reading.
+    """Return an array in native byte order; an .npy file is memory-mapped.
 
     Parameters
     ----------
@@ -128,28 +72,32 @@ def open_input(file: Path, *, as_indices: bool = False) -> Input:
     """
     if file == STANDARD:
         with users_errors("standard input"):
-            return Input("standard input", _read_npy("standard input", _standard_input()))
-    with users_errors(str(file)):
-        path, name = split_name(file)
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            chosen, source = _from_zarr(path, name, as_indices)
-        elif path.suffix == ".npz":
-            chosen, source = _from_npz(path, name, as_indices)
-        elif path.suffix == ".safetensors":
-            chosen, source = _from_safetensors(path, name, as_indices)
-        else:
-            chosen, source = "", _from_npy(path, stat.S_ISREG(mode))
-    _check_type(str(file), source.dtype)
-    return Input(f"{path.name}:{chosen}" if chosen else path.name, source)
-
-
-def _check_type(about: str, dtype: "np.dtype[Any]") -> None:
+            name, array = "standard input", _read_npy("standard input", _standard_input())
+    else:
+        with users_errors(str(file)):
+            name, array = _from_file(file, as_indices)
+    dtype = array.dtype
     # The types of ml_dtypes are of this kind too, and have other names.
     if dtype.kind == "V" and dtype.names is None and dtype.name.startswith("void"):
+        about = name if file == STANDARD else file
         reason = "bytes without a meaning (NumPy's files hold bfloat16 so: save it as float32)"
         message = f"{about}: its type is {dtype}, {reason}"
         raise CommandError(message)
+    return Input(name, np.asarray(array, dtype.newbyteorder("=")))
+
+
+def _from_file(file: Path, as_indices: bool) -> tuple[str, Array]:
+    path, name = split_name(file)
+    mode = path.stat().st_mode
+    if path.suffix in _FOREIGN:
+        message = f"{path}: commands read .npy and .npz files; write its array to one with numpy.save"
+        raise CommandError(message)
+    if path.suffix != ".npz":
+        return path.name, _from_npy(path, stat.S_ISREG(mode))
+    with _archive(path) as archive:
+        chosen = _choose(path, _arrays_of(archive), name, as_indices)
+        with archive.open(f"{chosen}{_MEMBER}") as stream:
+            return f"{path.name}:{chosen}", _read_npy(f"{path}:{chosen}", stream)
 
 
 def _choose(path: Path, names: Sequence[str], name: str, as_indices: bool) -> str:
@@ -177,14 +125,8 @@ def _from_npy(path: Path, is_regular: bool) -> Array:
     if not is_regular:
         with path.open("rb") as stream:
             return _read_npy(str(path), stream)
-    try:
-        # NumPy warns about headers from Python 2, and about sizes that overflow before it refuses them.
-        with warnings.catch_warnings(action="ignore"):
-            return np.lib.format.open_memmap(path, mode="r")
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # a damaged header is a SyntaxError, a TokenError, a RecursionError, ...
-        _refuse_npy(str(path), error)
+    with _npy_errors(str(path)):
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def _standard_input() -> Any:
@@ -201,15 +143,21 @@ def _standard_input() -> Any:
 def _read_npy(about: str, stream: Any) -> Array:
     # From an object with only a `read` method, NumPy reads in pieces and never asks for the position.
     source: Any = SimpleNamespace(read=stream.read)
+    with _npy_errors(about):
+        array: Array = np.lib.format.read_array(source, allow_pickle=False)
+        return array
+
+
+@contextmanager
+def _npy_errors(about: str) -> Iterator[None]:
     try:
+        # NumPy warns about headers from Python 2, and about sizes that overflow before it refuses them.
         with warnings.catch_warnings(action="ignore"):
-            array: Array = np.lib.format.read_array(source, allow_pickle=False)
+            yield
     except (OSError, MemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # a damaged header is a SyntaxError, a TokenError, a RecursionError, ...
         _refuse_npy(about, error)
-    _check_type(about, array.dtype)
-    return array
 
 
 def _refuse_npy(about: str, error: Exception) -> NoReturn:
@@ -222,20 +170,6 @@ def _refuse_npy(about: str, error: Exception) -> NoReturn:
         reason = f"a damaged .npy file: {text}"
     message = f"{about}: {reason}"
     raise CommandError(message) from error
-
-
-def _from_npz(path: Path, name: str, as_indices: bool) -> tuple[str, Array]:
-    """Read one array of an archive into memory."""
-    with _archive(path) as archive:
-        chosen = _choose(path, _arrays_of(archive), name, as_indices)
-        with archive.open(f"{chosen}{_MEMBER}") as stream:
-            return chosen, _read_npy(f"{path}:{chosen}", stream)
-
-
-def npz_names(path: Path) -> list[str]:
-    """Return the names of the arrays of an .npz file."""
-    with _archive(path) as archive:
-        return _arrays_of(archive)
 
 
 @contextmanager
@@ -253,72 +187,3 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _arrays_of(archive: zipfile.ZipFile) -> list[str]:
     return [each.removesuffix(_MEMBER) for each in archive.namelist() if each.endswith(_MEMBER)]
-
-
-def _from_zarr(path: Path, name: str, as_indices: bool) -> tuple[str, Any]:
-    if not any((path / each).exists() for each in ("zarr.json", ".zarray", ".zgroup")):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    zarr = library("zarr", path)
-    try:
-        node = zarr.open(path, mode="r")
-    except Exception as error:  # of its JSON, or of a data type or codec that this version of zarr lacks
-        message = f"{path}: a zarr store that cannot be read: {reason_of(error)}"
-        raise CommandError(message) from error
-    if isinstance(node, zarr.Array):
-        if name:
-            message = f"{path}: it is one array, without names"
-            raise CommandError(message)
-        return "", node
-    names = sorted(each for each, member in node.members(max_depth=None) if isinstance(member, zarr.Array))
-    chosen = _choose(path, names, name, as_indices)
-    return chosen, node[chosen]
-
-
-class _Tensor:
-    """A tensor of a .safetensors file, which is read when it is indexed."""
-
-    def __init__(self, handle: Any, name: str) -> None:
-        self._handle, self._name = handle, name
-        self._slices = handle.get_slice(name)
-        self.shape = tuple(self._slices.get_shape())
-        # The library slices neither scalars nor empty tensors.
-        self._is_sliced = bool(self.shape) and 0 not in self.shape
-        self.dtype = self[(slice(0),) if self._is_sliced else ...].dtype
-
-    def __getitem__(self, part: Any) -> Array:
-        if self._is_sliced and part is not ...:
-            return self._slices[part]  # type: ignore[no-any-return]
-        return self._handle.get_tensor(self._name)[part]  # type: ignore[no-any-return]
-
-
-def _from_safetensors(path: Path, name: str, as_indices: bool) -> tuple[str, _Tensor]:
-    safetensors = library("safetensors", path)
-    with suppress(ModuleNotFoundError):
-        importlib.import_module("ml_dtypes")  # tells NumPy of bfloat16
-    try:
-        handle = safetensors.safe_open(path, framework="numpy")
-        chosen = _choose(path, sorted(handle.keys()), name, as_indices)
-        return chosen, _Tensor(handle, chosen)
-    except safetensors.SafetensorError as error:
-        message = f"{path}: a damaged .safetensors file: {reason_of(error)}"
-        raise CommandError(message) from error
-    except (AttributeError, TypeError) as error:  # of NumPy, which has no float8, and bfloat16 from ml_dtypes
-        message = f"{path}: {chosen} has a type that NumPy lacks: {handle.get_slice(chosen).get_dtype()}"
-        raise CommandError(message) from error
-
-
-def library(name: str, path: Path) -> Any:
-    """Import the library of a file's format.
-
-    Raises
-    ------
-    CommandError
-        If it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        message = f"{path}: this needs {name}: {FILES_EXTRA}"
-        raise CommandError(message) from error

@@ -17,8 +17,8 @@ _TERMINATIONS = ("SIGTERM", "SIGHUP")
 _unfinished: list[Path] = []
 
 
-def check_output(option: str, path: Path, inputs: Iterable[Path] = (), *, is_folder: bool = False) -> None:
-    """Check before the work starts whether a file or a new folder can be written.
+def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Check before the work starts whether a file can be written.
 
     Parameters
     ----------
@@ -28,8 +28,6 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = (), *, is_fol
         Its path.
     inputs : iterable of Path
         The files that are read.
-    is_folder : bool
-        Whether a folder is written, which never replaces another.
 
     Raises
     ------
@@ -46,9 +44,6 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = (), *, is_fol
                 message = f"{about}: there is no folder {target.parent}"
                 raise CommandError(message) from None
         else:
-            if is_folder:
-                message = f"{about}: it exists already, and may hold other arrays; name a new one"
-                raise CommandError(message)
             if not stat.S_ISREG(status.st_mode):
                 kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
                 message = f"{about}: it is {kind}; name a file"
@@ -70,43 +65,29 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = (), *, is_fol
 
 
 @contextmanager
-def unfinished_beside(path: Path) -> Iterator[Path]:
-    """Make a hidden folder beside `path` for files that are not finished, and remove it in the end.
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` when everything is written, and is removed otherwise.
 
-    SIGTERM and SIGHUP remove it too. SIGKILL leaves it behind, and `path` as it was.
+    SIGTERM and SIGHUP remove it too; SIGKILL leaves a hidden folder behind, and `path` as it was. A replaced
+    file keeps its permissions and its owner, and a symbolic link stays a link.
     """
-    folder = _partial(_target(path))
+    target = _target(path)
+    folder = _partial(target)
     with _removed_on_termination(folder):
         try:
             folder.mkdir(0o700)  # what replaces a private file is private before it does
-            yield folder
+            unfinished = folder / "file"
+            with unfinished.open("xb") as stream:
+                yield stream
+            with suppress(FileNotFoundError):
+                status = target.stat()
+                if hasattr(os, "chown"):
+                    with suppress(OSError):
+                        os.chown(unfinished, status.st_uid, status.st_gid)
+                unfinished.chmod(stat.S_IMODE(status.st_mode))
+            unfinished.replace(target)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when everything is written, and is removed otherwise."""
-    with unfinished_beside(path) as folder:
-        partial = folder / "file"
-        with partial.open("xb") as stream:
-            yield stream
-        replace(path, partial)
-
-
-def replace(path: Path, finished: Path) -> None:
-    """Give a finished file or folder its final name.
-
-    A replaced file keeps its permissions and its owner. A symbolic link stays a link.
-    """
-    target = _target(path)
-    with suppress(FileNotFoundError):
-        status = target.stat()
-        if hasattr(os, "chown"):
-            with suppress(OSError):
-                os.chown(finished, status.st_uid, status.st_gid)
-        finished.chmod(stat.S_IMODE(status.st_mode))
-    finished.replace(target)
 
 
 def _standard_files() -> Iterator[os.stat_result]:

@@ -13,7 +13,7 @@ from dmlops.bench.numbers import duration
 from dmlops.cli.cache import usable_folder
 from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
-from dmlops.cli.options import Operators, chosen_operators
+from dmlops.cli.options import Operators, chosen_operators, integer_option
 from dmlops.cli.placement import Device, cuda_devices, require_cuda
 from dmlops.cuda import JIT_EXTRA
 
@@ -33,7 +33,7 @@ def warmup(
     operator: Operators = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", show_default="one per core", help="Number of compiling processes."),
+        integer_option("Number of compiling processes.", min=1, show_default="one per core"),
     ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no call has to compile them."""

@@ -1,4 +1,4 @@
-"""Commands on a GPU: in one piece and in blocks they write the files that the CPU writes."""
+"""Commands on a GPU write the files that they write on the CPU."""
 
 import numpy as np
 import pytest
@@ -22,15 +22,10 @@ def test_the_same_files_as_on_the_cpu(command, tmp_path, line):
     np.save("i.npy", rng.integers(-40, 40, (90, 1)))
     np.save("b.npy", rng.integers(-30, 30, (40, 6, 1)))
     written = []
-    for name, options in (
-        ("cpu", ("--device", "cpu")),
-        ("gpu", ("--device", "cuda")),
-        ("parts", ("--device", "cuda", "--memory", "2KiB")),
-    ):
-        file = f"{name}.{LINES[line]}"
-        code, printed, error = command(*line.split(), *options, "-o", file)
+    for device, label in (("cpu", "CPU"), ("cuda", "GPU")):
+        file = f"{device}.{LINES[line]}"
+        code, printed, error = command(*line.split(), "--device", device, "-o", file)
         assert (code, error) == (0, "")
-        assert ("GPU" in printed) == (name != "cpu")
-        assert (" blocks" in printed) == (name == "parts")
+        assert f"({label}, " in printed
         written.append((tmp_path / file).read_bytes())
-    assert written[0] == written[1] == written[2]
+    assert written[0] == written[1]

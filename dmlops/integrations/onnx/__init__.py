@@ -1,13 +1,11 @@
 """ONNX's TopK, NonZero, GatherND, Trilu and EyeLike: run by dmlops, and as DirectML descriptors.
 
-`OPERATORS` are for the argument ``new_ops`` of ``onnx.reference.ReferenceEvaluator``. `run_model` runs a
-model with them and tells which nodes dmlops ran. Inputs that dmlops does not support, such as strings, go to
-onnx's own implementation. `descriptor_from_node` returns the descriptor of the DirectML operator that a node
-becomes.
+`OPERATORS` are for the argument ``new_ops`` of ``onnx.reference.ReferenceEvaluator``. Inputs that dmlops does
+not support, such as strings, go to onnx's own implementation. `descriptor_from_node` returns the descriptor
+of the DirectML operator that a node becomes.
 """
 
 from dmlops.integrations.onnx.descriptors import descriptor_from_node
-from dmlops.integrations.onnx.models import ModelRun, NodeRun, load_model, run_model
 from dmlops.integrations.onnx.operators import OPERATORS
 
-__all__ = ["OPERATORS", "ModelRun", "NodeRun", "descriptor_from_node", "load_model", "run_model"]
+__all__ = ["OPERATORS", "descriptor_from_node"]

@@ -1,48 +1,33 @@
 """ONNX's TopK, NonZero, GatherND, Trilu and EyeLike, run by dmlops in ONNX's reference evaluator."""
 
-from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import onnx
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 
 import dmlops
 from dmlops.data_types import SUPPORTED
-from dmlops.errors import counted, instance_of
 from dmlops.integrations.onnx.bands import INT64_LIMITS, zeroed
 from dmlops.operators.support import INDEX_TYPES
 from kernels_cpu.cached import cached_property
 
-# NumPy's own names contain the number of bits.
-_KINDS = {"U": "str", "S": "bytes"}
 _INDEX_NAMES = frozenset(data_type.name.lower() for data_type in INDEX_TYPES)
 
 
 class _LeftToOnnxError(Exception):
-    """The inputs of a node have a type or form that dmlops does not support; the text says which."""
-
-
-RECORD: ContextVar[list[tuple[onnx.NodeProto, str]] | None] = ContextVar("RECORD", default=None)
-"""The record of each run of a node; if onnx's own implementation ran it, with the reason."""
+    """The inputs of a node have a type or form that dmlops does not support."""
 
 
 class _Operator(OpRun):  # type: ignore[misc]
     """An operator that dmlops runs, or onnx if `_run` raises _LeftToOnnxError."""
 
     def run(self, *inputs: Any, **options: Any) -> Any:
-        reason = ""
         try:
-            results = super().run(*inputs, **options)
-        except _LeftToOnnxError as error:
-            reason = str(error)
-            results = self._of_onnx.run(*inputs, **options)
-        record = RECORD.get()
-        if record is not None:
-            record.append((self.onnx_node, reason))
-        return results
+            return super().run(*inputs, **options)
+        except _LeftToOnnxError:
+            return self._of_onnx.run(*inputs, **options)
 
     @cached_property
     def _of_onnx(self) -> Any:
@@ -50,30 +35,22 @@ class _Operator(OpRun):  # type: ignore[misc]
         return implementation(self.onnx_node, self.run_params)
 
 
-def _leave(reason: str) -> NoReturn:
-    raise _LeftToOnnxError(reason)
+def _leave_unless(is_supported: bool) -> None:
+    if not is_supported:
+        raise _LeftToOnnxError
 
 
-def _check_type(array: Any, name: str, types: Any = SUPPORTED) -> None:
-    if isinstance(array, np.ma.MaskedArray) or not isinstance(array, (np.ndarray, np.generic)):
-        _leave(f"{name} is {instance_of(array)}")
-    _check_dtype(array.dtype, f"{name} has", types)
-
-
-def _check_dtype(dtype: Any, what: str, types: Any = SUPPORTED) -> None:
-    if not dtype.isnative:
-        _leave(f"{what} foreign byte order")
-    if dtype.name not in types:
-        _leave(f"{what} type {_KINDS.get(dtype.kind, dtype.name)}")
+def _check_type(array: Any, types: Any = SUPPORTED) -> None:
+    is_plain = isinstance(array, (np.ndarray, np.generic)) and not isinstance(array, np.ma.MaskedArray)
+    _leave_unless(is_plain and array.dtype.isnative and array.dtype.name in types)
 
 
 def _number(k: Any) -> int:
     """Return the `k` of TopK or Trilu: an attribute, or an input of one integer."""
     if isinstance(k, int):
         return k
-    _check_type(k, "k", _INDEX_NAMES)
-    if k.size != 1:
-        _leave(f"k has {k.size} elements")
+    _check_type(k, _INDEX_NAMES)
+    _leave_unless(k.size == 1)
     return int(k.item())
 
 
@@ -81,7 +58,7 @@ class TopK(_Operator):
     """TopK; ties by ascending index. If `sorted` is 0, the results are in order of index."""
 
     def _run(self, x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Any, Any]:
-        _check_type(x, "its input")
+        _check_type(x)
         found = dmlops.top_k(
             x, _number(k), axis=axis, largest=bool(largest), sorted=bool(sorted), index_dtype=np.int64
         )
@@ -92,7 +69,7 @@ class NonZero(_Operator):
     """NonZero: one row per dimension, one column per element."""
 
     def _run(self, x: Any) -> tuple[Any]:
-        _check_type(x, "its input")
+        _check_type(x)
         return (np.ascontiguousarray(dmlops.nonzero_coordinates(x, index_dtype=np.int64).coordinates.T),)
 
 
@@ -100,8 +77,8 @@ class GatherND(_Operator):
     """GatherND; an index out of range is an IndexOutOfRangeError."""
 
     def _run(self, data: Any, indices: Any, *, batch_dims: int = 0) -> tuple[Any]:
-        _check_type(data, "data")
-        _check_type(indices, "indices", _INDEX_NAMES)
+        _check_type(data)
+        _check_type(indices, _INDEX_NAMES)
         return (dmlops.gather_nd(data, indices, batch_dims=batch_dims),)
 
 
@@ -109,9 +86,8 @@ class Trilu(_Operator):
     """Trilu; the default is the upper triangle."""
 
     def _run(self, x: Any, k: Any = None, *, upper: int = 1) -> tuple[Any]:
-        _check_type(x, "its input")
-        if x.ndim < 2:
-            _leave(f"its input has {counted(x.ndim, 'dimension')}")
+        _check_type(x)
+        _leave_unless(x.ndim >= 2)
         lowest, highest = INT64_LIMITS
         begin, end = zeroed(0 if k is None else _number(k), upper, (lowest, highest + 1))
         return (dmlops.diagonal_matrix(x, value=0, begin=begin, end=end),)
@@ -121,10 +97,9 @@ class EyeLike(_Operator):
     """EyeLike; the default type is that of the input."""
 
     def _run(self, x: Any, *, dtype: int | None = None, k: int = 0) -> tuple[Any]:
-        if x.ndim != 2:
-            _leave(f"its input has {counted(x.ndim, 'dimension')}")
+        _leave_unless(x.ndim == 2)
         made = x.dtype if dtype is None else tensor_dtype_to_np_dtype(dtype)
-        _check_dtype(made, "its result has")
+        _leave_unless(made.isnative and made.name in SUPPORTED)
         return (dmlops.diagonal_matrix(shape=x.shape, dtype=made, begin=k, end=k + 1),)
 
 
