@@ -14,10 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dmlops.kernel_cache import read_file
+
 _MANIFEST = "manifest.json"
 # The earliest time that a zip file can express.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
+# Of an entry; all kernels of a target have a few megabytes.
+_MOST_BYTES = 1 << 26
+_PIECE_BYTES = 1 << 12
 _MODE = 0o100644
 
 
@@ -112,8 +117,8 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self._path = path
         with _refusing(path):
-            self._file = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
-            manifest: dict[str, Any] = json.loads(self._file.read(_MANIFEST))
+            self._file = zipfile.ZipFile(io.BytesIO(read_file(path)))
+            manifest: dict[str, Any] = json.loads(self._member(_MANIFEST))
             self.device, self.target, self.sources, self.compilers = (
                 str(manifest[name]) for name in ("device", "target", "sources", "compilers")
             )
@@ -121,6 +126,9 @@ class Archive:
                 label: (int(begin), int(size), str(digest))
                 for label, (begin, size, digest) in dict(manifest["kernels"]).items()
             }
+            if not self.sources:
+                message = "it does not say which sources it was made from"
+                raise ValueError(message)
         self.labels = frozenset(self._places)
         # Kernels of a family are often needed one after the other.
         self._last_family = ("", b"")
@@ -144,9 +152,20 @@ class Archive:
     def _family(self, name: str) -> bytes:
         last, content = self._last_family
         if last != name:
-            content = self._file.read(name)
+            content = self._member(name)
             self._last_family = (name, content)
         return content
+
+    def _member(self, name: str) -> bytes:
+        content = bytearray()
+        with self._file.open(name) as member:
+            # In pieces, because a few bytes can be expanded to terabytes.
+            while piece := member.read1(_PIECE_BYTES):
+                content += piece
+                if len(content) > _MOST_BYTES:
+                    message = f"{name} has more than {_MOST_BYTES} bytes"
+                    raise ValueError(message)
+        return bytes(content)
 
 
 @contextmanager
@@ -156,7 +175,7 @@ def _refusing(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        message = f"{path} cannot be read ({error.strerror})"
+        message = f"{path} cannot be read ({error.strerror or error})"
         raise ArchiveError(message) from error
     except Exception as error:  # a flipped bit makes zipfile raise nearly anything
         message = f"{path} is damaged ({error})"

@@ -16,7 +16,8 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,10 @@ _WRITABLE_BY_OTHERS = 0o022
 # Root compiles for a container image, and every user in it reads the files.
 _MODE = 0o644
 _KEPT_GENERATIONS = 4
+# Clocks of one file system differ by less; a time that lies further ahead was set by a wrong clock.
+_AHEAD_SECONDS = 86_400
+# Of a file of kernels: the largest have a few megabytes.
+_MOST_BYTES = 1 << 26
 
 DEVICES = ("cpu", "cuda")
 _GENERATION = re.compile(r"[0-9a-f]{16}")
@@ -50,7 +55,8 @@ class Key(NamedTuple):
         The GPU's architecture; or the processor's name, and after a space its features and the width of its
         vectors.
     sources : str
-        Digest of the contents of all files that the kernel may be made from.
+        Digest of the contents of all files that the kernel may be made from; "" if it is unknown, and nothing
+        is kept.
     compilers : str
         Names and versions of what compiles it.
     """
@@ -107,26 +113,50 @@ def directory() -> Path | None:
 def read(key: Key) -> bytes | None:
     """Return the code that is kept under a key, if it is valid."""
     root = directory()
-    if root is None:
+    if root is None or not key.sources:
         return None
     path = root / key.path
     _mark_as_used(root / key.device / key.generation)
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            if reason := _distrust(os.fstat(file.fileno())):
-                warn_once(f"{path} {reason}")
-                return None
-            content = file.read()
+        content = read_file(path, _distrust)
     except FileNotFoundError:
         return None
     except OSError as error:
-        warn_once(f"{path} cannot be read ({error.strerror})")
+        warn_once(f"{path} cannot be read ({error.strerror or error})")
         return None
     code = content[len(_MAGIC) + _DIGEST_BYTES :]
     if content != _content(key, code):
         warn_once(f"{path} is damaged")
         return None
     return code
+
+
+def read_file(path: Path, distrust: Callable[[os.stat_result], str] = lambda status: "") -> bytes:
+    """Return the content of a file of kernels, however large it says that it is.
+
+    Parameters
+    ----------
+    path : Path
+        The file; neither a pipe in its place nor a device is read.
+    distrust : callable, optional
+        Returns why a file with a certain status is not read, or "".
+
+    Raises
+    ------
+    OSError
+        If it is not such a file, or cannot be read.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            message = "it is not a file"
+            raise OSError(message)
+        if status.st_size > _MOST_BYTES:
+            message = f"it has {status.st_size} bytes, and so is damaged"
+            raise OSError(message)
+        if reason := distrust(status):
+            raise OSError(reason)
+        return file.read(status.st_size)
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -142,13 +172,11 @@ def _mark_as_used(generation: Path) -> None:
 
 
 def _distrust(status: os.stat_result) -> str:
-    """Return why what was opened is not read, if it is not."""
-    if not stat.S_ISREG(status.st_mode):
-        return "is not a file"
+    """Return why a file is not read, if it is not."""
     is_safe = not hasattr(os, "geteuid") or (
         status.st_uid in {os.geteuid(), 0} and not status.st_mode & _WRITABLE_BY_OTHERS
     )
-    return "" if is_safe else "belongs to another user, or others may write to it"
+    return "" if is_safe else "it belongs to another user, or others may write to it"
 
 
 def _content(key: Key, code: bytes) -> bytes:
@@ -159,7 +187,7 @@ def _content(key: Key, code: bytes) -> bytes:
 def keep(key: Key, code: bytes) -> None:
     """Keep code under a key; remove old generations if this is the first kernel of a new one."""
     root = directory()
-    if root is None:
+    if root is None or not key.sources:
         return
     path = root / key.path
     try:
@@ -172,7 +200,7 @@ def keep(key: Key, code: bytes) -> None:
         warn_once(f"{path.parent} cannot be written to ({error.strerror or error})")
         return
     if is_new_generation:
-        _remove_old(root / key.device)
+        _remove_old(path.parent.parent)
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
@@ -251,11 +279,16 @@ def clear(root: Path) -> Removed:
     return removed
 
 
-def _remove_old(folder: Path) -> None:
-    """Remove unused generations from a device's folder; other processes may be doing the same."""
+def _remove_old(current: Path) -> None:
+    """Remove generations that were not used lately, beside the current one.
+
+    Other processes may be doing the same. A time in the future tells nothing: the clock has been wrong.
+    """
+    folder, latest = current.parent, time.time() + _AHEAD_SECONDS
     with suppress(OSError):
-        used = sorted(_folders(folder, _GENERATION), key=lambda each: each.stat().st_mtime, reverse=True)
-        for generation in used[_KEPT_GENERATIONS:]:
+        times = {each: each.stat().st_mtime for each in _folders(folder, _GENERATION) if each != current}
+        used = sorted(times, key=lambda each: (times[each] <= latest, times[each]), reverse=True)
+        for generation in used[_KEPT_GENERATIONS - 1 :]:
             for file in _files_of(generation):
                 with suppress(OSError):
                     file.unlink()
@@ -307,7 +340,10 @@ def _is_own(entry: "os.DirEntry[str]") -> bool:
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    """Return what is in a folder; nothing if it is a link, as that leads to files of others."""
     try:
+        if folder.is_symlink():
+            return []
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError:

@@ -27,6 +27,8 @@ COMPILING = "compiling %s for %s"
 WHEEL = Path(__file__).with_name("kernels")
 """The folder of the archives that a wheel brings (`kernel_archive`); an editable install has none."""
 
+_NATIVE = (".so", ".pyd")
+
 LOCK = threading.RLock()
 """Held by the thread that compiles or links a kernel, or imports what a first call needs.
 
@@ -40,7 +42,11 @@ if hasattr(os, "register_at_fork"):
 @functools.cache
 def wheel_targets() -> tuple[str, ...]:
     """Return the targets for which the wheel has kernels."""
-    return tuple(sorted(path.stem for path in WHEEL.glob("*.zip")))
+    try:
+        names = os.listdir(WHEEL)
+    except (FileNotFoundError, NotADirectoryError):  # an installation from source, or in a zip file
+        return ()
+    return tuple(sorted(name.removesuffix(".zip") for name in names if name.endswith(".zip")))
 
 
 def archive_path(target: str) -> Path:
@@ -78,7 +84,7 @@ def _archive(device: str, target: str, sources: str) -> "Archive | None":
     path = archive_path(target)
     try:
         archive = Archive(path)
-    except ArchiveError as error:
+    except (ArchiveError, FileNotFoundError) as error:  # gone, where another version is being installed
         kernel_cache.warn_once(str(error))
         return None
     if (archive.device, archive.target, archive.sources) != (device, target, sources):
@@ -129,12 +135,45 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-@functools.cache
 def source_digest(folder: Path) -> str:
-    """Return a digest of the contents of all Python files in a folder: kernels inline functions of others."""
+    """Return a digest of the contents of all Python files in a folder: kernels inline functions of others.
+
+    It is "" where the code that runs is not, or not only, in such files: in a zip file, a frozen program, or
+    compiled modules. Nothing then tells the kernels of one version from those of another, so that none is
+    taken from the wheel or the cache directory.
+    """
+    try:
+        return _source_digest(folder)
+    except OSError as error:
+        kernel_cache.warn_once(f"the sources in {folder} cannot be read ({error.strerror or error})")
+        return ""
+
+
+@functools.cache
+def _source_digest(folder: Path) -> str:
+    walk = os.walk(folder, onerror=_raise, followlinks=True)
+    paths = {Path(place, name) for place, _, names in walk for name in names}
+    # An import takes a source rather than its bytecode, but a native module rather than either.
+    hidden = {
+        path
+        for path in paths
+        if (
+            path.suffix == ".pyc"
+            and path.parent.name != "__pycache__"
+            and path.with_suffix(".py") not in paths
+        )
+        or path.suffix in _NATIVE
+    }
+    if hidden or folder / "__init__.py" not in paths:
+        message = f"{min(hidden).name} has none" if hidden else "there are none"
+        raise OSError(message)
     digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        content = file.read_bytes()
-        digest.update(f"{file.relative_to(folder).as_posix()}:{len(content)}:".encode())
+    for path in sorted(path for path in paths if path.suffix == ".py"):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()}:{len(content)}:".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -106,6 +106,21 @@ def test_the_code_of_another_kernel_is_refused(path):
         archive.read("gather_2")
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "kernel"])
+def test_an_entry_that_expands_to_much_more_is_refused(name, tmp_path):
+    path = tmp_path / "sm_90.zip"
+    places = {"kernel_1": (0, 10, "")}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+        if name != "manifest.json":
+            file.writestr("manifest.json", json.dumps({**ABOUT, "kernels": places}))
+        with file.open(name, "w") as entry:
+            for _ in range(100):
+                entry.write(bytes(1 << 20))
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(ArchiveError, match=f"{name} has more than"):
+        Archive(path).read("kernel_1")
+
+
 def test_no_flipped_bit_changes_a_kernel(path):
     """Whatever byte is damaged, the archive says so or gives the right code."""
     content = path.read_bytes()

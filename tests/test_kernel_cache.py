@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -60,6 +61,31 @@ def test_the_generations_used_last_stay(root):
     age(root, keys[4], 1)
     keep(keys[5], CODE)
     assert [is_there(root, each) for each in keys] == [True, False, False, True, True, True]
+
+
+@pytest.mark.parametrize("ahead", [-(10**9), 10**7, 10**9])
+def test_a_clock_that_was_wrong_removes_nothing_that_is_used(root, ahead):
+    """What was kept while the clock was wrong does not outlive what is kept and used now."""
+    earlier, now = [key(f"earlier {number}") for number in range(4)], [key(number) for number in range(4)]
+    for number, each in enumerate(earlier):
+        keep(each, CODE)
+        age(root, each, -ahead - number)
+    for each in now:
+        keep(each, CODE)
+        assert read(each) == CODE
+    assert [is_there(root, each) for each in now] == [True] * 4
+    assert not any(is_there(root, each) for each in earlier)
+
+
+def test_a_clock_that_was_reset_keeps_what_it_has_just_written(root, monkeypatch):
+    """As where a battery is empty: all that was kept before lies in the future."""
+    earlier = [key(f"earlier {number}") for number in range(4)]
+    for each in earlier:
+        keep(each, CODE)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    keep(key("now"), CODE)
+    assert is_there(root, key("now"))
+    assert sum(is_there(root, each) for each in earlier) == 3
 
 
 def test_further_kernels_of_a_generation_remove_nothing(root):
@@ -131,6 +157,34 @@ def test_clear_removes_kernels_and_nothing_else(root, foreign):
     assert not (root / "cuda").exists()
     assert all(file.read_text() == "mine" for file in files)
     assert clear(root) == ([], [])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a permission there")
+@pytest.mark.parametrize("level", ["device", "generation", "target"])
+def test_nothing_behind_a_link_is_removed(root, level):
+    """Whichever folder of the cache directory is a link to another one that looks the same."""
+    keep(key("s"), CODE)
+    target = (root / key("s").path).parent
+    linked = {"device": target.parent.parent, "generation": target.parent, "target": target}[level]
+    outside = root.parent / "outside"
+    linked.rename(outside)
+    linked.symlink_to(outside, target_is_directory=True)
+    before = sorted(outside.rglob("*"))
+    assert read(key("s")) == CODE, "what is behind a link is found"
+    assert clear(root) == ([], [])
+    for number in range(6):
+        keep(key(number), CODE)
+    assert clear(root).problems == []
+    assert set(before) <= set(outside.rglob("*"))
+    assert read(key("s")) == CODE
+
+
+def test_a_link_to_the_cache_directory_is_the_cache_directory(root, tmp_path):
+    """The user has named it."""
+    (tmp_path / "real").mkdir()
+    root.symlink_to(tmp_path / "real", target_is_directory=True)
+    keep(key("s"), CODE)
+    assert len(clear(root).sizes) == 1
 
 
 def test_clear_where_there_is_nothing(root):
@@ -235,10 +289,31 @@ def test_many_processes_begin_generations_at_once(root):
     assert not list(root.rglob("*.tmp"))
 
 
+def huge(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+
+
+NO_KERNELS = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "terminal": lambda path: path.symlink_to("/dev/tty"),
+    "loop": lambda path: path.symlink_to(path.name),
+    "folder": lambda path: path.mkdir(),
+    "huge": huge,
+}
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
-def test_a_pipe_in_the_place_of_a_kernel_is_not_waited_for(root):
+@pytest.mark.parametrize("kind", NO_KERNELS)
+def test_what_is_no_kernel_is_not_read(kind, root, monkeypatch, caplog):
+    """Neither waited for, nor read for as long as it lasts."""
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
     keep(key(1), CODE)
     path = root / key(1).path
     path.unlink()
-    os.mkfifo(path)
+    NO_KERNELS[kind](path)
     assert read(key(1)) is None
+    assert f"{path} cannot be read" in caplog.text
+    keep(key(1), CODE)
+    assert read(key(1)) == (None if kind == "folder" else CODE)

@@ -130,19 +130,47 @@ def test_a_call_without_numba_and_cache(tmp_path):
     assert not cache.exists()
 
 
-def test_an_edited_source_file_is_noticed(wheel, tmp_path):
-    (tmp_path / "sources").mkdir()
-    source = tmp_path / "sources" / "kernel.py"
-    source.write_text("a = 1\n")
+def test_an_archive_of_other_sources_is_refused(wheel, tmp_path):
+    digests = []
+    for content in ("a = 1", "a = 1", "a = 2"):
+        folder = tmp_path / f"sources {len(digests)}"
+        folder.mkdir()
+        (folder / "__init__.py").write_text(content)
+        digests.append(kernel_store.source_digest(folder))
+    bring(wheel, sources=digests[0])
+    found = [find_in_wheel("cuda", "kernel", sources, ["sm_90"]) for sources in (*digests, "")]
+    assert found == [CODE, CODE, None, None]
 
-    def sources():
-        kernel_store.source_digest.cache_clear()
-        return kernel_store.source_digest(source.parent)
 
-    bring(wheel, sources=sources())
-    assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) == CODE
-    source.write_text("a = 2\n")
-    assert find_in_wheel("cuda", "kernel", sources(), ["sm_90"]) is None
+def test_an_archive_of_no_sources_is_refused(wheel, caplog):
+    bring(wheel, sources="")
+    with kernel_store.LOCK:
+        assert find_in_wheel("cuda", "kernel", "", ["sm_90"]) is None
+    assert "which sources" in caplog.text
+
+
+def test_an_archive_that_has_gone_costs_a_compilation(wheel, caplog):
+    """As when an installation is replaced while it is in use."""
+    path = bring(wheel)
+    assert kernel_store.wheel_targets() == ("sm_90",)
+    path.unlink()
+    assert find() is None
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
+def test_what_is_no_archive_is_not_read(kind, wheel, caplog):
+    path = wheel / "sm_90.zip"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 42)
+    assert find() is None
+    assert "sm_90.zip cannot be read" in caplog.text
 
 
 TARGETS = ("compute_100", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "x86-64-v3")

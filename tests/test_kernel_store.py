@@ -1,5 +1,6 @@
 """Compiled kernels on disk: the next process finds them, verifies them, and never fails because of them."""
 
+import compileall
 import gc
 import importlib
 import importlib.metadata
@@ -17,7 +18,7 @@ import pytest
 
 from dmlops import backend, compilers, dispatch, kernel_cache, kernel_store
 from kernels_cpu import native_call
-from tests.scripts import run_script
+from tests.scripts import ROOT, run_script
 
 # A call that needs one kernel, and what it prints.
 CALL = """
@@ -265,26 +266,105 @@ def test_without_numba(kept, tmp_path):
     assert run_script(script, DMLOPS_CACHE_DIR=str(kept)).splitlines() == [ANSWER] * 2
 
 
-def test_the_digest_follows_contents(tmp_path):
-    def digest():
-        kernel_store.source_digest.cache_clear()
-        return kernel_store.source_digest(tmp_path)
+def package(folder, **files):
+    """Write a package with files of these contents; return its folder."""
+    for name, content in {"__init__.py": "", **files}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return folder
 
-    (tmp_path / "a.py").write_text("x = 1")
-    before = digest()
-    os.utime(tmp_path / "a.py", (1, 1))
-    assert digest() == before, "times do not matter"
-    (tmp_path / "a.py").write_text("x = 2")
-    os.utime(tmp_path / "a.py", (1, 1))
-    changed = digest()
-    assert changed != before, "contents do, of the same size and time"
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "b.py").write_text("y = 1")
-    moved = digest()
-    assert moved not in (before, changed)
-    (tmp_path / "inner" / "b.py").rename(tmp_path / "inner" / "c.py")
-    assert digest() not in (before, changed, moved), "and names do"
-    kernel_store.source_digest.cache_clear()
+
+def test_the_digest_follows_contents(tmp_path):
+    packages = [
+        package(tmp_path / "a", **{"a.py": "x = 1"}),
+        package(tmp_path / "b", **{"a.py": "x = 2"}),
+        package(tmp_path / "c", **{"a.py": "x = 2", "inner/b.py": "y = 1"}),
+        package(tmp_path / "d", **{"a.py": "x = 2", "inner/c.py": "y = 1"}),
+    ]
+    digests = [kernel_store.source_digest(folder) for folder in packages]
+    assert len(set(digests)) == 4, "of contents and of names"
+    # Neither times nor bytecode beside a source matter.
+    same = package(tmp_path / "e", **{"a.py": "x = 1", "a.pyc": "code", "__pycache__/b.pyc": "code"})
+    os.utime(same / "a.py", (1, 1))
+    assert kernel_store.source_digest(same) == digests[0]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a permission there")
+def test_the_digest_includes_what_links_lead_to(tmp_path):
+    digests = []
+    for content in ("x = 1", "x = 2"):
+        elsewhere = package(tmp_path / f"elsewhere {content}", **{"a.py": content})
+        linked = package(tmp_path / f"linked {content}")
+        (linked / "inner").symlink_to(elsewhere)
+        digests.append(kernel_store.source_digest(linked))
+    assert digests[0] != digests[1]
+
+
+UNKNOWN = {
+    "no folder": shutil.rmtree,
+    "no files": lambda folder: [path.unlink() for path in folder.glob("*.py")],
+    "bytecode": lambda folder: [path.rename(path.with_suffix(".pyc")) for path in folder.glob("*.py")],
+    "bytecode of one": lambda folder: (folder / "a.py").rename(folder / "a.pyc"),
+    "bytecode of an inner one": lambda folder: package(folder / "inner", **{"b.pyc": "code"}),
+    "native": lambda folder: (folder / "a.cpython-311-x86_64-linux-gnu.so").touch(),
+    "a source that cannot be read": lambda folder: (folder / "b.py").symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_without_all_sources_nothing_is_kept_or_found(kind, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    folder = package(tmp_path / "package", **{"a.py": "x = 1"})
+    UNKNOWN[kind](folder)
+    sources = kernel_store.source_digest(folder)
+    codes = [b"of one version", b"of the next"]
+    key = kernel_cache.Key("cpu", "kernel", "target", sources, "compilers")
+    with kernel_store.LOCK:
+        found = [kernel_store.find_or_compile(key, lambda code=code: code) for code in codes]
+    assert found == codes
+    assert not artifacts(tmp_path / "cache")
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert f"the sources in {folder} cannot be read" in record.getMessage()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", ["zip", "bytecode"])
+def test_a_version_without_sources_does_not_run_the_kernels_of_another(form, tmp_path):
+    place = tmp_path / ("dmlops.zip" if form == "zip" else "installed")
+    cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(place)!r})
+        import dmlops
+        assert dmlops.__file__.startswith({str(place)!r})
+        print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist())
+    """
+    for beside in (0, 7):
+        sources = tmp_path / f"sources {beside}"
+        for name in ("dmlops", "kernels_cpu"):
+            shutil.copytree(
+                ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__", "data", "kernels")
+            )
+        kernel = sources / "kernels_cpu" / "diagonal_matrix" / "kernels.py"
+        before = kernel.read_text()
+        after = before.replace("table[VALUE] if is_value else 0", f"table[VALUE] if is_value else {beside}")
+        assert (after == before) == (beside == 0)
+        kernel.write_text(after)
+        if form == "zip":
+            shutil.make_archive(place.with_suffix(""), "zip", sources)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+            shutil.copytree(sources, place)
+            compileall.compile_dir(place, quiet=2, legacy=True)
+            for path in place.rglob("*.py"):
+                path.unlink()
+        output, log = run_script(script, errors=True, **cache)
+        assert output == f"[[1, {beside}, {beside}]]\n"
+        assert log.count("compiles kernels again") == 1
+    assert not artifacts(tmp_path / "cache")
 
 
 def test_each_part_of_a_key_makes_another_file():
