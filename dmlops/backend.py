@@ -2,7 +2,8 @@
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from dmlops import cuda, kernel_store
 from dmlops.compilers import load_compiler, versions
 from dmlops.enums import FeatureLevel
+from dmlops.errors import UnsupportedFeatureError
 from dmlops.kernel_cache import Key
 from dmlops.memory import CPU, Device
 from kernels_cpu import native_call, threads
@@ -35,11 +37,12 @@ def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) 
         What the text of an error about the device begins with.
     """
     target: Any
-    if device == CPU:
-        target, package = cpu_target(), "kernels_cpu"
-    else:
-        target, package = cuda.target(device.number, where), "kernels_cuda"
-    return _imported(f"{package}.{operator}").plan(**problem, target=target)
+    with _loading(f"the kernels of {operator}"):
+        if device == CPU:
+            target, package = cpu_target(), "kernels_cpu"
+        else:
+            target, package = cuda.target(device.number, where), "kernels_cuda"
+        return _imported(f"{package}.{operator}").plan(**problem, target=target)
 
 
 def cpu_target() -> Any:
@@ -54,6 +57,16 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
 
 
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    """Turn an error of the system, such as too many open files, into one that says what it has prevented."""
+    try:
+        yield
+    except OSError as error:
+        message = f"dmlops: {what} cannot be loaded: {error}; call again when files can be opened"
+        raise UnsupportedFeatureError(message) from error
+
+
 _loaded: dict[Any, Any] = {}
 
 
@@ -63,7 +76,7 @@ def load_on_host(kernel: Any) -> Any:
     if loaded is None:
         from kernels_cpu.linking import link  # noqa: PLC0415
 
-        with kernel_store.LOCK:
+        with kernel_store.LOCK, _loading(f"the kernel {kernel.label}"):
             loaded = _loaded.get(kernel)
             if loaded is None:
                 loaded = _loaded[kernel] = link(artifact(kernel))

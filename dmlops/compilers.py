@@ -69,7 +69,7 @@ def installed() -> Mapping[str, str]:
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
-        except OSError:  # it does not exist, or is a zip file
+        except (FileNotFoundError, NotADirectoryError, PermissionError):  # such as a zip file
             continue
         for name in names:
             if metadata := _METADATA.fullmatch(name):

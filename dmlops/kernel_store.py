@@ -46,6 +46,9 @@ def wheel_targets() -> tuple[str, ...]:
         names = os.listdir(WHEEL)
     except (FileNotFoundError, NotADirectoryError):  # an installation from source, or in a zip file
         return ()
+    except PermissionError as error:
+        kernel_cache.warn_once(f"{WHEEL} cannot be read ({error.strerror})")
+        return ()
     return tuple(sorted(name.removesuffix(".zip") for name in names if name.endswith(".zip")))
 
 
@@ -151,24 +154,19 @@ def source_digest(folder: Path) -> str:
 
 @functools.cache
 def _source_digest(folder: Path) -> str:
-    walk = os.walk(folder, onerror=_raise, followlinks=True)
-    paths = {Path(place, name) for place, _, names in walk for name in names}
+    paths = set()
+    for place, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        paths.update(os.path.join(place, name) for name in names)
+    sources = {path for path in paths if path.endswith(".py")}
     # An import takes a source rather than its bytecode, but a native module rather than either.
-    hidden = {
-        path
-        for path in paths
-        if (
-            path.suffix == ".pyc"
-            and path.parent.name != "__pycache__"
-            and path.with_suffix(".py") not in paths
-        )
-        or path.suffix in _NATIVE
-    }
-    if hidden or folder / "__init__.py" not in paths:
-        message = f"{min(hidden).name} has none" if hidden else "there are none"
+    hidden = {path for path in paths if path.endswith(_NATIVE)}
+    hidden |= {path for path in paths if path.endswith(".pyc") and path[:-1] not in sources}
+    if hidden or not (folder / "__init__.py").is_file():
+        message = f"{min(hidden)} has none" if hidden else "there are none"
         raise OSError(message)
     digest = hashlib.sha256()
-    for path in sorted(path for path in paths if path.suffix == ".py"):
+    for path in sorted(map(Path, sources)):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(folder).as_posix()}:{len(content)}:".encode())
         digest.update(content)

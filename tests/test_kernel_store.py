@@ -178,6 +178,57 @@ def test_a_full_disk(tmp_path):
     assert not artifacts(tmp_path), "nothing half written stays"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on files are asked of POSIX")
+def test_no_file_can_be_opened(own):
+    """The call is refused by dmlops, and is done when files can be opened again."""
+    script = """
+        import errno, os, resource, sys
+        import dmlops
+
+        held = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        try:
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+        for _ in range(2):
+            try:
+                dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
+            except dmlops.UnsupportedFeatureError as error:
+                print(error)
+        for handle in held:
+            os.close(handle)
+    """
+    output, log = run_script(script, CALL, errors=True, DMLOPS_CACHE_DIR=str(own[0]))
+    *refused, answer = output.splitlines()
+    assert len(refused) == 2
+    for line in refused:
+        assert line.startswith("dmlops: the kernels of diagonal_matrix cannot be loaded: [Errno")
+        assert line.endswith("; call again when files can be opened")
+    assert (answer, log) == (FOUND, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on files are asked of POSIX")
+def test_the_last_file_is_enough(own):
+    """A kernel that is kept is found where one file at a time can be opened."""
+    script = """
+        import os, resource
+        import dmlops
+
+        dmlops.diagonal_matrix(shape=(1, 3), dtype="int64")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        try:
+            while True:
+                last = os.open(os.devnull, os.O_RDONLY)
+        except OSError:
+            os.close(last)
+    """
+    directory, _ = own
+    run_script(CALL.replace("uint8", "int64"), DMLOPS_CACHE_DIR=str(directory))
+    assert run_script(script, CALL, DMLOPS_CACHE_DIR=str(directory)).strip() == FOUND
+
+
 def test_a_user_without_a_home(tmp_path):
     script = """
         from pathlib import Path
