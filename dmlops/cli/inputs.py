@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -157,19 +157,15 @@ def _npy_errors(about: str) -> Iterator[None]:
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a damaged header is a SyntaxError, a TokenError, a RecursionError, ...
-        _refuse_npy(about, error)
-
-
-def _refuse_npy(about: str, error: Exception) -> NoReturn:
-    text = reason_of(error)
-    if isinstance(error, ValueError) and "magic string" in text:
-        reason = "not an .npy file"
-    elif isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
-        reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
-    else:
-        reason = f"a damaged .npy file: {text}"
-    message = f"{about}: {reason}"
-    raise CommandError(message) from error
+        text = reason_of(error)
+        if isinstance(error, ValueError) and "magic string" in text:
+            reason = "not an .npy file"
+        elif isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
+            reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
+        else:
+            reason = f"a damaged .npy file: {text}"
+        message = f"{about}: {reason}"
+        raise CommandError(message) from error
 
 
 @contextmanager
