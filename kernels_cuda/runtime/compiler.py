@@ -86,7 +86,7 @@ def linked_function(function: Callable[..., Any]) -> Any:
 
 
 @device_function
-def dynamic_shared_array(dtype):  # type: ignore[no-untyped-def]
+def dynamic_shared_array(dtype):
     """Return the dynamic shared memory of a block as an array: the same memory, whatever the type."""
     return cuda.shared.array(0, dtype, _DYNAMIC_ALIGNMENT)
 
