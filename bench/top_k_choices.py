@@ -53,10 +53,12 @@ ELEMENT_SIZES = (4, 2, 8)
 MOST_BYTES = 1 << 29
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
+# Serves all long rows: chosen where no time has been kept, because an algorithm that was faster is gone.
+WITHOUT_TIMES = "grid"
 # These need the hardware of some devices; the table names the fastest of the others, too.
-SPECIAL = {"buffered", "cluster", "cluster_groups", "sampled"}
-# These order many candidates at once, unless too many are equal.
-SAMPLING = {"buffered", "sampled"}
+SPECIAL = {"cluster", "sampled"}
+# This one orders many candidates at once, unless too many are equal.
+SAMPLING = "sampled"
 # Some algorithms take longer than the times here where elements are equal. Another one, which takes about the
 # same time whatever the data, is chosen unless they are further ahead than this.
 STEADY_MARGIN = 1.1
@@ -100,7 +102,7 @@ class Choice(NamedTuple):
 
     def to_json(self) -> list[Any]:
         """Return what the results file holds."""
-        most = KEPT * self.times[self.ranking[0]]
+        most = KEPT * min(self.times.values(), default=0)
         times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
         return [*self.kind, self.rows, self.length, self.k, times]
 
@@ -158,11 +160,13 @@ def load(path: Path) -> list[Choice]:
 def steadier_than(name: str, each: Choice) -> list[str]:
     """Return the algorithms that are less sensitive to data than the one named."""
     found = ["rounds"] if each.rows >= STEADY_ROWS and name != "rounds" else []
-    return [*found, "block", "partition"] if name in SAMPLING and each.kind.is_sorted else found
+    return [*found, "block", "partition"] if name == SAMPLING and each.kind.is_sorted else found
 
 
 def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
     """Return the algorithm for a problem, and one that any device has; `before` serve shorter rows."""
+    if not each.times:
+        return (WITHOUT_TIMES,)
     found = []
     for names in (each.times, {name: time for name, time in each.times.items() if name not in SPECIAL}):
         fastest = min(names, key=names.__getitem__, default=None)

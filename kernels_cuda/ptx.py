@@ -314,10 +314,8 @@ copy_async_wait = _instruction(_void, [], "cp.async.wait_all;")
 copy_async_first_bytes = _instruction(_void, [u32, i64, u32], "cp.async.cg.shared.global [$0], [$1], 16, $2;")
 # The copies since the last one of these are a group.
 copy_async_end_group = _instruction(_void, [], "cp.async.commit_group;")
-# By a number: waits for all groups of the thread but so many of the last ones.
-COPY_ASYNC_WAIT_BUT = {
-    number: _instruction(_void, [], f"cp.async.wait_group {number};") for number in range(1, 4)
-}
+# Waits for all groups of the thread but the last one.
+copy_async_wait_but_last = _instruction(_void, [], "cp.async.wait_group 1;")
 
 # The number of this block in its cluster.
 cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)

@@ -109,12 +109,6 @@ def _rows_only(launch):
     yield from _offsets(launch, n_rows)
 
 
-def _cluster_groups(launch):
-    n_rows = launch.first_row + launch.grid // launch.cluster
-    yield "fine", False, 0, n_rows * launch.fine_bytes
-    yield from _offsets(launch, n_rows)
-
-
 def _sample(launch):
     yield "states", True, 16 * launch.first_block, 16 * launch.grid
     yield from _offsets(launch, launch.n_rows)
@@ -247,9 +241,7 @@ KERNELS = {
     "top_k_list": _list,
     "top_k_finish": _finish,
     "top_k_one_pass": _rows_only,
-    "top_k_buffered": _rows_only,
     "top_k_cluster": _rows_only,
-    "top_k_cluster_groups": _cluster_groups,
     "top_k_clear": _clear,
     "top_k_histogram": _histogram,
     "top_k_sort": _sort,

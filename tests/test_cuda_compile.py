@@ -3,6 +3,7 @@
 import importlib
 import re
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba_cuda")
@@ -44,8 +45,6 @@ MOST_SPILLED = {
     "dmlops_top_k_histogram_": 170,
     "dmlops_top_k_list_": 50,
     "dmlops_top_k_one_pass_": 200,
-    "dmlops_top_k_buffered_8": 700,
-    "dmlops_top_k_buffered_": 210,
     "dmlops_top_k_finish_8": 1700,
     "dmlops_top_k_finish_": 550,
 }
@@ -95,7 +94,7 @@ def test_a_label_stands_for_one_kernel():
 
 def test_kernels_are_few():
     # All of them are compiled for every architecture: one an element width and layout, no more.
-    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 246
+    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 239
 
 
 def is_wide(variant):
@@ -167,6 +166,20 @@ def test_assembles_for_other_architectures(variant, capability, architectures):
     if capability >= (9, 0):
         check_waits(variant, ptx)
     check_on(variant, ptx, architectures)
+
+
+@pytest.mark.parametrize("alignment", [8, 32, 128])
+def test_dynamic_shared_memory_of_another_alignment_than_toolkits_give(alignment):
+    """A kernel that counts on more would be wrong where a toolkit gives less; none is made of it."""
+
+    numba = compiler.cuda
+
+    @numba.jit
+    def kernel(number):
+        numba.shared.array(0, np.uint32, alignment)[0] = number
+
+    with pytest.raises(RuntimeError, match=f"^stray: .* 16 bytes, not {alignment}$"):
+        compiler.compile_ptx(kernel, "stray", (9, 0))
 
 
 def test_kernels_that_begin_early_wait():

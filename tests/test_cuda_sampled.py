@@ -1,4 +1,4 @@
-"""The algorithms of top_k on CUDA that begin with samples: what these guarantee, and what fits a block.
+"""The algorithm of top_k on CUDA that begins with samples: what these guarantee, and what fits a block.
 
 No test needs a GPU.
 """
@@ -80,78 +80,20 @@ def test_what_fits_a_block(element_size, arch):
     assert served >= 8
 
 
-def planned_buffers(element_size, arch):
-    """Yield what is asked of a block for buffers of all sizes, with the arguments of the kernel."""
-    for n_elements in (1, 3000, 20_000, 131_072, 1_000_001):
-        for k in (1, 15, 100, 1111, 2048, 4096):
-            for is_sorted in (True, False):
-                if k <= n_elements:
-                    shape = (140, n_elements, 1)
-                    try:
-                        found = planned(shape, k, element_size, arch, "buffered", is_sorted=is_sorted)
-                    except ValueError:
-                        # Where blocks have less memory, there is no room for a large k, or for wide elements.
-                        assert SHARED_BYTES[arch] < SHARED_BYTES["sm_90"]
-                        assert k > 1111 or element_size == 8
-                        continue
-                    (launch,) = found.launches
-                    yield launch
-
-
-@pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] >= (9, 0)])
 @pytest.mark.parametrize("element_size", [2, 4, 8])
-def test_buffers_fit_a_block(element_size, arch):
-    """The areas of shared memory lie one after the other, and hold what they must."""
-    key_bytes, n_threads = max(4, element_size), 512
-    step_elements = shapes.buffered_vectors(element_size) * n_threads * 16 // element_size
-    for launch in planned_buffers(element_size, arch):
-        given = launch.parameters
-        assert launch.block == n_threads
-        assert launch.shared_bytes + 4 * n_threads + 1024 <= SHARED_BYTES[arch]
-        assert launch.shared_bytes <= launch.variant.dynamic_shared_bytes
-        # What is left once elements have been dropped, and then a step. Numbers of 16 bits tell them apart.
-        left = given.k + given.k // 16
-        assert left + step_elements <= given.n_slots < 1 << 16
-        assert given.n_slots * key_bytes % 16 == 0
-        selected, stages, listed = (
-            4 * word for word in (given.selected_word, given.stages_word, given.listed_word)
-        )
-        assert max(given.n_slots * (key_bytes + 4), key_bytes << given.sample_bits) <= selected
-        assert not given.is_sorted or given.counters_offset + n_threads // 32 * 512 <= selected
-        assert selected + 2 * left <= stages
-        assert stages % 16 == 0
-        # One step more than are on their way; their place is that of bins, in the end.
-        assert stages + 3 * step_elements * element_size <= launch.shared_bytes
-        if given.is_sorted:
-            assert stages + 16 * n_threads <= listed
-            assert listed + 2 * given.n_slots <= launch.shared_bytes
-        else:
-            assert listed == selected
-
-
-@pytest.mark.parametrize("algorithm", ["sampled", "buffered"])
-@pytest.mark.parametrize("element_size", [2, 4, 8])
-def test_positions_of_samples_are_found_with_32_bits(element_size, algorithm):
+def test_positions_of_samples_are_found_with_32_bits(element_size):
     """The kernels multiply the number of a part of the row by how many pieces the row has."""
     of_piece, served = 32 // element_size, 0
     for n_elements in (5000, 1 << 20, *(1 << bits for bits in range(21, 32))):
         for k in (1, 100, 4096):
             try:
-                found = planned((1, n_elements, 1), k, element_size, algorithm=algorithm, is_sorted=False)
+                found = planned((1, n_elements, 1), k, element_size, algorithm="sampled", is_sorted=False)
             except ValueError:
                 continue
             served += 1
             n_parts = (1 << found.launches[0].parameters.sample_bits) // of_piece
             assert n_parts * (n_elements // of_piece) < 1 << 32
     assert served >= 3
-
-
-@pytest.mark.parametrize(
-    ("n_elements", "k", "element_size"), [(1 << 20, 4097, 4), (100_000, 100, 1), ((1 << 22) + 1, 100, 2)]
-)
-def test_what_has_no_buffer(n_elements, k, element_size):
-    with pytest.raises(ValueError, match="'buffered' does not take"):
-        planned((140, n_elements, 1), k, element_size, algorithm="buffered")
 
 
 @pytest.mark.parametrize(
@@ -163,19 +105,18 @@ def test_what_is_not_served(n_elements, k, element_size):
         planned((64, n_elements, 1), k, element_size, algorithm="sampled")
 
 
-@pytest.mark.parametrize("algorithm", ["sampled", "buffered"])
-def test_rows_whose_elements_are_apart(algorithm):
+def test_rows_whose_elements_are_apart():
     """They are served, by other algorithms."""
-    assert planned((64, 131_072, 3), 2048, is_sorted=False).algorithm not in ("sampled", "buffered")
-    with pytest.raises(ValueError, match=f"'{algorithm}' does not take"):
-        planned((64, 131_072, 3), 2048, algorithm=algorithm, is_sorted=False)
+    assert planned((64, 131_072, 3), 2048, is_sorted=False).algorithm != "sampled"
+    with pytest.raises(ValueError, match="'sampled' does not take"):
+        planned((64, 131_072, 3), 2048, algorithm="sampled", is_sorted=False)
 
 
 @pytest.mark.parametrize("n_rows", [66, 264, 1000])
 def test_a_large_k_is_worth_a_sample(n_rows):
     chosen = [planned((n_rows, 131_072, 1), k, is_sorted=False).algorithm for k in (8, 2048)]
-    assert chosen[0] not in ("sampled", "buffered")
-    assert chosen[1] in ("sampled", "buffered")
+    assert chosen[0] != "sampled"
+    assert chosen[1] == "sampled"
 
 
 @pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] < (9, 0)])
@@ -184,6 +125,5 @@ def test_devices_that_have_not_been_measured(arch):
     for n_elements, k, is_sorted in ((131_072, 2048, False), (131_072, 2048, True), (65_536, 1000, False)):
         found = planned((512, n_elements, 1), k, 4, arch, is_sorted=is_sorted)
         assert all(launch.variant.is_for(arch) for launch in found.launches)
-    for algorithm in ("sampled", "buffered"):
-        with pytest.raises(ValueError, match=f"'{algorithm}' does not take"):
-            planned((512, 131_072, 1), 2048, 4, arch, algorithm, is_sorted=False)
+    with pytest.raises(ValueError, match="'sampled' does not take"):
+        planned((512, 131_072, 1), 2048, 4, arch, "sampled", is_sorted=False)

@@ -19,7 +19,6 @@ PROBLEMS = {
     "tile": ((500, 2000), 1, 1500, "top_k_tile", "tile"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort", "sort"),
     "sampled": ((300, 100_003), 1, 2048, "top_k_finish", "sampled"),
-    "buffered": ((300, 100_003), 1, 2048, "top_k_buffered", "buffered"),
     "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns", "columns"),
     "columns-stacked": ((1 << 13, 1 << 11), 0, 2, "top_k_columns", "columns"),
     "tables": ((5, 4, 3, 250), 3, 50, "top_k_", None),
@@ -34,7 +33,7 @@ SORTED_INTO = {
 # if they are few), and those that follow other algorithms.
 BY_INDEX = {
     *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
-    *("top_k_partition", "top_k_cluster", "top_k_cluster_groups", "top_k_finish", "top_k_buffered"),
+    *("top_k_partition", "top_k_cluster", "top_k_finish"),
 }
 REORDERING = {"top_k_by_index", "top_k_reorder", "top_k_reorder_few"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}

@@ -89,9 +89,8 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
     if n_neighbours == 1:
         assert {"rounds", "warp", "block", "partition", "tile"} <= seen
     capability = CAPABILITIES[arch]
-    assert capability >= (9, 0) or not seen & {"cluster", "cluster_groups", "sampled", "buffered"}
-    assert element_size > 1 or not seen & {"sampled", "buffered"}
-    assert n_neighbours == 1 or not seen & {"sampled", "buffered"}
+    assert capability >= (9, 0) or not seen & {"cluster", "sampled"}
+    assert (element_size > 1 and n_neighbours == 1) or "sampled" not in seen
     assert ("one_pass" in seen) == (element_size in (2, 4) and n_neighbours == 1)
 
 
@@ -290,53 +289,6 @@ def test_clusters_that_order_many(element_size, axis_size, k, is_sorted, n_block
     assert launch.cluster == n_blocks
 
 
-@pytest.mark.parametrize("arch", CLUSTERS)
-@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
-@pytest.mark.parametrize("is_sorted", [True, False])
-def test_clusters_that_go_by_group_maxima(arch, element_size, is_sorted):
-    """They have room for all maxima, and for the elements of as many groups as are listed."""
-    served = set()
-    for n_rows, axis_size, k in itertools.product(
-        (1, 8, 29), (5, 40_000, 1_000_000, 10_000_000, 1 << 28), (1, 60, 4096, 4097)
-    ):
-        try:
-            found = planned(
-                (n_rows, axis_size, 1),
-                min(k, axis_size),
-                element_size,
-                arch,
-                algorithm="cluster_groups",
-                is_sorted=is_sorted,
-            )
-        except ValueError:
-            continue
-        maxima, finish = found.launches
-        given = finish.parameters
-        vectors = axis_size * element_size // 16
-        groups = vectors // (1 << given.group_bits) + 1
-        listed = min(k + 1, groups) + 1
-        per_block = -(-listed // finish.cluster)
-        assert (maxima.variant.name, finish.grid) == ("top_k_maxima", n_rows * finish.cluster)
-        assert finish.cluster in CLUSTERS[arch]
-        assert finish.cluster * given.list_offset >= groups * max(4, element_size)
-        assert given.list_offset >= per_block * 16 << given.group_bits
-        assert finish.shared_bytes >= given.list_offset + 4 * per_block
-        assert finish.cluster << given.chunk_bits >= min(k, axis_size)
-        # A group is in a chunk of what a warp writes: all its maxima exist if one of its vectors does.
-        assert given.group_bits <= 8
-        # One fine group, or all those whose maxima are in a vector.
-        assert 1 << given.group_bits == 8 * (16 // max(4, element_size) if given.are_merged else 1)
-        served.add((n_rows, axis_size, k, given.are_merged))
-    assert bool(served) == (arch != "sm_89")
-    if served:
-        assert {merged for *_, merged in served} == {0, 1}
-        assert all(k <= 4096 or axis_size < k for _, axis_size, k, _ in served)
-        assert {axis_size for _, axis_size, *_ in served} >= {5, 40_000, 1_000_000}
-        assert any(axis_size == 10_000_000 for _, axis_size, *_ in served) == (
-            element_size < 8 or arch != "sm_120"
-        )
-
-
 def test_clusters_that_a_device_may_have_no_room_for():
     """Only of large devices it is certain that 16 multiprocessors belong together."""
     sizes = [
@@ -425,7 +377,7 @@ def shared_bytes(launch, element_size):
         # Digits are counted by each warp.
         "top_k_sort": launch.block // 32 * shapes.N_DIGITS * 4 + OWN_BYTES,
         "top_k_cluster": shapes.cluster_static_bytes(element_size),
-        "top_k_cluster_groups": shapes.cluster_static_bytes(element_size),
+        "top_k_list": 4 * shapes.LISTING_WORDS,
     }
     return launch.shared_bytes + own_bytes.get(launch.variant.name, OWN_BYTES)
 

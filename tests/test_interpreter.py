@@ -1,5 +1,6 @@
 """The interpreter of PTX itself: the results of instructions, and the mistakes that it must detect."""
 
+import itertools
 import struct
 
 import numpy as np
@@ -19,7 +20,7 @@ HEAD = """
     .reg .b16 %rs<9>;
     .reg .b32 %r<20>;
     .reg .b64 %rd<20>;
-    .shared .align 4 .b8 words[256];
+    .shared .align 256 .b8 words[256];
     ld.param.u64 %rd1, [input];
     ld.param.u64 %rd2, [output];
     mov.u32 %r1, %tid.x;
@@ -187,14 +188,25 @@ CLUSTER_SUM = """
 """
 
 
-def test_dynamic_arrays_of_different_alignment():
-    """They begin where the next multiple is, behind all others."""
-    program = parse(
-        ".extern .shared .align 4 .b8 loose[]; .extern .shared .align 128 .b8 aligned[];\n"
-        ".visible .entry kernel() { .shared .align 4 .b8 words[20]; ret; }"
-    )
-    assert program.shared["loose"] == program.shared["words"] + 20
-    assert program.shared["aligned"] == program.shared["words"] + 128
+def test_shared_memory_begins_as_badly_as_it_may():
+    """An array has the alignment that it asks for and no more; a dynamic one that of 16 bytes in any case."""
+    declared = {"few": 4, "pairs": 8, "many": 128}
+    orders = set()
+    for number in range(20):
+        program = parse(
+            ".extern .shared .align 4 .b8 loose[]; .extern .shared .align 128 .b8 aligned[];\n"
+            f".visible .entry kernel_{number}() {{"
+            + "".join(f".shared .align {alignment} .b8 {name}[20];" for name, alignment in declared.items())
+            + "ret; }"
+        )
+        begins = {name: program.shared[name] for name in declared}
+        assert {name: begin % (2 * declared[name]) for name, begin in begins.items()} == declared
+        order = sorted(begins, key=begins.get)
+        assert all(begins[one] + 20 <= begins[next] for one, next in itertools.pairwise(order))
+        assert program.shared["loose"] == program.shared["aligned"] >= begins[order[-1]] + 20
+        assert program.shared["loose"] % 32 == 16
+        orders.add(tuple(order))
+    assert len(orders) > 3
 
 
 @pytest.mark.parametrize(
@@ -293,7 +305,7 @@ def test_races_in_a_cluster():
         ("st.global.u64 [%rd5+8], %rd3;", "array of 512 bytes"),
         ("st.global.u64 [%rd5+4], %rd3;", "no multiple of 8"),
         ("ld.global.u64 %rd6, [%rd3];", "no array"),
-        ("ld.shared.u32 %r4, [%r2+4];", "byte 256 of 256"),
+        ("ld.shared.u32 %r4, [%r2+4];", "byte 512 of 512"),
         ("ld.shared.u32 %r4, [%r2+1];", "no multiple of 4"),
         (
             "mov.u32 %r5, 1; mapa.shared::cluster.u32 %r4, %r2, %r5; st.shared::cluster.u32 [%r4], %r1;",

@@ -16,7 +16,7 @@ from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.policy import ROUNDS_SHAPES
-from kernels_cuda.top_k.shapes import ROW_STATE_BYTES, buffered_slots, list_slots
+from kernels_cuda.top_k.shapes import ROW_STATE_BYTES, list_slots
 from tests import reference
 from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.gpu.algorithms import ALGORITHMS
@@ -36,10 +36,8 @@ MOST_ELEMENTS = 5000
 # A cluster has thousands of threads, and every row takes one.
 MOST_CLUSTERS = 16
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
-READING_CHANGED = {
-    *("rounds", "one_pass", "buffered", "cluster", "cluster_groups", "sampled", "block", "grid", "sort")
-}
-QUICK = {"rounds", "one_pass", "one_pass-1024", "buffered", "cluster", "cluster_groups", "masks", "elements"}
+READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
+QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "masks", "elements"}
 COPYING = {"sampled"}
 CHOICES = [
     pytest.param(
@@ -127,35 +125,6 @@ def test_few_groups_have_many_elements(data_type, n_elements, largest, is_sorted
         run_top_k("one_pass", data_type, crowded, k, is_sorted, largest)
 
 
-@pytest.mark.parametrize(
-    ("name", "n_elements", "k"),
-    [("cluster_groups", 20_003, 700), ("cluster_groups-4", 600_067, 20)],
-)
-@pytest.mark.parametrize(
-    ("data_type", "data", "is_sorted"),
-    [
-        (TensorDataType.FLOAT16, "random", False),
-        (TensorDataType.UINT8, "few", True),
-        (TensorDataType.UINT32, "few", True),
-        (TensorDataType.UINT32, "few", False),
-        (TensorDataType.UINT32, "zeros", True),
-        exhaustive(TensorDataType.FLOAT16, "random", True),
-        exhaustive(TensorDataType.UINT8, "few", False),
-        exhaustive(TensorDataType.UINT32, "zeros", False),
-    ],
-)
-def test_groups_of_long_rows(data_type, data, name, n_elements, k, is_sorted):
-    """A row begins between vectors; zeros are the lowest keys, as what is not there is."""
-    rng = np.random.default_rng(10)
-    rows = rng.integers(0, 200, (2, n_elements))
-    rows *= {"random": 1, "few": rng.random(rows.shape) < 0.001, "zeros": 0}[data]
-    if data == "few":
-        # Outside of all vectors, but for the first of the first row.
-        rows[:, [0, -1]] = 201
-    dtype = {1: np.uint8, 2: np.float16, 4: np.uint32}[data_type.bytes]
-    run_top_k(name, data_type, rows.astype(dtype), k, is_sorted)
-
-
 def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
@@ -213,9 +182,7 @@ def test_ties_of_short_rows(n_elements, kind, is_sorted):
 
 
 @pytest.mark.parametrize("kind", TIES)
-@pytest.mark.parametrize(
-    ("name", "k"), [("cluster", 600), ("cluster_groups", 600), ("one_pass", 103), ("one_pass-1024", 30)]
-)
+@pytest.mark.parametrize(("name", "k"), [("cluster", 600), ("one_pass", 103), ("one_pass-1024", 30)])
 def test_ties_of_long_rows(name, k, kind):
     """Blocks find that all keys of a range are equal, or that they are not; or read few vectors again."""
     rows = np.random.default_rng(12).standard_normal((1, 20_003), np.float32)
@@ -307,93 +274,32 @@ def test_rounds_of_lengths(dtype, n_elements, kind):
             run_top_k("rounds", data_type, rows, k, is_sorted, largest, lengths)
 
 
-# Types whose rows a buffer is tried with: floats are ordered with NaNs and zeros, integers are not.
-BUFFERED = [np.float16, np.float32, np.float64, np.uint32]
 # Whether the largest are selected, and whether these are sorted.
 DIRECTIONS = {"largest_by_index": (True, False), "smallest": (False, True)}
 
 
-def run_buffered(rows, k, largest, is_sorted, lengths=None):
-    """Have `buffered` select from rows whose first elements are the largest numbers, or the smallest ones."""
-    if not largest:
-        rows = -rows if rows.dtype.kind == "f" else ~rows
-    data_type = TensorDataType[rows.dtype.name.upper()]
-    run_top_k("buffered", data_type, np.ascontiguousarray(rows), k, is_sorted, largest, lengths)
-
-
-def _numbers(rows, dtype):
-    """Return numbers around 0 as elements of a type, with as many different ones as it has room for."""
-    return rows.astype(dtype) if np.dtype(dtype).kind == "f" else (rows * 1e6 + (1 << 31)).astype(dtype)
+def run_sampled(rows, k, largest, is_sorted):
+    """Have `sampled` select from rows."""
+    run_top_k("sampled", TensorDataType[rows.dtype.name.upper()], rows, k, is_sorted, largest)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("dtype", BUFFERED)
-def test_buffers_of_samples_that_mislead(dtype, direction):
-    """A row is read twice, as its sample has the largest elements, or most of it goes into the buffer."""
-    rows = _numbers(np.random.default_rng(15).standard_normal((1, 20_000)), dtype)
-    run_buffered(misleading_rows(rows, 4096), 300, *DIRECTIONS[direction])
-
-
-BUFFERED_ROWS = TIES | {
-    # Elements of each step come before all earlier ones, or after them.
-    "ascending": np.sort,
-    "descending": lambda rows: -np.sort(-rows),
-    # Most elements equal the threshold, or the last one that is kept.
-    "few_above": lambda rows: np.where(rows > 2.5, rows, np.minimum(rows, -1)),
-    "nothing_above": lambda rows: np.where(rows > 0, np.inf, rows),
-    "nan": lambda rows: np.where(rows > 0, np.nan, rows),
-    "zeros": lambda rows: np.copysign(0, rows),
-}
+@pytest.mark.parametrize("dtype", [exhaustive(np.float16), np.float32, exhaustive(np.float64)])
+def test_samples_that_mislead(dtype, direction):
+    """A list has no room for what a sample lets through, or the sample has all the first elements."""
+    largest, is_sorted = DIRECTIONS[direction]
+    rows = np.random.default_rng(15).standard_normal((1, 20_000)).astype(dtype)
+    rows = misleading_rows(rows, 4096)
+    run_sampled(rows if largest else -rows, 300, largest, is_sorted)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("kind", BUFFERED_ROWS)
-def test_buffers_of_many_that_may_be_selected(kind, direction):
-    """The buffer has no room for a step; of equal elements, only earlier ones remain."""
-    rows = np.random.default_rng(16).standard_normal((1, 10_003), np.float32)
-    run_buffered(BUFFERED_ROWS[kind](rows).astype(np.float32), 600, *DIRECTIONS[direction])
-
-
-@pytest.mark.parametrize("kind", ["ascending", "mostly_zeros", "two"])
-@pytest.mark.parametrize(("dtype", "k"), [(np.float16, 2500), (np.float32, 4096), (np.float64, 4096)])
-def test_buffers_that_hold_large_k(dtype, k, kind):
-    rows = BUFFERED_ROWS[kind](np.random.default_rng(17).standard_normal((1, 12_003))).astype(dtype)
-    run_buffered(rows, k, largest=True, is_sorted=kind != "two")
-
-
-@pytest.mark.parametrize(("n_elements", "k"), [(3, 2), (501, 15), (9001, 1), (9001, 40)])
-@pytest.mark.parametrize("dtype", BUFFERED)
-def test_buffers_and_elements_outside_vectors(dtype, n_elements, k):
-    """The first and the last elements are selected; rows begin and end between vectors."""
-    rows = _numbers(np.random.default_rng(18).standard_normal((2, n_elements)), dtype)
-    per_vector = 16 // rows.itemsize
-    rows[:, : per_vector - 1] = rows[:, 1 - per_vector :] = rows.max()
-    run_buffered(rows, k, True, n_elements == 501)
-    run_buffered(rows, k, False, True)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("dtype", BUFFERED)
-def test_buffers_of_lengths(dtype, direction):
-    """Rows end anywhere, also before their k-th element; those behind the end would all be selected."""
-    n_elements, k = 5003, 20
-    # From one more than the buffer has room for on, there is a sample.
-    n_slots = buffered_slots(np.dtype(dtype).itemsize, k)
-    lengths = np.array([0, 1, 2, k - 1, k, 1000, n_slots, n_slots + 1, n_elements - 2, n_elements])
-    rows = _numbers(np.random.default_rng(19).standard_normal((lengths.size, n_elements)), dtype)
-    rows[np.arange(n_elements) >= lengths[:, None]] = rows.max() + 1
-    run_buffered(rows, k, *DIRECTIONS[direction], lengths)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32])
-@pytest.mark.parametrize("name", ["buffered", exhaustive("sampled")])
-def test_floats_that_are_the_threshold(name, dtype, direction):
-    """Half a row equals one number, and few elements come before it: more than a buffer has room for."""
+@pytest.mark.parametrize("dtype", [exhaustive(np.float16), exhaustive(bfloat16), np.float32])
+def test_floats_that_are_the_threshold(dtype, direction):
+    """Half a row equals one number, and few elements come before it: more than a list has room for."""
     largest, is_sorted = DIRECTIONS[direction]
     rows = rows_of_special_numbers(dtype, 10_003, largest, np.random.default_rng(20))
-    data_type = TensorDataType[np.dtype(dtype).name.upper()]
-    run_top_k(name, data_type, rows, 300, is_sorted, largest)
+    run_sampled(rows, 300, largest, is_sorted)
 
 
 class RecordedMemory(GlobalMemory):

@@ -147,13 +147,17 @@ def test_choices_that_lose(choices, capsys):
 
 
 def test_the_table_names_the_fastest(choices):
-    """Noise does not change the algorithm of shorter rows; devices without clusters have another one."""
+    """Noise does not change the algorithm of shorter rows; devices without clusters have another one.
+
+    Where no time has been kept, it is the one that serves all long rows.
+    """
     found = choices.table_of(
         [
             made_choice(choices, 128, warp=5.0, block=9.0),
             made_choice(choices, 256, warp=5.1, block=5.0),
             made_choice(choices, 512, warp=7.0, block=5.0, cluster=8.0),
             made_choice(choices, 1024, block=9.0, grid=7.0, cluster=4.0),
+            made_choice(choices, 2048),
             made_choice(choices, 128, rows=14, warp=3.0, block=9.0),
             made_choice(choices, 128, rows=66, warp=3.0, block=2.5),
             made_choice(choices, 256, rows=66, block=2.5),
@@ -169,7 +173,7 @@ def test_the_table_names_the_fastest(choices):
     assert found == {
         "4 bytes, rows one after the other, by value": {
             "8": {
-                "4": "256 warp, 512 block, cluster grid",
+                "4": "256 warp, 512 block, 1024 cluster grid, grid",
                 "14": "warp",
                 "264": "block",
                 "2896": "64 rounds, warp",
@@ -214,7 +218,7 @@ def test_the_choice_follows_the_measured_times(choices):
     target = Target(0, "sm_90", 132, 227 * KIB)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "Plan", lambda variant, *_: variant.partition(" ")[0])
-        for each in measured[::7]:
+        for each in filter(lambda each: each.times, measured[::7]):
             keywords = importlib.import_module("top_k_policy").keywords(each.problem, each.kind.element_size)
             chosen = dispatch.plan(**keywords, target=target)
             loss = each._replace(chosen=chosen).loss

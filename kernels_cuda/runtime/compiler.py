@@ -41,6 +41,10 @@ _LAST_ASKED_FOR = (9, 0)
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")
 # Functions and variables of Numba's, whose names count what the process compiled before.
 _COUNTED_NAME = re.compile(r"\b_(?:ZN|cudapy_smem_)[\w$]+")
+_DYNAMIC_ARRAY = re.compile(r"\.extern\s+\.shared\s+\.align\s+(\d+)")
+# Toolkits begin dynamic shared memory at a multiple of this many bytes, and up to 13.0 of no more, whatever a
+# kernel asks for.
+_DYNAMIC_ALIGNMENT = 16
 
 _SHIFTS = {operator.lshift, operator.rshift, operator.ilshift, operator.irshift}
 _COMPARISONS = {operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge}
@@ -79,6 +83,12 @@ def linked_function(function: Callable[..., Any]) -> Any:
     dispatcher = cuda.jit(device=True, forceinline=True)(function)
     _LINKED.append((dispatcher, {}))
     return dispatcher
+
+
+@device_function
+def dynamic_shared_array(dtype):
+    """Return the dynamic shared memory of a block as an array: the same memory, whatever the type."""
+    return cuda.shared.array(0, dtype, _DYNAMIC_ALIGNMENT)
 
 
 def target_capability() -> tuple[int, int]:
@@ -258,6 +268,11 @@ def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
         Name of the entry in the PTX and in profilers: letters, digits and underscores.
     capability : tuple of two ints
         Compute capability, for example ``(9, 0)``, that NVVM knows (`ptx_capability`).
+
+    Raises
+    ------
+    RuntimeError
+        If dynamic shared memory is declared otherwise than by `dynamic_shared_array`.
     """
     with _compilation(capability):
         ptx: str
@@ -266,6 +281,10 @@ def compile_ptx(kernel: Any, name: str, capability: tuple[int, int]) -> str:
     if mangled is None:
         msg = f"{name}: the PTX has no entry"
         raise RuntimeError(msg)
+    for alignment in map(int, _DYNAMIC_ARRAY.findall(ptx)):
+        if alignment != _DYNAMIC_ALIGNMENT:
+            msg = f"{name}: dynamic shared memory is aligned to {_DYNAMIC_ALIGNMENT} bytes, not {alignment}"
+            raise RuntimeError(msg)
     return _renamed_by_position(ptx.replace(mangled[1], name))
 
 

@@ -35,7 +35,7 @@ from kernels_cuda.ptx import (
     shared_from,
     sleep_some_nanoseconds,
 )
-from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.filter_pass import CONTIGUOUS, Items, Source, filter_functions
 from kernels_cuda.top_k.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.keys import element_functions
@@ -213,11 +213,11 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
 
     @cuda.jit(max_registers=max_registers)
     def block_top_k(x, lengths, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
-        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
-        words = cuda.shared.array(0, u32)
+        keys = dynamic_shared_array(key_type)
+        words = dynamic_shared_array(u32)
         lows = shared_from(words, p.n_slots * (n_key_bytes // 4))
         candidate_groups = shared_from(words, p.list_word)
-        order = shared_from(cuda.shared.array(0, u16), 2 * p.list_word)
+        order = shared_from(dynamic_shared_array(u16), 2 * p.list_word)
         bin_ends = shared_from(words, p.bins_word)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)

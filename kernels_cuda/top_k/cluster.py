@@ -21,7 +21,7 @@ from kernels_cuda.ptx import (
     grid_dependency_wait,
     shared_address,
 )
-from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.cluster_messages import N_BARRIERS, begin_messages
 from kernels_cuda.top_k.cluster_range import N_FOUND, RANGE_BYTES, range_functions
@@ -59,7 +59,6 @@ def cluster_kernel(element_size: int) -> Any:
     per_vector = VECTOR_BYTES // element_size
     # For the search, then for the keys that are ordered.
     room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
-    highest = (1 << 8 * element_size) - 1
 
     @device_function
     def hand_on(context, place, key, number):
@@ -84,22 +83,13 @@ def cluster_kernel(element_size: int) -> Any:
         load_keys(own, row, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
         cluster_wait()
         chunk = chunk_keys, chunk_lows
-        _, has_delivered, _ = select(
-            (warp_counts, found, memory, barriers),
-            own,
-            n_steps,
-            (key_type(0), key_type(highest)),
-            n_selected,
-            u32(0),
-            u32(0),
-            ids,
-            (chunk, row, output, p),
-        )
+        areas = warp_counts, found, memory, barriers
+        has_delivered = select(areas, own, n_steps, n_selected, ids, (chunk, row, output, p))
         complete(chunk, memory, (address, stride), output, has_delivered, n_selected, p, ids)
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
     def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
-        row_keys = cuda.shared.array(0, u32, VECTOR_BYTES)
+        row_keys = dynamic_shared_array(u32)
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
         chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)

@@ -1,6 +1,4 @@
-"""The launches of the algorithms that give each row a cluster of blocks."""
-
-from typing import NamedTuple
+"""The launches of the algorithm that gives each row a cluster of blocks."""
 
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.variant import PORTABLE_CLUSTER
@@ -13,10 +11,8 @@ from kernels_cuda.top_k.launches import (
     batches,
     fill_offsets,
     lengths_of,
-    operands_of,
 )
-from kernels_cuda.top_k.maxima_launches import Maxima, group_bits, maxima_choices, maxima_launches
-from kernels_cuda.top_k.parameters import ClusterGroupsParameters, ClusterParameters
+from kernels_cuda.top_k.parameters import ClusterParameters
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shapes import (
@@ -26,12 +22,9 @@ from kernels_cuda.top_k.shapes import (
     FEW_GROUPS_PER_SELECTED,
     FEW_LARGEST_ELEMENT,
     LARGEST_CLUSTER_CHUNK,
-    MAXIMA_WARPS,
     SMALLEST_CLUSTER_CHUNK,
-    VECTOR_BYTES,
     WARP_LANES,
     cluster_static_bytes,
-    group_key_bytes,
 )
 
 # The multiprocessors of a cluster belong to one group. No device has more groups, so that an eighth of the
@@ -130,108 +123,3 @@ def cluster_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
         )
         for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks // n_blocks))
     ]
-
-
-class GroupsShape(NamedTuple):
-    """How a cluster goes by group maxima.
-
-    Attributes
-    ----------
-    n_blocks : int
-        Its blocks.
-    are_merged, group_bits : bool, int
-        Whether a group is all fine ones whose maxima are in a vector, and the bits of its vectors.
-    n_maxima_steps, n_steps : int
-        In how many steps it goes over the maxima, and then over elements.
-    """
-
-    n_blocks: int
-    are_merged: bool
-    group_bits: int
-    n_maxima_steps: int
-    n_steps: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Shared memory of a block for maxima, and then for elements."""
-        return max(self.n_maxima_steps, self.n_steps) * CLUSTER_STEP_BYTES
-
-    @property
-    def dynamic_bytes(self) -> int:
-        """Shared memory of a launch: a block also lists the groups whose elements it has."""
-        return self.row_bytes + (self.n_steps * CLUSTER_THREADS >> self.group_bits) * 4
-
-
-def groups_shape(problem: Problem, policy: Policy, n_blocks: int, are_merged: bool) -> GroupsShape:
-    """Return what a cluster needs to go by groups of one fine group, or of all in a vector."""
-    keys_per_vector = VECTOR_BYTES // group_key_bytes(problem.element_size)
-    group_vectors = 1 << group_bits(problem, policy)
-    if are_merged:
-        group_vectors *= keys_per_vector
-    # Elements outside all vectors take a group before the first, and one that is selected in any case.
-    n_groups = problem.row_bytes // VECTOR_BYTES // group_vectors + 1
-    n_listed = min(problem.k + 1, n_groups) + 1
-    step_vectors = n_blocks * CLUSTER_THREADS
-    return GroupsShape(
-        n_blocks,
-        are_merged,
-        group_vectors.bit_length() - 1,
-        ceil_div(n_groups, step_vectors * keys_per_vector),
-        ceil_div(n_listed * group_vectors, step_vectors),
-    )
-
-
-def fitting_groups(problem: Problem, policy: Policy) -> GroupsShape | None:
-    """Return how clusters go by group maxima, or None: with the most blocks that run at a time."""
-    room = policy.block_bytes - cluster_static_bytes(problem.element_size)
-    shapes = [
-        groups_shape(problem, policy, n_blocks, are_merged)
-        for n_blocks in possible_clusters(problem, policy)
-        for are_merged in (False, True)
-    ]
-    fitting = [shape for shape in shapes if shape.dynamic_bytes <= room]
-    together = [shape for shape in fitting if run_together(problem, policy, shape.n_blocks)]
-    if together:
-        return min(together, key=lambda shape: (-shape.n_blocks, shape.n_maxima_steps + shape.n_steps))
-    return min(fitting, key=lambda shape: shape.n_blocks, default=None)
-
-
-def cluster_groups_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
-    """Write the group maxima of every row, and give it a cluster that goes by them."""
-    shape = fitting_groups(problem, policy)
-    if shape is None or problem.axis_size > policy.grid.part_elements:
-        raise UnservedError(problem, "cluster_groups")
-    maxima = _maxima(problem, policy)
-    found, launches = maxima_launches(problem, policy, problem.axis_size, maxima, workspace)
-    key_bytes = group_key_bytes(problem.element_size)
-    return launches + [
-        Launch(
-            kernels.cluster_groups(problem.element_size),
-            batch * shape.n_blocks,
-            CLUSTER_THREADS,
-            (*operands_of(problem), found.fine, found.offsets),
-            ClusterGroupsParameters(
-                **problem.row_parameters,
-                is_sorted=int(not problem.is_by_index),
-                first_row=first,
-                cluster_bits=shape.n_blocks.bit_length() - 1,
-                chunk_bits=chunk_bits(problem, shape.n_blocks),
-                fine_bytes=maxima.n_coarse * maxima.fine_per_coarse * key_bytes,
-                are_merged=int(shape.are_merged),
-                group_bits=shape.group_bits,
-                list_offset=shape.row_bytes,
-                unfolded_format=problem.unfolded_format,
-            ),
-            shape.dynamic_bytes,
-            shape.n_blocks,
-        )
-        for first, batch in batches(problem.n_rows, max(1, policy.launch_blocks // shape.n_blocks))
-    ]
-
-
-def _maxima(problem: Problem, policy: Policy) -> Maxima:
-    """Choose the coarse groups, which nothing reads: warps that read many chunks, if they fill the device."""
-    choices = maxima_choices(problem, policy, problem.axis_size)
-    enough = policy.cluster.maxima_blocks_per_multiprocessor * problem.multiprocessors
-    filling = [each for each in choices if problem.n_rows * each.n_coarse >= enough * MAXIMA_WARPS]
-    return max(filling or choices[:1], key=lambda each: each.coarse_chunks)

@@ -22,7 +22,7 @@ from kernels_cuda.runtime.compiler import device_function
 u32 = types.uint32
 
 # Numbers of barriers; those of even and odd digits are `TOTALS` and the next one.
-TOTALS, _, MAXIMA, CANDIDATES, GROUPS, N_BARRIERS = range(6)
+TOTALS, _, MAXIMA, CANDIDATES, N_BARRIERS = range(5)
 _BARRIER_BYTES = 8
 
 

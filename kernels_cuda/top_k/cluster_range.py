@@ -73,9 +73,8 @@ _ENDS = LARGEST_CLUSTER * VECTOR_BYTES
 _OWN_ENDS = _FIRST_ENDS + 2 * _ENDS
 RANGE_BYTES = _OWN_ENDS + CLUSTER_WARPS * VECTOR_BYTES
 # What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
-# are; and how many keys the blocks before have that are above, and that have it. Or, that the range has fewer
-# than k keys: then all the others mean nothing.
-DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, IS_SHORT, N_FOUND = range(7)
+# are; and how many keys the blocks before have that are above, and that have it.
+DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
 
 
 class RangeFunctions(NamedTuple):
@@ -201,8 +200,7 @@ def range_functions(element_size: int) -> RangeFunctions:
             if block < rank:
                 before += of_block
         through = warp_inclusive_sum(amount)
-        # No lane has it if there are too few keys: any page will do then.
-        place = (31 - leading_zeros_u32(ballot(through - amount < n_left <= through))) & 31
+        place = 31 - leading_zeros_u32(ballot(through - amount < n_left <= through))
         first = (_N_PAGES - 1 - place) * _PAGE_BINS
         pair = load_cluster_u64(cluster_address(bins + (first << 2) + (lane << 3), warp))
         reduce_add_shared_u32(page + (lane << 3), u32(pair))
@@ -214,8 +212,6 @@ def range_functions(element_size: int) -> RangeFunctions:
             if lane >= place:
                 before = u32(0)
             before = warp_add(before)
-            if lane == WARP_LANES - 1:
-                store_shared_u32(known + 12, through < n_left)
             if lane == place:
                 store_shared_u32(known, first)
                 store_shared_u32(known + 4, n_left - (through - amount))
@@ -255,8 +251,6 @@ def range_functions(element_size: int) -> RangeFunctions:
             found[N_TIES] = n_ties
             found[N_ABOVE_BEFORE] = load_shared_u32(known + 8) + before
             found[N_TIES_BEFORE] = n_ties_before
-        if lane == 0:
-            found[IS_SHORT] = load_shared_u32(known + 12)
 
     @device_function
     def find_digit(areas, turn, row_keys, bounds, shift, n_left, finds_ends, ids):

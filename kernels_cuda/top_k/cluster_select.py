@@ -28,7 +28,6 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.cluster_range import (
     DIGIT,
     DIGIT_BITS,
-    IS_SHORT,
     N_ABOVE_BEFORE,
     N_LEFT,
     N_TIES,
@@ -49,28 +48,22 @@ _CROWD = 16
 
 
 @functools.cache
-def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> Any:
-    """Make the function for keys of `key_size` bytes.
+def select_function(element_size: int, hand_on: Any) -> Any:
+    """Make the function for one element width.
 
-    ``hand_on(context, place, key, number)`` is called for each selected key. The keys may be those of groups
-    that have been selected before: some before all others may stand for nothing, too, and fewer than are to
-    be selected be within the bounds, if elements have changed.
+    ``hand_on(context, place, key, number)`` is called for each selected key.
     """
-    key_type = element_functions(key_size).key_type
-    keys = key_functions(key_size)
+    key_type = element_functions(element_size).key_type
+    keys = key_functions(element_size)
     n_words, load_vector, key_at, load_key = keys.n_words, keys.load_vector, keys.key_at, keys.load_key
-    find_digit = range_functions(key_size).find_digit
+    find_digit = range_functions(element_size).find_digit
     needed_bits = bit_length(key_type)
-    per_vector = VECTOR_BYTES // key_size
+    per_vector = VECTOR_BYTES // element_size
     crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_SHARE
-
-    @device_function
-    def missing_of(first, n_missing):
-        """Return how many of the keys of a vector are among the first `n_missing`."""
-        return min(max(n_missing, first) - first, u32(per_vector))
+    highest = (1 << 8 * element_size) - 1
 
     @linked_function
-    def count_selected(own, n_steps, first, advance, low, high, n_missing):
+    def count_selected(own, n_steps, low, high):
         """Return a thread's number of keys above `high`, and in the upper half those from `low` to it."""
         words = cuda.local.array(n_words, key_type)
         n_above = u32(0)
@@ -82,10 +75,7 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
                 key = key_at(words, element)
                 n_above += u32(key > high)
                 n_ties += u32(key >= low)
-            if is_of_groups and low == 0:
-                n_ties -= missing_of(first, n_missing)
             own += STEP_BYTES
-            first += advance
             step = next_pass(step)
         return n_above + ((n_ties - n_above) << 16)
 
@@ -97,21 +87,17 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
         return mask
 
     @device_function
-    def select(areas, own, n_steps, bounds, n_selected, n_missing, turn, ids, context):
+    def select(areas, own, n_steps, n_selected, ids, context):
         """Hand on the first `n_selected` keys of those that the threads of the cluster have.
 
-        Returns the least key that may be among them, whether this warp has handed on any, and the turn that
-        the next search begins with. All blocks have arrived at the barrier of the cluster then; they must
-        stay until all have.
+        Returns whether this warp has handed on any. All blocks have arrived at the barrier of the cluster
+        then; they must stay until all have.
 
         `areas` are the shared arrays `warp_counts` and `found`, and the addresses of room for the search and
-        of the barriers; `turn` is how many digits the cluster has looked for before. At `own` are a thread's
-        keys, in `n_steps` vectors. At least `n_selected` keys, if that is not 0, are within `bounds` (but for
-        groups whose elements have changed), and none above. The first `n_missing` keys stand for nothing, all
-        of them in the first block, and are 0. `ids` are ``(thread, rank, n_blocks)``.
+        of the barriers. At `own` are a thread's keys, in `n_steps` vectors. `ids` are ``(thread, rank,
+        n_blocks)``.
         """
         warp_counts, found, memory, barriers = areas
-        low, high = bounds
         thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
@@ -119,6 +105,8 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
         advance = u32(WARP_LANES * per_vector)
 
         # All selected keys are above `high`, or from `low` on: of these `n_left`.
+        low = key_type(0)
+        high = key_type(highest)
         n_left = n_selected
         place = u32(0)
         n_ties_before = u32(0)
@@ -126,6 +114,7 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
         # Only in a crowded bin is it worth finding out whether all keys are equal.
         crowd = n_blocks * n_steps * crowd_of_step
         finds_ends = False
+        turn = u32(0)
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
@@ -144,9 +133,6 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
                 low += offset
                 high = low
                 searching = False
-            elif is_of_groups and found[IS_SHORT] != 0:
-                low = key_type(0)
-                shift = needed_bits(high)
             else:
                 low += key_type(found[DIGIT]) << key_type(shift)
                 high = low + min(high - low, (key_type(1) << key_type(shift)) - 1)
@@ -158,10 +144,8 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
                 searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
         cluster_arrive_relaxed()
-        if is_of_groups and low == 0 and rank > 0:
-            n_ties_before -= n_missing
 
-        warp_count = warp_add(count_selected(own, n_steps, first, advance, low, high, n_missing))
+        warp_count = warp_add(count_selected(own, n_steps, low, high))
         if lane == 0:
             warp_counts[warp] = warp_count
         cuda.syncthreads()
@@ -185,9 +169,6 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
                 key = key_at(words, element)
                 above |= u32(key > high) << u32(element)
                 ties |= u32(key >= low) << u32(element)
-            if is_of_groups and low == 0:
-                n_without = missing_of(first, n_missing)
-                ties = (ties >> n_without) << n_without
             if ballot(ties) != 0:
                 has_selected = True
                 ties ^= above
@@ -212,6 +193,6 @@ def select_function(key_size: int, hand_on: Any, is_of_groups: bool = False) -> 
             own += STEP_BYTES
             first += advance
             step = next_pass(step)
-        return low, has_selected, turn
+        return has_selected
 
     return select

@@ -33,7 +33,7 @@ from kernels_cuda.ptx import (
     shared_address,
     warp_max,
 )
-from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.candidates import LAST_POSITION, NOWHERE, candidate_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -86,7 +86,7 @@ def columns_kernel(element_size: int) -> Any:
     @cuda.jit
     def column_top_k(x, lengths, values, indices, sources, offsets, p: ColumnsParameters):
         grid_dependency_wait()
-        shared = shared_address(cuda.shared.array(0, key_type))
+        shared = shared_address(dynamic_shared_array(key_type))
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5

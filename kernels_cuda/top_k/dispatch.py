@@ -8,12 +8,14 @@ from typing import NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import group_launches, launches, partition_launches
-from kernels_cuda.top_k.cluster_launches import cluster_groups_launches, cluster_launches
+from kernels_cuda.top_k import launches
+from kernels_cuda.top_k.block_launches import block_launches
+from kernels_cuda.top_k.cluster_launches import cluster_launches
 from kernels_cuda.top_k.fastest import Kind, fastest
+from kernels_cuda.top_k.grid_launches import grid_launches, is_transposed
 from kernels_cuda.top_k.launches import Launch, UnservedError, Workspace
-from kernels_cuda.top_k.maxima_launches import is_transposed
 from kernels_cuda.top_k.optional_launches import by_index, take_lengths
+from kernels_cuda.top_k.partition_launches import partition_launches
 from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.problem import (
     AxisStrides,
@@ -24,7 +26,7 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
-from kernels_cuda.top_k.sampled_launches import buffered_launches, sampled_launches
+from kernels_cuda.top_k.sampled_launches import sampled_launches
 
 
 class Algorithm(StrEnum):
@@ -38,9 +40,7 @@ class Algorithm(StrEnum):
     TILE = "tile"
     PARTITION = "partition"
     ONE_PASS = "one_pass"
-    BUFFERED = "buffered"
     CLUSTER = "cluster"
-    CLUSTER_GROUPS = "cluster_groups"
     SORT = "sort"
     SAMPLED = "sampled"
 
@@ -64,15 +64,13 @@ class Implementation(NamedTuple):
 IMPLEMENTATIONS = {
     Algorithm.ROUNDS: Implementation(launches.rounds_launches, orders_by_index=True),
     Algorithm.WARP: Implementation(launches.warp_launches, orders_by_index=True),
-    Algorithm.BLOCK: Implementation(group_launches.block_launches, orders_by_index=True),
-    Algorithm.GRID: Implementation(group_launches.grid_launches, orders_by_index=True),
+    Algorithm.BLOCK: Implementation(block_launches, orders_by_index=True),
+    Algorithm.GRID: Implementation(grid_launches, orders_by_index=True),
     Algorithm.COLUMNS: Implementation(launches.columns_launches),
     Algorithm.TILE: Implementation(launches.tile_launches),
-    Algorithm.PARTITION: Implementation(partition_launches.partition_launches, orders_by_index=True),
+    Algorithm.PARTITION: Implementation(partition_launches, orders_by_index=True),
     Algorithm.ONE_PASS: Implementation(launches.one_pass_launches, orders_by_index=True),
-    Algorithm.BUFFERED: Implementation(buffered_launches, orders_by_index=True),
     Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
-    Algorithm.CLUSTER_GROUPS: Implementation(cluster_groups_launches, orders_by_index=True),
     Algorithm.SORT: Implementation(launches.sort_launches),
     Algorithm.SAMPLED: Implementation(sampled_launches, orders_by_index=True),
 }

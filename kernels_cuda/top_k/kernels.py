@@ -63,14 +63,6 @@ def cluster(element_size: int) -> Variant:
     return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
 
 
-def cluster_groups(element_size: int) -> Variant:
-    """Return the kernel of one cluster of blocks per row, which goes by group maxima."""
-    factory = "kernels_cuda.top_k.cluster_groups:cluster_groups_kernel"
-    dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
-    blocks = shapes.LARGEST_CLUSTER
-    return Variant("top_k_cluster_groups", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
-
-
 def one_pass(element_size: int, n_threads: int) -> Variant:
     """Return the kernel of one block per row, which reads it once."""
     factory = "kernels_cuda.top_k.one_pass:one_pass_kernel"
@@ -91,12 +83,6 @@ def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
 
 
-def buffered(element_size: int) -> Variant:
-    """Return the kernel of one block per row, which keeps what may be selected in a buffer."""
-    factory = "kernels_cuda.top_k.buffered:buffered_kernel"
-    return Variant("top_k_buffered", factory, (element_size,), MOST_SHARED_BYTES, since=SAMPLED_FROM)
-
-
 def sample(element_size: int) -> Variant:
     """Return the kernel that chooses thresholds from samples of rows."""
     factory, dynamic_bytes = "kernels_cuda.top_k.sampled_threshold:sample_kernel", SampledPolicy.sample_bytes
@@ -106,7 +92,7 @@ def sample(element_size: int) -> Variant:
 def list_candidates(element_size: int) -> Variant:
     """Return the kernel that lists the elements at or above the thresholds."""
     factory = "kernels_cuda.top_k.sampled:list_kernel"
-    return Variant("top_k_list", factory, (element_size,), shapes.LISTING_BYTES, since=SAMPLED_FROM)
+    return Variant("top_k_list", factory, (element_size,), since=SAMPLED_FROM)
 
 
 def finish(element_size: int) -> Variant:
@@ -180,7 +166,6 @@ def variants() -> Iterator[Variant]:
         yield transposed_maxima(element_size)
         yield columns(element_size)
         yield cluster(element_size)
-        yield cluster_groups(element_size)
         for row_elements in WarpPolicy.row_elements:
             yield warp(element_size, row_elements)
         for shape in ROUNDS_SHAPES[element_size]:
@@ -201,7 +186,6 @@ def variants() -> Iterator[Variant]:
             for n_threads in shapes.ONE_PASS_THREADS:
                 yield one_pass(element_size, n_threads)
         if element_size > 1:
-            yield buffered(element_size)
             yield list_candidates(element_size)
             yield sample(element_size)
             yield finish(element_size)

@@ -1,7 +1,6 @@
 """The launches of the algorithms that take one kernel for all of a row.
 
-They are rounds, one_pass, warp, columns, tile and sort. Those of `block` and `grid`, which go by groups of
-elements, are in `group_launches`.
+They are rounds, one_pass, warp, columns, tile and sort. The others have files of their own.
 """
 
 from collections.abc import Iterator

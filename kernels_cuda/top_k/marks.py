@@ -1,7 +1,8 @@
 """Which of a thread's elements reach a threshold: one bit, a mark, for each, in the order of positions.
 
-A thread's vectors are neighbours that have been copied to shared memory (`swizzled` tells where). Floats take
-one comparison each, those of 16 bits one for two of them; keys are only made of elements that are marked.
+A thread's eight vectors are neighbours that have been copied to shared memory (`swizzled` tells where).
+Floats take one comparison each, those of 16 bits one for two of them; keys are only made of elements that are
+marked.
 """
 
 import functools
@@ -24,13 +25,15 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.keys import element_functions
-from kernels_cuda.top_k.shapes import VECTOR_BYTES
+from kernels_cuda.top_k.shapes import SEGMENT_VECTORS_PER_LANE, VECTOR_BYTES
 
 u32 = types.uint32
 u64 = types.uint64
 i64 = types.int64
 
 _FLOAT16_INFINITY = 0x7C00
+# Vectors of which the marks of 16-bit elements fill half a word.
+_PART_VECTORS = 2
 # Selectors of the lower and of the upper halves of two words.
 _LOWER_HALVES = 0x5410
 _UPPER_HALVES = 0x7632
@@ -59,7 +62,7 @@ class Bound(NamedTuple):
 
 
 class MarkFunctions(NamedTuple):
-    """The type of marks, and device functions for threads that have so many vectors of one element width."""
+    """The type of marks, and device functions for one element width."""
 
     mark_type: Any
     bound_of: Any
@@ -73,21 +76,18 @@ class MarkFunctions(NamedTuple):
 
 
 @functools.cache
-def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
-    """Make the device functions; `n_vectors` is 1, 2 or 8.
-
-    Threads' vectors begin at a multiple of `STAGE_ALIGNMENT`.
-    """
+def mark_functions(element_size: int) -> MarkFunctions:
+    """Make the device functions; the vectors of all threads begin at a multiple of `STAGE_ALIGNMENT`."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
     at_or_above = functions.at_or_above
     per_vector = VECTOR_BYTES // element_size
-    n_own = n_vectors * per_vector
+    n_own = SEGMENT_VECTORS_PER_LANE * per_vector
     mark_bits = max(n_own, 32)
     mark_type = u64 if mark_bits == 64 else u32
     all_marks, own_marks = (1 << mark_bits) - 1, (1 << n_own) - 1
-    swizzled_bits = (n_vectors - 1) * VECTOR_BYTES
+    swizzled_bits = (SEGMENT_VECTORS_PER_LANE - 1) * VECTOR_BYTES
 
     @device_function
     def swizzled(offset):
@@ -161,7 +161,7 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
             def marks_below(own, number, key_format):
                 """Return the marks of elements that are less than a float."""
                 marks = u32(0)
-                for vector in range(n_vectors):
+                for vector in range(SEGMENT_VECTORS_PER_LANE):
                     words = load_shared_u32x4(own ^ u32(vector * VECTOR_BYTES))
                     of_vector = u32(0)
                     for word in range(4):
@@ -171,8 +171,8 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
                 return marks
 
         else:
-            marks_below_f16 = _marks_of_halves(below_f16x2, n_vectors)
-            marks_below_bf16 = _marks_of_halves(below_bf16x2, n_vectors)
+            marks_below_f16 = _marks_of_halves(below_f16x2)
+            marks_below_bf16 = _marks_of_halves(below_bf16x2)
 
             @device_function
             def marks_below(own, numbers, key_format):
@@ -205,7 +205,7 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
             words = cuda.local.array(4, u32)
             marks = mark_type(0)
             vector = u32(0)
-            while vector < n_vectors:
+            while vector < SEGMENT_VECTORS_PER_LANE:
                 words[0], words[1], words[2], words[3] = load_shared_u32x4(own ^ (vector * VECTOR_BYTES))
                 found = at_or_above(words, 0, bound.unfolded, unfolding, False)
                 marks |= mark_type(found) << mark_type(vector * per_vector)
@@ -225,41 +225,28 @@ def mark_functions(element_size: int, n_vectors: int) -> MarkFunctions:
     )
 
 
-def _marks_of_halves(below: Any, n_vectors: int) -> Any:
+def _marks_of_halves(below: Any) -> Any:
     """Make the function for elements of 16 bits; `below` compares two at a time."""
-    # Vectors of which the marks fill half a word.
-    n_at_a_time = min(n_vectors, 2)
-    n_parts = n_vectors // n_at_a_time
 
     @device_function
     def marks_of_part(own, numbers, part):
         """Return marks in which the lower half has those of even elements, and the upper half the others."""
         marks = u32(0)
-        for vector in range(n_at_a_time):
-            words = load_shared_u32x4(own ^ u32((part * n_at_a_time + vector) * VECTOR_BYTES))
+        for vector in range(_PART_VECTORS):
+            words = load_shared_u32x4(own ^ u32((part * _PART_VECTORS + vector) * VECTOR_BYTES))
             for word in range(4):
                 marks |= below(words[word], numbers) & u32(0x20001 << (2 * (vector * 4 + word)))
         return marks
 
-    if n_parts == 1:
-
-        @linked_function
-        def marks_below(own, numbers):
-            """Return the marks of elements that are less than a float."""
-            marks = marks_of_part(own, numbers, 0)
-            return (marks | (marks >> 16)) & 0xFFFF
-
-    else:
-
-        @linked_function
-        def marks_below(own, numbers):
-            """Return the marks of elements that are less than a float."""
-            joined = cuda.local.array(2, u32)
-            for half in range(2):
-                first = marks_of_part(own, numbers, 2 * half)
-                second = marks_of_part(own, numbers, 2 * half + 1)
-                even = permute(first, second, u32(_LOWER_HALVES))
-                joined[half] = even | permute(first, second, u32(_UPPER_HALVES))
-            return join_u32(joined[0], joined[1])
+    @linked_function
+    def marks_below(own, numbers):
+        """Return the marks of elements that are less than a float."""
+        joined = cuda.local.array(2, u32)
+        for half in range(2):
+            first = marks_of_part(own, numbers, 2 * half)
+            second = marks_of_part(own, numbers, 2 * half + 1)
+            even = permute(first, second, u32(_LOWER_HALVES))
+            joined[half] = even | permute(first, second, u32(_UPPER_HALVES))
+        return join_u32(joined[0], joined[1])
 
     return marks_below

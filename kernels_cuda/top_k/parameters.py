@@ -215,39 +215,6 @@ class OnePassParameters(NamedTuple):
     key_format: KeyFormat
 
 
-class ClusterGroupsParameters(NamedTuple):
-    """Parameters of `cluster_groups.cluster_groups`.
-
-    Attributes
-    ----------
-    first_row, cluster_bits, chunk_bits : int
-        As in `ClusterParameters`.
-    fine_bytes : int
-        Bytes of the fine maxima of a row.
-    are_merged, group_bits : int
-        Whether a group is all fine ones whose maxima are in a vector, and the bits of its vectors.
-    list_offset : int
-        Where a block lists the groups that it reads, in shared memory.
-    """
-
-    index_size: int
-    is_sorted: int
-    first_row: int
-    cluster_bits: int
-    chunk_bits: int
-    fine_bytes: int
-    are_merged: int
-    group_bits: int
-    list_offset: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    length_format: LengthFormat
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
-
-
 class ColumnsParameters(NamedTuple):
     """Parameters of `columns.column_top_k`.
 
@@ -357,42 +324,6 @@ class ByIndexParameters(NamedTuple):
     k: int
     strides: AxisStrides
     layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
-
-
-class BufferedParameters(NamedTuple):
-    """Parameters of `buffered.buffered_top_k`.
-
-    Attributes
-    ----------
-    first_row : int
-        The row of the first block.
-    sample_bits : int
-        Of a number that a row's sample has elements, a power of two.
-    n_slots : int
-        Elements that a block's buffer has room for.
-    counters_offset : int
-        Where a block that sorts what it selects counts.
-    selected_word, stages_word, listed_word : int
-        Where these begin in shared memory: the list of what remains in the buffer, steps that are on their
-        way, and the list of what is selected in the end.
-    """
-
-    index_size: int
-    is_sorted: int
-    first_row: int
-    axis_size: int
-    k: int
-    sample_bits: int
-    n_slots: int
-    counters_offset: int
-    selected_word: int
-    stages_word: int
-    listed_word: int
-    strides: AxisStrides
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
     key_format: KeyFormat
     length_format: LengthFormat
 

@@ -35,7 +35,7 @@ from kernels_cuda.ptx import (
     warp_add,
     warp_inclusive_sum,
 )
-from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.aligned_keys import aligned_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -218,7 +218,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
         # Compilers would work the address out anew at each use, if they saw what it is.
-        memory = shuffle_from_u32(shared_address(cuda.shared.array(0, u32)), u32(0))
+        memory = shuffle_from_u32(shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
         maxima = cuda.shared.array(n_warps, key_type)

@@ -180,8 +180,6 @@ class ClusterPolicy:
     # Clusters run at the same time on this many eighths of the multiprocessors: those of a cluster are
     # neighbours, and some are left over.
     eighths_of_multiprocessors: int = 7
-    # Group maxima are found by at least this many blocks per multiprocessor, if there is work for them.
-    maxima_blocks_per_multiprocessor: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,12 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import (
-    COPY_ASYNC_WAIT_BUT,
     LOAD_SHARED,
     STORE,
     atomic_add_u32,
     copy_async_end_group,
     copy_async_first_bytes,
+    copy_async_wait_but_last,
     grid_dependency_wait,
     join_u32,
     load_u32,
@@ -48,6 +48,7 @@ from kernels_cuda.top_k.rows import row_length, row_offsets
 from kernels_cuda.top_k.sampled_threshold import EQUALS_END, LISTED, last_key_function
 from kernels_cuda.top_k.shapes import (
     LISTING_WARPS,
+    LISTING_WORDS,
     ROW_STATE_BYTES,
     SEGMENT_BYTES,
     SEGMENT_VECTORS,
@@ -78,7 +79,7 @@ def list_kernel(element_size: int) -> Any:
     key_type = functions.key_type
     load_element = functions.load_element
     unfolding_of = functions.unfolding_of
-    marking = mark_functions(element_size, SEGMENT_VECTORS_PER_LANE)
+    marking = mark_functions(element_size)
     bound_of, bound_above = marking.bound_of, marking.bound_above
     marks_at_or_above, marks_before = marking.marks_at_or_above, marking.marks_before
     mark_type, n_marks, first_mark = marking.mark_type, marking.count, marking.first
@@ -89,7 +90,6 @@ def list_kernel(element_size: int) -> Any:
     store_key = STORE[key_bytes]
     load_shared_element = LOAD_SHARED[element_size]
     per_vector = VECTOR_BYTES // element_size
-    wait_but_last = COPY_ASYNC_WAIT_BUT[1]
     n_elements = segment_elements(element_size)
     # Each lane marks so many neighbouring elements.
     n_own = n_elements // WARP_LANES
@@ -165,7 +165,7 @@ def list_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(x, lengths, states, segments, elements, lows, offsets, p: SampledParameters):
-        stages = cuda.shared.array(0, u32, STAGE_ALIGNMENT)
+        stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
         warp = u32(cuda.threadIdx.x) >> 5
         # Of all rows the first segments first: few warps take room in one list at a time.
@@ -205,7 +205,7 @@ def list_kernel(element_size: int) -> Any:
             if next_first < count:
                 start_segment(other_stage, base, next_first + copied, limit, lane)
             copy_async_end_group()
-            wait_but_last()
+            copy_async_wait_but_last()
             are_whole = first >= 0 and u32(first) + u32(n_elements - per_vector) < limit
             if not are_whole:
                 load_parts(stage, base, first + copied, count, limit, lane)

@@ -1,4 +1,4 @@
-"""The end of `sampled` and `buffered`: one block per row selects from candidates in shared memory."""
+"""The end of `sampled`: one block per row selects from candidates in shared memory."""
 
 import functools
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from kernels_cuda.ptx import (
     store_shared_if_u32x2,
     store_shared_if_u64x2,
 )
-from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
 from kernels_cuda.top_k.pair_sort import pair_sort
@@ -208,14 +208,14 @@ def finish_kernel(element_size: int) -> Any:
         x, lengths, values, indices, states, segments, listed, listed_lows, offsets, p: SampledParameters
     ):
         grid_dependency_wait()
-        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
-        words = cuda.shared.array(0, u32)
+        keys = dynamic_shared_array(key_type)
+        words = dynamic_shared_array(u32)
         lows = shared_from(words, p.n_slots * (key_bytes // 4))
         places = shared_from(words, p.candidate_words)
         counts = shared_from(places, p.n_segments)
         list_words = p.candidate_words + 2 * p.n_segments
         bin_ends = shared_from(words, list_words)
-        selected = shared_from(cuda.shared.array(0, u16), 2 * p.selected_word)
+        selected = shared_from(dynamic_shared_array(u16), 2 * p.selected_word)
         histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)

@@ -1,8 +1,4 @@
-"""The launches that begin with samples of rows.
-
-Those of `sampled` are a threshold for each row, one pass over all rows, and an end for each row; `buffered`
-has one.
-"""
+"""The launches of `sampled`: a threshold for each row, one pass over all rows, and an end for each row."""
 
 from typing import NamedTuple
 
@@ -18,9 +14,8 @@ from kernels_cuda.top_k.launches import (
     batches,
     fill_offsets,
     lengths_of,
-    operands_of,
 )
-from kernels_cuda.top_k.parameters import BufferedParameters, SampledParameters
+from kernels_cuda.top_k.parameters import SampledParameters
 from kernels_cuda.top_k.policy import SAMPLED_FROM, Policy
 from kernels_cuda.top_k.problem import Problem
 
@@ -93,7 +88,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
         ),
         (
             *(kernels.list_candidates(element_size), n_units, shapes.LISTING_THREADS),
-            *((x, lengths, states, segments, elements, lows, offsets), shapes.LISTING_BYTES),
+            *((x, lengths, states, segments, elements, lows, offsets), 0),
         ),
         (
             *(kernels.finish(element_size), n_rows, shapes.SAMPLED_THREADS),
@@ -125,57 +120,3 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
             for first, batch in batches(n_blocks, policy.launch_blocks)
         ]
     return launches
-
-
-def buffered_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
-    """Give every row a block that reads it once."""
-    element_size, k = problem.element_size, problem.k
-    if (
-        policy.capability < SAMPLED_FROM
-        or element_size == 1
-        or problem.strides.x != 1
-        or k > shapes.SORTED_PAIRS
-        or problem.axis_size > shapes.BUFFERED_LONGEST_ROW
-    ):
-        raise UnservedError(problem, "buffered")
-    n_slots = shapes.buffered_slots(element_size, k)
-    # The buffer holds the sample first. One that leaves too many elements only has some of them dropped.
-    candidate_bytes = shapes.candidate_bytes(element_size, n_slots, k)
-    key_bytes = shapes.group_key_bytes(element_size)
-    sizes = [size for size in policy.sampled.sample_sizes if size * key_bytes <= candidate_bytes]
-    fitting = (size for size in sizes if shapes.list_slots(size, k, problem.axis_size) <= n_slots)
-    sample_size = next(fitting, sizes[-1])
-    selected_offset = candidate_bytes
-    stages_offset = selected_offset + 2 * shapes.buffered_left(k)
-    stages_offset = -(-stages_offset // shapes.STAGE_ALIGNMENT) * shapes.STAGE_ALIGNMENT
-    step_bytes = shapes.buffered_vectors(element_size) * shapes.SAMPLED_THREADS * shapes.VECTOR_BYTES
-    shared_bytes = stages_offset + shapes.buffered_stages(element_size) * step_bytes
-    listed_offset = selected_offset
-    if problem.is_sorted:
-        listed_offset = stages_offset + 4 * shapes.BINS_PER_THREAD * shapes.SAMPLED_THREADS
-        shared_bytes = max(shared_bytes, listed_offset + 2 * n_slots)
-    if shared_bytes + shapes.SAMPLED_STATIC_BYTES > policy.block_bytes:
-        raise UnservedError(problem, "buffered")
-    offsets, launches = fill_offsets(problem, workspace)
-    return launches + [
-        Launch(
-            kernels.buffered(element_size),
-            batch,
-            shapes.SAMPLED_THREADS,
-            (*operands_of(problem), offsets),
-            BufferedParameters(
-                **problem.row_parameters,
-                is_sorted=int(problem.is_sorted),
-                first_row=first,
-                sample_bits=sample_size.bit_length() - 1,
-                n_slots=n_slots,
-                counters_offset=shapes.pair_counters_offset(element_size, k, shapes.SAMPLED_THREADS),
-                selected_word=selected_offset // 4,
-                stages_word=stages_offset // 4,
-                listed_word=listed_offset // 4,
-                unfolded_format=problem.unfolded_format,
-            ),
-            shared_bytes,
-        )
-        for first, batch in batches(problem.n_rows, policy.launch_blocks)
-    ]

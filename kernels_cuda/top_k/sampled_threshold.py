@@ -1,4 +1,4 @@
-"""The thresholds of `sampled` and `buffered`: a sample that is spread over each row, and an element of it."""
+"""The thresholds of `sampled`: a sample that is spread over each row, and an element of it."""
 
 import functools
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from kernels_cuda.ptx import (
     store_u32,
     store_u64,
 )
-from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.aligned_keys import aligned_functions
 from kernels_cuda.top_k.cooperate import shared_vectors
@@ -194,7 +194,7 @@ def sample_kernel(element_size: int) -> Any:
     @cuda.jit
     def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
         grid_dependency_wait()
-        keys = cuda.shared.array(0, key_type, VECTOR_BYTES)
+        keys = dynamic_shared_array(key_type)
         histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)

@@ -313,8 +313,9 @@ class PartitionShape(NamedTuple):
 # The sampled algorithm. A warp lists what reaches the threshold of a row segment by segment, while others of
 # its segments are on their way to shared memory.
 SEGMENT_VECTORS_PER_LANE = 8
-# The alignment of what a thread marks, up to 8 neighbouring vectors: their addresses differ in three bits.
-STAGE_ALIGNMENT = 8 * VECTOR_BYTES
+# The alignment of what a thread marks, 8 neighbouring vectors: their addresses differ in three bits. Dynamic
+# shared memory does not have that.
+STAGE_ALIGNMENT = SEGMENT_VECTORS_PER_LANE * VECTOR_BYTES
 SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
 # What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
 SEGMENT_BYTES = 8
@@ -322,7 +323,7 @@ ROW_STATE_BYTES = 16
 LISTING_THREADS = 128
 LISTING_WARPS = LISTING_THREADS // WARP_LANES
 # Of two segments for each warp.
-LISTING_BYTES = 2 * LISTING_WARPS * SEGMENT_VECTORS * VECTOR_BYTES
+LISTING_WORDS = 2 * LISTING_WARPS * SEGMENT_VECTORS * VECTOR_BYTES // 4
 # Threads that choose a row's threshold, and that finish a row.
 SAMPLED_THREADS = 512
 
@@ -330,27 +331,6 @@ SAMPLED_THREADS = 512
 def segment_elements(element_size: int) -> int:
     """Return the elements of a segment."""
     return SEGMENT_VECTORS * VECTOR_BYTES // element_size
-
-
-def buffered_vectors(element_size: int) -> int:
-    """Return the vectors that a thread of the buffered algorithm has on the way."""
-    return 1 if element_size == 2 else 2
-
-
-def buffered_stages(element_size: int) -> int:
-    """Return for how many steps a block has room: one, and those that are on their way, about 32 KiB."""
-    return 5 if element_size == 2 else 3
-
-
-def buffered_left(k: int) -> int:
-    """Return how many elements a buffer has, at most, once others have been dropped."""
-    return k + k // 16
-
-
-def buffered_slots(element_size: int, k: int) -> int:
-    """Return the room of a buffer: for what is left in it, and a step, but also for a small sample."""
-    step_elements = buffered_vectors(element_size) * SAMPLED_THREADS * VECTOR_BYTES // element_size
-    return max(-(-buffered_left(k) // 4) * 4 + step_elements, SMALLEST_BUFFER)
 
 
 def sample_rank(sample_size: int, k: int, n_elements: int) -> int:
@@ -398,8 +378,5 @@ def selected_offset(element_size: int, n_slots: int, n_segments: int, k: int, is
     return candidate_bytes(element_size, n_slots, k) + 8 * n_segments + bins_bytes
 
 
-SMALLEST_BUFFER = 4096
-# Positions of a sample are found with 32 bits: its pieces of 32 bytes times those of a row are below 2^32.
-BUFFERED_LONGEST_ROW = 1 << 22
 # What blocks of the sampled algorithm have of their own, at most: a histogram, and sums.
 SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024

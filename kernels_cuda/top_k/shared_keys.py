@@ -94,19 +94,12 @@ class LoadFunctions(NamedTuple):
     load_keys: Any
 
 
-@device_function
-def neighbours(places, step):
-    """Return the first element of a thread's vector, where `places` are that of step 0, and the advance."""
-    first, advance = places
-    return first + step * advance
-
-
 @functools.cache
-def load_functions(element_size: int, first_of: Any = neighbours) -> LoadFunctions:
+def load_functions(element_size: int) -> LoadFunctions:
     """Make the functions for one element width.
 
-    ``first_of(places, step)`` returns the number of the first element of a vector. It may be beyond the end
-    of a row, or, of a vector whose last elements only are in the row, below 0 (modulo 2^32).
+    `places` are the number of the first element of a thread's first vector, and the advance from step to
+    step. Vectors may be beyond the end of the row.
     """
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -131,11 +124,12 @@ def load_functions(element_size: int, first_of: Any = neighbours) -> LoadFunctio
         aligned in memory. What is not in the row becomes zeros.
         """
         address, stride, count, is_aligned = row
+        begin, advance = places
         step_bytes = stride * element_size
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
         while step < n_steps:
-            first = first_of(places, step)
+            first = begin + step * advance
             if is_aligned and max(count, first) - first >= per_vector:
                 copy_async_u32x4(own, address + i64(first) * element_size)
             else:
@@ -154,10 +148,11 @@ def load_functions(element_size: int, first_of: Any = neighbours) -> LoadFunctio
     @linked_function
     def make_keys(own, count, places, n_steps, key_format):
         """Turn a thread's elements into keys; what is not in the row gets the lowest."""
+        begin, advance = places
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
         while step < n_steps:
-            first = first_of(places, step)
+            first = begin + step * advance
             load_vector(words, own)
             for word in range(n_words):
                 packed = key_type(0)

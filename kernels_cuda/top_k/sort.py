@@ -52,7 +52,7 @@ from kernels_cuda.ptx import (
     store_u64,
     store_u64x2,
 )
-from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -287,7 +287,7 @@ def sort_kernel(
         p: SortParameters,
     ):
         grid_dependency_wait_only()
-        exchanged = shared_address(cuda.shared.array(0, u64))
+        exchanged = shared_address(dynamic_shared_array(u64))
         counts = cuda.shared.array(n_counters, u32)
         digit_base = cuda.shared.array(N_DIGITS, position_type)
         sums = cuda.shared.array(64, u32)

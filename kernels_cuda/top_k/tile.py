@@ -10,6 +10,7 @@ from typing import Any
 from numba import cuda, types
 
 from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
+from kernels_cuda.runtime.compiler import dynamic_shared_array
 from kernels_cuda.top_k.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -43,8 +44,8 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     def sort_row(x, lengths, values, indices, offsets, p: TileParameters):
         grid_dependency_wait()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
-        exchanged_keys = cuda.shared.array(0, key_type)
-        exchanged_positions = cuda.shared.array(0, u16)
+        exchanged_keys = dynamic_shared_array(key_type)
+        exchanged_positions = dynamic_shared_array(u16)
         warp_counts = cuda.shared.array(n_counters, u16)
         sums = cuda.shared.array(TILE_SUMS, u32)
         thread = u32(cuda.threadIdx.x)

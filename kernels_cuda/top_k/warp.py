@@ -32,7 +32,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
     warp_min,
 )
-from kernels_cuda.runtime.compiler import linked_function, target_capability
+from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.keys import element_functions
 from kernels_cuda.top_k.lengths import pad_function
@@ -178,8 +178,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
     def warp_top_k(x, lengths, values, indices, offsets, p: WarpParameters):
         grid_dependency_wait()
-        slot_keys = cuda.shared.array(0, slot_type, VECTOR_BYTES)
-        slot_positions = shared_from(cuda.shared.array(0, u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
+        slot_keys = dynamic_shared_array(slot_type)
+        slot_positions = shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5

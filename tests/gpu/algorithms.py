@@ -157,7 +157,6 @@ ALGORITHMS = {
         *(_top_k(f"partition-{n}", "partition", _partitions_of(n)) for n in range(len(PARTITION_SHAPES[4]))),
         _top_k("one_pass-1024", "one_pass", {"one_pass.n_threads": 1024}),
         *(_top_k(f"cluster-{n}", "cluster", {"cluster.blocks": (n,)}) for n in (4, 8)),
-        _top_k("cluster_groups-4", "cluster_groups", {"cluster.blocks": (4,)}),
         _top_k("columns-stacked", "columns", {"columns.longest_part": 1 << 12}),
         _top_k("sort-long_positions", "sort", {"sort.narrow_elements": 0}),
         _top_k("sort-few_rows_at_a_time", "sort", {"sort.batch_bytes": 1 << 20}),

@@ -42,7 +42,7 @@ def check(name, kind, rows, k, all_options):
 
 
 @pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("name", ["block-128", "block-256", "block-1024", "grid", "sampled", "buffered"])
+@pytest.mark.parametrize("name", ["block-128", "block-256", "block-1024", "grid", "sampled"])
 def test_rows(name, kind, torch):
     rows = np.random.default_rng(4).standard_normal((N_ROWS, N_ELEMENTS), np.float32)
     rows = DATA[kind](rows).astype(np.float32)
@@ -68,22 +68,6 @@ def test_few_of_long_rows(name, kind, torch):
     rows = (CROWDED_GROUPS | DATA)[kind](rows).astype(np.float32)
     for k in (1, 2, 20, 32, 50, 100, 128):
         check(name, kind, rows, k, ({}, {"sorted": False}, {"largest": False}))
-
-
-@pytest.mark.parametrize("kind", [*CROWDED_GROUPS, *DATA])
-@pytest.mark.parametrize(
-    ("name", "n_elements"),
-    # Rows that four blocks go over in fewer steps if several fine groups make a group.
-    [("cluster_groups", 60_000), ("cluster_groups", 500_003), ("cluster_groups-4", 1_200_003)],
-)
-def test_groups_of_long_rows(name, n_elements, kind, torch):
-    """The second and third of three rows begin between vectors; large elements may be in one group, too."""
-    rows = np.random.default_rng(8).standard_normal((N_ROWS, n_elements), np.float32)
-    rows = (CROWDED_GROUPS | DATA)[kind](rows).astype(np.float32)
-    lengths = np.array([n_elements, n_elements // 2 + 1, 700])
-    for k in (1, 20, 500, 2048):
-        all_options = {}, {"sorted": False}, {"largest": False}, {"lengths": lengths, "sorted": False}
-        check(name, kind, rows, k, all_options)
 
 
 @pytest.mark.parametrize("kind", [*CROWDED_GROUPS, *DATA])

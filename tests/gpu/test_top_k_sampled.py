@@ -1,4 +1,4 @@
-"""The algorithms of top_k that begin with samples: these mislead, or many elements equal the threshold."""
+"""The algorithm of top_k that begins with samples: these mislead, or many elements equal the threshold."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.gpu.algorithms import ALGORITHMS, forced
 from tests.libraries import Torch, call
 from tests.sampled_rows import misleading_rows, rows_of_special_numbers
 
-CHOICES = [choice for choice in ALGORITHMS["top_k"] if choice.name in ("sampled", "buffered")]
+(SAMPLED,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "sampled")
 N_ELEMENTS = 40_000
 
 
@@ -36,14 +36,13 @@ DATA = {
 
 @pytest.mark.parametrize("dtype", ["float16", "int16", "float32", "int32", "float64"])
 @pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("choice", CHOICES, ids=str)
-def test_rows(choice, kind, dtype, torch):
+def test_rows(kind, dtype, torch):
     rng = np.random.default_rng(3)
     rows = DATA[kind]((1000 * rng.standard_normal((3, N_ELEMENTS))).astype(dtype))
     lengths = np.linspace(0, N_ELEMENTS, len(rows)).astype("int32")
     for k in (1, 300, 2500):
         for options in ({}, {"sorted": False}, {"largest": False}, {"sorted": False, "lengths": lengths}):
-            with forced(choice):
+            with forced(SAMPLED):
                 found = call(Torch("cuda"), Case("top_k", kind, lambda: (rows,), (k,), options))
             expected = reference.top_k(rows, k, **options)
             for actual, answer in zip(found, expected, strict=True):
@@ -52,12 +51,11 @@ def test_rows(choice, kind, dtype, torch):
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32])
-@pytest.mark.parametrize("choice", CHOICES, ids=str)
-def test_floats_that_are_the_threshold(choice, dtype, largest, torch):
+def test_floats_that_are_the_threshold(dtype, largest, torch):
     rows = rows_of_special_numbers(dtype, N_ELEMENTS + 3, largest, np.random.default_rng(4))
     options = {"largest": largest, "sorted": largest}
     for k in (300, 1500):
-        with forced(choice):
+        with forced(SAMPLED):
             found = call(Torch("cuda"), Case("top_k", "special", lambda: (rows,), (k,), options))
         for actual, answer in zip(found, reference.top_k(rows, k, **options), strict=True):
             assert_same(actual, answer)

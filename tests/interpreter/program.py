@@ -1,5 +1,6 @@
 """Parse PTX into instructions, by the PTX ISA reference."""
 
+import random
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,23 +123,29 @@ def parse(ptx):
 
 
 def _declare_variables(program, text):
-    dynamic = {}
+    """Place variables; those in shared memory as badly as an assembler may.
+
+    Each begins at an odd multiple of its alignment, in a random order, the same for each kernel. Dynamic
+    arrays are all the same memory, behind the others: it is aligned to 16 bytes, whatever they ask for.
+    """
+    shared, dynamic = [], []
     for is_extern, space, alignment, kind, name, count in _VARIABLE.findall(text):
-        if is_extern:
-            dynamic[name] = int(alignment)
-            continue
         n_bytes = int(count or 1) * type_named(kind).bits // 8
-        if space == "shared":
-            begin = round_up(program.shared_end, int(alignment))
-            program.shared[name], program.shared_end = begin, begin + n_bytes
+        if is_extern:
+            dynamic.append(name)
+        elif space == "shared":
+            shared.append((name, int(alignment), n_bytes))
         else:
-            begin = round_up(program.local_bytes, _ALIGNMENT)
-            program.local[name], program.local_bytes = begin, begin + n_bytes
+            program.local[name] = round_up(program.local_bytes, _ALIGNMENT)
+            program.local_bytes = program.local[name] + n_bytes
     program.local_bytes = round_up(program.local_bytes, _ALIGNMENT)
-    # Arrays of different alignment may begin at different places.
-    for name, alignment in dynamic.items():
-        program.shared[name] = round_up(program.shared_end, alignment)
-    program.shared_end = max(map(program.shared.get, dynamic), default=program.shared_end)
+    random.Random(text).shuffle(shared)
+    for name, alignment, n_bytes in shared:
+        program.shared[name] = _next_odd_multiple(program.shared_end, alignment)
+        program.shared_end = program.shared[name] + n_bytes
+    if dynamic:
+        program.shared_end = _next_odd_multiple(program.shared_end, _ALIGNMENT)
+        program.shared |= dict.fromkeys(dynamic, program.shared_end)
 
 
 def _without_scopes(statement):
@@ -160,6 +167,10 @@ def _add_statement(program, text):
         operands = tuple(operand.strip() for operand in _OPERAND.findall(operands))
         instruction = Instruction(guard, negation == "!", name, tuple(modifiers), operands, text)
         program.instructions.append(instruction)
+
+
+def _next_odd_multiple(number, alignment):
+    return round_up(number + alignment, 2 * alignment) - alignment
 
 
 def round_up(number, multiple):
