@@ -8,6 +8,7 @@ import functools
 import importlib
 import itertools
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,11 @@ pytestmark = [
     pytest.mark.skipif(not FOLDER, reason="DMLOPS_TOOLKITS is not set: see tests/toolkits.py"),
 ]
 # They compile in seconds, and have static arrays, dynamic shared memory, or both; other targets try the last.
-KERNELS = ("dmlops_top_k_list_1", "dmlops_top_k_sample_4", "dmlops_top_k_histogram_1")
+KERNELS = ("dmlops_top_k_list_4", "dmlops_top_k_sample_4", "dmlops_top_k_histogram_1")
 # What devices from 8.0 on take of a block's shared memory for themselves.
 RESERVED_BYTES = 1 << 10
 REGISTERS, REGISTER_GRANULE = 1 << 16, 8
-# Toolkits up to 13.0 give dynamic shared memory this alignment, whatever is asked for.
+# All toolkits give dynamic shared memory this alignment; those up to 13.0 no more, whatever is asked for.
 SHARED_ALIGNMENT = 16
 
 
@@ -89,22 +90,33 @@ def forced(choice):
 translate = functools.lru_cache(4)(toolkits.translate)
 
 
+def compiled(processes, function, *arguments):
+    """Return what each toolkit makes of a kernel."""
+    futures = {name: process.submit(function, *arguments) for name, process in processes.items()}
+    return {name: future.result() for name, future in futures.items()}
+
+
 def check(variant, arch, processes):
     """Compile a kernel by all toolkits, and check that it may run."""
     ir = translate(variant, compiler.ptx_capability(capability_of(arch)))
-    futures = {name: process.submit(toolkits.assemble, ir, arch) for name, process in processes.items()}
-    by_toolkit = {name: future.result() for name, future in futures.items()}
-    reserved = RESERVED_BYTES if capability_of(arch) >= (8, 0) else 0
-    # Other architectures may have less than a launch asks for at most: it asks for what they have.
+    by_toolkit = compiled(processes, toolkits.assemble, ir, arch)
+    # Elsewhere a launch asks for no more than the device has.
     dynamic_bytes = variant.dynamic_shared_bytes if arch == "sm_90" else 0
     block = largest_blocks().get(variant.label, 1)
     for name, code in by_toolkit.items():
-        told = f"{variant.label}, {arch}, toolkit {name}: {code}"
-        assert code.shared_bytes % max(code.asked_alignment, SHARED_ALIGNMENT) == 0, told
-        assert code.asked_alignment <= SHARED_ALIGNMENT, told
-        assert code.shared_bytes + dynamic_bytes <= SHARED_BYTES[arch] + reserved, told
-        assert -(-code.registers // REGISTER_GRANULE) * REGISTER_GRANULE * block <= REGISTERS, told
+        check_code(code, arch, dynamic_bytes, block, f"{variant.label}, {arch}, toolkit {name}")
     assert len({code.frame_bytes > 0 for code in by_toolkit.values()}) == 1, by_toolkit
+
+
+def check_code(code, arch, dynamic_bytes, block, told):
+    """Check a kernel of one toolkit."""
+    reserved = RESERVED_BYTES if capability_of(arch) >= (8, 0) else 0
+    registers = -(-code.registers // REGISTER_GRANULE) * REGISTER_GRANULE
+    if code.asked_alignment:
+        assert code.shared_bytes % max(code.asked_alignment, SHARED_ALIGNMENT) == 0, (told, code)
+        assert code.asked_alignment <= SHARED_ALIGNMENT, (told, code)
+    assert code.shared_bytes + dynamic_bytes <= SHARED_BYTES[arch] + reserved, (told, code)
+    assert registers * block <= REGISTERS, (told, code)
 
 
 @pytest.mark.parametrize("label", VARIANTS if COMPILE_ALL else KERNELS)
@@ -115,3 +127,43 @@ def test_kernels_are_within_the_limits(label, processes):
 @pytest.mark.parametrize("arch", [arch for arch in SHARED_BYTES if arch != "sm_90"])
 def test_other_architectures(arch, processes):
     check(VARIANTS[KERNELS[-1]], arch, processes)
+
+
+# Four bytes, and then dynamic memory of which an alignment is asked for.
+AFTER_FOUR_BYTES = """
+.version 7.8
+.target sm_90
+.address_size 64
+.shared .align 4 .b8 fixed[4];
+.extern .shared .align {} .b8 dynamic[];
+.visible .entry kernel()
+{{
+    .reg .b32 %r<3>;
+    mov.u32 %r1, fixed;
+    mov.u32 %r2, dynamic;
+    st.shared.u32 [%r1], %r2;
+    st.shared.u32 [%r2], %r1;
+    ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "begins"), [(4, (1040,) * 4), (16, (1040,) * 4), (128, (1040, 1040, 1040, 1152))]
+)
+def test_where_dynamic_shared_memory_begins(asked, begins, processes):
+    """The check finds what toolkits do not grant, and that a kernel asks for more than all of them grant."""
+    ptx = AFTER_FOUR_BYTES.format(asked).encode()
+    by_toolkit = compiled(processes, toolkits.assemble_ptx, ptx, "sm_90")
+    assert tuple(code.shared_bytes for code in by_toolkit.values()) == begins
+    for code in by_toolkit.values():
+        with pytest.raises(AssertionError) if asked > SHARED_ALIGNMENT else nullcontext():
+            check_code(code, "sm_90", 0, 32, "")
+
+
+@pytest.mark.parametrize("excess", [{"registers": 65}, {"shared_bytes": 129 << 10}, {"shared_bytes": 1032}])
+def test_the_check_finds_what_is_too_much(excess):
+    code = toolkits.Assembled(64, 0, 128 << 10, 16)
+    check_code(code, "sm_90", 100 << 10, 1024, "")
+    with pytest.raises(AssertionError):
+        check_code(code._replace(**excess), "sm_90", 100 << 10, 1024, "")

@@ -101,9 +101,13 @@ def _load(folder):
 
 def assemble(ir, arch):
     """Compile a kernel by the toolkit of this process."""
-    ptx = _ptx(ir)
+    return assemble_ptx(_ptx(ir), arch, ir.max_registers)
+
+
+def assemble_ptx(ptx, arch, max_registers=None):
+    """Make a cubin of PTX by the toolkit of this process."""
     alignments = map(int, re.findall(rb"\.extern \.shared \.align (\d+)", ptx))
-    return read(_cubin(ptx, arch, ir.max_registers))._replace(asked_alignment=max(alignments, default=0))
+    return _read(_cubin(ptx, arch, max_registers))._replace(asked_alignment=max(alignments, default=0))
 
 
 def _ptx(ir):
@@ -148,8 +152,8 @@ def _checked(status, log=lambda: b""):
         raise RuntimeError(message)
 
 
-def read(cubin):
-    """Read what a cubin says of its kernel: an ELF file of 64 bits with one kernel."""
+def _read(cubin):
+    """Read what a cubin, an ELF file of 64 bits, says of its only kernel."""
     (table,) = struct.unpack_from("<Q", cubin, 40)
     _, n_sections, names = struct.unpack_from("<HHH", cubin, 58)
     headers = [struct.unpack_from("<IIQQQQ", cubin, table + 64 * i) for i in range(n_sections)]
