@@ -15,7 +15,6 @@ import dmlops
 from dmlops import kernel_store
 from dmlops.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, processor
-from tests.marks import COMPILE_ALL
 from tests.scripts import ROOT, run_script
 
 needs_level = pytest.mark.skipif(not processor.LEVEL, reason="wheels bring no kernels for this processor")
@@ -64,25 +63,6 @@ def test_archives_are_written_to_a_new_folder(tmp_path):
     command = [sys.executable, "build_kernels.py", processor.LEVEL, "--operator", "diagonal_matrix"]
     subprocess.run([*command, "--folder", folder], cwd=ROOT, check=True, capture_output=True)
     assert [path.name for path in folder.iterdir()] == [f"{processor.LEVEL}.zip"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "target", [pytest.param(processor.LEVEL, marks=needs_level), *(["sm_90"] if COMPILE_ALL else [])]
-)
-@pytest.mark.skipif(bool(kernel_store.wheel_targets()), reason="this checkout has kernels already")
-def test_archives_that_are_built_twice_are_equal(target, tmp_path):
-    if target.startswith("sm_"):
-        pytest.importorskip("numba_cuda")
-    command = [sys.executable, "build_kernels.py", target, "--operator", "diagonal_matrix"]
-    contents = []
-    for n_jobs in ("1", "2"):
-        folder = tmp_path / n_jobs
-        environment = {**os.environ, "DMLOPS_CACHE": "0", "PYTHONHASHSEED": n_jobs}
-        arguments = [*command, "--folder", folder, "--jobs", n_jobs]
-        subprocess.run(arguments, cwd=ROOT, env=environment, check=True, capture_output=True)
-        contents.append((folder / f"{target}.zip").read_bytes())
-    assert contents[0] == contents[1]
 
 
 @needs_level
