@@ -4,11 +4,13 @@
     DMLOPS_BUILD_KERNELS=all python .ci/release.py    # the wheel brings compiled kernels: docs/kernels.md
 
 The release workflow runs this on every system and publishes what it leaves in dist/. RELEASE_TAG is its tag,
-which has to name the version. This needs git, and a Python with venv and pip.
+which has to name the version; and then GPU tests must have run on the kernels, by docs/reliability.md. This
+needs git, and a Python with venv and pip.
 """
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ DIST = ROOT / "dist"
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 MAX_WHEEL_MB = 15
+RUN_TARGETS = ("sm_90",)  # of the GPUs that the tests run on
 
 
 def main() -> None:
@@ -35,10 +38,11 @@ def main() -> None:
         run(tools, "-m", "build", "--outdir", str(DIST), str(ROOT))
         (sdist,), (wheel,) = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
         run(tools, "-m", "twine", "check", "--strict", str(sdist), str(wheel))
-        version = wheel.name.split("-")[1]
-        check_version(version, os.environ.get("RELEASE_TAG", ""))
+        version, tag = wheel.name.split("-")[1], os.environ.get("RELEASE_TAG", "")
+        check_version(version, tag)
         check_sdist(sdist, version)
         kernels = check_wheel(wheel, version)
+        check_runs(wheel, kernels, tag)
         try_wheel(wheel, kernels, Path(folder, "user"))
     print("kernels for", " ".join(sorted(kernels)) or "no target")
     for path in (sdist, wheel):
@@ -95,6 +99,25 @@ def check_wheel(wheel: Path, version: str) -> set[str]:
     check_names(wheel.name, names, expected)
     require(wheel.stat().st_size <= MAX_WHEEL_MB * 1e6, f"{wheel.name} is larger than {MAX_WHEEL_MB} MB")
     return kernels
+
+
+def check_runs(wheel: Path, kernels: set[str], tag: str) -> None:
+    """Check that the GPU tests have passed on the kernels that a tag publishes.
+
+    Without a tag, this tells only whether they have: the kernels must be built before they can run.
+    """
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    # A module of its own, since dmlops cannot be imported without NumPy.
+    open_archive = runpy.run_path(str(ROOT / "dmlops" / "kernel_archive.py"))["Archive"]
+    for target in kernels.intersection(RUN_TARGETS):
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as files:
+            archive = open_archive(Path(files.extract(f"dmlops/kernels/{target}.zip", folder)))
+        # A thousand tests or more: not a selection of them.
+        line = rf"^\| {target} \| `{archive.digest}` \|.*\| \d{{4,}} passed, \d+ skipped, 0 failed \|"
+        has_passed = re.search(line, page, re.MULTILINE)
+        told = f"{target}.zip, {archive.digest}, by {archive.compilers}"
+        require(has_passed or not tag, f"docs/reliability.md has no GPU tests that passed on {told}")
+        print("GPU tests have passed on" if has_passed else "no GPU tests have passed yet on", told)
 
 
 def source_files() -> set[str]:

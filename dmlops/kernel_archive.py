@@ -134,6 +134,15 @@ class Archive:
         # Kernels of a family are often needed one after the other.
         self._last_family = ("", b"")
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all labels and their code.
+
+        It stands for what runs: an edit of a comment changes `sources` and with it the file, but not this.
+        """
+        lines = "".join(f"{label} {digest}\n" for label, (_, _, digest) in sorted(self._places.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()
+
     def read(self, label: str) -> bytes:
         """Return the code of one of the kernels that `labels` names.
 

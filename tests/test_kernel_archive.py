@@ -54,6 +54,21 @@ def test_equal_kernels_give_equal_files(path, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
+def test_the_digest_is_that_of_the_kernels(path, tmp_path):
+    other = tmp_path / "other.zip"
+
+    def digest(kernels, **about):
+        write(other, **{**ABOUT, **about}, kernels=kernels)
+        return Archive(other).digest
+
+    known = Archive(path).digest
+    assert digest(KERNELS, sources="5678", compilers="numba 2") == known
+    changes = ({"gather_2": b"other"}, {"one_more": b""}, {"top_k_1_p32": KERNELS["top_k_2_p32"]})
+    kinds = [{**KERNELS, **change} for change in changes]
+    kinds += [{"renamed" if label == "empty" else label: code for label, code in KERNELS.items()}]
+    assert len({known, *map(digest, kinds)}) == 1 + len(kinds)
+
+
 def test_no_archive(tmp_path):
     with pytest.raises(FileNotFoundError):
         Archive(tmp_path / "sm_90.zip")

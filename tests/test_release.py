@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import tarfile
 import tomllib
 import zipfile
@@ -9,6 +10,8 @@ import zipfile
 import pytest
 
 import dmlops
+from dmlops.kernel_archive import Archive, write
+from tests.gpu import on_archive
 from tests.scripts import ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="source distributions lack .ci")
@@ -67,6 +70,73 @@ def test_a_wheel_is_not_too_large(release, make_wheel, monkeypatch):
     wheel = make_wheel("dmlops/kernels/sm_90.zip", size=1 + 15_000_000)
     with pytest.raises(SystemExit, match="larger than 15 MB"):
         release.check_wheel(wheel, dmlops.__version__)
+
+
+@pytest.fixture
+def make_archive(release, tmp_path, monkeypatch):
+    """Write a wheel with an archive of one kernel, and a page with these lines; return the archive."""
+
+    def make(code, *lines, target="sm_90"):
+        root = tmp_path / "root"
+        for folder in ("docs", "dmlops"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / "docs" / "reliability.md").write_text("\n".join(["# Page", *lines]))
+        shutil.copy(ROOT / "dmlops" / "kernel_archive.py", root / "dmlops")
+        monkeypatch.setattr(release, "ROOT", root)
+        path = tmp_path / f"{target}.zip"
+        write(path, device="cuda", target=target, sources="", compilers="nvcc 1", kernels={"kernel": code})
+        with zipfile.ZipFile(tmp_path / "dmlops.whl", "w") as wheel:
+            wheel.write(path, f"dmlops/kernels/{target}.zip")
+        return Archive(path)
+
+    return make
+
+
+PASSED = {"passed": 6000, "skipped": 20, "failed": 0, "error": 0}
+
+
+def test_a_tag_publishes_kernels_that_ran(release, make_archive, tmp_path, capsys):
+    wheel = tmp_path / "dmlops.whl"
+
+    def line(code, **counts):
+        return on_archive.line_of(make_archive(code), "GPU", "pytest tests/gpu", PASSED | counts)
+
+    make_archive(b"code", line(b"other"), line(b"code"))
+    release.check_runs(wheel, {"sm_90"}, "v1.0.0")
+    release.check_runs(wheel, {"sm_90"}, "")
+    assert capsys.readouterr().out.count("have passed on") == 2
+    for lines in (
+        [],
+        [line(b"other")],
+        [line(b"code", failed=1)],
+        [line(b"code", error=1)],
+        [line(b"code", passed=999)],
+        [line(b"code").replace("sm_90", "sm_80")],
+    ):
+        archive = make_archive(b"code", *lines)
+        with pytest.raises(
+            SystemExit, match=f"no GPU tests that passed on sm_90.zip, {archive.digest}, by nvcc 1"
+        ):
+            release.check_runs(wheel, {"sm_90"}, "v1.0.0")
+        release.check_runs(wheel, {"sm_90"}, "")
+        assert "no GPU tests have passed yet" in capsys.readouterr().out
+
+
+def test_kernels_that_no_gpu_here_runs_are_published(release, make_archive, tmp_path):
+    make_archive(b"code", target="sm_75")
+    release.check_runs(tmp_path / "dmlops.whl", {"sm_75", "x86-64-v3"}, "v1.0.0")
+
+
+def test_the_page_tells_which_kernels_ran():
+    """A line that a release would not understand is a line that nobody checks."""
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("| Kernels | Digest |")
+    for line in table.partition("\n\n")[0].splitlines()[2:]:
+        target, digest, *_, date, result = line.strip("| ").split(" | ")
+        assert target.startswith("sm_")
+        assert re.fullmatch("`[0-9a-f]{64}`", digest)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+        assert re.fullmatch(r"\d+ passed, \d+ skipped, \d+ failed", result)
 
 
 def test_a_source_distribution_has_all_files_and_no_others(release, tmp_path):
