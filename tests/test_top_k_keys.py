@@ -19,7 +19,10 @@ KINDS = [
 
 
 def expected_key(pattern, bits, kind, infinity, largest):
-    """Return the ordered key of a bit pattern: the largest comes first, and NaNs, zeros, set bytes share one."""
+    """Return the ordered key of a bit pattern: the largest comes first.
+
+    NaNs share a key, and so do zeros and, of bools, all set bytes.
+    """
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     if kind == "unsigned":
         key = pattern
