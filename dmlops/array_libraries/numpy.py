@@ -21,7 +21,7 @@ from dmlops.array_libraries.base import (
 from dmlops.data_types import magnitude_of, numpy_dtype
 from dmlops.errors import counted, error_text, instance_of, refuse
 from dmlops.memory import CPU, Device
-from dmlops.opaque_types import ElementType
+from dmlops.opaque_types import ElementType, identity
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
@@ -41,6 +41,9 @@ _MOST_DIMENSIONS = 64
 # units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
 _TOLD_CHARACTERS = "D"  # complex128
+# NumPy calls types of these kinds equal that are not the same. `NumPy.signature`, by which native calls are
+# found, does not tell them apart: no native call takes them.
+_AMBIGUOUS_KINDS = "mMV"
 
 
 class NumPy(ArrayLibrary):
@@ -75,7 +78,10 @@ class NumPy(ArrayLibrary):
         return self._operand(array)
 
     def _operand(self, array: "np.ndarray[Any, Any]") -> Operand:
-        return new_operand((self, array, self.signature(array), _address(array)))  # type: ignore[no-any-return]
+        signature = self.signature(array)
+        if array.dtype.kind in _AMBIGUOUS_KINDS:
+            signature = identity(array.dtype), array.shape, array.strides
+        return new_operand((self, array, signature, _address(array)))  # type: ignore[no-any-return]
 
     def device(self, array: Any) -> Device:
         return CPU
