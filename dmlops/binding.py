@@ -1,7 +1,7 @@
 """Turn the arguments of a function into a bound call: check them, describe the call, plan it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from dmlops import arguments
@@ -20,7 +20,7 @@ from dmlops.errors import (
 )
 from dmlops.function_errors import InWordsOf
 from dmlops.memory import CPU, Device
-from dmlops.opaque_types import ElementType, OpaqueType, type_name
+from dmlops.opaque_types import ElementType, OpaqueType, identity, type_name
 from dmlops.operators import Descriptor, Options
 from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
 from dmlops.operators.gather_nd import gather_nd_descriptor, infer_gather_nd
@@ -192,6 +192,8 @@ class Made(NamedTuple):
     sizes: tuple[int, ...]
     data_type: ElementType
     device: Device
+    identity: Hashable = None
+    """Tells types apart that are equal to NumPy but not the same."""
 
 
 def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
@@ -216,7 +218,12 @@ def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     else:
         data_type = TensorDataType.FLOAT64 if described is None else described.data_type
     _check_level_of(data_type, f"{where}.dtype")
-    return _new(Made, (library, arguments.sizes(shape, f"{where}.shape"), data_type, device))  # type: ignore[no-any-return]
+    dtype = data_type.dtype if isinstance(data_type, OpaqueType) else None
+    made = (
+        *(library, arguments.sizes(shape, f"{where}.shape"), data_type, device),
+        None if dtype is None else identity(dtype),
+    )
+    return _new(Made, made)  # type: ignore[no-any-return]
 
 
 class _Call(NamedTuple):

@@ -19,13 +19,13 @@ _NUMPY_DTYPES: "dict[ElementType, np.dtype[Any]]" = {}
 
 def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
     """Return the NumPy type of a data type; bfloat16 and float8 need the ml_dtypes package."""
+    if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
+        return data_type.dtype
     found = _NUMPY_DTYPES.get(data_type)
     return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
 
 
 def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
-    if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
-        return data_type.dtype
     name: Any = type_name(data_type)
     if name.startswith(("bfloat", "float8")):
         with kernel_store.LOCK:
@@ -80,11 +80,22 @@ def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
     TypeError
         If no operator takes it; the text begins with `where`.
     """
-    found = _OF_NUMPY.get(dtype)
+    # An opaque type holds the very type of the caller: others may be equal to it.
+    found = _OF_NUMPY.get(dtype) or opaque_of_numpy(dtype)
     if found is None:
         name = dtype.name if dtype.names is None else str(dtype)
-        found = _OF_NUMPY[dtype] = opaque_of_numpy(dtype) or named_data_type(name, where)
+        found = _OF_NUMPY[dtype] = named_data_type(name, where)
     return found
+
+
+def magnitude_of(dtype: "np.dtype[Any]") -> int | None:
+    """Return the bits of which one at least is set in a float that is not zero; None for other types."""
+    if dtype.subdtype is not None:
+        return None
+    found = SUPPORTED.get(dtype.name) or OPAQUE.get(dtype.name)
+    if isinstance(found, OpaqueType):
+        return found.magnitude
+    return (1 << (found.bits - 1)) - 1 if found is not None and found.is_float else None
 
 
 def dtype_name(dtype: Any) -> str:

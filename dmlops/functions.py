@@ -34,7 +34,7 @@ from dmlops.call_cache import CALLS
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_set
 from dmlops.errors import counted, error_text, refuse, shown
-from dmlops.operators.gather_nd import check_mode
+from dmlops.operators.gather_nd import check_is_one_array, check_mode
 from kernels_cpu.threads import get_num_threads
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
@@ -291,8 +291,9 @@ def gather_nd(
         An array of shape (batch..., indexed..., slice...), of bools, numbers (complex and float8 included),
         datetime64, timedelta64 or structured elements.
     indices : array of uint32, uint64, int32 or int64
-        An array of shape (batch..., any..., tuple size). Negative indices count from the end of their
-        dimension. A tuple of length 0 selects all of `x`, or all of its batch.
+        An array of shape (batch..., any..., tuple size), or nested lists of numbers. Negative indices count
+        from the end of their dimension. A tuple of length 0 selects all of `x`, or all of its batch. Arrays
+        in a tuple, as from `numpy.nonzero`, are refused: pass ``np.stack(arrays, -1)``.
     batch_dims : int
         The number of leading dimensions that `x` and `indices` have in common.
     mode : {"raise", "clip", "fill"}
@@ -339,6 +340,8 @@ def gather_nd(
     inputs = x, indices
     if type(mode) is not str:
         check_mode(mode)
+    if isinstance(indices, (tuple, list)):
+        check_is_one_array(indices)
     if type(x) is not ndarray and is_compiling():
         return _torch_functions().gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:

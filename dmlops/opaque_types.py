@@ -5,6 +5,7 @@ function makes for an array may have such a type. A `TensorDesc` that users make
 """
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ _WIDEST = 8
 _NAT_BITS = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpaqueType:
     """A type of elements of which kernels only know the bits.
 
@@ -40,6 +41,16 @@ class OpaqueType:
     bytes: int
     magnitude: int | None
     dtype: "np.dtype[Any] | None" = None
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether elements can be moved from one type to the other; see `identity`."""
+        return isinstance(other, OpaqueType) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[str, Hashable]:
+        return self.family, self.name if self.dtype is None else self.dtype
 
     @property
     def bits(self) -> int:
@@ -105,6 +116,21 @@ def opaque_of_numpy(dtype: "np.dtype[Any]") -> OpaqueType | None:
     if dtype.names is not None and dtype.itemsize and not dtype.hasobject:
         return OpaqueType(str(dtype), "structured", dtype.itemsize, None, dtype)
     return None
+
+
+def identity(dtype: "np.dtype[Any]") -> Hashable:
+    """Return a key that tells a type from others that NumPy calls equal to it.
+
+    Those differ in the class of their records, in alignment or in metadata, also of a field.
+    """
+    metadata = None if dtype.metadata is None else repr(dtype.metadata)
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return identity(base), shape, metadata
+    if dtype.names is None:
+        return dtype, metadata
+    fields = [(name, identity(dtype.fields[name][0]), *dtype.fields[name][1:]) for name in dtype.names]  # type: ignore[index]
+    return dtype.type, dtype.itemsize, dtype.isalignedstruct, tuple(fields), metadata
 
 
 def type_name(element_type: ElementType) -> str:

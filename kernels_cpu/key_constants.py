@@ -18,7 +18,7 @@ def key_constants(element_size: int, sign: int, flip: int, infinity: int, larges
         Bytes of an element: 1, 2, 4 or 8.
     sign, flip, infinity : int
         The bit that is inverted to order bits as unsigned integers, the bits of the magnitude (0 for
-        integers), and the magnitude of infinity (all ones for integers).
+        integers), and the magnitude of infinity (all ones for integers). For bools, 0, all ones and 0.
     largest : bool
         Whether the greatest elements come first.
 
@@ -31,7 +31,8 @@ def key_constants(element_size: int, sign: int, flip: int, infinity: int, larges
     width = 8 * element_size
     top = 1 << (width - 1)
     to_signed = top  # adding it turns the order of unsigned integers into that of signed ones
-    negative = sign if flip else 0
+    # Elements cannot be told from their keys unless this is 0. For bools any bit will do but the top one.
+    negative = (sign or 1) if flip else 0
     plus = (infinity if flip else sign) + to_signed
     minus = infinity + top + to_signed
     limit = (2 * infinity + 1 if flip else infinity) + to_signed

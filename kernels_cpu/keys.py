@@ -3,7 +3,7 @@
 One formula with five constants serves unsigned and signed integers and every float format. For floats,
 ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at `infinity`, and
 +inf at ``2 * infinity``. Every NaN lies beyond that, as the sum wraps around, where one minimum makes all of
-them equal.
+them equal. A bool is a magnitude whose infinity is 0, so that the same minimum makes all set bytes equal.
 """
 
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ class KeyMasks(NamedTuple):
     """The constants of the formula, integers of the element's width."""
 
     negative: Any
-    """The bit that tells negative floats; 0 for integers."""
+    """The bit that tells negative floats; 0 for integers; 1, which tells nothing, for bools."""
     plus: Any
     """Bits are added to this."""
     minus: Any
     """The bits of negative floats are subtracted from this."""
     limit: Any
-    """The key of NaN before `direction`; the greatest integer for integers."""
+    """The key of NaN, or of True, before `direction`; the greatest integer for integers."""
     direction: Any
     """-1 (all ones) where the greatest come first, else 0."""
 

@@ -146,8 +146,8 @@ class _Maker:
 
 
 def _random_bits(rng, n, dtype):
-    if dtype.kind == "b":
-        return rng.integers(0, 2, n)
+    if dtype.kind == "b":  # in views of other types, any set byte is True
+        return rng.choice(np.array([0, 0, 0, 1, 2, 0x80, 0xFF], np.uint8), n).view(bool)
     return np.frombuffer(rng.bytes(n * dtype.itemsize), dtype)
 
 

@@ -5,11 +5,11 @@ from ml_dtypes import bfloat16
 
 
 def _numbers(x):
-    """Return `x` in a type that NumPy can sort and compare; the values stay exact."""
+    """Return `x` in a type that NumPy can sort and compare; the values stay exact, and set bytes are True."""
     if x.dtype == bfloat16:
         with np.errstate(invalid="ignore"):  # widening a signalling NaN
             return x.astype(np.float32)
-    return x.astype(np.uint8) if x.dtype == bool else x
+    return (x.view(np.uint8) != 0).astype(np.uint8) if x.dtype == bool else x
 
 
 def top_k(x, k, *, axis=-1, largest=True, sorted=True, lengths=None):

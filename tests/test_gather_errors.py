@@ -10,6 +10,7 @@ from dmlops import IndexOutOfRangeError
 from tests.data import LAYOUTS, sample
 
 X = sample("float32", (4, 5, 6), "gather errors")
+WHOLE = np.arange(120, dtype="int32").reshape(4, 5, 6)
 
 
 def report(x, indices, batch_dims):
@@ -70,3 +71,58 @@ def test_nothing_that_offends():
     assert dmlops.gather_nd(np.ones((0, 3)), np.zeros((0, 1), int)).shape == (0, 3)
     assert dmlops.gather_nd(np.ones((0, 3)), np.zeros((0, 1), int), batch_dims=1).shape == (0,)
     assert dmlops.gather_nd(np.ones((2, 3, 0)), np.zeros((2, 1), int), batch_dims=1).shape == (2, 0)
+
+
+class TestArraysInATuple:
+    """NumPy's own indexing takes an array per dimension; stacking them would answer another question."""
+
+    @pytest.mark.parametrize("library", ["np", "torch", "jnp", "da"])
+    def test_they_are_refused(self, library):
+        stack = pytest.importorskip(
+            {"np": "numpy", "jnp": "jax.numpy", "da": "dask.array"}.get(library, library)
+        )
+        arrays = tuple(stack.asarray([[0, 1], [2, 3]][i]) for i in range(2))
+        gathers = [dmlops.gather_nd]
+        if library in ("jnp", "da"):
+            module = {"jnp": "jax", "da": "dask"}[library]
+            gathers.append(pytest.importorskip(f"dmlops.integrations.{module}").gather_nd)
+        for gather in gathers:
+            for _ in range(3):
+                for indices in (
+                    arrays,
+                    list(arrays),
+                    [arrays, arrays],
+                    [*arrays, np.array([0, 1])],
+                    ([0, 1], arrays[1]),
+                ):
+                    remedy = rf"pass {library}\.stack\(indices, -1\) for one array per dimension"
+                    with pytest.raises(
+                        TypeError, match=rf"^gather_nd\.indices: got arrays in a \w+, .*{remedy}"
+                    ):
+                        gather(WHOLE, indices)
+        if library != "da":
+            x = stack.asarray(WHOLE)
+            expected = WHOLE[[0, 1], [2, 3]]
+            assert np.array_equal(dmlops.gather_nd(x, stack.stack(arrays, -1)), expected)
+
+    def test_in_a_compiled_function(self):
+        torch = pytest.importorskip("torch")
+        x = torch.arange(12.0).reshape(3, 4)
+        gather = torch.compile(
+            lambda x: dmlops.gather_nd(x, torch.nonzero(x, as_tuple=True)), backend="eager"
+        )
+        with pytest.raises(TypeError, match=r"pass torch\.stack\(indices, -1\)"):
+            gather(x)
+
+    def test_what_numpy_finds_becomes_one_array(self):
+        mask = WHOLE % 7 == 0
+        assert np.array_equal(dmlops.gather_nd(WHOLE, np.stack(np.nonzero(mask), -1)), WHOLE[mask])
+
+    def test_numbers_may_be_nested(self):
+        one = (np.int64(1), 2, np.array(3))
+        for indices, expected in (
+            ([one], WHOLE[1:2, 2, 3]),
+            (((1, 2, 3), one), WHOLE[[1, 1], 2, 3]),
+            ((1, 2), WHOLE[1, 2]),
+        ):
+            assert np.array_equal(dmlops.gather_nd(WHOLE, indices), expected)

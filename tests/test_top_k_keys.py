@@ -15,14 +15,19 @@ KINDS = [
     for bits, infinity in FORMATS
     for kind in ("unsigned", "signed", "float")
     if kind != "float" or infinity is not None
-]
+] + [(8, "bool", 0)]
 
 
 def expected_key(pattern, bits, kind, infinity, largest):
-    """Return the ordered key of a bit pattern: the largest comes first, NaNs share one, and so do zeros."""
+    """Return the ordered key of a bit pattern: the largest comes first.
+
+    NaNs share a key, and so do zeros and, of bools, all set bytes.
+    """
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     if kind == "unsigned":
         key = pattern
+    elif kind == "bool":
+        key = ones if pattern else 0
     elif kind == "signed":
         key = pattern ^ sign
     else:
@@ -52,6 +57,7 @@ def test_unfolded_keys(bits, kind, infinity, largest):
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     flip = sign - 1 if kind == "float" else 0
     format_ = (0 if kind == "unsigned" else sign, flip, infinity if kind == "float" else ones)
+    format_ = (0, ones, 0) if kind == "bool" else format_
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
     masks = [mask & ones for mask in problems.key_format(bits // 8, *format_, largest)]

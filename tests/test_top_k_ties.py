@@ -82,3 +82,39 @@ def test_rows_shorter_than_what_is_selected():
         expected = reference.top_k(x, 1000, lengths=lengths, sorted=is_sorted)
         np.testing.assert_array_equal(indices.astype(np.int32), expected[1])
         assert_same(bits(values), bits(expected[0]))
+
+
+@pytest.mark.parametrize("sorted", [True, False], ids=["sorted", "by index"])
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize("problem", [*PROBLEMS, "whole rows"])
+def test_set_bytes_are_true(problem, largest, sorted):
+    shape, axis, k = PROBLEMS.get(problem, ((3, 900), 1, 900))
+    rng = random(("set bytes", problem))
+    for share in (0.01, 0.5, 0.99):
+        patterns = np.where(rng.random(shape) < share, rng.integers(1, 256, shape), 0).astype(np.uint8)
+        is_set = patterns != 0
+        expected = np.argsort(~is_set if largest else is_set, axis, kind="stable").take(range(k), axis)
+        expected = expected if sorted else np.sort(expected, axis)
+        selected = np.take_along_axis(patterns, expected, axis)
+        lengths = np.full(np.delete(shape, axis), shape[axis])
+        for options in ({}, {"lengths": lengths}):
+            found = dmlops.top_k(patterns.view(bool), k, axis=axis, largest=largest, sorted=sorted, **options)
+            assert np.array_equal(found.indices, expected)
+            assert np.array_equal(found.values.view(np.uint8), selected)
+
+
+def test_padding_ties_with_set_bytes():
+    x = np.array([[7, 0, 9], [0, 0, 0]], np.uint8).view(bool)
+    found = dmlops.top_k(x, 3, largest=False, lengths=[2, 0])
+    assert found.values.view(np.uint8).tolist() == [[0, 7, 1], [1, 1, 1]]
+    assert found.indices.tolist() == [[1, 0, -1], [-1, -1, -1]]
+
+
+def test_set_bytes_of_torch_are_sorted_as_torch_does():
+    torch = pytest.importorskip("torch")
+    patterns = torch.tensor(random("torch").choice([0, 0, 1, 2, 128, 255], (5, 300)).astype(np.uint8))
+    x = patterns.view(torch.bool)
+    found = dmlops.top_k(x, 300)
+    _, indices = torch.sort(patterns != 0, descending=True, stable=True)
+    assert torch.equal(found.indices, indices)
+    assert torch.equal(found.values.view(torch.uint8), patterns.gather(1, indices))

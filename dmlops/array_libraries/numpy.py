@@ -4,7 +4,7 @@ import ctypes
 import math
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,10 @@ from dmlops.array_libraries.base import (
     new_operand,
     refuse_unaligned,
 )
-from dmlops.data_types import numpy_dtype
+from dmlops.data_types import magnitude_of, numpy_dtype
 from dmlops.errors import counted, error_text, instance_of, refuse
 from dmlops.memory import CPU, Device
-from dmlops.opaque_types import ElementType
+from dmlops.opaque_types import ElementType, identity
 from dmlops.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
@@ -41,6 +41,9 @@ _MOST_DIMENSIONS = 64
 # units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
 _TOLD_CHARACTERS = "D"  # complex128
+# NumPy calls types of these kinds equal that are not the same. `NumPy.signature`, by which native calls are
+# found, does not tell them apart: no native call takes them.
+_AMBIGUOUS_KINDS = "mMV"
 
 
 class NumPy(ArrayLibrary):
@@ -75,7 +78,10 @@ class NumPy(ArrayLibrary):
         return self._operand(array)
 
     def _operand(self, array: "np.ndarray[Any, Any]") -> Operand:
-        return new_operand((self, array, self.signature(array), _address(array)))  # type: ignore[no-any-return]
+        signature = self.signature(array)
+        if array.dtype.kind in _AMBIGUOUS_KINDS:
+            signature = identity(array.dtype), array.shape, array.strides
+        return new_operand((self, array, signature, _address(array)))  # type: ignore[no-any-return]
 
     def device(self, array: Any) -> Device:
         return CPU
@@ -102,9 +108,10 @@ class NumPy(ArrayLibrary):
         array = operand.array
         if array.dtype.names is None:
             return self._operand(np.asarray(are_nonzero(array, np.int64)))
-        flags = np.zeros(array.shape, bool)
-        np.atleast_1d(flags)[np.nonzero(np.atleast_1d(array))] = True
-        return self._operand(flags)
+        bools = np.zeros(array.shape, bool)
+        for offset, leaf in _leaves(array.dtype, 0):
+            bools |= _nonzero_leaves(array, offset, leaf)
+        return self._operand(bools)
 
     def check_dimensions(self, n_dims: int, where: str) -> None:
         if n_dims > MAX_DIMENSIONS:
@@ -123,6 +130,37 @@ def _address(array: "np.ndarray[Any, Any]") -> int:
     address: int = _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
     del capsule  # only here: torch's compiler drops variables that nothing uses any more
     return address
+
+
+def _leaves(dtype: "np.dtype[Any]", offset: int) -> Iterator[tuple[int, "np.dtype[Any]"]]:
+    """List the offsets and types of what a structured element is made of; of complex numbers, both parts."""
+    if dtype.kind == "c":
+        part = np.dtype(f"f{dtype.itemsize // 2}")
+        yield from ((offset, part), (offset + part.itemsize, part))
+    elif dtype.names is None:
+        yield offset, dtype
+    for name in dtype.names or ():
+        field, at, *_ = dtype.fields[name]  # type: ignore[index]
+        yield from _leaves(field, offset + at)
+
+
+def _nonzero_leaves(array: Any, offset: int, leaf: "np.dtype[Any]") -> Any:
+    """Return in which structured elements one leaf is not zero, as NumPy has it.
+
+    Comparisons of floats would miss subnormal numbers if the processor is set to treat them as zero.
+    """
+    magnitude = magnitude_of(leaf)
+    if magnitude is not None:
+        leaf_format: Any = f"u{leaf.itemsize}"
+    else:
+        leaf_format = leaf if leaf.subdtype is None else f"V{leaf.itemsize}"  # of which NumPy tests all bytes
+    layout = {"names": ["leaf"], "formats": [leaf_format], "offsets": [offset], "itemsize": array.itemsize}
+    elements = array.view(np.dtype(layout))["leaf"]
+    if magnitude is not None:
+        return elements & magnitude != 0
+    bools = np.zeros(array.shape, bool)
+    np.atleast_1d(bools)[np.nonzero(np.atleast_1d(elements))] = True
+    return bools
 
 
 def _has_parts(array: "np.ndarray[Any, Any]") -> bool:

@@ -33,7 +33,7 @@ from dmlops.errors import error_text, refuse, shown
 from dmlops.functions import refuse_with_input
 from dmlops.integrations.xla_calls import call, check_input, index_type_name, number_text
 from dmlops.opaque_types import type_name
-from dmlops.operators.gather_nd import check_mode
+from dmlops.operators.gather_nd import check_is_one_array, check_mode
 
 
 def top_k(
@@ -112,6 +112,8 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
         If `mode` is ``"raise"`` under jit, vmap or grad.
     """
     check_mode(mode)
+    if isinstance(indices, (tuple, list)):
+        check_is_one_array(indices)
     inputs = _as_array(x, "gather_nd.x"), _as_array(indices, "gather_nd.indices")
     if mode == "raise":
         if any(isinstance(array, jax.core.Tracer) for array in inputs):

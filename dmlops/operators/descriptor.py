@@ -13,12 +13,13 @@ from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, error_text, refuse, shown
 from dmlops.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
-from dmlops.scalars import real_of, scalar_bits
+from dmlops.scalars import as_real, real_of, scalar_bits
 from dmlops.tensor import TensorDesc
 
-# JSON has numbers only: these, and NaNs of other bits by the bits of the float64 that holds them.
+# JSON has numbers only: these, and by the bits of a float64 other NaNs, and subnormal numbers, whose decimal
+# digits Python gets wrong while the processor flushes them to zero.
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_NAN_BITS = re.compile(r"nan\((0x[0-9a-f]{16})\)")
+_BITS = re.compile(r"(nan|subnormal)\((0x[0-9a-f]{16})\)")
 
 INFERRED: Any = None
 """The default of outputs: a descriptor that is made has them all."""
@@ -268,8 +269,8 @@ class Descriptor:
             allowed = "text must be a str"
             raise TypeError(error_text(where, shown(text), "it is not text", allowed))
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            data = json.loads(text, parse_float=_parsed)
+        except (ValueError, ArithmeticError, RecursionError) as error:
             refuse(
                 where, shown(text), f"it cannot be read as JSON ({error})", "to_json writes what can be read"
             )
@@ -422,11 +423,20 @@ def _to_plain(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, IntEnum):
         return value.name
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float):
         bits = scalar_bits(value, TensorDataType.FLOAT64)
-        usual = scalar_bits(_NOT_FINITE[str(value)], TensorDataType.FLOAT64)
-        return str(value) if bits == usual else f"nan({bits:#018x})"
+        for name, number in _NOT_FINITE.items():
+            if bits == scalar_bits(number, TensorDataType.FLOAT64):
+                return name
+        kind = _kind_of_bits(bits)
+        return f"{kind}({bits:#018x})" if kind else value
     return value
+
+
+def _kind_of_bits(bits: int) -> str | None:
+    """Return what `_BITS` calls a float64: NaN, or a subnormal number; None for others."""
+    exponent, fraction = bits >> 52 & 0x7FF, bits & ((1 << 52) - 1)
+    return {0: "subnormal", 0x7FF: "nan"}.get(exponent) if fraction else None
 
 
 def _from_plain(where: str, value: Any) -> Any:
@@ -439,12 +449,18 @@ def _from_plain(where: str, value: Any) -> Any:
     return value
 
 
+def _parsed(text: str) -> int | float | None:
+    from decimal import Decimal  # noqa: PLC0415 - `import dmlops` does not need it
+
+    return as_real(Decimal(text))
+
+
 def _number(value: Any) -> Any:
     """Return a number that JSON cannot write; return other values unchanged."""
     if not isinstance(value, str):
         return value
-    bits = _NAN_BITS.fullmatch(value)
-    if bits is None:
+    found = _BITS.fullmatch(value)
+    if found is None:
         return _NOT_FINITE.get(value, value)
-    number = real_of(int(bits[1], 16), TensorDataType.FLOAT64)
-    return number if math.isnan(number) else value
+    bits = int(found[2], 16)
+    return real_of(bits, TensorDataType.FLOAT64) if _kind_of_bits(bits) == found[1] else value

@@ -23,15 +23,22 @@ from dmlops.operators.support import (
     at_least,
     dims,
 )
-from dmlops.scalars import as_real, opaque_bytes, scalar_as, scalar_bits
+from dmlops.scalars import (
+    as_real,
+    as_whole,
+    float_bits,
+    float_format,
+    numbers_of,
+    opaque_bytes,
+    real_of,
+    scalar_bits,
+)
 from dmlops.tensor import TensorDesc
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
-# The values that fill a matrix of an opaque type.
+# The values that fill a matrix of other types than numbers.
 _VALUES = {
-    "complex": "a number",
-    "float8": "a real number that the type holds",
     "datetime64": 'a date that the unit holds, a number of units, or "NaT"',
     "timedelta64": 'a duration that the unit holds, a number of units, or "NaT"',
     "structured": "0, for all bytes, or a scalar of that type",
@@ -55,17 +62,20 @@ def held_value(operator: str, value: Any, data_type: ElementType) -> int | float
     if isinstance(data_type, OpaqueType):
         held = opaque_bytes(value, data_type)
         if held is None:
-            refuse(where, shown(value), reason, f"value must be {_VALUES[data_type.family]}")
+            allowed = _VALUES.get(data_type.family) or numbers_of(data_type)
+            refuse(where, shown(value), reason, f"value must be {allowed}")
         return held
     number = as_real(value)
     if data_type.is_float:
-        if number is None:
-            refuse(where, shown(value), reason, "value must be a real number")
-        return scalar_as(number, data_type)
+        bits = None if number is None else float_bits(number, float_format(data_type))
+        if bits is None:
+            refuse(where, shown(value), reason, f"value must be {numbers_of(data_type)}")
+        return real_of(bits, data_type)
     low, high = data_type.integer_range
-    if number is None or not low <= number <= high or number % 1:
+    whole = None if number is None else as_whole(number)
+    if whole is None or not low <= whole <= high:
         refuse(where, shown(value), reason, f"value must be an integer in [{low}, {high}]")
-    return int(number)
+    return whole
 
 
 def infer_diagonal_matrix(
@@ -174,7 +184,9 @@ class DiagonalMatrix(_DiagonalDescriptor):
         output = self._check_matrices()
         self._integer("offset")
         self._set("value", held_value(self.name, self.value, TensorDataType.FLOAT32))
-        if isinstance(output.data_type, TensorDataType) and not output.data_type.is_float:
+        if output.data_type.is_float:
+            held_value(self.name, self.value, output.data_type)
+        elif isinstance(output.data_type, TensorDataType):
             low, high = output.data_type.integer_range
             if not low - 1 < self.value < high + 1:
                 allowed = f"value must be in [{low}, {high}] when its fraction is dropped"

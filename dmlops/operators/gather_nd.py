@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel
-from dmlops.errors import counted, refuse, shown
+from dmlops.errors import counted, error_text, refuse, shown
 from dmlops.opaque_types import OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
 from dmlops.operators.layout import merge
@@ -70,11 +70,29 @@ def gathered_sizes(
     return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
 
 
+# The names by which modules of arrays are known where they are used, by those that they have.
+_STACKS = {"torch": "torch", "cupy": "cupy", "jax": "jnp", "jaxlib": "jnp", "dask": "da"}
+
+
 def check_mode(mode: Any) -> None:
     """Refuse what is no mode of the function `gather_nd`."""
     if not isinstance(mode, str) or mode not in ("raise", "clip", "fill"):
         allowed = 'mode must be "raise", "clip" or "fill"'
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
+
+
+def check_is_one_array(indices: tuple[Any, ...] | list[Any]) -> None:
+    """Refuse arrays in a tuple or a list, as NumPy's own indexing takes them; numbers may be nested."""
+    for part in indices:
+        if isinstance(part, (tuple, list)):
+            check_is_one_array(part)
+        elif len(getattr(part, "shape", ())):
+            stack = f"{_STACKS.get(type(part).__module__.partition('.')[0], 'np')}.stack"
+            got, reason = f"arrays in a {type(indices).__name__}", "they may be columns or rows"
+            allowed = (
+                f"pass {stack}(indices, -1) for one array per dimension, {stack}(indices) for one per tuple"
+            )
+            raise TypeError(error_text("gather_nd.indices", got, reason, allowed))
 
 
 def infer_gather_nd(

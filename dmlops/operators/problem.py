@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dmlops.enums import TensorDataType
 from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.tensor import TensorDesc
 
@@ -74,5 +75,8 @@ def key_masks(data_type: ElementType) -> Problem:
     if isinstance(data_type, OpaqueType):
         # Kernels of the CPU add the sign: 1 less, and NaT wraps around to the end of all dates.
         return {"sign": data_type.highest_bits, "flip": 0, "infinity": (1 << data_type.bits) - 1}
+    if data_type is TensorDataType.BOOL:
+        # A byte is a magnitude, and all that are set lie beyond infinity: they tie, as NaNs do.
+        return {"sign": 0, "flip": 0xFF, "infinity": 0}
     sign = 1 << (data_type.bits - 1) if data_type.is_signed else 0
     return {"sign": sign, "flip": sign - 1 if data_type.is_float else 0, "infinity": data_type.infinity}

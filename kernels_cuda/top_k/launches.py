@@ -124,7 +124,7 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
             shapes.ROUNDS_THREADS,
             (*operands_of(problem), offsets),
             RoundsParameters(
-                **problem.row_parameters,
+                **problem.register_parameters,
                 is_sorted=int(not problem.is_by_index),
                 first_block=first,
                 n_rows=problem.n_rows,

@@ -59,7 +59,7 @@ def partition_launches(problem: Problem, policy: Policy, workspace: Workspace) -
             shape.n_threads,
             (*operands_of(problem), offsets),
             PartitionParameters(
-                **problem.row_parameters,
+                **problem.register_parameters,
                 counters_offset=counters_offset,
                 first_row=first,
             ),

@@ -70,8 +70,8 @@ class LengthFormat(NamedTuple):
 class KeyFormat(NamedTuple):
     """How an element becomes its ordered key (see `keys`): the largest key comes first.
 
-    `sign`, `flip` and `infinity` are those of `dispatch.plan`. An element is XORed with `positive`, or with
-    `negative` if its sign bit is set. All NaNs have the key `unordered`.
+    `sign`, `flip` and `infinity` are those of `dispatch.plan`, but see `bool_key_format`. An element is XORed
+    with `positive`, or with `negative` if its sign bit is set. All NaNs have the key `unordered`.
     """
 
     sign: int
@@ -217,10 +217,16 @@ class Problem:
         return not self.is_sorted and self.k > 1
 
     @property
+    def aligned_format(self) -> KeyFormat:
+        """The key format as `aligned_keys` takes it: that of bools without a sign."""
+        is_bool = self.key_format == bool_key_format(self.key_format.unordered != 0)
+        return self.key_format._replace(sign=0, flip=0xFF) if is_bool else self.key_format
+
+    @property
     def filler(self) -> int:
         """Bits of an element that comes before no other, to fill up what a part of a row selects."""
         ones = (1 << 8 * self.element_size) - 1
-        sign, flip, infinity = (mask & ones for mask in self.key_format[:3])
+        sign, flip, infinity = (mask & ones for mask in self.aligned_format[:3])
         is_largest = self.key_format.unordered != 0
         return as_signed(last_element(self.element_size, sign, flip, infinity, is_largest))
 
@@ -247,6 +253,11 @@ class Problem:
             "length_format": self.length_format,
         }
 
+    @property
+    def register_parameters(self) -> "RowParameters":
+        """`row_parameters` for kernels whose rows are aligned keys in registers."""
+        return {**self.row_parameters, "key_format": self.aligned_format}
+
 
 class RowParameters(TypedDict):
     """Parameters of a kernel that are a problem's, by their names in `parameters`."""
@@ -268,10 +279,22 @@ def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: 
     >>> [hex(mask) for mask in key_format(2, 0x8000, 0x7FFF, 0x7C00, True)]
     ['0x8000', '0x7fff', '0x7c00', '0x8000', '0xffff', '0xffff']
     """
+    if flip and not sign:
+        return bool_key_format(largest)
     ones = (1 << 8 * element_size) - 1
     direction = 0 if largest else ones
     masks = (sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, ones ^ direction)
     return KeyFormat(*map(as_signed, masks))
+
+
+def bool_key_format(is_largest: bool) -> KeyFormat:
+    """Return how bools become ordered keys: all set bytes are NaNs, and share one key.
+
+    A byte is a magnitude without a sign. But `keys.unfold_threshold` computes the least unfolded key of set
+    bytes, 1 or 255, from `sign` and `flip`: modulo 256 both have to be 255 there, and `flip` the larger one.
+    """
+    zero, others = (0, 0xFF) if is_largest else (0xFF, 0)
+    return KeyFormat(sign=0xFF, flip=0x1FF, infinity=0, positive=zero, negative=zero, unordered=others)
 
 
 def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> int:
@@ -285,7 +308,7 @@ def last_element(element_size: int, sign: int, flip: int, infinity: int, largest
     ['0x80', '0x7f']
     """
     if flip:
-        # Minus infinity, or a NaN.
+        # Minus infinity, or a NaN; of bools, False or True.
         return sign | infinity if largest else flip
     ones = (1 << 8 * element_size) - 1
     return sign if largest else sign ^ ones
@@ -314,6 +337,9 @@ def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, larg
             shift, lone_zero = -lowest & ones, zero + 1
             first_nan, last_nan = 0, 2 * lowest - 1
             offset = infinity ^ ones
+        if not sign:  # bools are made unfolded as integers are, and all but 0 are NaNs
+            shift, lone_zero, first_nan, last_nan = (0, ones, 1, ones) if largest else (1, 0, 0, ones - 1)
+            flip = offset = 0
     unused = max(32 - bits, 0)
     repeated = sum(1 << at for at in range(0, max(32, bits), bits))
     change = 0 if flip else (direction ^ sign) * repeated

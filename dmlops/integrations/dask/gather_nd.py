@@ -32,7 +32,7 @@ from dmlops.integrations.dask.gather_tasks import (
     nothing,
     sort_by_chunk,
 )
-from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.gather_nd import check_is_one_array, infer_gather_nd
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:
@@ -54,6 +54,8 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     >>> gather_nd(da.arange(10, chunks=4), [[9], [0], [-1]]).compute()
     array([9, 0, 9])
     """
+    if isinstance(indices, (tuple, list)):
+        check_is_one_array(indices)
     known = _in_memory(indices)
     x = chunks.as_dask_array(x, WHERE_X)
     indices = chunks.as_dask_array(indices if known is None else known, WHERE_INDICES)
