@@ -466,9 +466,11 @@ def one_rank_is_killed(device, name, delay_s):
     return type(error), getattr(error, "__notes__", [])
 
 
-def one_rank_raises(device):
+def one_rank_raises(device, is_connected=True):
     """The last rank refuses its shard, which the others cannot know; return each rank's error."""
     mesh = mesh_of(device, -1)
+    if is_connected:
+        exchanges(device)["top_k"]().to_local().tolist()
     n_columns = 5 if is_last() else 4
     local = torch.ones(3, n_columns, device=device)
     shape = (3, 4 * mesh.size())

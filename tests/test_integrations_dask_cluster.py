@@ -65,7 +65,7 @@ def test_no_workers_are_an_error(cluster):
     cluster.cluster.sync(cluster.cluster._correct_state)
     results, _ = every_function(lambda x: x, lambda tuples: tuples)
     for future in cluster.compute(results):
-        with pytest.raises(distributed.scheduler.NoValidWorkerError):
+        with pytest.raises(distributed.scheduler.NoWorkerError):
             future.result(TIMEOUT_S)
 
 

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
+HOST = "127.0.0.1"
 # For a result to come, or an error.
 TIMEOUT_S = 200
 
@@ -28,11 +29,11 @@ def cluster():
     workers = {
         number: {
             "cls": distributed.Nanny,
-            "options": {"nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(number)}},
+            "options": {"host": HOST, "nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(number)}},
         }
         for number in range(2)
     }
-    scheduler = {"cls": distributed.Scheduler, "options": {"port": 0, "dashboard": False}}
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": HOST, "port": 0, "dashboard": False}}
     with (
         distributed.SpecCluster(workers=workers, scheduler=scheduler) as cluster,
         distributed.Client(cluster) as client,
