@@ -1,6 +1,5 @@
 """Turn the arguments of a function into a bound call: check them, describe the call, plan it."""
 
-import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,9 +11,7 @@ from dmlops.dispatch import check_level, level_or, plan_kernels
 from dmlops.enums import FeatureLevel, TensorDataType
 from dmlops.errors import (
     DeviceMismatchError,
-    IndexOutOfRangeError,
     UnsupportedFeatureError,
-    counted,
     error_text,
     refuse,
 )
@@ -23,7 +20,7 @@ from dmlops.memory import CPU, Device
 from dmlops.opaque_types import ElementType, OpaqueType, identity, type_name
 from dmlops.operators import Descriptor, Options
 from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
-from dmlops.operators.gather_nd import gather_nd_descriptor, infer_gather_nd
+from dmlops.operators.gather_nd import check_can_be_in_range, gather_nd_descriptor, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import (
     check_fill,
     infer_nonzero_coordinates,
@@ -65,9 +62,9 @@ def bind_top_k(
         values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
         call = _Call("top_k", inputs, input_descs, out, [values, indices], device)
         if lengths is not None:
-            _check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
+            check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
         if k == 0:
-            _check_extended("top_k.k", 0, "DirectML selects at least 1")
+            check_extended("top_k.k", 0, "DirectML selects at least 1")
             return call.without_kernels()
         descriptor = top_k_descriptor(data, axis, k, largest, values, indices)
         return call.bind(descriptor, Options(is_sorted=is_sorted, lengths=row_lengths))
@@ -112,7 +109,7 @@ def bind_nonzero_coordinates(
     inferred = coordinates, count
     coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
     if capacity != rows:
-        _check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
+        check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
     options = Options(coordinates=coordinates, fill=fill)
     call = _Call(where, [x], [data], out, [coordinates, count], device)
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
@@ -131,10 +128,7 @@ def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: 
     with InWordsOf(where, has_out=bool(out), sizes="indices"):
         inferred = infer_gather_nd(data, tuples, batch, mode)
     (output,) = _check_outputs(out, ("",), (inferred,), device, where)
-    n_tuples = math.prod(tuples.sizes[:-1])
-    if 0 in data.sizes[batch : batch + tuples.sizes[-1]] and n_tuples > 0 and mode != "fill":
-        reason, remedy = f"x has sizes {data.sizes}, so every index is out of range", 'use mode="fill"'
-        raise IndexOutOfRangeError(error_text(f"{where}.indices", counted(n_tuples, "tuple"), reason, remedy))
+    check_can_be_in_range(data, tuples, batch, mode)
     # After the check, every tuple is in range. Clamping is the cheapest mode that stays inside the input.
     options = Options(mode="fill" if mode == "fill" else "clip")
     call = _Call(where, [x, indices], [data, tuples], out, [output], device)
@@ -326,7 +320,7 @@ def _described(operand: Operand, where: str) -> TensorDesc:
 def _check_level_of(data_type: ElementType, where: str) -> None:
     """Refuse an opaque type at a level of DirectML."""
     if isinstance(data_type, OpaqueType):
-        _check_extended(where, data_type.name, "DirectML has no such type")
+        check_extended(where, data_type.name, "DirectML has no such type")
 
 
 def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
@@ -338,7 +332,7 @@ def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
     return x.library.as_bools(x, stream) or x
 
 
-def _check_extended(where: str, got: object, reason: str) -> None:
+def check_extended(where: str, got: object, reason: str) -> None:
     """Refuse options that no DirectML level supports, if such a level is set."""
     if level_or(FeatureLevel.EXTENDED) < FeatureLevel.EXTENDED:
         remedy = f"the lowest level that supports it is {FeatureLevel.EXTENDED.name}"

@@ -23,10 +23,11 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from dmlops import functions
 from dmlops.array_types import Mode
+from dmlops.binding import check_extended
 from dmlops.data_types import data_type_of, index_data_type
 from dmlops.errors import DmlError, IndexOutOfRangeError, error_text, instance_of, refuse
 from dmlops.function_errors import InWordsOf
-from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.gather_nd import check_can_be_in_range, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.tensor import TensorDesc
@@ -108,8 +109,11 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     x = _distributed(x, "gather_nd.x")
     indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
     tuples = _describe(indices, "gather_nd.indices")
+    data = _describe(x, "gather_nd.x")
     with InWordsOf("gather_nd", has_out=False, sizes="indices"):
-        desc = infer_gather_nd(_describe(x, "gather_nd.x"), tuples, batch_dims, mode)
+        desc = infer_gather_nd(data, tuples, batch_dims, mode)
+    # The kernels would refuse them only on ranks that have some of the tuples.
+    check_can_be_in_range(data, tuples, batch_dims, mode)
     layouts = [
         _gather_layout(x, mesh_dim, of_indices, batch_dims, tuples.sizes[-1], indices.ndim)
         for mesh_dim, of_indices in enumerate(indices.placements)
@@ -366,19 +370,24 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
     error = None
     try:
         yield
-    except DmlError as found:
+    except Exception as found:  # whatever it is, such as a lack of memory
         error = found
-    has_failed = torch.full((), int(error is not None), device=mesh.device_type)
+    is_of_index = isinstance(error, IndexOutOfRangeError)
+    kind = torch.full((), 0 if error is None else 1 if is_of_index else 2, device=mesh.device_type)
     with _clear_failure():
         for mesh_dim, placement in enumerate(placements):
             if placement.is_shard():
-                dist.all_reduce(has_failed, dist.ReduceOp.MAX, group=mesh.get_group(mesh_dim))
+                dist.all_reduce(kind, dist.ReduceOp.MAX, group=mesh.get_group(mesh_dim))
     if error is not None:
-        error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
+        if is_of_index:
+            error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
         raise error
-    if has_failed:
-        got, reason = "an error of another rank", "an index is out of range there"
-        raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, "see the error of that rank"))
+    if kind > 0:
+        got, allowed = "an error of another rank", "see the error of that rank"
+        if kind == 1:
+            reason = "an index is out of range there"
+            raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
+        raise DmlError(error_text("gather_nd", got, "its shard could not be computed", allowed))
 
 
 def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
@@ -386,6 +395,8 @@ def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
     if not isinstance(x, DTensor):
         got, reason = instance_of(x), "another argument is a DTensor"
         raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
+    # A level refuses empty shards, and so some ranks; and the types and sizes of what the others exchange.
+    check_extended(where, "a DTensor", "DirectML computes on one device")
     got = f"a DTensor on {x.device_mesh}"
     if mesh is not None and x.device_mesh != mesh:
         refuse(where, got, f"x is on {mesh}", "all must be on one mesh")

@@ -2,7 +2,12 @@
 
 import itertools
 import os
+import resource
 import signal
+import threading
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -211,6 +216,44 @@ def gather_errors(device):
         assert "an error of another rank" in str(error)
     clipped = dmlops.gather_nd(x, distribute(indices, mesh, [Shard(0)]), mode="clip")
     check(clipped, reference.gather_nd(np.arange(5.0), indices, mode="clip"), [Shard(0)])
+    # The first rank alone has the tuple.
+    nothing, tuple_ = distribute(np.zeros(0), mesh, [Replicate()]), np.zeros((1, 1), "int64")
+    for mode in ("raise", "clip"):
+        call = partial(dmlops.gather_nd, nothing, distribute(tuple_, mesh, [Shard(0)]), mode=mode)
+        assert type(error_of(call)) is dmlops.IndexOutOfRangeError
+
+
+@contextmanager
+def little_memory(device):
+    """Leave room for 16 MiB and little more."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties().total_memory
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**24) / total)
+        yield
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    else:
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        n_pages = int(Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (n_pages * resource.getpagesize() + 2**24, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def lack_of_memory(device):
+    """Memory that one rank alone lacks is an error of all."""
+    mesh = mesh_of(device, -1)
+    x = distribute(np.ones((1, 2**16), "float32"), mesh, [Replicate()])
+    small, large = (distribute(np.zeros((n * mesh.size(), 1), "int64"), mesh, [Shard(0)]) for n in (1, 192))
+    dmlops.gather_nd(x, small)
+    with little_memory(device) if is_last() else nullcontext():
+        error = error_of(lambda: dmlops.gather_nd(x, large))
+    if is_last():
+        assert "memory" in str(error) or isinstance(error, MemoryError)
+    else:
+        assert type(error) is dmlops.DmlError
+        assert str(error).startswith("gather_nd: got an error of another rank")
+    assert tuple(dmlops.gather_nd(x, small).shape) == (mesh.size(), 2**16)
 
 
 def diagonal(device):
@@ -361,18 +404,79 @@ def refusals(device):
         error = error_of(call)
         assert isinstance(error, dmlops.DmlError | TypeError), error
         assert text in str(error), error
+    # The last ranks' shards are empty, of which no level of DirectML knows.
+    narrow, columns = (distribute(numbers[:, :n], mesh, [Shard(1)]) for n in (1, 10))
+    at_levels = (
+        lambda: dmlops.top_k(narrow, 1),
+        lambda: dmlops.top_k(columns, 1, index_dtype="uint32"),
+        lambda: dmlops.nonzero_coordinates(narrow),
+        lambda: dmlops.gather_nd(narrow, indices),
+        lambda: dmlops.diagonal_matrix(narrow),
+    )
+    with dmlops.feature_level("DML_6_4"):
+        for call in at_levels:
+            error = error_of(call)
+            assert type(error) is dmlops.UnsupportedFeatureError, error
+            assert "got a DTensor, but DirectML computes on one device" in str(error)
 
 
-def one_rank_ends(device, has_lengths=False):
-    """The last rank ends while the others wait for its candidates, or for its lengths."""
+def exchanges(device):
+    """Return calls that exchange something, by name."""
     mesh = mesh_of(device, -1)
-    x = distribute(sample("float32", (8, 1000), "end"), mesh, [Shard(1)])
-    lengths = distribute(np.full(8, 1000), mesh, [Shard(0)]) if has_lengths else None
-    dmlops.top_k(x, 3, lengths=lengths)
-    if mesh.get_local_rank() == mesh.size() - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    error = error_of(lambda: dmlops.top_k(x, 3, lengths=lengths).values.to_local().tolist())
+    numbers = sample("float32", (8, 1000), "exchanged")
+    x, whole = (distribute(numbers, mesh, [placement]) for placement in (Shard(1), Replicate()))
+    lengths = distribute(np.full(8, 1000), mesh, [Shard(0)])
+    indices = distribute(np.zeros((8, 1), "int64"), mesh, [Shard(0)])
+    return {
+        "top_k": lambda: dmlops.top_k(x, 3).values,
+        "top_k of lengths": lambda: dmlops.top_k(x, 3, lengths=lengths).values,
+        "nonzero_coordinates": lambda: dmlops.nonzero_coordinates(x).count,
+        "nonzero_coordinates of a size": lambda: dmlops.nonzero_coordinates(x, size=9).count,
+        "gather_nd": lambda: dmlops.gather_nd(whole, indices),
+    }
+
+
+EXCHANGES = (
+    "top_k",
+    "top_k of lengths",
+    "nonzero_coordinates",
+    "nonzero_coordinates of a size",
+    "gather_nd",
+)
+
+
+def is_last():
+    return dist.get_rank() == dist.get_world_size() - 1
+
+
+def one_rank_is_killed(device, name, delay_s):
+    """The last rank is killed while all make the same call again and again; return the others' error."""
+    call = exchanges(device)[name]
+    call()  # this compiles the kernels
+    if is_last():
+        if delay_s == 0:  # the others wait for the next exchange
+            os.kill(os.getpid(), signal.SIGKILL)
+        threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def repeat():
+        while True:
+            call().to_local().tolist()
+
+    error = error_of(repeat)
     return type(error), getattr(error, "__notes__", [])
+
+
+def one_rank_raises(device, is_connected=True):
+    """The last rank refuses its shard, which the others cannot know; return each rank's error."""
+    mesh = mesh_of(device, -1)
+    if is_connected:
+        exchanges(device)["top_k"]().to_local().tolist()
+    n_columns = 5 if is_last() else 4
+    local = torch.ones(3, n_columns, device=device)
+    shape = (3, 4 * mesh.size())
+    x = DTensor.from_local(local, mesh, [Shard(1)], run_check=False, shape=shape, stride=(shape[1], 1))
+    error = error_of(lambda: dmlops.top_k(x, 2).values.to_local().tolist())
+    return type(error), [str(error), *getattr(error, "__notes__", [])]
 
 
 def compiled(device):

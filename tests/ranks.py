@@ -2,23 +2,26 @@
 
 import datetime
 import multiprocessing
+import os
+import time
 import traceback
 
 
 class Ranks:
-    """A process group of `n` processes, with a CPU or a GPU for each."""
+    """A process group of `n` processes, with a CPU or a GPU for each, that have `environment` in addition."""
 
-    def __init__(self, n, folder, device="cpu", timeout_s=120):
+    def __init__(self, n, folder, device="cpu", timeout_s=120, **environment):
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
             ["tests.distributed_checks", "torch._dynamo", "dmlops.torch_distributed"]
         )
+        self.folder = folder
         pipes = [context.Pipe() for _ in range(n)]
         self.pipes = [ours for ours, _ in pipes]
         self.processes = [
             context.Process(
-                target=_serve, args=(rank, n, str(folder / "store"), device, timeout_s, theirs), daemon=True
+                target=_serve, args=(rank, n, folder, device, timeout_s, environment, theirs), daemon=True
             )
             for rank, (_, theirs) in enumerate(pipes)
         ]
@@ -30,13 +33,20 @@ class Ranks:
         """Run a task on all ranks at once; return its result, or an error with its text, by rank."""
         for pipe in self.pipes:
             pipe.send((task, arguments))
-        results = []
-        for rank, pipe in enumerate(self.pipes):
-            try:
-                results.append(pipe.recv() if pipe.poll(timeout_s) else TimeoutError(f"rank {rank} hangs"))
-            except EOFError:
-                results.append(ProcessLookupError(f"rank {rank} has ended"))
-        return results
+        end = time.monotonic() + timeout_s
+        return [self._result(rank, max(end - time.monotonic(), 0)) for rank in range(len(self.pipes))]
+
+    def _result(self, rank, timeout_s):
+        if not self.pipes[rank].poll(timeout_s):
+            return TimeoutError(f"rank {rank} hangs")
+        try:
+            return self.pipes[rank].recv()
+        except (EOFError, ConnectionError):
+            self.processes[rank].join()
+            said = (self.folder / f"stderr-{rank}").read_text(errors="replace")
+            return ProcessLookupError(
+                f"rank {rank} has ended with status {self.processes[rank].exitcode}: {said}"
+            )
 
     def check(self, task, *arguments):
         """Run a task that must succeed on all ranks."""
@@ -51,7 +61,12 @@ class Ranks:
             process.join()
 
 
-def _serve(rank, n, store, device, timeout_s, pipe):
+def _serve(rank, n, folder, device, timeout_s, environment, pipe):
+    os.environ.update(environment)
+    # What a process says that NCCL ends, in a file.
+    with open(folder / f"stderr-{rank}", "wb") as file:
+        os.dup2(file.fileno(), 2)
+
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -60,7 +75,7 @@ def _serve(rank, n, store, device, timeout_s, pipe):
         torch.cuda.set_device(rank)
     dist.init_process_group(
         "nccl" if device == "cuda" else "gloo",
-        init_method=f"file://{store}",
+        init_method=f"file://{folder / 'store'}",
         timeout=datetime.timedelta(seconds=timeout_s),
         rank=rank,
         world_size=n,

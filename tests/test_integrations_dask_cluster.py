@@ -1,9 +1,5 @@
 """`dmlops.integrations.dask` on a cluster: a killed process changes nothing, and memory is bounded."""
 
-import os
-import signal
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,16 +8,25 @@ distributed = pytest.importorskip("distributed")
 
 import dask  # noqa: E402
 
-from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
-from tests import reference  # noqa: E402
+from dmlops.integrations.dask import gather_nd  # noqa: E402
+from tests.dask_arrays import every_function, kill  # noqa: E402
 from tests.data import assert_same  # noqa: E402
+
+# For a result to come, or an error.
+TIMEOUT_S = 400
 
 
 @pytest.fixture
 def cluster():
     """Give a client of two workers, each a process with 1 GiB of memory."""
     with (
-        dask.config.set({"distributed.admin.log-format": "%(message)s"}),
+        dask.config.set(
+            {
+                "distributed.admin.log-format": "%(message)s",
+                "distributed.scheduler.allowed-failures": 1,
+                "distributed.scheduler.no-workers-timeout": "20s",
+            }
+        ),
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
@@ -34,37 +39,34 @@ def cluster():
         yield client
 
 
-def kill_once(chunk, mark, block_info=None):
-    """Kill this process when the last chunk is computed for the first time."""
-    info = block_info[0]
-    is_last = all(i + 1 == n for i, n in zip(info["chunk-location"], info["num-chunks"], strict=True))
-    if is_last and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return chunk
-
-
 def test_a_worker_that_is_killed_changes_nothing(cluster, tmp_path):
-    x = np.random.default_rng(0).integers(-2, 3, (120, 80)).astype("float32")
-    indices = np.random.default_rng(1).integers(-120, 120, (50, 1))
-    workers = set(cluster.scheduler_info()["workers"])
-    lazy = da.from_array(x, chunks=20).map_blocks(kill_once, tmp_path / "killed", dtype="float32", meta=x[:0])
-    tuples = da.from_array(indices, chunks=(20, 1))
-    values, picks = top_k(lazy, 7, axis=0, lengths=np.arange(80))
-    coordinates, count = nonzero_coordinates(lazy, size=5000, fill_value=-1)
-    got = dask.compute(
-        *(values, picks, coordinates, count, gather_nd(lazy, tuples), diagonal_matrix(lazy, value=5))
+    workers, once = set(cluster.scheduler_info()["workers"]), tmp_path / "killed"
+    results, expected = every_function(
+        lambda x: x.map_blocks(kill, once, meta=x._meta), lambda tuples: tuples
     )
-    assert Path(tmp_path / "killed").exists()
+    got = [future.result(TIMEOUT_S) for future in cluster.compute(results)]
+    assert once.exists()
     assert set(cluster.scheduler_info()["workers"]) != workers
-    expected = (
-        *reference.top_k(x, 7, axis=0, lengths=np.arange(80)),
-        *reference.nonzero_coordinates(x, size=5000, fill_value=-1),
-        reference.gather_nd(x, indices),
-        reference.diagonal_matrix(x, value=5),
-    )
     for actual, wanted in zip(got, expected, strict=True):
         assert_same(actual, wanted)
+
+
+@pytest.mark.exhaustive
+def test_a_chunk_that_kills_every_worker_is_an_error(cluster):
+    results, _ = every_function(lambda x: x.map_blocks(kill, meta=x._meta), lambda tuples: tuples)
+    for future in cluster.compute(results):
+        with pytest.raises(distributed.KilledWorker):
+            future.result(TIMEOUT_S)
+
+
+@pytest.mark.exhaustive
+def test_no_workers_are_an_error(cluster):
+    cluster.cluster.scale(0)
+    cluster.cluster.sync(cluster.cluster._correct_state)
+    results, _ = every_function(lambda x: x, lambda tuples: tuples)
+    for future in cluster.compute(results):
+        with pytest.raises(distributed.scheduler.NoWorkerError):
+            future.result(TIMEOUT_S)
 
 
 @pytest.mark.exhaustive

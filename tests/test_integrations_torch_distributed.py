@@ -6,7 +6,9 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
+from dmlops import InvalidDescriptorError  # noqa: E402
 from tests import distributed_checks  # noqa: E402
+from tests.marks import exhaustive  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
 
@@ -18,6 +20,7 @@ CHECKS = (
     distributed_checks.nonzero,
     distributed_checks.gather,
     distributed_checks.gather_errors,
+    distributed_checks.lack_of_memory,
     distributed_checks.diagonal,
     distributed_checks.given_outputs,
     distributed_checks.bytes_sent,
@@ -39,17 +42,39 @@ def test_same_as_one_device(check, ranks):
     ranks.check(check)
 
 
-@pytest.mark.parametrize("has_lengths", [False, True])
-def test_rank_that_ends(has_lengths, ranks, tmp_path):
-    # These compile the kernels, for which the time of the others is too short.
-    ranks.check(distributed_checks.bytes_sent)
-    mortal = Ranks(4, tmp_path, timeout_s=5)
-    *others, last = mortal(distributed_checks.one_rank_ends, has_lengths)
+@pytest.mark.parametrize(
+    ("name", "n_ranks", "delay_s", "timeout_s"),
+    [
+        ("top_k", 2, 0, 120),
+        ("top_k of lengths", 2, 0, 120),
+        *(exhaustive(name, 2, delay_s, 120) for name in distributed_checks.EXCHANGES for delay_s in (0, 0.3)),
+        # Ranks that exchange nothing with the one that was killed wait until the group's time is over.
+        *(exhaustive(name, 4, 0, 20) for name in distributed_checks.EXCHANGES),
+    ],
+)
+def test_rank_that_is_killed(name, n_ranks, delay_s, timeout_s, tmp_path):
+    """The others raise torch's error at their next exchange."""
+    mortal = Ranks(n_ranks, tmp_path, timeout_s=timeout_s)
+    *others, last = mortal(distributed_checks.one_rank_is_killed, name, delay_s)
     mortal.end()
     assert isinstance(last, ProcessLookupError)
-    for kind, notes in others:
+    for other in others:
+        assert not isinstance(other, Exception), other
+        kind, notes = other
         assert issubclass(kind, RuntimeError)
         assert "could not exchange results" in notes[0]
+
+
+@pytest.mark.exhaustive
+def test_rank_that_raises_an_error_of_its_own(tmp_path):
+    """The others wait until the process group's time is over, and raise torch's error."""
+    waiting = Ranks(2, tmp_path, timeout_s=20)
+    (kind, texts), (kind_of_last, texts_of_last) = waiting(distributed_checks.one_rank_raises)
+    waiting.end()
+    assert "got a shard of shape (3, 5)" in texts_of_last[0]
+    assert kind_of_last is InvalidDescriptorError
+    assert issubclass(kind, RuntimeError)
+    assert "could not exchange results" in texts[1]
 
 
 def test_page():

@@ -1,11 +1,12 @@
 """GATHER_ND and GATHER_ND1: the elements or slices that index tuples point at."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dmlops.enums import FeatureLevel
-from dmlops.errors import counted, error_text, refuse, shown
+from dmlops.errors import IndexOutOfRangeError, counted, error_text, refuse, shown
 from dmlops.opaque_types import OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
 from dmlops.operators.layout import merge
@@ -114,6 +115,22 @@ def infer_gather_nd(
     ranks = data.dimension_count, indices.dimension_count
     sizes = gathered_sizes("GatherND1", data, indices, *ranks, batch_dims)
     return TensorDesc(data.data_type, sizes)
+
+
+def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str) -> None:
+    """Refuse index tuples into a dimension of `data` that has no elements.
+
+    Raises
+    ------
+    IndexOutOfRangeError
+        If there are such tuples, unless `mode` is ``"fill"``.
+    """
+    n_tuples = math.prod(indices.sizes[:-1])
+    if mode != "fill" and n_tuples > 0 and 0 in data.sizes[batch_dims : batch_dims + indices.sizes[-1]]:
+        reason, remedy = f"x has sizes {data.sizes}, so every index is out of range", 'use mode="fill"'
+        raise IndexOutOfRangeError(
+            error_text("gather_nd.indices", counted(n_tuples, "tuple"), reason, remedy)
+        )
 
 
 def gather_nd_descriptor(

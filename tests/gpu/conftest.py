@@ -14,11 +14,13 @@ LIBRARIES = {name: make() for name, make in _MAKERS.items() if find_spec(name)}
 
 
 def pytest_collection_modifyitems(items):
-    """Mark every test of this folder."""
+    """Mark every test of this folder, and skip those that need a second GPU where there is none."""
     folder = Path(__file__).parent
     for item in items:
         if folder in item.path.parents:
             item.add_marker(pytest.mark.gpu)
+            if item.get_closest_marker("two_gpus") and cuda.device_count() < 2:
+                item.add_marker(pytest.mark.skip(reason="needs two GPUs"))
 
 
 @pytest.fixture(params=LIBRARIES)

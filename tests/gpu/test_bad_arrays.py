@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import cuda
 from dmlops.call_cache import CALLS
 from tests import reference
 from tests.data import assert_same
@@ -34,7 +33,6 @@ OUTPUTS = {
     "count": np.zeros((), "int64"),
 }
 MODES = ("raise", "clip", "fill")
-two_devices = pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
 
 
 class Interface:
@@ -399,7 +397,7 @@ def test_unaligned_inputs_are_copied_on_the_stream_of_the_call(library):
     )
 
 
-@two_devices
+@pytest.mark.two_gpus
 def test_unaligned_arrays_stay_on_their_device():
     cupy = pytest.importorskip("cupy")
     with cupy.cuda.Device(1):
@@ -413,7 +411,7 @@ def test_unaligned_arrays_stay_on_their_device():
     assert cupy.cuda.Device().id == 0
 
 
-@two_devices
+@pytest.mark.two_gpus
 @pytest.mark.parametrize("is_warm", [False, True], ids=["first", "warm"])
 @pytest.mark.parametrize("first", GOOD)
 @pytest.mark.parametrize("second", GOOD)

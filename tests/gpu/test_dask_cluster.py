@@ -1,4 +1,4 @@
-"""`dmlops.integrations.dask` on dask-cuda's cluster, of a worker for each of two GPUs."""
+"""`dmlops.integrations.dask` on a cluster of two workers, each a process with a GPU of its own."""
 
 import os
 
@@ -6,27 +6,44 @@ import numpy as np
 import pytest
 
 da = pytest.importorskip("dask.array")
-dask_cuda = pytest.importorskip("dask_cuda")
 cupy = pytest.importorskip("cupy")
 distributed = pytest.importorskip("distributed")
 
-import dask  # noqa: E402
-
-from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
-from tests import reference  # noqa: E402
+from tests.dask_arrays import every_function, kill  # noqa: E402
 from tests.data import assert_same  # noqa: E402
+
+pytestmark = [
+    pytest.mark.two_gpus,
+    # The cluster's own packages warn of what is deprecated in one another.
+    pytest.mark.filterwarnings("default"),
+]
+
+HOST = "127.0.0.1"
+# For a result to come, or an error.
+TIMEOUT_S = 200
 
 
 @pytest.fixture
 def cluster():
-    if cupy.cuda.runtime.getDeviceCount() < 2:
-        pytest.skip("no GPU but one")
+    """Give a client of the workers. Each knows one GPU alone."""
+    workers = {
+        number: {
+            "cls": distributed.Nanny,
+            "options": {"host": HOST, "nthreads": 1, "env": {"CUDA_VISIBLE_DEVICES": str(number)}},
+        }
+        for number in range(2)
+    }
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": HOST, "port": 0, "dashboard": False}}
     with (
-        dask_cuda.LocalCUDACluster(CUDA_VISIBLE_DEVICES="0,1", dashboard_address=None) as cluster,
+        distributed.SpecCluster(workers=workers, scheduler=scheduler) as cluster,
         distributed.Client(cluster) as client,
     ):
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=TIMEOUT_S)
         yield client
+
+
+def on_gpu(array):
+    return array.map_blocks(cupy.asarray, meta=cupy.empty((0,) * array.ndim, array.dtype))
 
 
 def kind_of(chunk):
@@ -34,31 +51,37 @@ def kind_of(chunk):
     return np.full((1,) * chunk.ndim, isinstance(chunk, cupy.ndarray))
 
 
-@pytest.mark.filterwarnings("default")  # the cluster's own packages warn of what is deprecated in one another
+def check(cluster, results, expected):
+    for future, wanted in zip(cluster.compute(results), expected, strict=True):
+        assert_same(cupy.asnumpy(future.result(TIMEOUT_S)), wanted)
+
+
 def test_two_gpus(cluster):
-    devices = cluster.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0])
+    devices = cluster.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"])
     assert sorted(devices.values()) == ["0", "1"]
-    x = np.random.default_rng(0).integers(-2, 3, (400, 300)).astype("float32")
-    indices = np.random.default_rng(1).integers(-400, 400, (500, 1))
-    lazy = da.from_array(x, chunks=50).map_blocks(cupy.asarray, meta=cupy.empty((0, 0), "float32"))
-    tuples = da.from_array(indices, chunks=(90, 1)).map_blocks(cupy.asarray, meta=cupy.empty((0, 0), int))
-    results = (
-        *top_k(lazy, 7, axis=0, lengths=np.arange(300)),
-        *nonzero_coordinates(lazy, size=100_000, fill_value=-1),
-        gather_nd(lazy, tuples),
-        gather_nd(lazy, indices),
-        diagonal_matrix(lazy, value=5),
-    )
-    expected = (
-        *reference.top_k(x, 7, axis=0, lengths=np.arange(300)),
-        *reference.nonzero_coordinates(x, size=100_000, fill_value=-1),
-        *[reference.gather_nd(x, indices)] * 2,
-        reference.diagonal_matrix(x, value=5),
-    )
+    results, expected = every_function(on_gpu, on_gpu)
     kinds = [
         result.map_blocks(kind_of, dtype=bool, chunks=tuple((1,) * n for n in result.numblocks))
         for result in results
     ]
-    assert all(np.all(kind) for kind in dask.compute(*kinds))
-    for result, wanted in zip(dask.compute(*results), expected, strict=True):
-        assert_same(cupy.asnumpy(result), wanted)
+    assert all(np.all(future.result(TIMEOUT_S)) for future in cluster.compute(kinds))
+    check(cluster, results, expected)
+
+
+def test_a_worker_that_is_killed_changes_nothing(cluster, tmp_path):
+    workers, once = set(cluster.scheduler_info()["workers"]), tmp_path / "killed"
+    results, expected = every_function(
+        lambda x: on_gpu(x).map_blocks(kill, once, meta=cupy.empty((0, 0), x.dtype)), on_gpu
+    )
+    check(cluster, results, expected)
+    assert once.exists()
+    assert set(cluster.scheduler_info()["workers"]) != workers
+
+
+def test_a_chunk_that_kills_every_worker_is_an_error(cluster):
+    results, _ = every_function(
+        lambda x: on_gpu(x).map_blocks(kill, meta=cupy.empty((0, 0), x.dtype)), on_gpu
+    )
+    for future in cluster.compute(results):
+        with pytest.raises(distributed.KilledWorker):
+            future.result(TIMEOUT_S)

@@ -206,7 +206,7 @@ def test_a_blocking_stream_may_be_captured():
     assert bytes_in_use() == n_before
 
 
-@pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.two_gpus
 def test_the_second_device():
     host = sample("float32", (9, 50), "second")
     x = DeviceArray.from_numpy(host, 1)
@@ -217,7 +217,7 @@ def test_the_second_device():
         dmlops.gather_nd(x, DeviceArray((2, 1), "int64"))
 
 
-@pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.two_gpus
 @pytest.mark.parametrize("number", [0, 1])
 def test_memory_of_a_pool_of_its_own(number):
     """Neither the context nor the ordinal of such memory tells its device."""

@@ -11,8 +11,6 @@ from tests.data import sample
 from tests.gpu.bound import Bound
 from tests.scripts import run_script
 
-two_devices = pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
-
 
 class TestMixedLocations:
     def test_gather(self, gpu_library):
@@ -72,7 +70,7 @@ class TestMixedLocations:
         assert not memory.any()
 
 
-@two_devices
+@pytest.mark.two_gpus
 class TestSecondDevice:
     def test_functions(self, torch):
         x = sample("float32", (50, 3000), "second")

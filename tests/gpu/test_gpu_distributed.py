@@ -4,11 +4,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from dmlops import InvalidDescriptorError  # noqa: E402
 from tests import distributed_checks  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 from tests.test_integrations_torch_distributed import CHECKS  # noqa: E402
 
-pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+pytestmark = pytest.mark.two_gpus
+
+# Of the process group. torch takes some time longer to end a process.
+TIMEOUT_S, END_S = 20, 200
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +23,58 @@ def ranks(tmp_path_factory):
     ranks.end()
 
 
+@pytest.fixture
+def mortal_ranks(tmp_path):
+    """Make a process group of two that may end during the test."""
+    made = []
+
+    def make(**environment):
+        made.append(Ranks(2, tmp_path, "cuda", TIMEOUT_S, **environment))
+        return made[0]
+
+    yield make
+    made[0].end()
+
+
+def assert_ended_by_torch(rank):
+    """Check that a rank's process was ended, and said why; print what it said."""
+    print(rank)
+    assert isinstance(rank, ProcessLookupError), rank
+    assert "NCCL" in str(rank)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_same_as_one_gpu(check, ranks):
     ranks.check(check)
 
 
-def test_rank_that_ends(tmp_path):
-    """NCCL ends the other ranks, or lets them raise an error; none of them hangs."""
-    ranks = Ranks(2, tmp_path, "cuda", timeout_s=20)
-    other, last = ranks(distributed_checks.one_rank_ends, timeout_s=120)
-    ranks.end()
-    assert isinstance(last, ProcessLookupError)
-    assert not isinstance(other, TimeoutError), other
+@pytest.mark.parametrize(
+    ("name", "delay_s"),
+    [*((name, 0) for name in distributed_checks.EXCHANGES), ("top_k", 1), ("gather_nd", 1)],
+)
+def test_rank_that_is_killed(name, delay_s, mortal_ranks):
+    """torch ends the process of the other rank, once that has waited for as long as it may."""
+    survivor, killed = mortal_ranks()(distributed_checks.one_rank_is_killed, name, delay_s, timeout_s=END_S)
+    assert isinstance(killed, ProcessLookupError)
+    assert_ended_by_torch(survivor)
+
+
+@pytest.mark.parametrize("name", distributed_checks.EXCHANGES)
+def test_rank_that_is_killed_where_calls_wait(name, mortal_ranks):
+    """The other rank raises torch's error, as with gloo."""
+    ranks = mortal_ranks(TORCH_NCCL_BLOCKING_WAIT="1")
+    survivor, killed = ranks(distributed_checks.one_rank_is_killed, name, 0, timeout_s=END_S)
+    assert isinstance(killed, ProcessLookupError)
+    assert not isinstance(survivor, Exception), survivor
+    kind, notes = survivor
+    assert issubclass(kind, RuntimeError)
+    assert "could not exchange results" in notes[0]
+
+
+def test_rank_that_raises_an_error_of_its_own(mortal_ranks):
+    """It goes on; torch ends the process of the other."""
+    other, last = mortal_ranks()(distributed_checks.one_rank_raises, timeout_s=END_S)
+    kind, texts = last
+    assert kind is InvalidDescriptorError
+    assert "got a shard of shape (3, 5)" in texts[0]
+    assert_ended_by_torch(other)

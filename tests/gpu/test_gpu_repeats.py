@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import DeviceMismatchError, InvalidDescriptorError, cuda
+from dmlops import DeviceMismatchError, InvalidDescriptorError
 from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import assert_same, sample
@@ -217,7 +217,7 @@ def test_matrices_without_input(gpu_library):
             assert_same(gpu_library.to_numpy(out), value * np.eye(4, 6, dtype="float32"))
 
 
-@pytest.mark.skipif(cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.two_gpus
 def test_devices_in_turn(torch):
     host = sample("float32", (6, 70), "devices")
     arrays = [torch.from_numpy(host).to(f"cuda:{number}") for number in (0, 1)]

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import cuda
 from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import assert_same, sample
@@ -25,7 +24,7 @@ torch = pytest.importorskip("torch")
 
 # On devices of 1 to 2 GHz a tenth of a second and more.
 SLEEP_CYCLES = 200_000_000
-DEVICES = range(min(cuda.device_count(), 2))
+DEVICES = (0, pytest.param(1, marks=pytest.mark.two_gpus))
 SHAPE = (60, 500)
 
 
