@@ -6,7 +6,7 @@ that take part.
 
 import functools
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
@@ -104,8 +104,6 @@ class BoundCall:
         self._passed = (*inputs, *outputs[uncounted:])
         self._item_sizes = tuple([_item_size(operand.desc) for operand in self._passed])
         self._finalizes = type(library).finalize is not ArrayLibrary.finalize
-        # The library and signature of each array of the first run, by which the cache tells calls apart.
-        self.kinds: Hashable = None
         # What `replay` runs this call with: None until it is requested, False if there is none.
         self.replay: Any = None
 

@@ -15,8 +15,8 @@ from dmlops.memory import Device
 from dmlops.operators import Descriptor
 from dmlops.tensor import TensorDesc
 
-# A descriptor leaves little open: calls differ in whether they have a workspace.
-_MAX_ENTRIES = 2
+# A descriptor leaves little open: libraries, the size of the workspace, strides that have no meaning.
+_MAX_CALLS = 16
 
 
 class CompiledOperator:
@@ -59,8 +59,8 @@ class CompiledOperator:
         self._places = tuple((field, f"{descriptor.name}.{field}") for field, _ in operands)
         self._n_inputs = len(operands) - len(self.outputs)
         self._plan, self._descs = plan, tuple(desc for _, desc in operands)
-        # One entry per kind of arrays that has been found to fit.
-        self._calls = CallCache(_MAX_ENTRIES, by_inputs=False)
+        # One call per kind of arrays that has been found to fit.
+        self._calls = CallCache(_MAX_CALLS, by_inputs=False)
 
     @property
     def workspace_size(self) -> int:

@@ -49,14 +49,16 @@ class Host:
         meanwhile : callable, optional
             Launches the gather before the answer is known; returns 0 if it has found all tuples in range.
         """
+        check = plan.check  # loads its kernel in the first call, whatever the indices are
         if meanwhile is not None and meanwhile() == 0:
             return -1
-        return plan.check(indices)  # type: ignore[no-any-return]
+        return check(indices)  # type: ignore[no-any-return]
 
     def count(self, call: "BoundCall", x: int, count: int, scratch: int) -> int:
         """Write and return the number of non-zero elements."""
         if call.counts_in_one_pass:  # this writes the coordinates as well
             return call.plan.launch(x, scratch, count, 0)  # type: ignore[no-any-return]
+        call.plan.expand  # noqa: B018 - loads its kernel in the first call, even if nothing is counted
         return call.plan.count(x, count, scratch)  # type: ignore[no-any-return]
 
     def expand(self, call: "BoundCall", x: int, coordinates: int, rows: int, scratch: int) -> None:

@@ -13,7 +13,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops import arguments, binding, cuda, scalars
-from dmlops.array_libraries import SIGNATURES, Operand, as_input, as_output, as_plain, find_library
+from dmlops.array_libraries import SIGNATURES, as_input, as_output, as_plain, find_library
 from dmlops.array_types import (
     Array,
     DataType,
@@ -167,8 +167,11 @@ def top_k(
         largest = arguments.boolean(largest, "top_k.largest")
         sorted = arguments.boolean(sorted, "top_k.sorted")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
+    if out is not None:
+        check_is_pair(out, "top_k.out")
+        out = tuple(out)
     parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, inputs, _outs(out)) if stream is None else None
+    results = CALLS.replay(parameters, inputs, out or ()) if stream is None else None
     if results is None:
         function = _TOP_K if lengths is None else _TOP_K_OF_LENGTHS
         results = _run(function, parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
@@ -256,8 +259,11 @@ def nonzero_coordinates(
     size = None if size is None else arguments.integer(size, f"{where}.size")
     fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
+    if out is not None:
+        check_is_pair(out, "nonzero_coordinates.out")
+        out = tuple(out)
     parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, (x,), _outs(out)) if stream is None else None
+    results = CALLS.replay(parameters, (x,), out or ()) if stream is None else None
     if results is None:
         results = _run(_NONZERO_COORDINATES, parameters, (x,), out, stream, size, fill, index_type)
     return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
@@ -346,8 +352,9 @@ def gather_nd(
         return _torch_functions().gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
+    outs = () if out is None else (out,)
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, inputs, _outs(out)) if stream is None else None
+    results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
         results = _run(_GATHER_ND, parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
@@ -458,8 +465,9 @@ def diagonal_matrix(
             return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
         made = binding.made_from(shape, dtype, like, out)
     number = scalars.scalar_key(value)
+    outs = () if out is None else (out,)
     parameters = (where, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, inputs, _outs(out)) if stream is None else None
+    results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
         if made is not None and made.library.is_transforming():
             return _traced_matrix(inputs, out, stream, shape, dtype, like, value, begin, end)
@@ -531,9 +539,10 @@ def _run(
     if any(_is_dispatched(array, *named) for array, named in zip(inputs, function.inputs)):  # noqa: B905
         run = getattr(_torch_functions(), function.name)
         return run(inputs, out, stream, *others)  # type: ignore[no-any-return]
+    outs = () if out is None else out if len(function.outputs) > 1 else (out,)
     if stream is None and any(type(array) not in SIGNATURES for array in inputs):
         inputs = tuple([as_plain(array, name) for array, (name, _) in zip(inputs, function.inputs)])  # noqa: B905
-        results = CALLS.replay(parameters, inputs, _outs(out))
+        results = CALLS.replay(parameters, inputs, outs)
         if results is not None:
             return results
     handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
@@ -543,7 +552,7 @@ def _run(
     ]
     if function is _NONZERO_COORDINATES:
         operands = [binding.as_testable(operands[0], function.inputs[0][0], handle)]
-    outputs = () if out is None else _outputs(out, function.outputs)
+    outputs = [as_output(array, name) for array, name in zip(outs, function.outputs)]  # noqa: B905
     bind = partial(function.bind, *operands, outputs, *others)
     return CALLS.run(parameters, operands, outputs, bind, stream)
 
@@ -581,21 +590,6 @@ def _torch_functions() -> Any:
     from dmlops import torch_functions  # noqa: PLC0415 - as it imports torch
 
     return torch_functions
-
-
-def _outs(out: Any) -> tuple[Any, ...]:
-    """Return the arrays of an ``out`` argument, if there is one, for the fast path to inspect."""
-    if out is None:
-        return ()
-    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
-
-
-def _outputs(out: Any, names: Sequence[str]) -> Sequence[Operand]:
-    """Return the arrays of an ``out`` argument, for which their libraries vouch."""
-    if len(names) == 1:
-        return (as_output(out, names[0]),)
-    check_is_pair(out, names[0].partition("[")[0])
-    return [as_output(array, name) for array, name in zip(out, names, strict=True)]
 
 
 def check_is_pair(out: Any, where: str) -> None:

@@ -289,8 +289,7 @@ def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | No
 
 def _is_one_kernel(call: BoundCall, *, has_out: bool) -> bool:
     """Return whether a call is a single kernel."""
-    if not isinstance(call.plan.launch, BoundKernel):
-        return False
-    if call.manner is Manner.COUNT_THEN_EXPAND:
-        return call.counts_in_one_pass and call.result_bytes > 0
-    return call.manner is Manner.LAUNCH or not has_out
+    if call.manner is Manner.COUNT_THEN_EXPAND and not (call.counts_in_one_pass and call.result_bytes):
+        return False  # without a look at `launch`, which would load a kernel that no such call runs
+    is_alone = call.manner is not Manner.CHECK_THEN_GATHER or not has_out
+    return is_alone and isinstance(call.plan.launch, BoundKernel)

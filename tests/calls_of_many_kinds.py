@@ -13,7 +13,7 @@ import dmlops
 from dmlops import TensorDesc, TopK1
 from dmlops.call_cache import CALLS
 
-MOST_ENTRIES = 4096  # of all caches together
+MOST_CALLS = 2048  # that the cache keeps
 FEWEST_ROWS = 300  # which several threads share
 DTYPES = ("uint8", "int16", "float32", "int64")
 
@@ -23,7 +23,7 @@ def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def kept_entries():
+def kept_calls():
     """Return how many past calls are kept."""
     return len(CALLS)
 
@@ -119,11 +119,10 @@ def many_kinds(n_calls, n_before):
     """Print how much memory there is when all is kept that ever is, and after so many calls more."""
     calls = SmallCalls(0)
     calls.run(n_before)
-    before, full = resident_bytes(), kept_entries()
+    before = resident_bytes()
+    assert kept_calls() == MOST_CALLS
     calls.run(n_calls)
-    # An entry holds one call or two.
-    assert min(full, kept_entries()) >= MOST_ENTRIES // 2
-    assert max(full, kept_entries()) <= MOST_ENTRIES
+    assert kept_calls() == MOST_CALLS
     print(before, resident_bytes())
 
 
@@ -153,4 +152,4 @@ def largest_entries(n_threads):
     before = resident_bytes()
     for rows in range(FEWEST_ROWS, FEWEST_ROWS + 600):
         run(rows)
-    print(before, resident_bytes(), kept_entries())
+    print(before, resident_bytes(), kept_calls())

@@ -10,7 +10,6 @@ import dmlops
 from dmlops import FeatureLevel
 from dmlops.array_libraries import detect
 from dmlops.call import BoundCall
-from dmlops.call_cache import CallCache
 from tests import reference
 from tests.data import assert_same
 
@@ -152,7 +151,7 @@ def path_of(call):
 
 
 PATHS = {
-    "bound": CallCache._keep,
+    "bound": BoundCall.__init__,
     "ordinary": BoundCall.__call__,
     "vouched": detect.as_input,
     "converted": detect.as_plain,

@@ -169,17 +169,6 @@ def test_memory_that_is_shared(name, memory):
     call(x, place(X, memory))
 
 
-@pytest.mark.parametrize("name", ["top_k", "nonzero_coordinates"])
-def test_more_outputs_than_results(name):
-    call, expected, _ = FUNCTIONS[name]
-    settle(lambda: check(call, [X], results_for(expected, "own"), expected))
-    out = results_for(expected, "own")
-    for wrong in ((*out, out[0]), out[:1], (out[0], out)):
-        with pytest.raises(TypeError, match=rf"{name}\.out"):
-            call(X, out=tuple(wrong))
-    assert all((array == 77).all() for array in out)
-
-
 FLOATS = Desc(Type.FLOAT32, (6, 8))
 DESCRIPTORS = {
     "TopK1": TopK1(input_tensor=FLOATS, axis=1, k=3, axis_direction=AxisDirection.DECREASING),

@@ -43,5 +43,5 @@ def test_the_largest_entries(capsys):
     before, after, entries = measured("largest_entries(16)")
     with capsys.disabled():
         print(f" {(after - before) / MIB:.1f} MiB for {entries} entries", end="")
-    assert entries <= 4096
+    assert entries <= 2048
     assert after - before <= 32 * MIB

@@ -24,7 +24,8 @@ class Operand(NamedTuple):
     array : object
         A plain strided array of the library's own, with memory behind it.
     signature : hashable
-        What tells it apart from arrays that need other plans: type, sizes, strides and device.
+        What tells it apart from arrays that need other plans, of whichever library: type, sizes, strides and
+        device.
     address : int
         Where its element [0, ..., 0] is.
     """

@@ -85,7 +85,7 @@ class CudaArrayInterface(ArrayLibrary):
                 raise TypeError(error_text(where, got, "it is not in the memory of a CUDA device", remedy))
             if view.pointer % (view.dtype.itemsize or 1):
                 refuse_unaligned("array", where)
-        signature = view.dtype, view.shape, view.strides, view.device_number
+        signature = self, view.dtype, view.shape, view.strides, view.device_number
         return Operand(self, view, signature, view.pointer)
 
     def device(self, array: CudaArray) -> Device:

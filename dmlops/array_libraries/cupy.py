@@ -58,7 +58,7 @@ class CuPy(ArrayLibrary):
 
     def _operand(self, array: Any) -> Operand:
         memory = array.data
-        signature = array.dtype, array.shape, array.strides, memory.device_id
+        signature = self, array.dtype, array.shape, array.strides, memory.device_id
         return new_operand((self, array, signature, memory.ptr))  # type: ignore[no-any-return]
 
     def device(self, array: Any) -> Device:

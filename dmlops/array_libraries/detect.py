@@ -16,7 +16,9 @@ _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUM
 _instances: dict[str, ArrayLibrary] = {}
 
 SIGNATURES: dict[type, Callable[[Any], Hashable]] = {np.ndarray: NUMPY.signature}
-"""Says the signature of an array that nobody has vouched for, by the types that native calls can look at."""
+"""Says the signature of an array that nobody has vouched for, by the types that native calls can look at.
+
+No array of another library has an equal one."""
 
 # DLDeviceType, of dlpack.h.
 _HOST_DEVICES = {1: "CPU", 3: "CUDA's page-locked memory", 11: "ROCm's page-locked memory"}

@@ -60,7 +60,7 @@ class Jax(ArrayLibrary):
             got, allowed = f"an array on {self._platform(array)}", "it must be on the CPU or on a CUDA device"
             raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
         self._jax.block_until_ready(array)
-        signature = array.dtype, array.shape, self.device(array), self.index_type
+        signature = self, array.dtype, array.shape, self.device(array), self.index_type
         return Operand(self, array, signature, self.address(array))
 
     def as_output(self, array: Any, where: str) -> NoReturn:

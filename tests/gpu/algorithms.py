@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops.call_cache import CALLS
+from dmlops.call_cache import CallCache
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 def forced(choice):
     """Have CUDA problems solved by a choice; None for the one that plans make."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(CALLS._entries, clear=True))
+        stack.enter_context(mock.patch("dmlops.functions.CALLS", CallCache(99)))
         if choice:
             stack.enter_context(mock.patch.object(choice.operator, "plan", _forced_plan(choice)))
         yield

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.call_cache import CALLS
+from dmlops.call_cache import CallCache
 from tests import reference
 from tests.data import assert_same
 
@@ -271,7 +271,7 @@ def check_refused(field, call, launches, text=""):
 def unknown_calls():
     """Return a context in which no call is known."""
     known = ExitStack()
-    known.enter_context(mock.patch.dict(CALLS._entries, clear=True))
+    known.enter_context(mock.patch("dmlops.functions.CALLS", CallCache(99)))
     return known
 
 
