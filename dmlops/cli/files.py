@@ -14,11 +14,11 @@ from rich.filesize import decimal
 from rich.text import Text
 
 import dmlops
-from dmlops.bench.numbers import duration
 from dmlops.cli import outputs
 from dmlops.cli.blocks import MEMORY, Blocks, MemoryOption, Part, n_bytes, shown
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, FileArgument, Input, open_input
+from dmlops.cli.numbers import duration
 from dmlops.cli.outputs import OutputOption, Results, results_for
 from dmlops.cli.placement import Device, Host, place
 from dmlops.errors import IndexOutOfRangeError

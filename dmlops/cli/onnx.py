@@ -10,10 +10,10 @@ import numpy as np
 import typer
 from rich.text import Text
 
-from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.errors import CommandError, reason_of, users_errors
 from dmlops.cli.inputs import FILE_HELP, Array, npz_names, open_input, split_name
+from dmlops.cli.numbers import duration
 from dmlops.cli.outputs import OutputOption, results_for
 from dmlops.errors import DmlError, counted, instance_of
 
