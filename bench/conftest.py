@@ -1,17 +1,17 @@
-"""One benchmark per workload and contender of dmlops.bench: see docs/benchmarks.md."""
+"""One benchmark per workload and contender of the tables: see docs/benchmarks.md."""
 
 import functools
 
 import pytest
 
 import dmlops
-from dmlops.bench import answers, timing
-from dmlops.bench.libraries import NotServedError, missing
-from dmlops.bench.peers import contenders
-from dmlops.bench.runner import Bench
-from dmlops.bench.timing import CudaClock, Lane
-from dmlops.bench.workload_table import workloads
-from dmlops.bench.workloads import CPU, CUDA
+from bench import answers, timing
+from bench.libraries import NotServedError, missing
+from bench.peers import contenders
+from bench.runner import Bench
+from bench.timing import CudaClock, Lane
+from bench.workload_table import workloads
+from bench.workloads import CPU, CUDA
 
 MAX_SECONDS = 1.0
 CUDA_SAMPLES = 20
@@ -21,20 +21,20 @@ def pytest_addoption(parser):
     group = parser.getgroup("dmlops")
     group.addoption("--device", choices=(CPU, CUDA), default=CPU, help="the device to measure on")
     group.addoption("--threads", type=int, default=dmlops.get_num_threads(), help="threads for every library")
-    group.addoption("--quick", action="store_true", help="only the workloads of `dmlops bench --quick`")
+    group.addoption("--quick", action="store_true", help="only those of `python -m bench run --quick`")
 
 
 def pytest_generate_tests(metafunc):
-    """Parametrise a suite over the workloads of the operator that its file is named after."""
+    """Parametrise the suite over workloads and contenders."""
     if "timed" not in metafunc.fixturenames:
         return
-    operator, config = metafunc.module.__name__.rpartition(".")[2], metafunc.config
+    config = metafunc.config
     device = config.getoption("device")
     pairs = [
-        pytest.param((workload, contender), id=f"{workload.name}-{contender.name}")
+        pytest.param((workload, contender), id=f"{workload.operator}-{workload.name}-{contender.name}")
         for workload in workloads(device)
-        if workload.operator == operator and (workload.quick or not config.getoption("quick"))
-        for contender in contenders(operator, device)
+        if workload.quick or not config.getoption("quick")
+        for contender in contenders(workload.operator, device)
     ]
     metafunc.parametrize("timed", pairs, indirect=True)
 

@@ -4,7 +4,7 @@ A threshold divides problems between two block shapes. Both are timed along a ra
 the one that the policy chooses is slower, the threshold is in the wrong place. Each table begins with the
 policy's value and the measured crossing. `top_k_choices.py` times the algorithms.
 
-Inputs are cold: see `dmlops.bench.timing.CudaClock`.
+Inputs are cold: see `bench.timing.CudaClock`.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bench.timing import MIN_SPIN, CudaClock
 from dmlops import cuda
-from dmlops.bench.timing import MIN_SPIN, CudaClock
 from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import Policy, block_shape

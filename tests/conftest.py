@@ -64,16 +64,27 @@ def forget_archives():
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
     """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    yield from command_of("dmlops.cli", monkeypatch, capsys, tmp_path)
+
+
+@pytest.fixture
+def bench_command(monkeypatch, capsys, tmp_path):
+    """Run `python -m bench ARGUMENTS` in the same way."""
     # The number of bytes that the benchmark copies to measure the bandwidth.
-    monkeypatch.setattr("dmlops.bench.timing.COPY_BYTES", 1 << 16)
+    monkeypatch.setattr("bench.timing.COPY_BYTES", 1 << 16)
+    yield from command_of("bench.commands.app", monkeypatch, capsys, tmp_path)
+
+
+def command_of(module, monkeypatch, capsys, folder):
+    """Yield a function that runs the main function of a module on arguments."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
     before = dmlops.get_num_threads()
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["dmlops", *(str(argument) for argument in arguments)])
+        monkeypatch.setattr(sys, "argv", [module, *(str(argument) for argument in arguments)])
         # Imported here, because the extra that the command line needs may be missing.
-        code = importlib.import_module("dmlops.cli").main()
+        code = importlib.import_module(module).main()
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

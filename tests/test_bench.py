@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,11 +11,11 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import answers, data, libraries, peers, report, runner, timing
-from dmlops.bench.peers import Contender, Task, contenders
-from dmlops.bench.runner import Bench, Outcome, Row
-from dmlops.bench.workload_table import workloads
-from dmlops.bench.workloads import (
+from bench import answers, data, libraries, peers, report, runner, timing
+from bench.peers import Contender, Task, contenders
+from bench.runner import Bench, Outcome, Row
+from bench.workload_table import workloads
+from bench.workloads import (
     CPU,
     CUDA,
     DiagonalMatrix,
@@ -22,6 +23,7 @@ from dmlops.bench.workloads import (
     NonzeroCoordinates,
     TopK,
 )
+from tests.command_line import end_of, kill_group, start_python, wait_for
 
 SMALL = [
     TopK(name="rows", reason="", shape=(3, 50), k=4),
@@ -253,12 +255,12 @@ def test_the_kernels_of_the_clock_compile(arch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_command_and_report(command, tmp_path):
+def test_command_and_report(bench_command, tmp_path):
     options = ("--workload", "small", "--threads", "1", "--seconds", "400", "--json", "a.json")
-    code, printed, _ = command("bench", *options)
+    code, printed, _ = bench_command("run", *options)
     assert code == 0, printed
     record = json.loads((tmp_path / "a.json").read_text())
-    assert record["command"].startswith("dmlops bench --workload small")
+    assert record["command"].startswith("python -m bench run --workload small")
     assert {"cpu", "cores"} <= set(record["machine"])
     assert {"dmlops", "numpy", "numba"} <= set(record["versions"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
@@ -271,7 +273,7 @@ def test_command_and_report(command, tmp_path):
 
     pytest.importorskip("matplotlib")
     (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text())
-    assert command("bench", "report", "a.json", "b.json", "-o", "page.html")[0] == 0
+    assert bench_command("report", "a.json", "b.json", "-o", "page.html")[0] == 0
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 5
     assert "small 1 x 1000" in page
@@ -281,32 +283,28 @@ def test_command_and_report(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("bench", "--operator", "sort"), "--operator sort: it must be one of top_k"),
-        (("bench", "--threads", "0"), "--threads"),
-        (
-            ("bench", "--quick", "sweep", "--sweep", "no"),
-            "bench: options go after sweep, as in `dmlops bench",
-        ),
-        (("bench", "--json", "r.json", "report", "a.json"), "bench: options go after report"),
-        (("bench", "report", "."), ".: Is a directory"),
+        (("run", "--operator", "sort"), "--operator sort: it must be one of top_k"),
+        (("run", "--threads", "0"), "--threads"),
+        (("sweep", "--seconds", "nan"), "--seconds"),
+        (("report", "."), ".: Is a directory"),
     ],
 )
-def test_what_the_command_refuses(command, arguments, told):
-    code, _, complaint = command(*arguments)
+def test_what_the_command_refuses(bench_command, arguments, told):
+    code, _, complaint = bench_command(*arguments)
     assert code > 0
     assert told in complaint
 
 
 @pytest.mark.parametrize("workload", [("nothing",), ("small", "nothing"), ("nothing", "small")])
-def test_an_unknown_workload_is_answered_with_the_names(command, workload):
+def test_an_unknown_workload_is_answered_with_the_names(bench_command, workload):
     options = [option for name in workload for option in ("--workload", name)]
-    code, printed, error = command("bench", *options)
+    code, printed, error = bench_command("run", *options)
     assert code == 1
     assert printed.splitlines() == [row.name for row in workloads(CPU)]
     assert error == (
         "dmlops: --workload nothing: no workload has this in its name; standard output lists the names\n"
     )
-    _, printed, _ = command("bench", "--quick", "--operator", "gather_nd", *options)
+    _, printed, _ = bench_command("run", "--quick", "--operator", "gather_nd", *options)
     names = [row.name for row in workloads(CPU) if row.quick and row.operator == "gather_nd"]
     assert printed.splitlines() == names
 
@@ -320,15 +318,15 @@ def test_the_tables_of_the_readme_have_the_names_of_workloads():
         assert set(told) <= {row.name for row in workloads(device)}
 
 
-@pytest.mark.parametrize("line", ["bench --operator gather_nd", "bench sweep --operator gather_nd"])
-def test_a_run_that_measured_nothing_is_no_success(command, monkeypatch, tmp_path, line):
+@pytest.mark.parametrize("line", ["run --operator gather_nd", "sweep --operator gather_nd"])
+def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, tmp_path, line):
     # The time is over when the copy has been timed.
-    monkeypatch.setattr("dmlops.cli.bench.SECONDS", {CPU: 1e-9})
-    monkeypatch.setattr("dmlops.cli.sweep.SECONDS", {CPU: 1e-9})
-    code, printed, error = command(*line.split(), "--threads", 1, "--json", "r.json")
+    monkeypatch.setattr("bench.commands.run.SECONDS", {CPU: 1e-9})
+    monkeypatch.setattr("bench.commands.sweep.SECONDS", {CPU: 1e-9})
+    code, printed, error = bench_command(*line.split(), "--threads", 1, "--json", "r.json")
     assert code == 1
     name = line.partition(" --")[0]
-    assert error.splitlines()[-1] == f"dmlops: {name}: no workload was measured: out of time"
+    assert error.splitlines()[-1] == f"dmlops: bench {name}: no workload was measured: out of time"
     assert "out of time" in printed
     record = json.loads((tmp_path / "r.json").read_text())
     assert {outcome["message"] for row in record["workloads"] for outcome in row["outcomes"]} == {
@@ -336,13 +334,59 @@ def test_a_run_that_measured_nothing_is_no_success(command, monkeypatch, tmp_pat
     }
 
 
+def test_an_interrupted_run_keeps_its_finished_rows(tmp_path):
+    options = ("run", "--workload", "sweep", "--threads", 1, "--json", "r.json")
+    process = start_python("-m", "bench", *options, folder=tmp_path)
+    results = tmp_path / "r.json"
+
+    def has_rows():
+        assert process.poll() is None
+        return results.exists() and len(json.loads(results.read_text())["workloads"]) >= 2
+
+    try:
+        wait_for(has_rows)
+        process.send_signal(signal.SIGINT)
+        code, error = end_of(process)
+    finally:
+        kill_group(process)
+    assert code == 130
+    *lines, last = error.splitlines()
+    assert last == "dmlops: interrupted"
+    kept = [row["name"] for row in json.loads(results.read_text())["workloads"]]
+    # A row is kept before it is printed.
+    assert len(lines) <= len(kept) <= len(lines) + 1
+
+
 @pytest.mark.parametrize(("text", "told"), [(None, "No such file"), ("{}", "no results"), ("[", "Expecting")])
-def test_what_the_report_refuses(command, tmp_path, text, told):
+def test_what_the_report_refuses(bench_command, tmp_path, text, told):
     if text is not None:
         (tmp_path / "a.json").write_text(text)
-    code, _, complaint = command("bench", "report", "a.json")
+    code, _, complaint = bench_command("report", "a.json")
     assert code == 1
     assert told in complaint
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_results_that_are_quoted_are_right(path):
+    report.check(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"machine": {}}, "machine: there is no cpu"),
+        ({"workloads": [7]}, "workloads[0]: it is a whole number; it must be an object"),
+        ({"bandwidth": "fast"}, "bandwidth is a string; it must be a number"),
+        ({"bandwidth": float("nan")}, "bandwidth is out of range"),
+        ({"threads": True}, "threads is true or false; it must be a whole number"),
+        ({"format": 2}, "no results of this version"),
+    ],
+)
+def test_damaged_results_are_refused(bench_command, tmp_path, change, reason):
+    (tmp_path / "a.json").write_text(json.dumps(RECORD | change))
+    code, _, complaint = bench_command("report", "a.json")
+    assert code == 1
+    assert reason in complaint
 
 
 RECORD = {
@@ -384,12 +428,12 @@ def test_the_table_of_all_times():
     assert ours[2:6] == ["dmlops", "2 ms", "3 us", "4 ms"]
 
 
-def test_the_report_without_matplotlib(command, tmp_path, monkeypatch):
+def test_the_report_without_matplotlib(bench_command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     (tmp_path / "a.json").write_text(json.dumps(RECORD))
-    assert command("bench", "report", "a.json")[::2] == (
+    assert bench_command("report", "a.json")[::2] == (
         1,
-        'dmlops: bench report: matplotlib is not installed: pip install "dmlops[bench]"\n',
+        'dmlops: bench report: matplotlib is not installed: pip install ".[bench]"\n',
     )
 
 
@@ -454,10 +498,10 @@ def test_the_quartiles_of_times():
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_the_main_picture_of_a_run(command, tmp_path, suffix):
+def test_the_main_picture_of_a_run(bench_command, tmp_path, suffix):
     pytest.importorskip("matplotlib")
     (tmp_path / "a.json").write_text(json.dumps(record_of(1e-3, 3e-3)))
-    assert command("bench", "report", "a.json", "-o", f"a.{suffix}")[0] == 0
+    assert bench_command("report", "a.json", "-o", f"a.{suffix}")[0] == 0
     content = (tmp_path / f"a.{suffix}").read_bytes()
     if suffix == "svg":
         assert {"3.00 x", "torch.topk"} <= set(labels(content.decode()))
@@ -465,7 +509,7 @@ def test_the_main_picture_of_a_run(command, tmp_path, suffix):
         assert content.startswith(b"\x89PNG\r\n")
 
 
-def test_other_names_of_pages_are_refused(command, tmp_path):
+def test_other_names_of_pages_are_refused(bench_command, tmp_path):
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(json.dumps(RECORD))
     refusals = {
@@ -473,7 +517,7 @@ def test_other_names_of_pages_are_refused(command, tmp_path):
         "a.json b.json -o a.png": "-o a.png: a picture is about one run",
     }
     for line, told in refusals.items():
-        code, _, error = command("bench", "report", *line.split())
+        code, _, error = bench_command("report", *line.split())
         assert code == 1
         assert error.startswith(f"dmlops: {told}")
     assert len(list(tmp_path.iterdir())) == 2

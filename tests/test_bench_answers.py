@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import answers
-from dmlops.bench.data import NumPySource
-from dmlops.bench.peers import Task
-from dmlops.bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
+from bench import answers
+from bench.data import NumPySource
+from bench.peers import Task
+from bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
 pytestmark = pytest.mark.quick
 

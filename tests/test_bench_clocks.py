@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dmlops.bench import timing
-from dmlops.bench.timing import HostClock, Lane, Sample
+from bench import timing
+from bench.timing import HostClock, Lane, Sample
 
 pytestmark = pytest.mark.quick
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dmlops.bench import data, libraries
+from bench import data, libraries
 
 pytestmark = pytest.mark.quick
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import libraries, peers
-from dmlops.bench.data import NumPySource
-from dmlops.bench.peers import TABLE, Task, contenders
-from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, TopK
+from bench import libraries, peers
+from bench.data import NumPySource
+from bench.peers import TABLE, Task, contenders
+from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, TopK
 
 LIBRARIES = {"dmlops", "numpy", "torch", "onnxruntime", "jax", "bottleneck", "cupy", "flashinfer"}
 

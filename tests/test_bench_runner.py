@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import answers, data, libraries, runner, timing
-from dmlops.bench.peers import Contender, contenders
-from dmlops.bench.runner import Bench, DeviceLostError, Outcome, Pace, Row
-from dmlops.bench.workloads import CPU, CUDA, NonzeroCoordinates, TopK
+from bench import answers, data, libraries, runner, timing
+from bench.peers import Contender, contenders
+from bench.runner import Bench, DeviceLostError, Outcome, Pace, Row
+from bench.workloads import CPU, CUDA, NonzeroCoordinates, TopK
 
 ROWS = TopK(name="rows", reason="", shape=(3, 50), k=4)
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from dmlops.bench.peers import contenders
-from dmlops.bench.workload_table import workloads
-from dmlops.bench.workloads import CPU, CUDA
+from bench.peers import contenders
+from bench.workload_table import workloads
+from bench.workloads import CPU, CUDA
 from tests.scripts import ROOT
 
 pytest.importorskip("pytest_benchmark")
@@ -28,13 +28,13 @@ def run_suites(*options, **environment):
     return result.returncode, result.stdout
 
 
-def test_each_suite_has_the_workloads_of_its_operator():
+def test_the_suites_have_all_workloads():
     for device, options in ((CPU, ()), (CUDA, ("--quick",))):
         code, printed = run_suites("bench", "--collect-only", "--device", device, *options)
         assert code == 0, printed
         found = [line.partition("::")[2] for line in printed.splitlines() if "::" in line]
         assert sorted(found) == sorted(
-            f"bench_{workload.operator}[{workload.name}-{who.name}]"
+            f"bench_workload[{workload.operator}-{workload.name}-{who.name}]"
             for workload in workloads(device)
             if workload.quick or not options
             for who in contenders(workload.operator, device)
@@ -43,7 +43,7 @@ def test_each_suite_has_the_workloads_of_its_operator():
 
 def test_a_wrong_answer_of_dmlops_is_not_timed(tmp_path):
     (tmp_path / "play.py").write_text(
-        "from dmlops.bench import answers, timing\n"
+        "from bench import answers, timing\n"
         "timing.COPY_BYTES = 1 << 16\n"
         "answers.fault = lambda task, answer: 'not sorted'\n"
     )
@@ -56,9 +56,9 @@ def test_a_wrong_answer_of_dmlops_is_not_timed(tmp_path):
         "--benchmark-max-time",
         "0.01",
         "-k",
-        "small and (dmlops or numpy.tril)",
+        "diagonal and small and (dmlops or numpy.tril)",
     )
-    code, printed = run_suites("bench/diagonal_matrix.py", *options, PYTHONPATH=path)
+    code, printed = run_suites("bench", *options, PYTHONPATH=path)
     assert code == 1
     assert "1 failed, 1 passed" in printed
-    assert "FAILED bench/diagonal_matrix.py::bench_diagonal_matrix[diagonal small 64 x 64-dmlops]" in printed
+    assert "FAILED bench/suites.py::bench_workload[diagonal_matrix-diagonal small 64 x 64-dmlops]" in printed

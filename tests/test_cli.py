@@ -42,7 +42,7 @@ def test_help_is_light():
     """
     printed = run_script(script)
     assert printed.rstrip().endswith("[]")
-    for name in ("demo", "info", "warmup", "bench", "top-k", "nonzero", "gather", "diagonal"):
+    for name in ("demo", "info", "warmup", "top-k", "nonzero", "gather", "diagonal"):
         assert name in printed
 
 
@@ -55,7 +55,6 @@ def test_no_command_shows_the_help(command):
 
 COMMAND_LINES = [
     *("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal"),
-    *("bench", "bench report", "bench sweep", "bench topk-landscape"),
 ]
 
 
@@ -222,7 +221,7 @@ def test_info(command, no_gpu):
     assert re.search(r"DML_5_0 +1 to 8 .*INT8\|16\|32\|64.*; index UINT32\|64", printed)
 
 
-@pytest.mark.parametrize("line", ["info", "demo", "bench --quick", "top-k x.npy -k 1"])
+@pytest.mark.parametrize("line", ["info", "demo", "top-k x.npy -k 1"])
 def test_a_number_of_threads_that_is_none(command, monkeypatch, line):
     monkeypatch.setenv("DMLOPS_NUM_THREADS", "many")
     dmlops.set_num_threads(None)
@@ -492,8 +491,6 @@ BAD = {
     "diagonal --shape 2,2 --dtype=": (1, "diagonal_matrix.dtype: got ''"),
     "diagonal --shape 2,2 --dtype floaty": (1, "floaty"),
     "diagonal --shape 2": (1, "diagonal: "),
-    "bench --seconds inf": (2, "inf is not a length of time"),
-    "bench sweep --seconds nan": (2, "Invalid value for '--seconds'"),
     "bogus": (2, "No such command 'bogus'"),
     "demo --bogus": (2, "No such option"),
 }
@@ -501,7 +498,6 @@ BAD = {
 
 @pytest.mark.parametrize("line", BAD)
 def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, line):
-    monkeypatch.setattr("dmlops.cli.bench.open_bench", lambda *arguments: pytest.fail("it was measured"))
     np.save("x.npy", X)
     np.save("far.npy", np.array([[5, 0]]))
     np.save("complex.npy", X + 1j)

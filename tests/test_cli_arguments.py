@@ -93,12 +93,7 @@ COMMANDS = {
         1,
         {"--begin": NUMBERS, "--end": NUMBERS, "--value": WORDS, "--shape": SHAPES, "--dtype": WORDS},
     ),
-    "bench report": (2, {}),
     "warmup --operator sort": (0, {"--arch": WORDS, "--jobs": NUMBERS}),
-    "bench --operator sort": (
-        0,
-        {"--threads": NUMBERS, "--seconds": WORDS, "--json": OUTPUTS, "--workload": WORDS},
-    ),
 }
 
 

@@ -3,7 +3,6 @@
 Every wait has a limit, so that a command that does not obey fails its test.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -201,28 +200,3 @@ def test_an_interrupt_while_an_object_of_llvm_changes_its_owner(tmp_path):
     assert end_of(process) == (130, "dmlops: interrupted\n")
     assert (tmp_path / "interrupted").exists()
     assert not (tmp_path / "y.npy").exists()
-
-
-def test_an_interrupted_benchmark_keeps_its_finished_rows(tmp_path):
-    options = ("--workload", "sweep", "--threads", 1, "--json", "r.json")
-    process = start_command("bench", *options, folder=tmp_path)
-    results = tmp_path / "r.json"
-
-    def has_rows():
-        assert process.poll() is None
-        return results.exists() and len(json.loads(results.read_text())["workloads"]) >= 2
-
-    try:
-        wait_for(has_rows)
-        process.send_signal(signal.SIGINT)
-        code, error = end_of(process)
-    finally:
-        kill_group(process)
-    assert code == 130
-    *lines, last = error.splitlines()
-    assert last == "dmlops: interrupted"
-    kept = [row["name"] for row in json.loads(results.read_text())["workloads"]]
-    # A row is kept before it is printed.
-    assert len(lines) <= len(kept) <= len(lines) + 1
-    assert all(line.startswith(f"{name}: ") for name, line in zip(kept, lines, strict=False))
-    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]

@@ -1,7 +1,6 @@
 """The output files of commands: none is lost or partly written, and bad names are refused before the work."""
 
 import errno
-import json
 import os
 import signal
 import stat
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import report
-from dmlops.cli import bench, outputs
+from dmlops.cli import outputs
 from dmlops.cli.options import OPERATORS
 from tests.command_line import assert_refused, end_of, start_python, wait_for
 from tests.scripts import run_script
@@ -45,13 +43,10 @@ def mode_of(path):
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o604, 0o755])
 def test_a_replaced_file_keeps_its_permissions(command, mode):
     np.save("x.npy", X)
-    for name in ("best.npz", "a.json"):
-        Path(name).touch()
-        os.chmod(name, mode)
+    Path("best.npz").touch()
+    os.chmod("best.npz", mode)
     assert command("top-k", "x.npy", "-k", 1, "-o", "best.npz")[0] == 0
     assert mode_of("best.npz") == mode
-    bench.write(Path("a.json"), "{}\n")
-    assert mode_of("a.json") == mode
     previous = os.umask(0o027)
     try:
         assert command("top-k", "x.npy", "-k", 1, "-o", "new.npz")[0] == 0
@@ -159,33 +154,6 @@ def test_an_input_is_no_target_by_whatever_name(command, no_work, line):
 
 
 @on_posix
-def test_results_of_a_benchmark_are_no_target(command, no_work):
-    text = json.dumps({"format": 1})
-    for name in ("r.html", "page.html"):
-        Path(name).write_text(text)
-    os.symlink("r.html", "link.html")
-    for line in (
-        "report r.html -o r.html",
-        "report page.html",
-        "report page.html r.html -o r.html",
-        "report link.html -o r.html",
-        "report r.html -o link.html",
-    ):
-        assert_refused(command("bench", *line.split()), "-o ", "read from; name another file")
-    assert Path("r.html").read_text() == Path("page.html").read_text() == text
-
-
-@on_posix
-def test_a_page_about_a_file_whose_name_is_not_utf_8(command, monkeypatch):
-    name = "\udcff.json"
-    monkeypatch.setattr(report, "check", lambda record: None)
-    monkeypatch.setattr(report, "render", lambda records, names: f"<p>{names[0]}</p>")
-    Path(name).write_text(json.dumps({"format": 1}))
-    assert command("bench", "report", name, "-o", "page.html")[0] == 0
-    assert Path("page.html").read_text() == "<p>\\udcff.json</p>"
-
-
-@on_posix
 def test_the_file_that_is_standard_input_is_no_target(tmp_path):
     np.save(tmp_path / "x.npy", X)
     script = """
@@ -212,17 +180,6 @@ def test_the_file_that_takes_the_prints_is_no_target(tmp_path):
     """
     run_script(script.format(folder=str(tmp_path)))
     assert (tmp_path / "both.npz").read_bytes() == b""
-
-
-@pytest.mark.parametrize("line", ["bench", "bench sweep"])
-def test_results_that_cannot_be_kept_are_refused_before_the_first_workload(command, monkeypatch, line):
-    def open_bench(*arguments):
-        pytest.fail("a workload was prepared")
-
-    monkeypatch.setattr("dmlops.cli.bench.open_bench", open_bench)
-    os.mkdir("folder")
-    assert_refused(command(*line.split(), "--json", "no/r.json"), "--json no/r.json: there is no folder ")
-    assert_refused(command(*line.split(), "--json", "folder"), "--json folder: it is a folder")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])

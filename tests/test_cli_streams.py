@@ -2,7 +2,6 @@
 
 import errno
 import io
-import json
 import os
 import re
 import sys
@@ -48,7 +47,7 @@ def run_redirected(folder, redirect, *arguments):
 @pytest.mark.parametrize(
     ("redirect", "line"),
     [
-        *(("full", line) for line in ("", "--help", "info", "top-k --help", "bench --workload xyz")),
+        *(("full", line) for line in ("", "--help", "info", "top-k --help")),
         *((redirect, line) for redirect in REDIRECTS for line in ("--version", "top-k x.npy -k 2")),
     ],
 )
@@ -82,21 +81,6 @@ class Full(io.StringIO):
 
     def write(self, text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_results_of_a_benchmark_are_kept_although_nothing_can_be_printed(command, monkeypatch, tmp_path):
-    options = ("--workload", "diagonal small", "--threads", 1, "--seconds", 60)
-    monkeypatch.setattr(sys, "stdout", Full())
-    code, _, error = command("bench", *options, "--json", "a.json")
-    assert code == 0
-    lost = "dmlops: standard output: No space left on device"
-    assert error.splitlines()[-1] == f"{lost}; the result is in a.json"
-    (row,) = json.loads((tmp_path / "a.json").read_text())["workloads"]
-    assert row["outcomes"][0]["status"] == "ok"
-    # Without a file, the printed text is the only result.
-    code, _, error = command("bench", *options)
-    assert code == 1
-    assert error.splitlines()[-1] == lost
 
 
 def test_a_full_standard_error_changes_no_exit_code(command, monkeypatch):

@@ -126,7 +126,7 @@ def test_indices_out_of_range(command):
         assert np.load("y.npy").tolist() == expected
 
 
-@pytest.mark.parametrize("line", ["-h", "top-k -h", "bench -h", "bench sweep -h"])
+@pytest.mark.parametrize("line", ["-h", "top-k -h"])
 def test_the_short_form_of_help(command, line):
     code, printed, error = command(*line.split())
     assert (code, error) == (0, "")
@@ -152,9 +152,8 @@ def test_a_module_of_ours_that_is_missing_is_no_missing_extra(command, monkeypat
     assert "dmlops[cli]" not in error
 
 
-@pytest.mark.parametrize("line", ["bench --seconds 0.5", "warmup --jobs 0", "bench sweep --threads 0"])
+@pytest.mark.parametrize("line", ["warmup --jobs 0"])
 def test_numbers_that_are_too_small_are_refused(command, monkeypatch, line):
-    monkeypatch.setattr("dmlops.cli.bench.open_bench", lambda *arguments: pytest.fail("it was measured"))
     code, printed, error = command(*line.split())
     assert (code, printed) == (2, "")
     assert f"Invalid value for '{line.split()[-2]}'" in error

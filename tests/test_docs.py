@@ -13,8 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dmlops
+from bench.commands.app import app as bench_app
+from bench.contests import Contest, standings
 from dmlops import precompile
-from dmlops.bench.contests import Contest, standings
 from dmlops.cli.app import app
 from dmlops.cli.options import OPERATORS
 from kernels_cpu.processor import LEVELS
@@ -83,8 +84,9 @@ def _exists(path):
 
 def _check_arguments(program, arguments):
     """Check that what a command refers to exists; running all of them would take hours."""
-    if program == "dmlops":
-        outcome = CliRunner().invoke(app, [*arguments, "--help"])
+    if program == "dmlops" or arguments[:2] == ["-m", "bench"]:
+        command, given = (app, arguments) if program == "dmlops" else (bench_app, arguments[2:])
+        outcome = CliRunner().invoke(command, [*given, "--help"])
         assert outcome.exit_code == 0, (arguments, outcome.output)
     elif program == "pip":
         for extras in re.findall(r"(?<!\S)[./]\S*\[([\w,-]+)\]", " ".join(arguments)):
@@ -114,6 +116,7 @@ def test_commands_are_checked():
     """What `_check_arguments` is for."""
     for program, arguments in [
         ("dmlops", ["top-k", "x.npy", "--no-such-option"]),
+        ("python", ["-m", "bench", "run", "--no-such-option"]),
         ("pip", ["install", ".[nothing]"]),
         ("python", ["-m", "tests.nothing"]),
         ("pytest", ["tests/nothing.py"]),

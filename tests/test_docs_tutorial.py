@@ -9,7 +9,7 @@ import dmlops
 from tests.command_line import end_of, start_command
 from tests.scripts import blocks, run_page
 
-# `dmlops demo` has a test of its own; `dmlops bench` takes half a minute.
+# `dmlops demo` has a test of its own; `python -m bench run` takes half a minute.
 COMMANDS_RUN = {"info", "top-k"}
 
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops.bench import sweep_analysis
-from dmlops.bench.contests import PEERS, Contest, contracts, inversions_of, standings
-from dmlops.bench.landscape import APPLICATIONS, Case, cases
-from dmlops.bench.recorded import RECORDED_ON, Contract, recorded
-from dmlops.bench.runner import Outcome, Row
-from dmlops.bench.workloads import TopK
+from bench import sweep_analysis
+from bench.contests import PEERS, Contest, contracts, inversions_of, standings
+from bench.landscape import APPLICATIONS, Case, cases
+from bench.recorded import RECORDED_ON, Contract, recorded
+from bench.runner import Outcome, Row
+from bench.workloads import TopK
 
 pytestmark = pytest.mark.quick
 
@@ -156,15 +156,13 @@ class Harness:
 @pytest.fixture
 def harness(monkeypatch):
     harness = Harness()
-    monkeypatch.setattr("dmlops.cli.bench.open_bench", lambda device, threads, pace: harness)
-    monkeypatch.setattr("dmlops.cli.bench.cuda_devices", lambda: [SimpleNamespace(name="NVIDIA L4")])
+    monkeypatch.setattr("bench.commands.measuring.open_bench", lambda device, threads, pace: harness)
+    monkeypatch.setattr("bench.commands.measuring.cuda_devices", lambda: [SimpleNamespace(name="NVIDIA L4")])
     return harness
 
 
-def test_the_command(command, harness, tmp_path):
-    code, printed, said = command(
-        "bench", "topk-landscape", "--list", "gating", "--peers", "--json", "a.json"
-    )
+def test_the_command(bench_command, harness, tmp_path):
+    code, printed, said = bench_command("landscape", "--list", "gating", "--peers", "--json", "a.json")
     assert code == 0, said
     assert len(harness.asked) == 128
     assert harness.asked[0] == ("gating 1 x 64 float32, k 1", {OURS, *PEERS[True]})
@@ -189,36 +187,36 @@ def test_the_command(command, harness, tmp_path):
     )
 
 
-def test_quick_measures_what_is_recorded(command, harness):
-    assert command("bench", "topk-landscape", "--quick")[0] == 0
+def test_quick_measures_what_is_recorded(bench_command, harness):
+    assert bench_command("landscape", "--quick")[0] == 0
     assert len(harness.asked) == 86
     assert {frozenset(names) for _, names in harness.asked} == {frozenset({OURS})}
 
 
-def test_problems_that_do_not_fit_into_the_time_are_skipped(command, harness, monkeypatch):
-    monkeypatch.setattr("dmlops.cli.landscape.SECONDS", {OURS: -1.0})
-    code, _, said = command("bench", "topk-landscape", "--quick")
+def test_problems_that_do_not_fit_into_the_time_are_skipped(bench_command, harness, monkeypatch):
+    monkeypatch.setattr("bench.commands.landscape.SECONDS", {OURS: -1.0})
+    code, _, said = bench_command("landscape", "--quick")
     assert (code, harness.asked) == (1, [])
     assert "no workload was measured: out of time" in said
 
 
-def test_the_picture(command, harness, tmp_path):
+def test_the_picture(bench_command, harness, tmp_path):
     pytest.importorskip("matplotlib")
     options = ("--list", "indexer", "--json", "a.json")
-    assert command("bench", "topk-landscape", *options)[0] == 0
-    assert command("bench", "report", "a.json", "-o", "a.svg")[0] == 0
+    assert bench_command("landscape", *options)[0] == 0
+    assert bench_command("report", "a.json", "-o", "a.svg")[0] == 0
     picture = (tmp_path / "a.svg").read_text()
     assert picture.startswith("<svg")
     for text in ("indexer: in order of value", "512 rows, bfloat16", ">2.00<", ">1.00<"):
         assert text in picture
     assert "gating" not in picture
-    assert command("bench", "report", "a.json")[0] == 0
+    assert bench_command("report", "a.json")[0] == 0
     page = (tmp_path / "a.html").read_text()
     assert "The landscape of top-k" in page
     assert "Blue cells: dmlops is faster" in page
 
 
-def test_results_without_peers_have_no_picture(command, tmp_path):
+def test_results_without_peers_have_no_picture(bench_command, tmp_path):
     pytest.importorskip("matplotlib")
     record = {
         "format": 1,
@@ -232,12 +230,12 @@ def test_results_without_peers_have_no_picture(command, tmp_path):
         "workloads": [],
     }
     (tmp_path / "a.json").write_text(json.dumps(record))
-    code, _, said = command("bench", "report", "a.json", "-o", "a.svg")
+    code, _, said = bench_command("report", "a.json", "-o", "a.svg")
     assert code == 1
     assert "a.json: the results: no workload was timed with a peer" in said
 
 
-def test_what_the_command_refuses(command):
-    code, _, said = command("bench", "topk-landscape", "--list", "routing")
+def test_what_the_command_refuses(bench_command):
+    code, _, said = bench_command("landscape", "--list", "routing")
     assert code == 1
     assert "--list routing: it must be one of indexer, gating, sampling, vector search" in said

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.bench import answers, data, libraries, runner, sweep_analysis, timing
-from dmlops.bench.peers import Task, contenders
-from dmlops.bench.runner import Bench, Outcome, Row
-from dmlops.bench.sweep_analysis import judge
-from dmlops.bench.sweeps import LIMITS, TYPES, Kinds, Steps, sweeps
-from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
+from bench import answers, data, libraries, runner, sweep_analysis, timing
+from bench.peers import Task, contenders
+from bench.runner import Bench, Outcome, Row
+from bench.sweep_analysis import judge
+from bench.sweeps import LIMITS, TYPES, Kinds, Steps, sweeps
+from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
 MIB = 1 << 20
 
@@ -380,18 +380,18 @@ def test_a_lost_gpu_ends_nothing(bench, monkeypatch):
 def few_points(monkeypatch):
     """Let each sweep have few points, for which there is time enough on any machine."""
     table = [replace(each, points=each.points[:6]) for each in sweeps(CPU) if each.word == "step"]
-    monkeypatch.setattr("dmlops.bench.sweeps.sweeps", lambda device: table)
+    monkeypatch.setattr("bench.sweeps.sweeps", lambda device: table)
 
 
 @pytest.mark.parametrize("has_torch", [True, False])
 @pytest.mark.filterwarnings("ignore")  # what other libraries warn of is theirs
-def test_command(command, few_points, tmp_path, monkeypatch, has_torch):
+def test_command(bench_command, few_points, tmp_path, monkeypatch, has_torch):
     if not has_torch:
         monkeypatch.setattr(
             libraries, "missing", lambda library, device: "no" if library == "torch" else None
         )
     options = ("--operator", "diagonal_matrix", "--threads", "1", "--seconds", "600", "--json", "a.json")
-    code, printed, said = command("bench", "sweep", *options)
+    code, printed, said = bench_command("sweep", *options)
     assert code == 0, printed
     record = json.loads((tmp_path / "a.json").read_text())
     assert record["device"] == CPU
@@ -406,18 +406,18 @@ def test_command(command, few_points, tmp_path, monkeypatch, has_torch):
         assert "torch not timed" in printed
 
     pytest.importorskip("matplotlib")
-    assert command("bench", "report", "a.json")[0] == 0
+    assert bench_command("report", "a.json")[0] == 0
     assert "diagonal by side" in (tmp_path / "a.html").read_text()
 
 
-def test_the_command_says_wrong_answers(command, few_points, monkeypatch):
+def test_the_command_says_wrong_answers(bench_command, few_points, monkeypatch):
     monkeypatch.setattr(answers, "fault", lambda task, answer: "not sorted")
-    code, _, said = command("bench", "sweep", "--operator", "diagonal_matrix", "--seconds", "600")
+    code, _, said = bench_command("sweep", "--operator", "diagonal_matrix", "--seconds", "600")
     assert code == 1
     assert "wrong answer" in said
 
 
-def test_what_the_command_refuses(command):
-    code, _, said = command("bench", "sweep", "--operator", "sort")
+def test_what_the_command_refuses(bench_command):
+    code, _, said = bench_command("sweep", "--operator", "sort")
     assert code == 1
     assert "--operator sort: it must be one of top_k" in said

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dmlops import __version__, get_num_threads
-from dmlops.cli import bench, cache, demo, files, info, landscape, sweep, warmup
+from dmlops.cli import cache, demo, files, info, warmup
 from dmlops.cli.console import out
 from dmlops.cli.errors import CommandError
 from dmlops.cli.help_texts import Command, Group
@@ -17,8 +17,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo", cls=Command)(demo.demo)
-bench.app.command("sweep", cls=Command)(sweep.sweep)
-bench.app.command("topk-landscape", cls=Command)(landscape.landscape)
 app.command("info", cls=Command)(info.info)
 app.command("warmup", cls=Command)(warmup.warmup)
 app.command("cache", cls=Command)(cache.cache)
@@ -26,7 +24,6 @@ app.command("top-k", cls=Command)(files.top_k)
 app.command("nonzero", cls=Command)(files.nonzero)
 app.command("gather", cls=Command)(files.gather)
 app.command("diagonal", cls=Command)(files.diagonal)
-app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,10 +13,10 @@ import typer
 from rich.text import Text
 
 import dmlops
-from dmlops.bench.numbers import duration
 from dmlops.cli import console, outputs
 from dmlops.cli.errors import CommandError, users_errors
 from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, FileArgument, open_input
+from dmlops.cli.numbers import duration
 from dmlops.cli.options import INT64, integer_option
 from dmlops.cli.outputs import OutputOption
 from dmlops.cli.placement import Device, Host, place

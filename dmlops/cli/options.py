@@ -1,6 +1,5 @@
 """Options that several commands have."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -38,30 +37,6 @@ def _in_64_bits(number: int | None) -> int | None:
         message = f"it must be in [-2^63, 2^63 - 1], and has {number.bit_length()} bits"
         raise typer.BadParameter(message)
     return number
-
-
-def _finite(seconds: float | None) -> float | None:
-    if seconds is not None and not math.isfinite(seconds):
-        message = f"{seconds} is not a length of time"
-        raise typer.BadParameter(message)
-    return seconds
-
-
-Seconds = Annotated[
-    float | None,
-    typer.Option(
-        min=1,
-        metavar="S",
-        callback=_finite,
-        show_default="enough for all",
-        help="The time to measure for, in seconds; workloads that do not fit are skipped.",
-    ),
-]
-
-
-def json_option(text: str) -> Any:
-    """Return the option that names a file of results."""
-    return typer.Option("--json", metavar="OUT.json", show_default=False, help=text)
 
 
 def chosen_operators(names: Sequence[str] | None) -> Sequence[str]:

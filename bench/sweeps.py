@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from dmlops.bench.data import LAYOUTS
-from dmlops.bench.workloads import (
+from bench.data import LAYOUTS
+from bench.workloads import (
     CPU,
     CUDA,
     LENGTHS,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dmlops.bench.numbers import duration, ratio, spread, times
+from dmlops.cli.numbers import duration, ratio, spread, times
 from dmlops.errors import counted
 
 if TYPE_CHECKING:

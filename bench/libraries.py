@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import dmlops
-from dmlops.bench.workloads import CPU, CUDA
+from bench.workloads import CPU, CUDA
 
 _PACKAGES = {"dmlops": (), "onnxruntime": ("onnxruntime", "onnx")}
 _ONNX_OPSET, _ONNX_IR = 17, 8

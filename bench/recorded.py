@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from dmlops.bench.landscape import BFLOAT16, FLOAT32, Case
+from bench.landscape import BFLOAT16, FLOAT32, Case
 
 RECORDED_ON = "NVIDIA H200"
 RECORDED_DATE = "2026-11-22"

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise, product
 from typing import Any
 
-from dmlops.bench.peers import OURS
-from dmlops.bench.runner import SKIPPED, Bench, DeviceLostError, Outcome, Pace, Row
-from dmlops.bench.sweeps import Sweep
-from dmlops.bench.workloads import CPU, TopK
+from bench.peers import OURS
+from bench.runner import SKIPPED, Bench, DeviceLostError, Outcome, Pace, Row
+from bench.sweeps import Sweep
+from bench.workloads import CPU, TopK
 
 # The forms of torch that do the whole work are timed beside dmlops.
 TORCH = ("torch.topk", "torch.sort", "torch.nonzero", "torch indexing", "torch.tril")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.bench import libraries
-from dmlops.bench.libraries import to_numpy
-from dmlops.bench.peers import Task, band_mask, index_key
+from bench import libraries
+from bench.libraries import to_numpy
+from bench.peers import Task, band_mask, index_key
 
 SORTED_ELEMENTS = 1 << 28
 

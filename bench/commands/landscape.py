@@ -1,4 +1,4 @@
-"""`dmlops bench topk-landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
+"""`python -m bench landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
 
 import json
 import statistics
@@ -11,17 +11,17 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dmlops.bench.numbers import duration
-from dmlops.cli import bench
+from bench.commands import measuring
+from bench.commands.measuring import Seconds, json_option
 from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
-from dmlops.cli.options import Seconds, json_option
+from dmlops.cli.numbers import duration
 from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
-    from dmlops.bench.contests import Standing
-    from dmlops.bench.runner import Row
-    from dmlops.bench.workloads import TopK
+    from bench.contests import Standing
+    from bench.runner import Row
+    from bench.workloads import TopK
 
 SECONDS = {"dmlops": 150.0, "peers": 540.0}
 CASE_SECONDS = 0.02  # for each contender
@@ -50,15 +50,15 @@ def landscape(
     results: Annotated[Path | None, json_option("Write all times to this file.")] = None,
 ) -> None:
     """Measure top-k on a GPU for the problems of its users: indexers, gating, sampling, vector search."""
-    from dmlops.bench.contests import PEERS  # noqa: PLC0415 - for this command only
-    from dmlops.bench.peers import OURS  # noqa: PLC0415
-    from dmlops.bench.runner import DeviceLostError, Pace  # noqa: PLC0415
+    from bench.contests import PEERS  # noqa: PLC0415 - for this command only
+    from bench.peers import OURS  # noqa: PLC0415
+    from bench.runner import DeviceLostError, Pace  # noqa: PLC0415
 
     table = _table(application, quick)
     if results is not None:
         check_output("--json", results)
     started = time.perf_counter()
-    record = bench.new_record("cuda", 1, quick)
+    record = measuring.new_record("cuda", 1, quick)
     deadline = started + (seconds or SECONDS["peers" if peers else "dmlops"])
     rows: list[Row] = []
 
@@ -66,11 +66,11 @@ def landscape(
         record["seconds"] = round(time.perf_counter() - started, 1)
         record["workloads"] = [row.to_json() for row in rows]
         if results is not None:
-            bench.write(results, _text(record))
+            measuring.write(results, _text(record))
 
     with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=len(table))
-        harness = bench.open_bench("cuda", 1, Pace(CASE_SECONDS, PATIENCE))
+        harness = measuring.open_bench("cuda", 1, Pace(CASE_SECONDS, PATIENCE))
         record["bandwidth"] = harness.bandwidth
         lost = ""
         for each in table:
@@ -86,20 +86,20 @@ def landscape(
             rows.append(row)
             progress.update(task, advance=1, description=each.name)
             if not err.is_terminal:
-                err.print(bench.line(row))
+                err.print(measuring.line(row))
             if len(rows) % KEPT_EVERY == 0:
                 keep()
     keep()
     with summary_of(results):
         _summarise(record)
         if results is not None:
-            out.print(f"Results: {results}. A page with the picture: dmlops bench report {results}")
-    bench.check_rows("bench topk-landscape", rows)
+            out.print(f"Results: {results}. A page with the picture: python -m bench report {results}")
+    measuring.check_rows("bench landscape", rows)
 
 
 def _table(applications: list[str] | None, quick: bool) -> list["TopK"]:
-    from dmlops.bench.landscape import APPLICATIONS, cases  # noqa: PLC0415
-    from dmlops.bench.recorded import recorded  # noqa: PLC0415
+    from bench.landscape import APPLICATIONS, cases  # noqa: PLC0415
+    from bench.recorded import recorded  # noqa: PLC0415
 
     for name in applications or ():
         if name not in APPLICATIONS:
@@ -118,9 +118,9 @@ def _text(record: dict[str, Any]) -> str:
 
 def _summarise(record: dict[str, Any]) -> None:
     """Print who is ahead how often, and which problems take longer than larger ones."""
-    from dmlops.bench.contests import Contest, contracts, inversions_of, standings  # noqa: PLC0415
+    from bench.contests import Contest, contracts, inversions_of, standings  # noqa: PLC0415
 
-    console = plain_console(width=bench.width_of_table())
+    console = plain_console(width=measuring.width_of_table())
     table = Table(box=SIMPLE_HEAD, title="Contests", title_justify="left", title_style="bold")
     for header in ("contest", "ahead in", "of", "in the median", "furthest behind"):
         table.add_column(header)

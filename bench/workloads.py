@@ -29,7 +29,7 @@ class Workload:
     device : str
         The device on which it is measured.
     shape, dtype, data : tuple of int, str, str
-        The shape and type of the input, and its distribution, by its name in `dmlops.bench.data`.
+        The shape and type of the input, and its distribution, by its name in `bench.data`.
     quick : bool
         Whether it is part of `--quick`.
     given : bool
@@ -39,7 +39,7 @@ class Workload:
     at : int, optional
         Its position on that line; the size by default.
     layout : str
-        The memory layout of the input, one of `dmlops.bench.data.LAYOUTS`.
+        The memory layout of the input, one of `bench.data.LAYOUTS`.
     """
 
     name: str

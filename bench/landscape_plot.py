@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dmlops.bench.contests import Contest, Standing, standings
-from dmlops.bench.landscape import APPLICATIONS, Case
+from bench.contests import Contest, Standing, standings
+from bench.landscape import APPLICATIONS, Case
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def about(record: Mapping[str, Any]) -> str:
 
 
 def picture(record: Mapping[str, Any]) -> "Figure":
-    """Return the picture of a results file of `dmlops bench topk-landscape`.
+    """Return the picture of a results file of `python -m bench landscape`.
 
     Each cell has the microseconds that dmlops takes, and its colour tells how many times as long the fastest
     other library takes.

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dmlops.bench import plots
-from dmlops.bench.numbers import duration, times
-from dmlops.bench.plots import OURS, Record
+from bench import plots
+from bench.plots import OURS, Record
+from dmlops.cli.numbers import duration, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,7 +134,7 @@ def render(records: Sequence[Record], names: Sequence[str]) -> str:
     Parameters
     ----------
     records : sequence of dict
-        One or two results of `dmlops bench --json`, as `check` finds them right.
+        One or two results of `python -m bench run --json`, as `check` finds them right.
     names : sequence of str
         What to call them.
 
@@ -173,7 +173,7 @@ def picture(record: Record, suffix: str) -> bytes:
     Parameters
     ----------
     record : dict
-        Results of `dmlops bench --json`, as `check` finds them right.
+        Results of `python -m bench run --json`, as `check` finds them right.
     suffix : {".svg", ".png"}
         The format.
 
@@ -186,7 +186,7 @@ def picture(record: Record, suffix: str) -> bytes:
     """
     import matplotlib as mpl  # noqa: PLC0415 - an optional dependency
 
-    from dmlops.bench import landscape_plot  # noqa: PLC0415 - for landscapes only
+    from bench import landscape_plot  # noqa: PLC0415 - for landscapes only
 
     has_landscape = landscape_plot.has_landscape(record)
     if not has_landscape and not plots.pairs_of(record):
@@ -216,7 +216,7 @@ def _wide(content: str) -> str:
 
 
 def _about(record: Record) -> Iterator[str]:
-    from dmlops.bench import landscape_plot  # noqa: PLC0415 - for landscapes only
+    from bench import landscape_plot  # noqa: PLC0415 - for landscapes only
 
     if landscape_plot.has_landscape(record):
         yield "<h2>The landscape of top-k</h2>"

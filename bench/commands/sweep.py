@@ -1,4 +1,4 @@
-"""`dmlops bench sweep`: look for sizes and kinds of data for which an operator is much slower."""
+"""`python -m bench sweep`: look for sizes and kinds of data for which an operator is much slower."""
 
 import json
 import time
@@ -12,23 +12,24 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from bench.commands import measuring
+from bench.commands.measuring import Seconds, Where, json_option
 from dmlops import get_num_threads
-from dmlops.bench.numbers import duration, times
-from dmlops.cli import bench
 from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
-from dmlops.cli.options import Operators, Seconds, chosen_operators, json_option
+from dmlops.cli.numbers import duration, times
+from dmlops.cli.options import Operators, chosen_operators
 from dmlops.cli.output_files import check_output
 
 if TYPE_CHECKING:
-    from dmlops.bench.runner import Row
-    from dmlops.bench.sweep_analysis import Finding, Verdict
+    from bench.runner import Row
+    from bench.sweep_analysis import Finding, Verdict
 
 SECONDS = {"cpu": 240.0, "cuda": 150.0}
 MOST_BESIDE_TORCH = 5  # points of a sweep that are slower than torch; the results file has all of them
 
 
 def sweep(
-    device: Annotated[bench.Where, typer.Option(help="The device to measure on.")] = bench.Where.CPU,
+    device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
         int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for dmlops and torch.")
     ] = None,
@@ -46,27 +47,27 @@ def sweep(
     results: Annotated[Path | None, json_option("Write all points to this file.")] = None,
 ) -> None:
     """Look for cliffs in size, k and number of rows, and in kind of data, type and layout."""
-    from dmlops.bench import sweep_analysis  # noqa: PLC0415 - for this command only
-    from dmlops.bench.sweeps import sweeps  # noqa: PLC0415
+    from bench import sweep_analysis  # noqa: PLC0415 - for this command only
+    from bench.sweeps import sweeps  # noqa: PLC0415
 
     operators = chosen_operators(operator)
     table = [each for each in sweeps(device) if each.operator in operators]
     if part:
-        table = bench.named(table, part, "--sweep")
+        table = measuring.named(table, part, "--sweep")
     if results is not None:
         check_output("--json", results)
     started = time.perf_counter()
-    record = bench.new_record(device, threads or get_num_threads())
+    record = measuring.new_record(device, threads or get_num_threads())
     verdicts: list[Verdict] = []
     with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=sum(len(each.points) for each in table))
-        harness = bench.open_bench(device, record["threads"], sweep_analysis.pace(device))
+        harness = measuring.open_bench(device, record["threads"], sweep_analysis.pace(device))
         record["bandwidth"] = harness.bandwidth
 
         def show(row: "Row") -> None:
             progress.update(task, advance=1, description=row.name)
             if not is_live():
-                err.print(bench.line(row))
+                err.print(measuring.line(row))
 
         budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)
         for each, share in sweep_analysis.shares(harness, table, budget):
@@ -75,16 +76,16 @@ def sweep(
             record["workloads"] = [row.to_json() for verdict in verdicts for row in verdict.rows]
             record["sweeps"] = [verdict.to_json() for verdict in verdicts]
             if results is not None:
-                bench.write(results, json.dumps(record, indent=1) + "\n")
+                measuring.write(results, json.dumps(record, indent=1) + "\n")
     with summary_of(results):
-        console = plain_console(width=bench.width_of_table())
+        console = plain_console(width=measuring.width_of_table())
         console.print(_sweeps(verdicts))
         if any(verdict.violations for verdict in verdicts):
             console.print(_violations(verdicts))
         _summarise(verdicts)
         if results is not None:
-            out.print(f"Results: {results}. A page with plots: dmlops bench report {results}")
-    bench.check_rows("bench sweep", [row for verdict in verdicts for row in verdict.rows])
+            out.print(f"Results: {results}. A page with plots: python -m bench report {results}")
+    measuring.check_rows("bench sweep", [row for verdict in verdicts for row in verdict.rows])
 
 
 def _sweeps(verdicts: Sequence["Verdict"]) -> Table:
@@ -141,10 +142,10 @@ def _megabytes(size: float) -> str:
 
 
 def _summarise(verdicts: Sequence["Verdict"]) -> None:
-    from dmlops.bench.sweep_analysis import worst  # noqa: PLC0415
+    from bench.sweep_analysis import worst  # noqa: PLC0415
 
     left_out = [row for verdict in verdicts for row in verdict.left_out]
-    by_reason = sorted((bench.why_not(row), row.name) for row in left_out)
+    by_reason = sorted((measuring.why_not(row), row.name) for row in left_out)
     for reason, names in groupby(by_reason, key=lambda each: each[0]):
         told = [name for _, name in names]
         out.print(f"  {reason}: {len(told)} points, {told[0]} the first of them", style="dim")

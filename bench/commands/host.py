@@ -1,19 +1,29 @@
-"""Measure the host time of small calls, in microseconds: the cost of a call around its kernel.
+"""`python -m bench host`: measure the host time of small calls.
 
 Each figure is the shortest mean of many short rounds, which other work on the machine seldom disturbs. On a
-GPU, it is the time until the call returns. Run it as ``python bench/host_times.py [--device cuda]``.
+GPU, it is the time until the call returns.
 """
 
-import argparse
 import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 import dmlops
-from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
+from bench.commands.measuring import Where
+from dmlops import (
+    AxisDirection,
+    DiagonalMatrix1,
+    GatherND1,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK1,
+)
+from dmlops.cli.console import out
 
 ROUND_SECONDS = 0.001
 ROUNDS = 200
@@ -99,7 +109,8 @@ def given_outputs(name: str, inputs: Any) -> dict[str, Any]:
 
 def execution(name: str, device: str, convert: Callable[[Any], Any]) -> Callable[[], None]:
     """Return an execution of the compiled operator on arrays that fit it."""
-    x, indices = TensorDesc("FLOAT32", X.shape), TensorDesc("INT64", INDICES.shape)
+    x = TensorDesc(TensorDataType.FLOAT32, X.shape)
+    indices = TensorDesc(TensorDataType.INT64, INDICES.shape)
     descriptors = {
         "top_k": TopK1(input_tensor=x, axis=1, k=5, axis_direction=AxisDirection.DECREASING),
         "nonzero_coordinates": NonzeroCoordinates(input_tensor=x),
@@ -125,7 +136,8 @@ def execution(name: str, device: str, convert: Callable[[Any], Any]) -> Callable
 def rows(library: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each function's figures by what it is called on."""
     wait: Callable[[], None] = lambda: None  # noqa: E731
-    convert, kinds = np.asarray, numpy_kinds
+    convert: Callable[[Any], Any] = np.asarray
+    kinds = numpy_kinds
     if library == "torch":
         import torch  # noqa: PLC0415
 
@@ -151,22 +163,17 @@ def rows(library: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
         yield name, figures
 
 
-def main() -> None:
-    """Print one table for each library."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    device = parser.parse_args().device
-    for library in ("numpy", "torch") if device == "cpu" else ("torch",):
+def host(
+    device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
+) -> None:
+    """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
+    for library in ("numpy", "torch") if device == Where.CPU else ("torch",):
         heads: list[str] = []
         try:
             for name, figures in rows(library, device):
                 if not heads:
                     heads = list(figures)
-                    print(f"{library + ' on ' + device:20s}" + "".join(f"{head:>11s}" for head in heads))
-                print(f"{name:20s}" + "".join(f"{figures[head]:11.2f}" for head in heads), flush=True)
+                    out.print(f"{library + ' on ' + device:20s}" + "".join(f"{head:>11s}" for head in heads))
+                out.print(f"{name:20s}" + "".join(f"{figures[head]:11.2f}" for head in heads))
         except ImportError:
-            print(f"{library} is not installed")
-
-
-if __name__ == "__main__":
-    main()
+            out.print(f"{library} is not installed")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.bench.libraries import NotServedError, empty, missing
-from dmlops.bench.workloads import CPU, CUDA
+from bench.libraries import NotServedError, empty, missing
+from bench.workloads import CPU, CUDA
 
 SEED = 2026
 DISTINCT = 16

@@ -1,14 +1,14 @@
-"""The output of `dmlops bench` and `dmlops bench sweep`, for all kinds of measurements."""
+"""The output of `python -m bench run` and `python -m bench sweep`, for all kinds of measurements."""
 
 import json
 import re
 
 import pytest
 
-from dmlops.bench import sweep_analysis
-from dmlops.bench.runner import Outcome, Row
-from dmlops.bench.sweep_analysis import Finding, Verdict
-from dmlops.bench.workloads import CPU
+from bench import sweep_analysis
+from bench.runner import Outcome, Row
+from bench.sweep_analysis import Finding, Verdict
+from bench.workloads import CPU
 
 pytestmark = pytest.mark.quick
 
@@ -45,7 +45,7 @@ def play(monkeypatch):
             asked.append((device, threads))
             return harness
 
-        monkeypatch.setattr("dmlops.cli.bench.open_bench", open_bench)
+        monkeypatch.setattr("bench.commands.measuring.open_bench", open_bench)
         return asked
 
     return play
@@ -79,7 +79,7 @@ def small(*, last="skipped"):
     )
 
 
-OPTIONS = ("bench", "--workload", "small")
+OPTIONS = ("run", "--workload", "small")
 
 
 def lines_of(printed):
@@ -88,10 +88,10 @@ def lines_of(printed):
     return {line.partition(" | ")[0]: line for line in lines}
 
 
-def test_the_table_and_what_is_said_of_it(command, play, monkeypatch, tmp_path):
-    monkeypatch.setattr("dmlops.cli.bench.FILE_WIDTH", 200)
+def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_path):
+    monkeypatch.setattr("bench.commands.measuring.FILE_WIDTH", 200)
     asked = play(small())
-    code, printed, said = command(*OPTIONS, "--quick", "--threads", 2, "--json", "r.json")
+    code, printed, said = bench_command(*OPTIONS, "--quick", "--threads", 2, "--json", "r.json")
     assert code == 0
     assert asked == [(CPU, 2)]
     lines = lines_of(printed)
@@ -123,44 +123,44 @@ def test_the_table_and_what_is_said_of_it(command, play, monkeypatch, tmp_path):
     assert "not installed" not in record["versions"].values()
 
 
-def test_what_is_piped_is_120_columns_wide(command, play):
+def test_what_is_piped_is_120_columns_wide(bench_command, play):
     play(small())
-    _, printed, _ = command(*OPTIONS)
+    _, printed, _ = bench_command(*OPTIONS)
     assert max(map(len, printed.splitlines())) <= 120
     assert " | 4 ms | 0.50 x | numpy indexing 2 ms | " in lines_of(printed)["gather_nd small, 32 tuples"]
 
 
-def test_a_row_that_ran_out_of_time_is_told_once(command, play):
+def test_a_row_that_ran_out_of_time_is_told_once(bench_command, play):
     late = [untimed(name, "skipped", "out of time") for name in ("dmlops", "numpy.tril", "torch.where")]
     outcomes = small().outcomes
     play(Harness(*outcomes[:3], late))
-    _, printed, _ = command(*OPTIONS)
+    _, printed, _ = bench_command(*OPTIONS)
     assert "  skipped: out of time: dmlops\n" in printed
     assert "Not compared: 1 workload (out of time)." in printed
 
 
-def test_a_wrong_answer_ends_the_command_with_an_error(command, play):
+def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     play(small(last="wrong"))
-    code, printed, said = command(*OPTIONS)
+    code, printed, said = bench_command(*OPTIONS)
     assert code == 1
     assert "| WRONG no kernel |" in lines_of(printed)["diagonal small 64 x 64"]
     last = said.splitlines()[-1]
-    assert last == "dmlops: bench: dmlops gave a wrong answer; please report it, with `dmlops info`"
+    assert last == "dmlops: bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
 
 
-def test_workloads_are_chosen_by_any_of_their_names(command, play):
+def test_workloads_are_chosen_by_any_of_their_names(bench_command, play):
     outcomes = [(timed("dmlops", 1.0),)] * 2
     harness = Harness(*outcomes)
     play(harness)
-    code, *_ = command("bench", "--workload", "gather_nd small", "--workload", "nonzero small")
+    code, *_ = bench_command("run", "--workload", "gather_nd small", "--workload", "nonzero small")
     assert code == 0
     assert [row.name for row in harness.table] == ["nonzero small 1 x 1000", "gather_nd small, 32 tuples"]
 
 
-def test_a_report_is_about_one_file_or_two(command, tmp_path):
+def test_a_report_is_about_one_file_or_two(bench_command, tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.json").write_text("{}")
-    code, _, said = command("bench", "report", "a.json", "b.json", "c.json")
+    code, _, said = bench_command("report", "a.json", "b.json", "c.json")
     assert (code, said) == (1, "dmlops: bench report: it takes one or two files\n")
 
 
@@ -168,7 +168,7 @@ def finding(what, point, factor, limit, amount=1e-3, other="the base"):
     return Finding(what, point, other, amount, amount / factor, factor, limit)
 
 
-def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
+def test_what_is_said_of_a_sweep(bench_command, play, monkeypatch, tmp_path):
     asked = play(Harness())
     monkeypatch.setattr(
         sweep_analysis, "shares", lambda harness, table, budget: ((each, 1.0) for each in table)
@@ -189,7 +189,7 @@ def test_what_is_said_of_a_sweep(command, play, monkeypatch, tmp_path):
 
     monkeypatch.setattr(sweep_analysis, "measure", measure)
     options = ("--operator", "diagonal_matrix", "--threads", 2, "--json", "r.json")
-    code, printed, _ = command("bench", "sweep", *options)
+    code, printed, _ = bench_command("sweep", *options)
     assert code == 0
     assert asked == [(CPU, 2)]
     name = "diagonal by side, causal mask"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import dmlops
-from dmlops.bench import libraries
-from dmlops.bench.libraries import NotServedError, arange, empty, to_cupy, to_int, to_jax, to_long, to_torch
-from dmlops.bench.workloads import CPU, CUDA, GatherND, TopK
+from bench import libraries
+from bench.libraries import NotServedError, arange, empty, to_cupy, to_int, to_jax, to_long, to_torch
+from bench.workloads import CPU, CUDA, GatherND, TopK
 
 OURS = "dmlops"
 FLAT = "flat indices made beforehand"

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import dmlops
-from dmlops.bench import answers, data, libraries, timing
-from dmlops.bench.libraries import NotServedError
-from dmlops.bench.peers import Contender, Task, contenders
-from dmlops.bench.timing import Call, Clock, CudaClock, HostClock, Lane
-from dmlops.bench.workloads import CPU, CUDA, Workload
+from bench import answers, data, libraries, timing
+from bench.libraries import NotServedError
+from bench.peers import Contender, Task, contenders
+from bench.timing import Call, Clock, CudaClock, HostClock, Lane
+from bench.workloads import CPU, CUDA, Workload
 
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
 OWN_STREAM = "wall-clock time of calls back to back"

@@ -1,8 +1,8 @@
-"""The table of workloads that `dmlops bench` measures, each with the reason why it is there."""
+"""The table of workloads that `python -m bench run` measures, each with the reason why it is there."""
 
 from collections.abc import Iterator
 
-from dmlops.bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
+from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
 
 DENSITIES = (0.001, 0.01, 0.5, 1.0)
 

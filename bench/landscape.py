@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from dmlops.bench.workloads import CUDA, TopK
+from bench.workloads import CUDA, TopK
 
 BY_INDEX = ", by index"
 FLOAT32, BFLOAT16, FLOAT16 = "float32", "bfloat16", "float16"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from dmlops.bench.landscape import Case, cases
-from dmlops.bench.peers import OURS
-from dmlops.bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
-from dmlops.bench.sweep_analysis import Finding, inversions
+from bench.landscape import Case, cases
+from bench.peers import OURS
+from bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
+from bench.sweep_analysis import Finding, inversions
 
 # These are measured beside dmlops in order of value, and promise this. By index, nobody promises an order.
 SORTED_PEERS = {
@@ -71,7 +71,7 @@ def standings(rows: Rows, contest: Contest, gpu: str = "") -> list[Standing]:
     Parameters
     ----------
     rows : iterable of dict
-        The workloads of a results file of `dmlops bench topk-landscape`.
+        The workloads of a results file of `python -m bench landscape`.
     contest : Contest
         The contest.
     gpu : str

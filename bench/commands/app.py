@@ -1,0 +1,26 @@
+"""The commands."""
+
+import typer
+
+from bench.commands import host, landscape, report, run, sweep
+from dmlops.cli import ending
+from dmlops.cli.help_texts import Command, Group
+
+app = typer.Typer(
+    cls=Group,
+    help="Compare dmlops with other libraries on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run", cls=Command)(run.run)
+app.command("report", cls=Command)(report.report)
+app.command("sweep", cls=Command)(sweep.sweep)
+app.command("landscape", cls=Command)(landscape.landscape)
+app.command("host", cls=Command)(host.host)
+
+
+def main() -> int:
+    """Run the command line on the process's arguments and return the exit code."""
+    return ending.run(lambda: int(app(prog_name="python -m bench", standalone_mode=False) or 0))
