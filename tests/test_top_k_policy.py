@@ -1,10 +1,9 @@
-"""The policy of top_k on CUDA as a value, and the script that measures it; needs no GPU."""
+"""The policy of top_k on CUDA as a value, and the table of the fastest algorithms; needs no GPU."""
 
 import importlib
 import itertools
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -54,57 +53,11 @@ def test_the_package_describes_every_module():
     assert modules <= set(re.findall(r"`(\w+)`", package.__doc__))
 
 
-def planned(script, problem, side, element_size, policy):
-    """Return the launches of one side of a threshold, or None if it does not serve a problem."""
-    seen = []
-
-    class Plan:
-        def __init__(self, variant, workspace_size, launches, target):
-            seen.append(launches)
-
-    target = Target(0, "sm_90", 132, 227 * KIB)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "Plan", Plan)
-        try:
-            dispatch.plan(
-                **script.keywords(problem, element_size),
-                target=target,
-                policy=policy.changed(side.changes),
-                algorithm=side.algorithm,
-            )
-        except ValueError:
-            return None
-    return seen[0]
-
-
-@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
-def test_both_sides_of_each_threshold_can_be_measured(element_size, monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
-    monkeypatch.delitem(sys.modules, "top_k_policy", raising=False)
-    script = importlib.import_module("top_k_policy")
-    policy = Policy.auto((9, 0), element_size)
-    for threshold in script.thresholds(policy):
-        assert script.value_of(policy, threshold.name) is not None
-        both = 0
-        for value in threshold.values:
-            problem = threshold.problem(value)
-            below, above = (
-                planned(script, problem, side, element_size, policy)
-                for side in (threshold.below, threshold.above)
-            )
-            if below and above:
-                assert below != above, threshold.name
-                both += 1
-        assert both >= 3, threshold.name
-
-
 @pytest.fixture
-def choices(monkeypatch):
-    """Return the script that times all algorithms."""
+def choices():
+    """Return the module that times all algorithms."""
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
-    return importlib.import_module("top_k_choices")
+    return importlib.import_module("bench.choices")
 
 
 def test_problems_of_all_sizes(choices):
@@ -219,21 +172,10 @@ def test_the_choice_follows_the_measured_times(choices):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "Plan", lambda variant, *_: variant.partition(" ")[0])
         for each in filter(lambda each: each.times, measured[::7]):
-            keywords = importlib.import_module("top_k_policy").keywords(each.problem, each.kind.element_size)
+            keywords = importlib.import_module("bench.stopwatch").keywords(
+                each.problem, each.kind.element_size
+            )
             chosen = dispatch.plan(**keywords, target=target)
             loss = each._replace(chosen=chosen).loss
             is_steady = chosen in choices.steadier_than(each.ranking[0], each)
             assert loss < (choices.STEADY_MARGIN if is_steady else 1.05), each
-
-
-def test_crossings():
-    pytest.importorskip("torch")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parents[1] / "bench")
-        script = importlib.import_module("top_k_policy")
-    values = [1, 2, 4, 8]
-    assert script.crossing(values, [1.0, 2.0, 4.0, 8.0], [3.0, 3.0, 3.0, 3.0]) == "from 2 to 4"
-    assert script.crossing(values, [1.0, 1.0, 1.0, 1.0], [3.0, 3.0, 3.0, 3.0]) == "above 8"
-    assert script.crossing(values, [4.0, 4.0, 4.0, 4.0], [3.0, 3.0, 3.0, 3.0]) == "below 1"
-    assert script.crossing(values, [1.0, 2.0, 4.0, None], [3.0, 3.0, 3.0, 3.0]) == "from 2 to 4"
-    assert script.crossing(values, [None] * 4, [1.0] * 4).startswith("not measured")

@@ -2,7 +2,7 @@
 
 import typer
 
-from bench.commands import host, landscape, report, run, sweep
+from bench.commands import choices, host, landscape, report, run, sweep
 from dmlops.cli import ending
 from dmlops.cli.help_texts import Command, Group
 
@@ -18,6 +18,7 @@ app.command("run", cls=Command)(run.run)
 app.command("report", cls=Command)(report.report)
 app.command("sweep", cls=Command)(sweep.sweep)
 app.command("landscape", cls=Command)(landscape.landscape)
+app.command("choices", cls=Command)(choices.choices)
 app.command("host", cls=Command)(host.host)
 
 

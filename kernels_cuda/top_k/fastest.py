@@ -1,8 +1,8 @@
 """Which algorithm is the fastest for a problem: a table of what was measured on one device.
 
-``bench/top_k_choices.py`` times all algorithms, and writes the table (``fastest.json``). Each number of rows,
-length and k in it stands for those below, down to the next smaller one in the table. Most lengths and k are
-powers of two: so are the limits of most algorithms.
+``python -m bench choices`` times all algorithms, and writes the table (``fastest.json``). Each number of
+rows, length and k in it stands for those below, down to the next smaller one in the table. Most lengths and k
+are powers of two: so are the limits of most algorithms.
 """
 
 import functools

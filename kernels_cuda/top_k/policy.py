@@ -1,7 +1,6 @@
 """The block shapes and limits that may be tuned, for a compute capability and an element size.
 
-`dmlops info` prints it. ``bench/top_k_policy.py`` measures both sides of the limits between block shapes: at
-a good one, both take the same time. Which algorithm runs is not said here, but in a table (`fastest`).
+`dmlops info` prints it. Which algorithm runs is not said here, but in a table (`fastest`).
 """
 
 import functools

@@ -1,12 +1,9 @@
-"""Find the fastest algorithm of top_k on CUDA for each problem: `python bench/top_k_choices.py`; needs a GPU.
+"""The fastest algorithm of top_k on CUDA for each problem, as `python -m bench choices` finds it.
 
 Every algorithm that can solve a problem is timed: rows that lie one after the other and side by side, in
-order of value and of index. The times go to ``bench/results``; ``python bench/top_k_choices.py --table FILE``
-makes of them the table that plans choose by, ``kernels_cuda/top_k/fastest.json``. Kernels are compiled on
-first use: run ``dmlops warmup --device cuda --operator top_k`` first.
+order of value and of index. Of these times, the table is made that plans choose by.
 """
 
-import argparse
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,9 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from top_k_policy import MARGIN, RESULTS, Problem, Side, Stopwatch, microseconds
-
+from bench.stopwatch import Problem, Stopwatch, microseconds
 from kernels_cuda.top_k.dispatch import Algorithm
 from kernels_cuda.top_k.fastest import TABLE, Kind
 
@@ -67,6 +62,9 @@ STEADY_ROWS = 1024
 # Less than this is noise: the algorithm of shorter rows goes on.
 TIED = 1.03
 SHOWN = 60
+# Less than this is noise.
+MARGIN = 1.05
+RESULTS = Path(__file__).parent / "results" / "top_k_policy"
 
 
 class Choice(NamedTuple):
@@ -135,14 +133,13 @@ def measure(
 ) -> list[Choice]:
     """Time all algorithms on problems, as far as there is time."""
     choices = []
-    sides = [Side(algorithm) for algorithm in Algorithm]
     for place in places:
         if watch.is_over:
             break
         problem = problem_of(*place)
-        chosen = watch.plan(problem, element_size, Side(None)).variant.partition(" ")[0]
+        chosen = watch.plan(problem, element_size).variant.partition(" ")[0]
         try:
-            found = zip(Algorithm, watch.compare(problem, element_size, sides), strict=True)
+            found = zip(Algorithm, watch.compare(problem, element_size, Algorithm), strict=True)
         except RuntimeError as error:
             print(f"FAILED: {problem}, {element_size} bytes: {error}", flush=True)
             continue
@@ -271,41 +268,7 @@ def write_table(results: Path) -> None:
     about = {
         "measured": given["measured"],
         "multiprocessors": given["multiprocessors"],
-        "written_by": "bench/top_k_choices.py",
+        "written_by": "python -m bench choices",
         "fastest": table_of(load(results)),
     }
     TABLE.write_text(json.dumps(about, indent=1) + "\n")
-
-
-def main() -> None:
-    """Measure, print and write the results, or write the table."""
-    parser = argparse.ArgumentParser(description="Time all algorithms of top_k on problems of all sizes.")
-    parser.add_argument("--element-sizes", type=int, nargs="*", default=ELEMENT_SIZES)
-    parser.add_argument("--k", type=int, nargs="*", default=KS)
-    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
-    parser.add_argument("--lengths", type=int, nargs="*", default=LENGTHS)
-    parser.add_argument("--contiguous", action="store_true", help="leave out rows that lie side by side")
-    parser.add_argument("--seconds", type=float, default=900, help="nothing new is begun after these")
-    parser.add_argument(
-        "--add-to", type=Path, metavar="FILE", help="keep what this file has of other problems"
-    )
-    parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing; make a table of results")
-    given = parser.parse_args()
-    if given.table:
-        write_table(given.table)
-        return
-    watch = Stopwatch(given.seconds)
-    device = torch.cuda.get_device_name()
-    layouts = (False,) if given.contiguous else (False, True)
-    choices = [
-        each
-        for size in given.element_sizes
-        for each in measure(watch, size, problems(size, given.k, given.rows, given.lengths, layouts))
-    ]
-    print_leads(choices)
-    print_losses(choices)
-    print(f"\nwritten: {write_results(choices, device, watch.target.multiprocessors, given.add_to)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,61 @@
+"""`python -m bench choices`: find the fastest algorithm of top_k on CUDA for each problem."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dmlops.cli.console import out
+
+
+def choices(
+    seconds: Annotated[float, typer.Option(min=1, help="Nothing new is begun after these.")] = 900,
+    element_size: Annotated[
+        list[int] | None, typer.Option(show_default="4, 2, 8", help="Bytes of an element; may be repeated.")
+    ] = None,
+    k: Annotated[list[int] | None, typer.Option("-k", show_default="all", help="May be repeated.")] = None,
+    rows: Annotated[list[int] | None, typer.Option(show_default="all", help="May be repeated.")] = None,
+    length: Annotated[list[int] | None, typer.Option(show_default="all", help="May be repeated.")] = None,
+    contiguous: Annotated[
+        bool, typer.Option("--contiguous", help="Leave out rows that lie side by side.")
+    ] = False,
+    add_to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Keep what this file has of other problems."),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", show_default=False, help="Only make the table of this file."
+        ),
+    ] = None,
+) -> None:
+    """Time every algorithm of top_k on problems of all sizes, and write the times to bench/results.
+
+    --table FILE makes of them the table that plans choose by. Kernels are compiled when they first run:
+    `dmlops warmup --device cuda --operator top_k` does it beforehand.
+    """
+    import torch  # noqa: PLC0415 - for this command only
+
+    from bench import choices as search  # noqa: PLC0415
+    from bench.stopwatch import Stopwatch  # noqa: PLC0415
+
+    if table is not None:
+        search.write_table(table)
+        return
+    watch = Stopwatch(seconds)
+    layouts = (False,) if contiguous else (False, True)
+    found = [
+        each
+        for size in element_size or search.ELEMENT_SIZES
+        for each in search.measure(
+            watch,
+            size,
+            search.problems(size, k or search.KS, rows or search.ROWS, length or search.LENGTHS, layouts),
+        )
+    ]
+    search.print_leads(found)
+    search.print_losses(found)
+    device = torch.cuda.get_device_name()
+    path = search.write_results(found, device, watch.target.multiprocessors, add_to)
+    out.print(f"\nwritten: {path}")
