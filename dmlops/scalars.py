@@ -329,16 +329,17 @@ def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
     if opaque.is_time:
         bits = _time_bits(value, opaque)
         return None if bits is None else bits.to_bytes(opaque.bytes, sys.byteorder)
-    if not isinstance(value, (int, float, complex)):
+    is_complex = opaque.family == "complex"
+    if not isinstance(value, (int, float)) and not (is_complex and isinstance(value, complex)):
         return None
-    parts = [value]
-    if opaque.family == "complex":
-        parts = [value.real, value.imag] if isinstance(value, complex) else [value, 0]
-    elif isinstance(value, complex):
-        return None
-    held = [float_bits(part, float_format(opaque)) for part in parts]
-    size = opaque.bytes // len(parts)
-    return None if None in held else b"".join(bits.to_bytes(size, sys.byteorder) for bits in held)
+    parts = [value.real, value.imag] if isinstance(value, complex) else [value, *[0] * is_complex]
+    held = b""
+    for part in parts:
+        bits = float_bits(part, float_format(opaque))
+        if bits is None:
+            return None
+        held += bits.to_bytes(opaque.bytes // len(parts), sys.byteorder)
+    return held
 
 
 def _is_zero(value: Any) -> bool:

@@ -154,7 +154,12 @@ def _nonzero_leaves(array: Any, offset: int, leaf: "np.dtype[Any]") -> Any:
         leaf_format: Any = f"u{leaf.itemsize}"
     else:
         leaf_format = leaf if leaf.subdtype is None else f"V{leaf.itemsize}"  # of which NumPy tests all bytes
-    layout = {"names": ["leaf"], "formats": [leaf_format], "offsets": [offset], "itemsize": array.itemsize}
+    layout: Any = {
+        "names": ["leaf"],
+        "formats": [leaf_format],
+        "offsets": [offset],
+        "itemsize": array.itemsize,
+    }
     elements = array.view(np.dtype(layout))["leaf"]
     if magnitude is not None:
         return elements & magnitude != 0
