@@ -346,9 +346,8 @@ def gather_nd(
     inputs = x, indices
     if type(mode) is not str:
         check_mode(mode)
-    if isinstance(indices, (tuple, list)):
-        check_is_one_array(indices)
     if type(x) is not ndarray and is_compiling():
+        check_is_one_array(indices)
         return _torch_functions().gather_nd(inputs, out, stream, batch_dims, mode)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
@@ -356,6 +355,7 @@ def gather_nd(
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
+        check_is_one_array(indices)
         results = _run(_GATHER_ND, parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
 

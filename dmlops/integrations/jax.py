@@ -112,8 +112,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
         If `mode` is ``"raise"`` under jit, vmap or grad.
     """
     check_mode(mode)
-    if isinstance(indices, (tuple, list)):
-        check_is_one_array(indices)
+    check_is_one_array(indices)
     inputs = _as_array(x, "gather_nd.x"), _as_array(indices, "gather_nd.indices")
     if mode == "raise":
         if any(isinstance(array, jax.core.Tracer) for array in inputs):

@@ -82,18 +82,17 @@ def check_mode(mode: Any) -> None:
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
 
 
-def check_is_one_array(indices: tuple[Any, ...] | list[Any]) -> None:
+def check_is_one_array(indices: Any) -> None:
     """Refuse arrays in a tuple or a list, as NumPy's own indexing takes them; numbers may be nested."""
-    for part in indices:
-        if isinstance(part, (tuple, list)):
-            check_is_one_array(part)
-        elif len(getattr(part, "shape", ())):
+    for part in indices if isinstance(indices, (tuple, list)) else ():
+        if len(getattr(part, "shape", ())):
             stack = f"{_STACKS.get(type(part).__module__.partition('.')[0], 'np')}.stack"
             got, reason = f"arrays in a {type(indices).__name__}", "they may be columns or rows"
             allowed = (
                 f"pass {stack}(indices, -1) for one array per dimension, {stack}(indices) for one per tuple"
             )
             raise TypeError(error_text("gather_nd.indices", got, reason, allowed))
+        check_is_one_array(part)
 
 
 def infer_gather_nd(

@@ -54,8 +54,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     >>> gather_nd(da.arange(10, chunks=4), [[9], [0], [-1]]).compute()
     array([9, 0, 9])
     """
-    if isinstance(indices, (tuple, list)):
-        check_is_one_array(indices)
+    check_is_one_array(indices)
     known = _in_memory(indices)
     x = chunks.as_dask_array(x, WHERE_X)
     indices = chunks.as_dask_array(indices if known is None else known, WHERE_INDICES)
