@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import itertools
 import sys
 from typing import Any
 
@@ -16,6 +17,8 @@ ENTRY = "dmlops_entry"
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)
 # Linked libraries stay for the life of the process, like all compiled code.
 _libraries: list[Any] = []
+# A library that could not be linked keeps its name.
+_numbers = itertools.count()
 
 
 @functools.cache
@@ -39,7 +42,7 @@ def link(code: bytes) -> LoadedKernel:
         If the object code is unusable here.
     """
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
-    library = builder.link(_linker(), f"dmlops_{len(_libraries)}")
+    library = builder.link(_linker(), f"dmlops_{next(_numbers)}")
     _libraries.append(library)
     address = library[ENTRY]
     return LoadedKernel(address, _PROTOTYPE(address))
