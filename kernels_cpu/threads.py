@@ -82,16 +82,17 @@ def _checked(name: str, value: Any) -> int:
 # The wait for Python's own locks is in C, through its C API: `threading.Lock.acquire` runs signal handlers
 # while it waits, and an exception of theirs would end the wait while kernels still run.
 _allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
-_allocate_lock.restype = ctypes.c_void_p
+_allocate_lock.restype = ctypes.POINTER(ctypes.c_char)
 _release_lock = ctypes.pythonapi.PyThread_release_lock
-_release_lock.argtypes, _release_lock.restype = (ctypes.c_void_p,), None
-# `ctypes.pythonapi` would keep the GIL while it waits.
-_acquire_lock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
+_release_lock.restype = None
+# `ctypes.pythonapi` would keep the GIL while it waits. Arguments are passed as they are (`_Ticket`): their
+# conversion could fail, and with it the wait.
+_acquire_lock: Any = ctypes.CFUNCTYPE(ctypes.c_int)(
     ctypes.cast(ctypes.pythonapi.PyThread_acquire_lock, ctypes.c_void_p).value or 0
 )
 _WAIT, _DO_NOT_WAIT = 1, 0
 # Locks are used again and never freed: a `__del__` that frees one would swallow an interrupt that meets it.
-_idle_locks: list[int] = []
+_idle_locks: list[Any] = []
 
 
 class _Job:
@@ -129,7 +130,7 @@ class _Ticket:
         try:
             self.lock = _idle_locks.pop()
         except IndexError:
-            self.lock = _allocate_lock()
+            self.lock = ctypes.byref(_allocate_lock().contents)
 
     def use(self) -> None:
         """Work for the job on a worker thread, if its caller has not closed it."""
