@@ -1,7 +1,5 @@
 """The back-ends: the highest feature level of each, and how its plans get their kernels."""
 
-import functools
-import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,19 +40,12 @@ def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) 
             target, package = cpu_target(), "kernels_cpu"
         else:
             target, package = cuda.target(device.number, where), "kernels_cuda"
-        return _imported(f"{package}.{operator}").plan(**problem, target=target)
+        return kernel_store.imported(f"{package}.{operator}").plan(**problem, target=target)
 
 
 def cpu_target() -> Any:
     """Return the host as plans see it."""
-    # Imports llvmlite, which `import dmlops` does not need.
-    return _imported("kernels_cpu.target").Target(threads.get_num_threads(), load_on_host)
-
-
-@functools.cache
-def _imported(name: str) -> Any:
-    with kernel_store.LOCK:
-        return importlib.import_module(name)
+    return kernel_store.imported("kernels_cpu.target").Target(threads.get_num_threads(), load_on_host)
 
 
 @contextmanager
@@ -73,13 +64,16 @@ _loaded: dict[Any, Any] = {}
 def load_on_host(kernel: Any) -> Any:
     """Return a CPU kernel, ready to be called."""
     loaded = _loaded.get(kernel)
-    if loaded is None:
-        from kernels_cpu.linking import link  # noqa: PLC0415
+    return kernel_store.apart(_load, kernel) if loaded is None else loaded
 
-        with kernel_store.LOCK, _loading(f"the kernel {kernel.label}"):
-            loaded = _loaded.get(kernel)
-            if loaded is None:
-                loaded = _loaded[kernel] = link(artifact(kernel))
+
+def _load(kernel: Any) -> Any:
+    loaded = _loaded.get(kernel)
+    if loaded is None:  # no other thread was faster
+        from kernels_cpu.linking import link  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not
+
+        with _loading(f"the kernel {kernel.label}"):
+            loaded = _loaded[kernel] = link(artifact(kernel))
     return loaded
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, NamedTuple, NoReturn
 
-from dmlops import cuda
+from dmlops import cuda, kernel_store
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.enums import TensorDataType
 from dmlops.errors import InvalidDescriptorError, error_text, refuse, shown
@@ -365,10 +365,10 @@ def _refuse_overlap(name: str, other: str, allowed: str) -> None:
 @functools.cache
 def _annotate() -> Callable[[str], AbstractContextManager[Any]]:
     try:
-        import nvtx  # noqa: PLC0415
+        annotate = kernel_store.imported("nvtx").annotate
     except ImportError:
         return nullcontext
-    return functools.partial(nvtx.annotate, domain="dmlops")
+    return functools.partial(annotate, domain="dmlops")
 
 
 def is_profiled() -> bool:

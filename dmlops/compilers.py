@@ -39,8 +39,10 @@ def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> A
             importlib.import_module(name)
         compiler = importlib.import_module(module)
     except ImportError as error:
-        missing = (error.name or str(error)).replace("_", "-")
-        message = f"{must_be}, but {missing} is not installed; type: {remedy}"
+        message = f"{must_be}, but {error}"
+        if isinstance(error, ModuleNotFoundError):
+            missing = (error.name or str(error)).replace("_", "-")
+            message = f"{must_be}, but {missing} is not installed; type: {remedy}"
         raise UnsupportedFeatureError(message) from error
     if sys.modules["numba"].config.DISABLE_JIT:
         message = f"{must_be}, but NUMBA_DISABLE_JIT is set; unset it"

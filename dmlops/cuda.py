@@ -45,20 +45,20 @@ def launcher(where: str) -> ModuleType:
         If the cuda extra is not installed; the text begins with `where` and says what to type.
     """
     try:
-        from kernels_cuda.runtime import launch  # noqa: PLC0415
+        return kernel_store.imported("kernels_cuda.runtime.launch")
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'
         raise UnsupportedFeatureError(error_text(where, "a CUDA device", reason, remedy)) from error
-    return launch
 
 
 def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
     """Return the code of a kernel; `refusal` says why the driver did not take what was returned before."""
-    with kernel_store.LOCK:
-        if refusal and _in_wheel(variant, arch) is not None:
-            warn_once(f"the driver refuses what the wheel has for {arch} ({refusal})")
-        return compiled(variant, arch) if refusal else artifact(variant, arch)
+    if not refusal:
+        return kernel_store.apart(artifact, variant, arch)
+    if kernel_store.apart(_in_wheel, variant, arch) is not None:
+        warn_once(f"the driver refuses what the wheel has for {arch} ({refusal})")
+    return kernel_store.apart(compiled, variant, arch)
 
 
 def artifact(variant: Any, arch: str) -> bytes:
@@ -175,9 +175,7 @@ def stream_device(handle: int) -> int:
 
 @functools.cache
 def _driver() -> Any:
-    from cuda.bindings import driver  # noqa: PLC0415
-
-    return driver
+    return kernel_store.imported("cuda.bindings.driver")
 
 
 def _checked(result: tuple[Any, ...], doing: str) -> Any:

@@ -28,10 +28,7 @@ def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
 def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
     name: Any = type_name(data_type)
     if name.startswith(("bfloat", "float8")):
-        with kernel_store.LOCK:
-            import ml_dtypes  # noqa: PLC0415
-
-        name = getattr(ml_dtypes, name)
+        name = getattr(kernel_store.imported("ml_dtypes"), name)
     dtype: np.dtype[Any] = np.dtype(name)
     return dtype
 

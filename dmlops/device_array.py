@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops import cuda
+from dmlops import cuda, kernel_store
 from dmlops.errors import error_text, refuse
 from dmlops.memory import Device
 
@@ -144,11 +144,10 @@ class DeviceArray:
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Return the array as a capsule of DLPack, ordered with the consumer's stream."""
-        from cuda.core.utils import StridedMemoryView  # noqa: PLC0415 - takes longer than all else
-
+        views = kernel_store.imported("cuda.core.utils").StridedMemoryView  # takes longer than all else
         with cuda.device_made_current(self.device.number):
             # Make the consumer's stream wait for the array's stream; -1 requests no order.
-            view = StridedMemoryView.from_cuda_array_interface(
+            view = views.from_cuda_array_interface(
                 self, stream_ptr=cuda.LEGACY_STREAM if stream is None else stream
             )
             return view.__dlpack__(stream=-1, **options)

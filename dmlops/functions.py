@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, Unpack, overload
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops import arguments, binding, cuda, scalars
+from dmlops import arguments, binding, cuda, kernel_store, scalars
 from dmlops.array_libraries import SIGNATURES, as_input, as_output, as_plain, find_library
 from dmlops.array_types import (
     Array,
@@ -585,11 +585,10 @@ def _is_dispatched(array: Any, name: str, differentiable: bool) -> bool:
 def _torch_functions() -> Any:
     """Return the module that makes calls those of torch's operators."""
     if is_compiling():
-        from dmlops import torch_compiler  # noqa: F401, PLC0415
+        from dmlops import torch_compiler, torch_functions  # noqa: F401, PLC0415
 
-    from dmlops import torch_functions  # noqa: PLC0415 - as it imports torch
-
-    return torch_functions
+        return torch_functions
+    return kernel_store.imported("dmlops.torch_functions")
 
 
 def check_is_pair(out: Any, where: str) -> None:

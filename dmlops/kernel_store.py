@@ -6,20 +6,24 @@ A process compiles only what neither the wheel nor the cache directory has.
 import functools
 import gc
 import hashlib
+import importlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from dmlops import kernel_cache
 from dmlops.kernel_cache import Key
 
 if TYPE_CHECKING:
     from dmlops.kernel_archive import Archive
+
+T = TypeVar("T")
 
 log = logging.getLogger("dmlops.kernel_store")
 COMPILING = "compiling %s for %s"
@@ -30,13 +34,103 @@ WHEEL = Path(__file__).with_name("kernels")
 _NATIVE = (".so", ".pyd")
 
 LOCK = threading.RLock()
-"""Held by the thread that compiles or links a kernel, or imports what a first call needs.
+"""Held by the thread that compiles or links a kernel, or imports what a first call needs (`apart`).
 
 A fork waits until that is done: the child would find locks held, and modules half imported, by a thread that
 it does not have.
 """
+# Held while the size of new threads' stacks, one for the whole process, is another.
+_START_LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+    for lock in (LOCK, _START_LOCK):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+# Numba and LLVM recurse deeply, and the caller may have little stack left.
+_STACK_BYTES = 16 << 20
+# Packages with locks of their own, which imports and compilations take.
+_LOCKING = {"importlib", "logging", "llvmlite", "numba"}
+
+
+def apart(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that imports, compiles or links on a thread of its own, which holds `LOCK`.
+
+    Python runs signal handlers on the main thread alone: here none of them can raise in the middle of what
+    must not be left half done. An interrupt ends the wait, and the work goes on; a later call waits for it.
+    """
+    if sys.is_finalizing() or isinstance(threading.current_thread(), _Work) or _may_hold_locks():
+        return _held(function, *arguments)
+    while True:
+        work = _Work(function, arguments)
+        if not work.begin():
+            return _held(function, *arguments)
+        while work.is_alive():
+            work.join(1)  # not for ever: a child that a signal handler forks lacks the thread
+        if work.outcome is not None:
+            try:
+                return work.outcome()
+            finally:
+                del work  # an error must not refer to itself, and keep the caller's arrays
+
+
+@functools.cache
+def imported(name: str) -> Any:
+    """Return a module that a first call needs."""
+    return apart(importlib.import_module, name)
+
+
+class _Work(threading.Thread):
+    """A call on a thread of its own. The interpreter waits for it before it ends."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        super().__init__(name="dmlops-first-call", daemon=False)
+        self._function, self._arguments = function, arguments
+        self.outcome: Callable[[], Any] | None = None
+
+    def begin(self) -> bool:
+        """Start; return whether that was possible."""
+        with _START_LOCK:
+            before = threading.stack_size(_STACK_BYTES)
+            try:
+                self.start()
+            except RuntimeError:  # there can be no more threads, or the interpreter is ending
+                return False
+            finally:
+                threading.stack_size(before)
+        return True
+
+    def run(self) -> None:
+        try:
+            result = _held(self._function, *self._arguments)
+        except BaseException as error:
+            self.outcome = functools.partial(_raise, error)
+        else:
+            self.outcome = lambda: result
+
+
+def _raise(error: BaseException) -> NoReturn:
+    try:
+        raise error
+    finally:
+        del error  # as in `apart`
+
+
+def _held(function: Callable[..., T], *arguments: Any) -> T:
+    # What a garbage collection frees may call dmlops, and need a lock of the thread that waits.
+    with LOCK, _without_garbage_collection():
+        return function(*arguments)
+
+
+def _may_hold_locks() -> bool:
+    """Return whether this thread is in the middle of something whose locks another would wait for.
+
+    Such as the import of Numba, during which a signal handler calls dmlops.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _LOCKING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @functools.cache

@@ -7,6 +7,7 @@ held, everything else without it. Any other call is run by its `BoundCall`, on t
 call returns. If the arrays differ from those that the call was bound for, it takes the ordinary path.
 """
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -127,11 +128,14 @@ class _HostLaunch(Replay):
         )
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
-        if self._takes_scratch:
-            with take_scratch(self._call.workspace_size) as scratch:
-                status = self._launch(arrays, scratch, 0)
-        else:
-            status = self._launch(arrays, self._workspace, 0)
+        try:
+            if self._takes_scratch:
+                with take_scratch(self._call.workspace_size) as scratch:
+                    status = self._launch(arrays, scratch, 0)
+            else:
+                status = self._launch(arrays, self._workspace, 0)
+        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary path says by its name
+            return None
         if status == MISMATCH or status & self._failure:
             return None
         if self._is_counted:
@@ -170,7 +174,10 @@ class _StreamLaunch(Replay):
             scratch = library.empty((call.workspace_size,), TensorDataType.UINT8, call.device)
             workspace = aligned(library.address(scratch))
         # After an error of the driver, the ordinary path launches everything again.
-        return None if self._launch(arrays, workspace, stream) else made
+        try:
+            return None if self._launch(arrays, workspace, stream) else made
+        except ctypes.ArgumentError:  # as in `_HostLaunch`
+            return None
 
 
 class _CheckedRun(Replay):

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import itertools
 import sys
 from typing import Any
 
@@ -12,10 +13,13 @@ from kernels_cpu.kernel import LoadedKernel
 ENTRY = "dmlops_entry"
 """The one symbol that an artifact exports: ``int64_t dmlops_entry(const int64_t *arguments)``."""
 
-# Takes its words from a bytes object, which the call keeps alive, and releases the GIL.
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)
+# Takes its words from a bytes object, which the call keeps alive, and releases the GIL. That type is not
+# declared: ctypes would convert it, and make an ArgumentError of a RecursionError or a MemoryError.
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64)
 # Linked libraries stay for the life of the process, like all compiled code.
 _libraries: list[Any] = []
+# A library that could not be linked keeps its name.
+_numbers = itertools.count()
 
 
 @functools.cache
@@ -35,11 +39,20 @@ def link(code: bytes) -> LoadedKernel:
 
     Raises
     ------
+    MemoryError
+        If there is no memory for the code.
     RuntimeError
         If the object code is unusable here.
     """
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process().export_symbol(ENTRY)
-    library = builder.link(_linker(), f"dmlops_{len(_libraries)}")
+    try:
+        library = builder.link(_linker(), f"dmlops_{next(_numbers)}")
+    except RuntimeError as error:
+        # The code needs no symbols that may be missing: only memory can be.
+        if str(error).startswith("Failed to materialize"):
+            message = f"dmlops: a kernel cannot be loaded: {error}"
+            raise MemoryError(message) from error
+        raise
     _libraries.append(library)
     address = library[ENTRY]
     return LoadedKernel(address, _PROTOTYPE(address))

@@ -198,5 +198,8 @@ class _Look:
         self._unpack = struct.Struct(f"={n_operands}q").unpack
 
     def __call__(self, arrays: tuple[Any, ...]) -> tuple[int, ...]:
-        words = self._entry(arrays)
+        try:
+            words = self._entry(arrays)
+        except ctypes.ArgumentError:  # out of memory or of stack: the ordinary path says so
+            return ()
         return self._unpack(words) if words else ()

@@ -9,6 +9,7 @@ import functools
 import operator
 import os
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -81,27 +82,28 @@ def _checked(name: str, value: Any) -> int:
 # The wait for Python's own locks is in C, through its C API: `threading.Lock.acquire` runs signal handlers
 # while it waits, and an exception of theirs would end the wait while kernels still run.
 _allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
-_allocate_lock.restype = ctypes.c_void_p
+_allocate_lock.restype = ctypes.POINTER(ctypes.c_char)
 _release_lock = ctypes.pythonapi.PyThread_release_lock
-_release_lock.argtypes, _release_lock.restype = (ctypes.c_void_p,), None
-# `ctypes.pythonapi` would keep the GIL while it waits.
-_acquire_lock = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
+_release_lock.restype = None
+# `ctypes.pythonapi` would keep the GIL while it waits. Arguments are passed as they are (`_Ticket`): their
+# conversion could fail, and with it the wait.
+_acquire_lock: Any = ctypes.CFUNCTYPE(ctypes.c_int)(
     ctypes.cast(ctypes.pythonapi.PyThread_acquire_lock, ctypes.c_void_p).value or 0
 )
 _WAIT, _DO_NOT_WAIT = 1, 0
 # Locks are used again and never freed: a `__del__` that frees one would swallow an interrupt that meets it.
-_idle_locks: list[int] = []
+_idle_locks: list[Any] = []
 
 
 class _Job:
-    """One `run`: the argument blocks that nobody has started yet, and the errors of those that ended."""
+    """One `run`: the argument blocks that nobody has started yet, and the first error of those that ended."""
 
-    __slots__ = ("errors", "function", "pending")
+    __slots__ = ("error", "function", "pending")
 
     def __init__(self, function: Callable[[Any], Any], blocks: Sequence[Any]) -> None:
         self.function = function
         self.pending = deque(blocks)
-        self.errors: list[BaseException] = []
+        self.error: BaseException | None = None
 
     def work(self) -> None:
         """Run pending blocks until none is left."""
@@ -128,7 +130,7 @@ class _Ticket:
         try:
             self.lock = _idle_locks.pop()
         except IndexError:
-            self.lock = _allocate_lock()
+            self.lock = ctypes.byref(_allocate_lock().contents)
 
     def use(self) -> None:
         """Work for the job on a worker thread, if its caller has not closed it."""
@@ -137,7 +139,8 @@ class _Ticket:
         try:
             self.job.work()
         except BaseException as error:  # raised on the calling thread when the job has ended
-            self.job.errors.append(error)
+            if self.job.error is None:  # no list, whose growth may fail
+                self.job.error = error
         finally:
             _release_lock(self.lock)
 
@@ -162,17 +165,20 @@ class _Pool:
             while self._n_workers < n_workers:
                 name = f"dmlops-{self._n_workers + 1}"
                 try:
-                    threading.Thread(target=_work, args=(self._tickets,), name=name, daemon=True).start()
+                    threading.Thread(target=self._work, name=name, daemon=True).start()
                 except RuntimeError:  # no more threads: the callers do the work themselves
                     return
                 self._n_workers += 1
 
-
-def _work(tickets: "SimpleQueue[_Ticket]") -> None:
-    while True:
-        ticket = tickets.get()
-        ticket.use()
-        del ticket  # while this thread waits, it must not keep the caller's job alive
+    def _work(self) -> None:
+        try:
+            while True:
+                ticket = self._tickets.get()
+                ticket.use()
+                del ticket  # while this thread waits, it must not keep the caller's job alive
+        finally:  # out of memory: the next call starts another
+            with self._lock:
+                self._n_workers -= 1
 
 
 _pool = _Pool()
@@ -205,15 +211,24 @@ def run(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | No
     ------
     BaseException
         The first error of any call. Whatever is raised, an interrupt included, no call is running any more.
+    RuntimeError
+        In a child that a signal handler has forked in the middle: it lacks the threads that were at work.
     """
     if len(blocks) == 1:
         function(blocks[0])
         return
+    if sys.is_finalizing():  # the workers have stopped where they were
+        for block in blocks:
+            function(block)
+        return
+    pool = _pool
     job = _Job(function, blocks)
     tickets = [_Ticket(job) for _ in range(min(threads or len(blocks), len(blocks)) - 1)]
-    closing = map(_acquire_lock, [ticket.lock for ticket in tickets], repeat(_WAIT))
+    locks = [ticket.lock for ticket in tickets]
+    closing = map(_acquire_lock, locks, repeat(_WAIT))
+    closing_in_child = map(_acquire_lock, locks, repeat(_DO_NOT_WAIT))
     try:
-        _pool.hand_out(tickets)
+        pool.hand_out(tickets)
         job.work()
     finally:
         # Python runs signal handlers after a call of C code, never before: an interrupt between these two
@@ -221,12 +236,16 @@ def run(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | No
         try:
             job.pending.clear()
         finally:
-            all(closing)
-    for ticket in tickets:
-        _release_lock(ticket.lock)
-    _idle_locks.extend([ticket.lock for ticket in tickets])
-    if job.errors:
-        raise job.errors[0]
+            # Nobody would release what workers of the parent held when a signal handler forked.
+            are_closed = all(closing if pool is _pool else closing_in_child)
+    if not are_closed:
+        message = "dmlops: a signal handler forked during the call; the child must call again"
+        raise RuntimeError(message)
+    for lock in locks:
+        _release_lock(lock)
+    _idle_locks.extend(locks)
+    if job.error is not None:
+        raise job.error
 
 
 def launcher(

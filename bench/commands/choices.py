@@ -25,9 +25,7 @@ def choices(
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Only make the table of this file."
-        ),
+        typer.Option(metavar="FILE", show_default=False, help="Only make the table of this file."),
     ] = None,
 ) -> None:
     """Time every algorithm of top_k on problems of all sizes, and write the times to bench/results.

@@ -148,6 +148,5 @@ _KNOWN: tuple[tuple[str, str, Callable[[], ArrayLibrary]], ...] = (
 def _instance(name: str, make: Callable[[], ArrayLibrary]) -> ArrayLibrary:
     found = _instances.get(name)
     if found is None:
-        with kernel_store.LOCK:  # as it imports a module
-            found = _instances.setdefault(name, make())
+        found = _instances.setdefault(name, kernel_store.apart(make))  # as it imports a module
     return found

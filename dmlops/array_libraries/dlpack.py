@@ -4,7 +4,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops import cuda
+from dmlops import cuda, kernel_store
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.array_libraries.numpy import NUMPY, NumPy
@@ -20,12 +20,11 @@ class DLPack(CudaArrayInterface):
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         number = int(array.__dlpack_device__()[1])
         cuda.target(number, where)  # if that device is not available, the error says so
-        from cuda.core.utils import StridedMemoryView  # noqa: PLC0415
-
+        views = kernel_store.imported("cuda.core.utils").StridedMemoryView
         with cuda.device_made_current(number):
             try:
                 # The producer makes this stream wait for its own work; 1 is the default stream.
-                view = StridedMemoryView.from_dlpack(array, stream_ptr=stream or 1)
+                view = views.from_dlpack(array, stream_ptr=stream or 1)
             except Exception as error:
                 _refuse_exchange(array, where, error)
         item = view.dtype.itemsize

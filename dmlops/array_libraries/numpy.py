@@ -127,7 +127,11 @@ class NumPy(ArrayLibrary):
 
 def _address(array: "np.ndarray[Any, Any]") -> int:
     capsule = array.__array_struct__  # which frees the structure in the end
-    address: int = _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
+    address: int
+    try:
+        address = _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
+    except ctypes.ArgumentError:  # out of memory or of stack, which this slower way says by its name
+        address = array.ctypes.data
     del capsule  # only here: torch's compiler drops variables that nothing uses any more
     return address
 
