@@ -78,8 +78,7 @@ def write_archives(
             device=device,
             target=target,
             sources=key.sources,
-            # Numba translates Python's bytecode, which differs from version to version.
-            compilers=f"Python {sys.version_info.major}.{sys.version_info.minor}, {key.compilers}",
+            compilers=key.compilers,
             kernels=kernels,
         )
         print(f"{target}: {len(kernels)} kernels, {path.stat().st_size / 1e6:.1f} MB")

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dmlops import cuda, kernel_store
-from dmlops.compilers import load_compiler, versions
+from dmlops.compilers import load_compiler, made_by
 from dmlops.enums import FeatureLevel
 from dmlops.errors import UnsupportedFeatureError
 from dmlops.kernel_cache import Key
@@ -115,7 +115,7 @@ def cpu_key(kernel: Any) -> Key:
     """Return the key of a CPU kernel in the cache."""
     from kernels_cpu import processor  # noqa: PLC0415
 
-    return Key("cpu", kernel.label, processor.TARGET, _cpu_sources(), versions("numba", "llvmlite"))
+    return Key("cpu", kernel.label, processor.TARGET, _cpu_sources(), made_by("numba", "llvmlite"))
 
 
 def _cpu_sources() -> str:

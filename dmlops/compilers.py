@@ -50,6 +50,11 @@ def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> A
     return compiler
 
 
+def made_by(*distributions: str) -> str:
+    """Return the versions of what compiles a kernel: Python, whose bytecode Numba translates, and these."""
+    return f"Python {sys.version_info.major}.{sys.version_info.minor}, {versions(*distributions)}"
+
+
 def versions(*distributions: str) -> str:
     """Return names and versions of installed distributions, from the names of their metadata folders.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dmlops import kernel_store
 from dmlops.arguments import as_integer
-from dmlops.compilers import load_compiler, versions
+from dmlops.compilers import load_compiler, made_by
 from dmlops.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.kernel_cache import Key, warn_once
 from dmlops.memory import aligned, read_integer
@@ -90,7 +90,7 @@ def _in_wheel(variant: Any, arch: str) -> bytes | None:
 
 def key(variant: Any, arch: str) -> Key:
     """Return the key of a CUDA kernel in the cache."""
-    return Key("cuda", variant.label, arch, sources(), versions(*_COMPILERS))
+    return Key("cuda", variant.label, arch, sources(), made_by(*_COMPILERS))
 
 
 def sources() -> str:

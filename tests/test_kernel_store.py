@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -443,6 +444,14 @@ def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch, tmp_path, oth
     (tmp_path / f"{compiler}-0.0.dist-info").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     compilers.installed.cache_clear()
+    assert backend.cpu_key(kernel).path != before.path
+
+
+def test_python_is_part_of_a_cpu_key(monkeypatch):
+    """Numba translates bytecode, which differs from one minor version of Python to the next."""
+    (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
+    before = backend.cpu_key(kernel)
+    monkeypatch.setattr(compilers.sys, "version_info", SimpleNamespace(major=3, minor=99))
     assert backend.cpu_key(kernel).path != before.path
 
 
