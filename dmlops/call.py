@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, error_text, refuse, shown
+from dmlops.errors import DmlError, InvalidDescriptorError, error_text, refuse, shown
 from dmlops.executors import HOST, Executor, Stream
 from dmlops.memory import (
     ALIGNMENT,
@@ -32,6 +33,7 @@ from dmlops.waiting import check_then_gather, count_then_expand
 from kernels_cpu.cached import cached_property
 
 _log = logging.getLogger("dmlops")
+Result = TypeVar("Result")
 
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
@@ -131,6 +133,11 @@ class BoundCall:
         )
 
     @property
+    def has_complex(self) -> bool:
+        """Whether any operand is complex."""
+        return any(getattr(operand.desc.data_type, "family", "") == "complex" for operand in self._operands)
+
+    @property
     def reaches(self) -> list[int]:
         """The number of bytes that each array must have from its first element on."""
         return [extent.end for extent in self._extents]
@@ -180,8 +187,15 @@ class BoundCall:
             return self._finalized([make() for make in self.allocators], 0)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
-        if self.device is not CPU:
-            return self._on_cuda(inputs, out, stream, handle, workspace)
+        run = self._on_host if self.device is CPU else partial(self._on_cuda, stream, handle)
+        if not out:
+            return run(inputs, out, workspace)
+        written = out if workspace is None else (*out, workspace)
+        return tell_of_write(_tell_libraries, written, run, inputs, out, workspace)
+
+    def _on_host(
+        self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
+    ) -> Sequence[Any]:
         addresses, made = self._addresses(inputs, out, workspace)
         outputs = self.run(HOST, addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
@@ -242,10 +256,10 @@ class BoundCall:
 
     def _on_cuda(
         self,
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
         given: Any,
         stream: int | None,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
         workspace: Operand | None,
     ) -> Sequence[Any]:
         operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
@@ -346,6 +360,28 @@ class BoundCall:
     def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
         finalize = self.library.finalize
         return [finalize(array, stream) for array in outputs]
+
+
+def tell_of_write(
+    tell: Callable[[Any], None], written: Any, run: Callable[..., Result], *arguments: Any
+) -> Result:
+    """Return what `run` returns, and tell of what it has written, unless it has refused or returns None."""
+    try:
+        results = run(*arguments)
+        if results is not None:
+            tell(written)
+    except DmlError:  # raised before anything is written
+        raise
+    except BaseException:
+        # An interrupt may come between the write and the line that tells of it.
+        tell(written)
+        raise
+    return results
+
+
+def _tell_libraries(written: Sequence[Operand]) -> None:
+    for operand in written:
+        operand.library.was_written((operand.array,))
 
 
 def workspace_bytes(plan: Any) -> int:

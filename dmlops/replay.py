@@ -15,7 +15,7 @@ import numpy as np
 
 from dmlops import backend
 from dmlops.array_libraries import ArrayLibrary, Operand
-from dmlops.call import BoundCall, Manner, is_profiled
+from dmlops.call import BoundCall, Manner, is_profiled, tell_of_write
 from dmlops.cuda import PER_THREAD_STREAM
 from dmlops.enums import TensorDataType
 from dmlops.executors import HOST
@@ -64,16 +64,20 @@ class Replay:
         self._call, self._library, self._allocators = call, library, allocators
         self._array_type: Any = library.native_type
         self._n_given = len(operands) - len(allocators)
-        self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
-        # Native calls check everything about a NumPy array.
-        self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
+        self._n_inputs = len(call.inputs)
+        reaches = [*call.reaches, call.workspace_size][: self._n_given]
+        self._are_plain = library.plain_check(reaches, self._n_inputs, has_complex=call.has_complex)
+        is_told = not allocators and type(library).was_written is not ArrayLibrary.was_written
+        self._was_written = library.was_written if is_told else None
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
         if len(arrays) != self._n_given:
             return None
-        if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
+        if self._are_plain is not None and not self._are_plain(arrays):
             return None
+        if self._was_written is not None:
+            return tell_of_write(self._was_written, arrays[self._n_inputs :], self._run, arrays, [])
         made = []
         for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
             made.append(make())
