@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
 from dmlops import cuda
 from dmlops.array_libraries import ArrayLibrary, Operand
@@ -33,7 +33,6 @@ from dmlops.waiting import check_then_gather, count_then_expand
 from kernels_cpu.cached import cached_property
 
 _log = logging.getLogger("dmlops")
-Result = TypeVar("Result")
 
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
@@ -191,7 +190,16 @@ class BoundCall:
         if not out:
             return run(inputs, out, workspace)
         written = out if workspace is None else (*out, workspace)
-        return tell_of_write(_tell_libraries, written, run, inputs, out, workspace)
+        try:
+            outputs = run(inputs, out, workspace)
+            _tell_of_write(written)
+        except DmlError:  # raised before anything is written
+            raise
+        except BaseException:
+            # An interrupt may come between the write and the line that tells of it.
+            _tell_of_write(written)
+            raise
+        return outputs
 
     def _on_host(
         self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
@@ -362,26 +370,11 @@ class BoundCall:
         return [finalize(array, stream) for array in outputs]
 
 
-def tell_of_write(
-    tell: Callable[[Any], None], written: Any, run: Callable[..., Result], *arguments: Any
-) -> Result:
-    """Return what `run` returns, and tell of what it has written, unless it has refused or returns None."""
-    try:
-        results = run(*arguments)
-        if results is not None:
-            tell(written)
-    except DmlError:  # raised before anything is written
-        raise
-    except BaseException:
-        # An interrupt may come between the write and the line that tells of it.
-        tell(written)
-        raise
-    return results
-
-
-def _tell_libraries(written: Sequence[Operand]) -> None:
+def _tell_of_write(written: Sequence[Operand]) -> None:
+    """Tell the library of each array that a call has written to it."""
     for operand in written:
-        operand.library.was_written((operand.array,))
+        if operand.library.was_written is not None:
+            operand.library.was_written((operand.array,))
 
 
 def workspace_bytes(plan: Any) -> int:

@@ -15,9 +15,10 @@ import numpy as np
 
 from dmlops import backend
 from dmlops.array_libraries import ArrayLibrary, Operand
-from dmlops.call import BoundCall, Manner, is_profiled, tell_of_write
+from dmlops.call import BoundCall, Manner, is_profiled
 from dmlops.cuda import PER_THREAD_STREAM
 from dmlops.enums import TensorDataType
+from dmlops.errors import DmlError
 from dmlops.executors import HOST
 from dmlops.memory import CPU, aligned, take_scratch
 from kernels_cpu.kernel import BoundKernel, LoadedKernel, Table
@@ -66,22 +67,32 @@ class Replay:
         self._n_given = len(operands) - len(allocators)
         self._n_inputs = len(call.inputs)
         reaches = [*call.reaches, call.workspace_size][: self._n_given]
-        self._are_plain = library.plain_check(reaches, self._n_inputs, has_complex=call.has_complex)
-        is_told = not allocators and type(library).was_written is not ArrayLibrary.was_written
-        self._was_written = library.was_written if is_told else None
+        self._are_plain = library.plain_check(reaches, has_complex=call.has_complex)
+        self._was_written: Any = None if allocators else library.was_written
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
         if len(arrays) != self._n_given:
             return None
-        if self._are_plain is not None and not self._are_plain(arrays):
+        written = () if self._was_written is None else arrays[self._n_inputs :]
+        if self._are_plain is not None and not self._are_plain(arrays, written):
             return None
-        if self._was_written is not None:
-            return tell_of_write(self._was_written, arrays[self._n_inputs :], self._run, arrays, [])
-        made = []
-        for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
-            made.append(make())
-        return self._run((*arrays, *made) if made else arrays, made)
+        if not written:
+            made = []
+            for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
+                made.append(make())
+            return self._run((*arrays, *made) if made else arrays, made)
+        # As in `BoundCall`.
+        try:
+            results = self._run(arrays, [])
+            if results is not None:
+                self._was_written(written)
+        except DmlError:
+            raise
+        except BaseException:
+            self._was_written(written)
+            raise
+        return results
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         """Make the native call, and return the new outputs; None if it finds anything else."""

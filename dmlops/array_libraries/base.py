@@ -57,6 +57,8 @@ class ArrayLibrary:
     """Whether its arrays must be kept until a call has ended: none of its streams can wait for the call."""
     allocates_on_streams = False
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
+    was_written: Callable[[Sequence[Any]], None] | None = None
+    """Takes note that a call has written to arrays of the caller; None if the library keeps no account."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
 
@@ -156,23 +158,20 @@ class ArrayLibrary:
         return False
 
     def plain_check(
-        self, reaches: Sequence[int], n_inputs: int, *, has_complex: bool
-    ) -> Callable[[Sequence[Any]], bool] | None:
+        self, reaches: Sequence[int], *, has_complex: bool
+    ) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
         """Return a check for what native calls would miss about arrays of this library, if there is anything.
+
+        It takes all arrays that the caller gives, and those of them that the call writes to.
 
         Parameters
         ----------
         reaches : sequence of int
             The number of bytes that each array must have from its first element on.
-        n_inputs : int
-            How many of them are only read; the others are written to.
         has_complex : bool
             Whether any of them is complex.
         """
         return None
-
-    def was_written(self, arrays: Sequence[Any]) -> None:
-        """Take note that a call has written to arrays of the caller."""
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
         """Return which elements are not zero, as a new array of bools; None if the library cannot tell.

@@ -37,7 +37,7 @@ class Torch(ArrayLibrary):
         self._plain_types = (torch.Tensor, torch.nn.Parameter)
         self._strided = torch.strided
         self._unpack_dual = torch.autograd.forward_ad.unpack_dual
-        self._increment_version = torch.autograd.graph.increment_version
+        self.was_written = torch.autograd.graph.increment_version
         self._is_tracing = torch.jit.is_tracing
         # Two operators say whether a mode, or a transformation of torch.func, would see an operator.
         self._operators = torch.library.Library("dmlops", "FRAGMENT")
@@ -217,14 +217,14 @@ class Torch(ArrayLibrary):
         )
 
     def plain_check(
-        self, reaches: Sequence[int], n_inputs: int, *, has_complex: bool
-    ) -> Callable[[Sequence[Any]], bool]:
+        self, reaches: Sequence[int], *, has_complex: bool
+    ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
         # Every call runs this: names of the closure are faster than attributes.
-        plain, have_tangents = self.native_type, self._have_tangents
-        is_tracing, may_have_mode = self._is_tracing, self._may_have_mode
+        plain: Any = self.native_type
+        is_tracing, may_have_mode, have_tangents = self._is_tracing, self._may_have_mode, self._have_tangents
         is_inference_mode = self._torch.is_inference_mode_enabled
 
-        def are_plain(arrays: Sequence[Any]) -> bool:
+        def are_plain(arrays: Sequence[Any], written: Sequence[Any]) -> bool:
             try:
                 for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
                     if array.__class__ is not plain or array.requires_grad or array.is_neg():
@@ -236,7 +236,7 @@ class Torch(ArrayLibrary):
                         offset *= array.element_size()
                     if offset + reach > array.untyped_storage().nbytes():
                         return False
-                for array in arrays[n_inputs:]:
+                for array in written:
                     if array.is_inference() and not is_inference_mode():
                         return False
             except RuntimeError:  # for kinds of tensors that have no storage
@@ -244,9 +244,6 @@ class Torch(ArrayLibrary):
             return not (is_tracing() or may_have_mode() or (arrays and have_tangents(arrays)))
 
         return are_plain
-
-    def was_written(self, arrays: Sequence[Any]) -> None:
-        self._increment_version(arrays)
 
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()
