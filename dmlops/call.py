@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from dmlops import cuda, kernel_store
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, error_text, refuse, shown
+from dmlops.errors import DmlError, InvalidDescriptorError, error_text, refuse, shown
 from dmlops.executors import HOST, Executor, Stream
 from dmlops.memory import (
     ALIGNMENT,
@@ -129,6 +130,11 @@ class BoundCall:
         )
 
     @property
+    def has_complex(self) -> bool:
+        """Whether any operand is complex."""
+        return any(getattr(operand.desc.data_type, "family", "") == "complex" for operand in self._operands)
+
+    @property
     def reaches(self) -> list[int]:
         """The number of bytes that each array must have from its first element on."""
         return [extent.end for extent in self._extents]
@@ -178,8 +184,24 @@ class BoundCall:
             return self._finalized([make() for make in self.allocators], 0)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
-        if self.device is not CPU:
-            return self._on_cuda(inputs, out, stream, handle, workspace)
+        run = self._on_host if self.device is CPU else partial(self._on_cuda, stream, handle)
+        if not out:
+            return run(inputs, out, workspace)
+        written = out if workspace is None else (*out, workspace)
+        try:
+            outputs = run(inputs, out, workspace)
+            _tell_of_write(written)
+        except DmlError:  # raised before anything is written
+            raise
+        except BaseException:
+            # An interrupt may come between the write and the line that tells of it.
+            _tell_of_write(written)
+            raise
+        return outputs
+
+    def _on_host(
+        self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
+    ) -> Sequence[Any]:
         addresses, made = self._addresses(inputs, out, workspace)
         outputs = self.run(HOST, addresses, made, 0 if workspace is None else workspace.address)
         return self._finalized(outputs, 0) if self._finalizes else outputs
@@ -240,10 +262,10 @@ class BoundCall:
 
     def _on_cuda(
         self,
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
         given: Any,
         stream: int | None,
+        inputs: Sequence[Operand],
+        out: Sequence[Operand],
         workspace: Operand | None,
     ) -> Sequence[Any]:
         operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
@@ -344,6 +366,13 @@ class BoundCall:
     def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
         finalize = self.library.finalize
         return [finalize(array, stream) for array in outputs]
+
+
+def _tell_of_write(written: Sequence[Operand]) -> None:
+    """Tell the library of each array that a call has written to it."""
+    for operand in written:
+        if operand.library.was_written is not None:
+            operand.library.was_written((operand.array,))
 
 
 def workspace_bytes(plan: Any) -> int:

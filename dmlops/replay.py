@@ -19,6 +19,7 @@ from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.call import BoundCall, Manner, is_profiled
 from dmlops.cuda import PER_THREAD_STREAM
 from dmlops.enums import TensorDataType
+from dmlops.errors import DmlError
 from dmlops.executors import HOST
 from dmlops.memory import CPU, aligned, take_scratch
 from kernels_cpu.kernel import BoundKernel, LoadedKernel, Table
@@ -65,20 +66,34 @@ class Replay:
         self._call, self._library, self._allocators = call, library, allocators
         self._array_type: Any = library.native_type
         self._n_given = len(operands) - len(allocators)
-        self._reaches = [*call.reaches, call.workspace_size][: self._n_given]
-        # Native calls check everything about a NumPy array.
-        self._are_plain = None if type(library).are_plain is ArrayLibrary.are_plain else library.are_plain
+        self._n_inputs = len(call.inputs)
+        reaches = [*call.reaches, call.workspace_size][: self._n_given]
+        self._are_plain = library.plain_check(reaches, has_complex=call.has_complex)
+        self._was_written: Any = None if allocators else library.was_written
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
         if len(arrays) != self._n_given:
             return None
-        if self._are_plain is not None and not self._are_plain(arrays, self._reaches):
+        written = () if self._was_written is None else arrays[self._n_inputs :]
+        if self._are_plain is not None and not self._are_plain(arrays, written):
             return None
-        made = []
-        for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
-            made.append(make())
-        return self._run((*arrays, *made) if made else arrays, made)
+        if not written:
+            made = []
+            for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
+                made.append(make())
+            return self._run((*arrays, *made) if made else arrays, made)
+        # As in `BoundCall`.
+        try:
+            results = self._run(arrays, [])
+            if results is not None:
+                self._was_written(written)
+        except DmlError:
+            raise
+        except BaseException:
+            self._was_written(written)
+            raise
+        return results
 
     def _run(self, arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         """Make the native call, and return the new outputs; None if it finds anything else."""

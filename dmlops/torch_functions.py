@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dmlops import arguments, scalars
-from dmlops.array_libraries.torch import check_kind
+from dmlops.array_libraries.torch import check_inference, check_kind
 from dmlops.data_types import index_data_type
 from dmlops.dispatch import level_or
 from dmlops.enums import FeatureLevel
@@ -248,6 +248,8 @@ def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool
         reason = "an output that is written in place has no derivative"
         remedy = "leave out, pass x.detach(), or use torch.no_grad()"
         raise TypeError(error_text(where, "a tensor", reason, remedy))
+    if not torch.compiler.is_compiling():
+        check_inference(array, where)
     check_device(array, result, where)
     shape = () if name == "count" and tuple(array.shape) == (1,) else array.shape
     if shape != result.shape or array.dtype != result.dtype:

@@ -44,8 +44,8 @@ class ArrayLibrary:
     """The interface of an array library.
 
     Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `is_dispatched`, `signature` and
-    `are_plain` may get arrays that nobody has vouched for; all other methods get only vouched ones, and those
-    that the library itself has made.
+    what `plain_check` returns may get arrays that nobody has vouched for; all other methods get only vouched
+    ones, and those that the library itself has made.
     """
 
     name: str
@@ -58,6 +58,8 @@ class ArrayLibrary:
     """Whether its arrays must be kept until a call has ended: none of its streams can wait for the call."""
     allocates_on_streams = False
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
+    was_written: Callable[[Sequence[Any]], None] | None = None
+    """Takes note that a call has written to arrays of the caller; None if the library keeps no account."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
 
@@ -103,7 +105,7 @@ class ArrayLibrary:
         return False
 
     def is_transforming(self) -> bool:
-        """Return whether new arrays stand for others, in a graph or a transformation."""
+        """Return whether calls are traced or transformed, so that the library must see each of them."""
         return False
 
     def as_output(self, array: Any, where: str) -> Operand:
@@ -156,9 +158,21 @@ class ArrayLibrary:
         """Return whether a CUDA device is known to be the current one of this thread."""
         return False
 
-    def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
-        """Return whether known arrays have so many bytes each, and nothing that native calls would miss."""
-        return True
+    def plain_check(
+        self, reaches: Sequence[int], *, has_complex: bool
+    ) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+        """Return a check for what native calls would miss about arrays of this library, if there is anything.
+
+        It takes all arrays that the caller gives, and those of them that the call writes to.
+
+        Parameters
+        ----------
+        reaches : sequence of int
+            The number of bytes that each array must have from its first element on.
+        has_complex : bool
+            Whether any of them is complex.
+        """
+        return None
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
         """Return which elements are not zero, as a new array of bools; None if the library cannot tell.

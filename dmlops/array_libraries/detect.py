@@ -77,6 +77,10 @@ def find_library(array: Any, where: str) -> ArrayLibrary:
             if library.native_type is kind:
                 SIGNATURES[kind] = library.signature
             return library
+    if isinstance(array, getattr(sys.modules.get("torch.fx"), "Proxy", ())):
+        reason = "it has no elements, and torch.fx.symbolic_trace sees calls of torch only"
+        remedy = "use torch.export or make_fx, or call this in a function that torch.fx.wrap names"
+        raise TypeError(error_text(where, "a torch.fx.Proxy", reason, remedy))
     if hasattr(array, "__cuda_array_interface__"):
         return _instance("cuda_array_interface", _cuda_array_interface)
     if hasattr(array, "__dlpack_device__") and hasattr(array, "__dlpack__"):

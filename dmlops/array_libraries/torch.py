@@ -37,6 +37,15 @@ class Torch(ArrayLibrary):
         self._plain_types = (torch.Tensor, torch.nn.Parameter)
         self._strided = torch.strided
         self._unpack_dual = torch.autograd.forward_ad.unpack_dual
+        self.was_written = torch.autograd.graph.increment_version
+        self._is_tracing = torch.jit.is_tracing
+        # Two operators say whether a mode, or a transformation of torch.func, would see an operator.
+        self._operators = torch.library.Library("dmlops", "FRAGMENT")
+        self._has_mode = self._observer("has_mode", "Python")
+        self._has_transform = self._observer("has_transform", "FuncTorchDynamicLayerFrontMode")
+        # The operators cost as much as a small kernel. This flag is raised while any thread is in a mode.
+        modes = sys.modules.get("torch.utils._python_dispatch")
+        self._may_have_mode = getattr(modes, "is_in_torch_dispatch_mode", self._is_traced)
         self.native_type = torch.Tensor if dlpack_describe(torch.Tensor) else None
         self._current_device, self._current_stream = torch.cuda.current_device, torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
@@ -47,6 +56,13 @@ class Torch(ArrayLibrary):
             for name, data_type in {**SUPPORTED, **OPAQUE}.items()
             if hasattr(torch, name)
         }
+
+    def _observer(self, name: str, key: str) -> Callable[[], bool]:
+        """Return an operator that says whether torch dispatches to a key; what is there does not see it."""
+        self._operators.define(f"{name}() -> bool")
+        self._operators.impl(name, lambda: False, "CompositeExplicitAutograd")
+        self._operators.impl(name, lambda: True, key)
+        return getattr(self._torch.ops.dmlops, name).default  # type: ignore[no-any-return]
 
     def owns(self, kind: type) -> bool:
         return kind in self._plain_types
@@ -82,6 +98,10 @@ class Torch(ArrayLibrary):
         if self._has_tangent(array):
             got, reason = "a tensor with a tangent", "it is written to in place, and the tangent would stay"
             refuse(where, got, reason, "pass x.detach()")
+        check_inference(array, where)
+        if self._is_traced():
+            got, reason = "a tensor", "torch traces this call, and would not see that it is written to"
+            refuse(where, got, reason, "call a function of dmlops, with tensors as inputs")
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
             refuse_unaligned("tensor", where)
@@ -119,8 +139,15 @@ class Torch(ArrayLibrary):
             return True
 
     def is_transforming(self) -> bool:
-        made = self._torch.empty(1, dtype=self._torch.uint8)
-        return type(made) is not self._torch.Tensor or self.is_dispatched(made, differentiable=True)
+        return self._is_traced() or self._has_transform()
+
+    def _is_traced(self) -> bool:
+        """Return whether torch records operators, or lets a mode see them."""
+        if self._is_tracing():
+            return True
+        # With pre_dispatch, make_fx has a mode of another kind, which would record the operator that asks.
+        proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
+        return (proxies is not None and proxies.get_proxy_mode() is not None) or self._has_mode()
 
     def _has_tangent(self, array: Any) -> bool:
         try:
@@ -189,20 +216,34 @@ class Torch(ArrayLibrary):
             code, 8 * array.element_size(), tuple(array.shape), array.stride(), device
         )
 
-    def are_plain(self, arrays: Sequence[Any], reaches: Sequence[int]) -> bool:
+    def plain_check(
+        self, reaches: Sequence[int], *, has_complex: bool
+    ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+        # Every call runs this: names of the closure are faster than attributes.
         plain: Any = self.native_type
-        try:
-            for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
-                if array.__class__ is not plain or array.requires_grad or array.is_neg() or array.is_conj():
-                    return False
-                offset = array.storage_offset()
-                if offset:
-                    offset *= array.element_size()
-                if offset + reach > array.untyped_storage().nbytes():
-                    return False
-        except RuntimeError:  # for kinds of tensors that have no storage
-            return False
-        return not arrays or not self._have_tangents(arrays)
+        is_tracing, may_have_mode, have_tangents = self._is_tracing, self._may_have_mode, self._have_tangents
+        is_inference_mode = self._torch.is_inference_mode_enabled
+
+        def are_plain(arrays: Sequence[Any], written: Sequence[Any]) -> bool:
+            try:
+                for array, reach in zip(arrays, reaches):  # noqa: B905 - slow with strict
+                    if array.__class__ is not plain or array.requires_grad or array.is_neg():
+                        return False
+                    if has_complex and array.is_conj():
+                        return False
+                    offset = array.storage_offset()
+                    if offset:
+                        offset *= array.element_size()
+                    if offset + reach > array.untyped_storage().nbytes():
+                        return False
+                for array in written:
+                    if array.is_inference() and not is_inference_mode():
+                        return False
+            except RuntimeError:  # for kinds of tensors that have no storage
+                return False
+            return not (is_tracing() or may_have_mode() or (arrays and have_tangents(arrays)))
+
+        return are_plain
 
     def trimmed(self, array: Any, rows: int) -> Any:
         return array[:rows].clone()
@@ -265,3 +306,10 @@ def check_kind(array: Any, where: str) -> None:
     if array.layout is not sys.modules["torch"].strided:
         got, reason = f"a {array.layout} tensor", "its elements are not strided"
         raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))
+
+
+def check_inference(array: Any, where: str) -> None:
+    """Refuse to write to an inference tensor, of which torch could not tell, outside of inference mode."""
+    if array.is_inference() and not sys.modules["torch"].is_inference_mode_enabled():
+        got, reason = "an inference tensor", "torch does not count how often it is written to"
+        refuse(where, got, reason, "pass a clone of it, or use torch.inference_mode()")
