@@ -573,9 +573,10 @@ INVALID = [
     ),
     (
         _old_diagonal,
-        {"value": 10**400},
+        {"value": float("inf")},
         "DiagonalMatrix.value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
     ),
+    (_old_diagonal, {"value": 10**40}, f"DiagonalMatrix.value: got {10**40}, but it fills FLOAT32; "),
     (_old_diagonal, {"value": 256}, "DiagonalMatrix.value: got 256.0, but it fills UINT8; "),
     (_old_diagonal, {"value": -1}, "DiagonalMatrix.value: got -1.0, but it fills UINT8; "),
     (_old_diagonal, {"offset": None}, "DiagonalMatrix.offset: got None, but it is not an integer; "),
