@@ -250,6 +250,11 @@ def few_function(element_size: int) -> Any:
             other += WARP_LANES
         return warp_maximum_u64(best)
 
+    @device_function
+    def may_differ(key, key_format):
+        """Return whether elements that have this key may differ in bits, as zeros and NaNs do."""
+        return key_format.flip != 0 and (key == u32(key_format.positive) or key == u32(key_format.unordered))
+
     @linked_function
     def list_candidates(memory, own, first, n_steps, advance, count, bound, key_format):
         """List a thread's elements that do not come after the threshold, as far as there is room."""
@@ -325,11 +330,14 @@ def few_function(element_size: int) -> Any:
         share_maxima(memory, maxima, best, thread, rank, n_blocks, p.unfolded_format, p.key_format)
         n_candidates = u32(1)
         has_room = True
+        is_found = False
         if n_selected == 1:
-            if rank == 0 and warp == 0:
-                best = first_of_all(memory, n_blocks, lane)
-                store_shared_u64(memory + _PAIRS, best)
-        else:
+            # Of those with neighbouring unfolded keys, a group need not have found the first.
+            found = first_of_all(memory, n_blocks, lane)
+            is_found = not may_differ(u32(found >> 32), p.key_format)
+            if is_found and rank == 0 and warp == 0:
+                store_shared_u64(memory + _PAIRS, found)
+        if not is_found:
             n_maxima = n_blocks * WARP_LANES
             threshold = find_threshold(memory + _MAXIMA, memory + _PLACES, n_maxima, n_selected, lane, warp)
             least = unfold_threshold(u32(threshold >> 32), p.key_format)
