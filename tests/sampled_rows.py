@@ -30,6 +30,18 @@ def misleading_rows(x, sample_size):
     return rows.reshape(2 * n_rows, n_elements)
 
 
+def equal_elements(dtype, kind, shape):
+    """Return elements that are equal and differ in their bits: zeros of both signs, or all sorts of NaNs."""
+    rng, bits = np.random.default_rng(12), 8 * np.dtype(dtype).itemsize
+    unsigned = np.dtype(f"u{bits // 8}").type
+    patterns = rng.integers(0, 2, shape).astype(unsigned) << unsigned(bits - 1)
+    if kind == "NaNs":
+        mantissa = np.finfo(dtype).nmant
+        patterns |= rng.integers(1, 1 << mantissa, shape).astype(unsigned)
+        patterns |= np.array(np.inf, dtype).view(unsigned)
+    return patterns.view(dtype)
+
+
 def rows_of_special_numbers(dtype, n_elements, largest, rng):
     """Return a row for each of some numbers: half of its elements equal it, and few come before it."""
     limits = finfo(dtype)

@@ -26,7 +26,7 @@ from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL, exhaustive
 from tests.random_cases import RandomCase, random_case
-from tests.sampled_rows import misleading_rows, rows_of_special_numbers
+from tests.sampled_rows import equal_elements, misleading_rows, rows_of_special_numbers
 
 pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
@@ -150,6 +150,26 @@ def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, m
     }
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
     run_case(RandomCase("top_k", name, descriptor, options, before, after), choice, memory=memory)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [1, 8])
+@pytest.mark.parametrize("kind", ["zeros", "NaNs"])
+@pytest.mark.parametrize(
+    ("name", "data_type"),
+    [
+        ("cluster", "FLOAT32"),
+        ("cluster", "FLOAT16"),
+        ("one_pass", "FLOAT32"),
+        exhaustive("rounds", "FLOAT16"),
+    ],
+)
+def test_equal_elements_of_other_bits(name, data_type, kind, k, largest, is_sorted):
+    """Zeros of both signs tie, and so do NaNs: the first ones are selected, whatever their bits."""
+    n_elements = 300 if name == "rounds" else 3000
+    rows = equal_elements(f"f{TensorDataType[data_type].bytes}", kind, (1, n_elements))
+    run_top_k(name, TensorDataType[data_type], rows, k, is_sorted, largest)
 
 
 TIES = {

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import dmlops  # noqa: E402
 from dmlops import DmlError  # noqa: E402
-from tests.torch_calls import SHAPE, WRITES, values  # noqa: E402
+from tests.torch_calls import SHAPE, WRITES, rows, values  # noqa: E402
 
 # The first calls bind, and the later ones repeat what was bound.
 ROUNDS = 4
@@ -135,15 +135,15 @@ def test_inference_tensors_of_calls_that_torch_dispatches():
     [
         (lambda out, other: dmlops.diagonal_matrix(out, out=out), "overlapping"),
         (lambda out, other: dmlops.diagonal_matrix(other, out=out[:2]), "shape"),
-        (lambda out, other: dmlops.gather_nd(other, [[0], [1], [7]], out=out), "position"),
-        (lambda out, other: dmlops.gather_nd(other, [[0], [1], [2]], out=out.double()), "float64"),
+        (lambda out, other: dmlops.gather_nd(other, rows(out, 0, 1, 7), out=out), "position"),
+        (lambda out, other: dmlops.gather_nd(other, rows(out, 0, 1, 2), out=out.double()), "float64"),
     ],
 )
 def test_a_refused_call_is_no_write(call, error, device):
     out, other = values(device=device), values(device=device)
     for _ in range(ROUNDS):
         dmlops.diagonal_matrix(other, out=out)
-        dmlops.gather_nd(other, [[0], [1], [2]], out=out)
+        dmlops.gather_nd(other, rows(out, 0, 1, 2), out=out)
         before, contents = out._version, out.clone()
         with pytest.raises((DmlError, IndexError), match=error):
             call(out, other)

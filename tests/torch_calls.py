@@ -1,6 +1,5 @@
 """Calls of every function on torch tensors, for tests of what torch is told of them."""
 
-import numpy as np
 import torch
 
 import dmlops
@@ -19,6 +18,11 @@ def _new(shape, dtype=torch.float32):
     return lambda device: torch.zeros(shape, dtype=dtype, device=device)
 
 
+def rows(out, *numbers):
+    """Return indices of rows, on the device of a tensor."""
+    return torch.tensor(numbers, device=out.device)[:, None]
+
+
 # What is called, and what makes the tensors that it writes to.
 WRITES = {
     "top_k": (
@@ -29,9 +33,9 @@ WRITES = {
         lambda x, *out: dmlops.nonzero_coordinates(x, fill_value=-1, out=out),
         (_new((15, 2), torch.int64), _new((), torch.int64)),
     ),
-    "gather_nd": (lambda x, out: dmlops.gather_nd(x, [[2], [0]], out=out), (_new((2, 5)),)),
+    "gather_nd": (lambda x, out: dmlops.gather_nd(x, rows(out, 2, 0), out=out), (_new((2, 5)),)),
     "gather_nd_clipped": (
-        lambda x, out: dmlops.gather_nd(x, [[9], [0]], mode="clip", out=out),
+        lambda x, out: dmlops.gather_nd(x, rows(out, 9, 0), mode="clip", out=out),
         (_new((2, 5)),),
     ),
     "diagonal_matrix": (lambda x, out: dmlops.diagonal_matrix(x, value=7, out=out), (_new(SHAPE),)),
@@ -42,12 +46,12 @@ WRITES = {
 }
 
 
-def _executed(descriptor, inputs=lambda x: (x,), workspace_bytes=0):
+def _executed(descriptor, inputs=lambda x, out: (x,), workspace_bytes=0):
     """Return an entry of `WRITES` for a compiled operator, with a workspace or without one."""
 
     def call(x, *written):
         operator = dmlops.compile(descriptor, device=str(written[0].device), feature_level="EXTENDED")
-        tensors = dict(zip(operator.inputs, inputs(x), strict=True))
+        tensors = dict(zip(operator.inputs, inputs(x, written[0]), strict=True))
         tensors.update(zip(operator.outputs, written, strict=False))
         operator.execute(tensors, workspace=written[len(operator.outputs)] if workspace_bytes else None)
 
@@ -71,13 +75,10 @@ WRITES |= {
             indices_dimension_count=2,
             batch_dimension_count=0,
         ),
-        lambda x: (
-            x,
-            torch.tensor([[2], [0]], device=x.device) if torch.is_tensor(x) else np.array([[2], [0]]),
-        ),
+        lambda x, out: (x, rows(out, 2, 0)),
     ),
     "DiagonalMatrix1": _executed(
         DiagonalMatrix1(output_tensor=_X, value=1, diagonal_fill_begin=0, diagonal_fill_end=1),
-        lambda x: (),
+        lambda x, out: (),
     ),
 }

@@ -7,6 +7,7 @@ import dmlops
 from tests import reference
 from tests.data import FLOATS, assert_same, bits, float_from_bits, random
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
+from tests.sampled_rows import equal_elements
 from tests.test_flushing import both_ways, subnormal
 
 
@@ -89,6 +90,27 @@ def test_set_bytes_tie(shape, choice, torch):
                         assert np.array_equal(
                             found.values.view(torch.uint8).cpu().numpy(), right[0].view("u1")
                         )
+
+
+@pytest.mark.parametrize("choice", [None, *ALGORITHMS["top_k"]], ids=str)
+@pytest.mark.parametrize("shape", [(70, 100), (5, 3000), (2, 70_001), (1, 500_000)], ids=str)
+@pytest.mark.parametrize("kind", ["zeros", "NaNs"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64], ids=lambda dtype: dtype.__name__)
+def test_equal_elements_of_other_bits(dtype, kind, shape, choice, torch):
+    x = equal_elements(dtype, kind, shape)
+    tensor = on_gpu(x, torch)
+    with forced(choice):
+        for k in (1, 2, 50):
+            for largest in (True, False):
+                for is_sorted in (True, False):
+                    right = reference.top_k(x, k, largest=largest, sorted=is_sorted)
+                    try:
+                        found = dmlops.top_k(tensor, k, largest=largest, sorted=is_sorted)
+                    except CannotServeError:
+                        continue
+                    assert_same(found.indices.cpu().numpy(), right[1])
+                    size = x.dtype.itemsize
+                    assert np.array_equal(patterns_of(found.values, torch), right[0].view(f"i{size}"))
 
 
 def test_set_bytes_along_the_first_axis(torch):
