@@ -12,7 +12,7 @@ from tests.test_integrations_torch_distributed import CHECKS  # noqa: E402
 pytestmark = pytest.mark.two_gpus
 
 # Of the process group. torch takes some time longer to end a process.
-TIMEOUT_S, END_S = 20, 200
+TIMEOUT_S, END_S = 20, 120
 
 
 @pytest.fixture(scope="module")
