@@ -164,7 +164,7 @@ def test_what_a_table_says(monkeypatch):
 
 def test_the_choice_follows_the_measured_times(choices):
     """The table is that of the measured times; no choice costs more than noise, or what steadiness may."""
-    results = choices.RESULTS / "choices-2026-11-25.json"
+    results = choices.RESULTS / "choices-2026-11-26.json"
     measured = choices.load(results)
     assert len(measured) > 10_000
     assert json.loads(choices.TABLE.read_text())["fastest"] == choices.table_of(measured)

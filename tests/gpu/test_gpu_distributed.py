@@ -59,18 +59,6 @@ def test_rank_that_is_killed(name, delay_s, mortal_ranks):
     assert_ended_by_torch(survivor)
 
 
-@pytest.mark.parametrize("name", distributed_checks.EXCHANGES)
-def test_rank_that_is_killed_where_calls_wait(name, mortal_ranks):
-    """The other rank raises torch's error, as with gloo."""
-    ranks = mortal_ranks(TORCH_NCCL_BLOCKING_WAIT="1")
-    survivor, killed = ranks(distributed_checks.one_rank_is_killed, name, 0, timeout_s=END_S)
-    assert isinstance(killed, ProcessLookupError)
-    assert not isinstance(survivor, Exception), survivor
-    kind, notes = survivor
-    assert issubclass(kind, RuntimeError)
-    assert "could not exchange results" in notes[0]
-
-
 def test_rank_that_raises_an_error_of_its_own(mortal_ranks):
     """It goes on; torch ends the process of the other."""
     other, last = mortal_ranks()(distributed_checks.one_rank_raises, timeout_s=END_S)
