@@ -3,6 +3,8 @@
 A process compiles only what neither the wheel nor the cache directory has.
 """
 
+import _thread
+import atexit
 import functools
 import gc
 import hashlib
@@ -49,6 +51,10 @@ if hasattr(os, "register_at_fork"):
 _STACK_BYTES = 16 << 20
 # Packages with locks of their own, which imports and compilations take.
 _LOCKING = {"importlib", "logging", "llvmlite", "numba"}
+# A new thread has begun after less.
+_PATIENCE_SECONDS = 2
+# The threads that `apart` has started.
+_at_work: set[int] = set()
 
 
 def apart(function: Callable[..., T], *arguments: Any) -> T:
@@ -57,19 +63,11 @@ def apart(function: Callable[..., T], *arguments: Any) -> T:
     Python runs signal handlers on the main thread alone: here none of them can raise in the middle of what
     must not be left half done. An interrupt ends the wait, and the work goes on; a later call waits for it.
     """
-    if sys.is_finalizing() or isinstance(threading.current_thread(), _Work) or _may_hold_locks():
+    if sys.is_finalizing() or threading.get_ident() in _at_work or _may_hold_locks():
         return _held(function, *arguments)
-    while True:
-        work = _Work(function, arguments)
-        if not work.begin():
-            return _held(function, *arguments)
-        while work.is_alive():
-            work.join(1)  # not for ever: a child that a signal handler forks lacks the thread
-        if work.outcome is not None:
-            try:
-                return work.outcome()
-            finally:
-                del work  # an error must not refer to itself, and keep the caller's arrays
+    work = _Work(function, arguments)
+    work.start()
+    return work.result()
 
 
 @functools.cache
@@ -78,40 +76,79 @@ def imported(name: str) -> Any:
     return apart(importlib.import_module, name)
 
 
-class _Work(threading.Thread):
-    """A call on a thread of its own. The interpreter waits for it before it ends."""
+class _Work:
+    """A call for a thread of its own, or for the thread that waits if there can be no other."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        super().__init__(name="dmlops-first-call", daemon=False)
         self._function, self._arguments = function, arguments
-        self.outcome: Callable[[], Any] | None = None
+        self._process = os.getpid()
+        # Who takes the only element makes the call.
+        self._to_do = [None]
+        self._outcome: list[Callable[[], Any]] = []
+        self._has_begun, self._ended = False, threading.Lock()
+        self._ended.acquire()
 
-    def begin(self) -> bool:
-        """Start; return whether that was possible."""
+    def start(self) -> None:
         with _START_LOCK:
             before = threading.stack_size(_STACK_BYTES)
             try:
-                self.start()
+                # Where memory is short, `threading.Thread` may wait for its beginning for ever.
+                _thread.start_new_thread(self._run, ())
             except RuntimeError:  # there can be no more threads, or the interpreter is ending
-                return False
+                self._ended.release()
             finally:
                 threading.stack_size(before)
+
+    def _run(self) -> None:
+        try:
+            self._has_begun = True
+            _held(self._call)
+        finally:
+            self._ended.release()
+
+    def _call(self) -> None:
+        _at_work.add(threading.get_ident())
+        try:
+            if self._take():
+                result = self._function(*self._arguments)
+                self._outcome.append(lambda: result)
+        except BaseException as error:
+            self._outcome.append(functools.partial(_raise, error))
+        finally:
+            _at_work.discard(threading.get_ident())
+
+    def _take(self) -> bool:
+        try:
+            self._to_do.pop()
+        except IndexError:
+            return False
         return True
 
-    def run(self) -> None:
-        try:
-            result = _held(self._function, *self._arguments)
-        except BaseException as error:
-            self.outcome = functools.partial(_raise, error)
-        else:
-            self.outcome = lambda: result
+    def result(self) -> Any:
+        """Wait, and return or raise what the function did."""
+        while not self._ended.acquire(timeout=_PATIENCE_SECONDS):
+            # The thread could not begin; or a signal handler has forked, and the child does not have it.
+            if self._outcome or not self._has_begun or os.getpid() != self._process:
+                break
+        if self._take():
+            return _held(self._function, *self._arguments)
+        if not self._outcome:
+            raise MemoryError
+        return self._outcome.pop()()
 
 
 def _raise(error: BaseException) -> NoReturn:
     try:
         raise error
     finally:
-        del error  # as in `apart`
+        del error  # which must not refer to itself, and keep the caller's arrays
+
+
+@atexit.register
+def _wait() -> None:
+    """Wait for a thread whose caller was interrupted: a process must not end in the middle of LLVM."""
+    with LOCK:
+        pass
 
 
 def _held(function: Callable[..., T], *arguments: Any) -> T:

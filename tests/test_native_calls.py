@@ -1,5 +1,7 @@
 """The native part of the fast path refuses objects that only look like the arrays of an earlier call."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -21,3 +23,32 @@ def test_masked_arrays():
         dmlops.diagonal_matrix(masked, value=3)
     with pytest.raises(TypeError, match="mask"):
         dmlops.diagonal_matrix(x, value=3, out=np.ma.masked_array(out, mask=x > 3))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: dmlops.diagonal_matrix(x, value=3),
+        dmlops.nonzero_coordinates,
+        lambda x: dmlops.top_k(x, 4),
+        lambda x: dmlops.gather_nd(x, [[1]]),
+    ],
+    ids=["diagonal_matrix", "nonzero_coordinates", "top_k", "gather_nd"],
+)
+def test_wherever_the_stack_ends_the_error_is_a_recursion_error(call):
+    x = np.arange(24, dtype="float32").reshape(4, 6)
+    for _ in range(4):
+        call(x)
+
+    def deeper(levels):
+        return deeper(levels - 1) if levels else call(x)
+
+    n_errors, frame, depth = 0, sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    for levels in range(sys.getrecursionlimit() - depth - 60, sys.getrecursionlimit() - depth):
+        try:
+            deeper(levels)
+        except RecursionError:
+            n_errors += 1
+    assert n_errors

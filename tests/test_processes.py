@@ -254,6 +254,38 @@ print(failures)
         assert output.strip() == "[]"
         check_directory(tmp_path, CHEAP)
 
+    def test_while_another_thread_imports_what_its_first_call_needs(self):
+        # Each import of the first call asks for a fork, and gives it some time.
+        script = """
+asked = threading.Event()
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(("kernels_cpu.", "llvmlite.")):
+            asked.set()
+            time.sleep(0.03)
+
+CALLS["rows_with_input"]()
+"""
+        run_script(PREAMBLE, 'CALLS["rows_with_input"]()')  # in the cache from now on
+        script = script.replace(
+            'CALLS["rows_with_input"]()\n',
+            """
+sys.meta_path.insert(0, Finder())
+thread = threading.Thread(target=CALLS["rows_with_input"])
+thread.start()
+children = []
+while thread.is_alive():
+    if asked.wait(0.01):
+        asked.clear()
+        children.append(forked(0, ["rows_with_input"]))
+thread.join()
+check(children)
+print(len(children) > 0)
+""",
+        )
+        assert run_script(PREAMBLE, FORK, script).strip() == "True"
+
     def test_while_a_call_runs_on_many_threads(self):
         script = """
 import numpy as np, dmlops

@@ -1,11 +1,13 @@
 """The thread pool: every block runs once, errors reach the caller, and nothing keeps running."""
 
+import os
 import threading
 import time
 
 import pytest
 
 from kernels_cpu import threads
+from tests.scripts import run_script
 
 pytestmark = pytest.mark.quick
 
@@ -69,6 +71,72 @@ def test_no_more_blocks_at_a_time_than_asked_for(n_threads):
 
     threads.run(work, range(12), n_threads)
     assert max(most) <= n_threads
+
+
+FORK = """
+    import os, signal, sys, threading, time, warnings
+    from kernels_cpu import threads
+
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+    children = []
+
+    def fork(*_):
+        child = os.fork()
+        if child:
+            children.append(child)
+            return
+        signal.alarm(20)
+        {then}
+
+    signal.signal(signal.SIGUSR1, fork)
+    main, together = threading.get_ident(), threading.Barrier(2, timeout=60)
+
+    def work(block):
+        together.wait()
+        if threading.get_ident() == main:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        else:
+            time.sleep(0.3)  # the child does not have this thread
+
+    try:
+        threads.run(work, range(2), 2)
+    except RuntimeError as error:
+        assert not children, error
+        threads.run(lambda block: None, range(2), 2)
+        os._exit(7)
+    (child,) = children
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize(("then", "code"), [("sys.exit(5)", 5), ("pass", 7)], ids=["unwinds", "goes on"])
+def test_a_signal_handler_that_forks(then, code):
+    """The child does not wait for the parent's threads; it gets no answer that lacks their parts."""
+    assert run_script(FORK.replace("{then}", then)) == f"{code}\n"
+
+
+def test_threads_that_die_are_replaced():
+    script = """
+        import threading, time
+        from kernels_cpu import threads
+
+        def run():
+            together = threading.Barrier(3, timeout=20)
+            threads.run(lambda block: together.wait(), range(3), 3)
+
+        def die(ticket):
+            raise MemoryError
+
+        run()
+        use, threads._Ticket.use = threads._Ticket.use, die
+        threads.run(lambda block: None, range(3), 3)
+        while threading.active_count() > 1:
+            time.sleep(0.01)
+        threads._Ticket.use = use
+        run()
+    """
+    run_script(script)
 
 
 @pytest.mark.parametrize("multiple", [1, 4])

@@ -10,6 +10,7 @@ import dmlops
 from tests import cases, reference
 from tests.data import assert_same, sample
 from tests.libraries import NUMPY, call, check
+from tests.marks import exhaustive
 from tests.scripts import run_script
 
 LARGE = [
@@ -173,6 +174,47 @@ def test_calls_while_the_interpreter_ends():
             print("done")
     """
     assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "done"
+
+
+@pytest.mark.parametrize("attempt", [0, *(exhaustive(attempt) for attempt in range(1, 25))])
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity")
+def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
+    """Where a thread stops, it may hold a lock."""
+    script = f"""
+        import os, sys
+        import numpy as np, dmlops
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        x = np.random.default_rng({attempt}).standard_normal((64, 2000)).astype("float32")
+        right = np.argsort(-x, axis=1, kind="stable")[:, :40]
+
+        class Late:
+            def __del__(self, top_k=dmlops.top_k, write=os.write, is_finalizing=sys.is_finalizing):
+                for _ in range(3):
+                    assert np.array_equal(top_k(x, 40).indices, right)
+                write(1, b"%d" % is_finalizing())
+
+        late = Late()
+        late.itself = late  # so that it goes with the last garbage collection
+        del late
+        for _ in range({attempt % 3 + 2}):
+            dmlops.top_k(x, 40)
+    """
+    assert run_script(script, DMLOPS_NUM_THREADS="4") == "1"
+
+
+def test_a_first_call_in_a_thread_of_little_stack(tmp_path):
+    script = """
+        import threading
+        import dmlops
+
+        threading.stack_size(65536)
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(dmlops.diagonal_matrix(shape=(1, 3))))
+        thread.start()
+        thread.join()
+        print(answers[0].tolist(), threading.stack_size())
+    """
+    assert run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).strip() == "[[1.0, 0.0, 0.0]] 65536"
 
 
 def test_while_another_thread_imports_torch():
