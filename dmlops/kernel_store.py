@@ -100,11 +100,16 @@ class _Work:
                 threading.stack_size(before)
 
     def _run(self) -> None:
+        # What a garbage collection frees may call dmlops, and need a lock of the thread that waits.
+        was_enabled = gc.isenabled()
+        gc.disable()
         try:
             self._has_begun = True
             _held(self._call)
         finally:
             self._ended.release()
+            if was_enabled:
+                gc.enable()  # at the very end: no collection comes before another thread's
 
     def _call(self) -> None:
         _at_work.add(threading.get_ident())
@@ -152,8 +157,7 @@ def _wait() -> None:
 
 
 def _held(function: Callable[..., T], *arguments: Any) -> T:
-    # What a garbage collection frees may call dmlops, and need a lock of the thread that waits.
-    with LOCK, _without_garbage_collection():
+    with LOCK:
         return function(*arguments)
 
 
