@@ -355,7 +355,7 @@ def gather_nd(
     parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
-        check_is_one_array(indices)
+        check_is_one_array(indices, as_plain)
         results = _run(_GATHER_ND, parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
 

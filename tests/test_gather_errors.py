@@ -82,7 +82,8 @@ class TestArraysInATuple:
             {"np": "numpy", "jnp": "jax.numpy", "da": "dask.array"}.get(library, library)
         )
         arrays = tuple(stack.asarray([[0, 1], [2, 3]][i]) for i in range(2))
-        gathers = [dmlops.gather_nd]
+        # dmlops.gather_nd refuses lazy arrays of Dask, whatever they are in.
+        gathers = [] if library == "da" else [dmlops.gather_nd]
         if library in ("jnp", "da"):
             module = {"jnp": "jax", "da": "dask"}[library]
             gathers.append(pytest.importorskip(f"dmlops.integrations.{module}").gather_nd)

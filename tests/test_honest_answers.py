@@ -65,7 +65,7 @@ class TestMoreThanElements:
             np.ma.masked_array(X, X > 3),
             np.ma.masked_array(X),
             [np.ma.masked_array(row, row > 3) for row in X],
-            (X[0], [np.ma.masked] * 4),
+            (X[0].tolist(), [np.ma.masked] * 4),
         ],
         ids=["masked", "nothing_masked", "in_a_list", "constant"],
     )

@@ -1,7 +1,7 @@
 """GATHER_ND and GATHER_ND1: the elements or slices that index tuples point at."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -71,6 +71,8 @@ def gathered_sizes(
     return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
 
 
+# NumPy makes no array of a list that is nested deeper.
+_MOST_DIMENSIONS = 64
 # The names by which modules of arrays are known where they are used, by those that they have.
 _STACKS = {"torch": "torch", "cupy": "cupy", "jax": "jnp", "jaxlib": "jnp", "dask": "da"}
 
@@ -82,17 +84,27 @@ def check_mode(mode: Any) -> None:
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
 
 
-def check_is_one_array(indices: Any) -> None:
-    """Refuse arrays in a tuple or a list, as NumPy's own indexing takes them; numbers may be nested."""
+def check_is_one_array(
+    indices: Any, convert: Callable[[Any, str], Any] | None = None, depth: int = 0
+) -> None:
+    """Refuse arrays in a tuple or a list, as NumPy's own indexing takes them; numbers may be nested.
+
+    `convert` refuses what cannot become an array of NumPy at all, which is told first.
+    """
+    if depth > _MOST_DIMENSIONS:  # a conversion refuses it
+        return
     for part in indices if isinstance(indices, (tuple, list)) else ():
         if len(getattr(part, "shape", ())):
-            stack = f"{_STACKS.get(type(part).__module__.partition('.')[0], 'np')}.stack"
+            library = _STACKS.get(type(part).__module__.partition(".")[0], "np")
+            if convert is not None and library in ("np", "da"):
+                convert(indices, "gather_nd.indices")
+            stack = f"{library}.stack"
             got, reason = f"arrays in a {type(indices).__name__}", "they may be columns or rows"
             allowed = (
                 f"pass {stack}(indices, -1) for one array per dimension, {stack}(indices) for one per tuple"
             )
             raise TypeError(error_text("gather_nd.indices", got, reason, allowed))
-        check_is_one_array(part)
+        check_is_one_array(part, convert, depth + 1)
 
 
 def infer_gather_nd(
