@@ -151,7 +151,7 @@ def measure(
 def load(path: Path) -> list[Choice]:
     """Return what a results file holds; nothing is known of what was chosen then."""
     rows = json.loads(path.read_text())["choices"]
-    return [Choice(Kind(*row[:3]), *row[3:6], "", row[6]) for row in rows]
+    return [Choice(Kind(*row[:3]), row[3], row[4], row[5], "", row[6]) for row in rows]
 
 
 def steadier_than(name: str, each: Choice) -> list[str]:

@@ -45,7 +45,7 @@ def launcher(where: str) -> ModuleType:
         If the cuda extra is not installed; the text begins with `where` and says what to type.
     """
     try:
-        return kernel_store.imported("kernels_cuda.runtime.launch")
+        return kernel_store.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from dmlops import kernel_cache
@@ -67,7 +68,7 @@ def apart(function: Callable[..., T], *arguments: Any) -> T:
         return _held(function, *arguments)
     work = _Work(function, arguments)
     work.start()
-    return work.result()
+    return work.result()  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -166,7 +167,7 @@ def _may_hold_locks() -> bool:
 
     Such as the import of Numba, during which a signal handler calls dmlops.
     """
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _LOCKING:
             return True
@@ -289,7 +290,7 @@ def source_digest(folder: Path) -> str:
 
 @functools.cache
 def _source_digest(folder: Path) -> str:
-    paths = set()
+    paths: set[str] = set()
     for place, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         paths.update(os.path.join(place, name) for name in names)
@@ -306,7 +307,3 @@ def _source_digest(folder: Path) -> str:
         digest.update(f"{path.relative_to(folder).as_posix()}:{len(content)}:".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-def _raise(error: OSError) -> None:
-    raise error
