@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-import shutil
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -78,13 +78,13 @@ def make_archive(release, tmp_path, monkeypatch):
 
     def make(code, *lines, target="sm_90"):
         root = tmp_path / "root"
-        for folder in ("docs", "dmlops"):
-            (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / "docs").mkdir(parents=True, exist_ok=True)
         (root / "docs" / "reliability.md").write_text("\n".join(["# Page", *lines]))
-        shutil.copy(ROOT / "dmlops" / "kernel_archive.py", root / "dmlops")
         monkeypatch.setattr(release, "ROOT", root)
         path = tmp_path / f"{target}.zip"
-        write(path, device="cuda", target=target, sources="", compilers="nvcc 1", kernels={"kernel": code})
+        write(
+            path, device="cuda", target=target, sources="1234", compilers="nvcc 1", kernels={"kernel": code}
+        )
         with zipfile.ZipFile(tmp_path / "dmlops.whl", "w") as wheel:
             wheel.write(path, f"dmlops/kernels/{target}.zip")
         return Archive(path)
@@ -102,8 +102,8 @@ def test_a_tag_publishes_kernels_that_ran(release, make_archive, tmp_path, capsy
         return on_archive.line_of(make_archive(code), "GPU", "pytest tests/gpu", PASSED | counts)
 
     make_archive(b"code", line(b"other"), line(b"code"))
-    release.check_runs(wheel, {"sm_90"}, "v1.0.0")
-    release.check_runs(wheel, {"sm_90"}, "")
+    release.check_runs(sys.executable, wheel, {"sm_90"}, "v1.0.0")
+    release.check_runs(sys.executable, wheel, {"sm_90"}, "")
     assert capsys.readouterr().out.count("have passed on") == 2
     for lines in (
         [],
@@ -117,14 +117,14 @@ def test_a_tag_publishes_kernels_that_ran(release, make_archive, tmp_path, capsy
         with pytest.raises(
             SystemExit, match=f"no GPU tests that passed on sm_90.zip, {archive.digest}, by nvcc 1"
         ):
-            release.check_runs(wheel, {"sm_90"}, "v1.0.0")
-        release.check_runs(wheel, {"sm_90"}, "")
+            release.check_runs(sys.executable, wheel, {"sm_90"}, "v1.0.0")
+        release.check_runs(sys.executable, wheel, {"sm_90"}, "")
         assert "no GPU tests have passed yet" in capsys.readouterr().out
 
 
 def test_kernels_that_no_gpu_here_runs_are_published(release, make_archive, tmp_path):
     make_archive(b"code", target="sm_75")
-    release.check_runs(tmp_path / "dmlops.whl", {"sm_75", "x86-64-v3"}, "v1.0.0")
+    release.check_runs(sys.executable, tmp_path / "dmlops.whl", {"sm_75", "x86-64-v3"}, "v1.0.0")
 
 
 def test_the_page_tells_which_kernels_ran():
