@@ -172,31 +172,3 @@ def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_pa
     assert process.returncode == 0
     assert np.load(tmp_path / "y.npy").tolist() == [[7, 1, 3, 2], [0, 7, 5, 5]]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "started", "x.npy", "y.npy"]
-
-
-INTERRUPTED_DETACH = """
-import os, signal, sys
-
-def interrupt(frame, event, argument):
-    if event == "line" and frame.f_lineno > frame.f_code.co_firstlineno + 1:
-        sys.settrace(None)
-        os.kill(os.getpid(), signal.SIGINT)
-        open("interrupted", "w").close()
-    return interrupt
-
-def trace(frame, event, argument):
-    is_detach = frame.f_code.co_name == "detach" and "llvmlite" in frame.f_code.co_filename
-    return interrupt if is_detach else None
-
-sys.settrace(trace)
-"""
-
-
-def test_an_interrupt_while_an_object_of_llvm_changes_its_owner(tmp_path):
-    """It would be freed twice."""
-    np.save(tmp_path / "x.npy", X)
-    cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}
-    process = start_python("-c", INTERRUPTED_DETACH + DIAGONAL, folder=tmp_path, **cache)
-    assert end_of(process) == (130, "dmlops: interrupted\n")
-    assert (tmp_path / "interrupted").exists()
-    assert not (tmp_path / "y.npy").exists()

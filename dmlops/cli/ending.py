@@ -164,7 +164,7 @@ def _standard_streams() -> Iterator[None]:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Record interrupts, and raise those later that Python would swallow or that would leave LLVM broken."""
+    """Record interrupts, and raise those later that Python would swallow."""
     seen: list[int] = []
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield seen  # another handler is installed, or interrupts are ignored as in a background job
@@ -174,10 +174,7 @@ def _interrupts() -> Iterator[list[int]]:
     def raise_interrupt(number: int, frame: Any) -> None:
         seen.append(number)
         while frame is not None:
-            is_reported = frame.f_code is raise_later.__code__  # Python would report and swallow it here
-            # An object whose owner changes would be freed twice.
-            is_in_llvm = str(frame.f_globals.get("__name__")).startswith("llvmlite.") and can_redeliver
-            if is_reported or is_in_llvm:
+            if frame.f_code is raise_later.__code__:  # Python would report and swallow it here
                 redeliver()
                 return
             frame = frame.f_back
