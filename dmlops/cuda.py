@@ -175,7 +175,8 @@ def stream_device(handle: int) -> int:
 
 @functools.cache
 def _driver() -> Any:
-    return kernel_store.imported("cuda.bindings.driver")
+    # The launcher has imported it, where no signal handler raises.
+    return kernel_store.imported("kernels_cuda.runtime.launch").driver
 
 
 def _checked(result: tuple[Any, ...], doing: str) -> Any:
