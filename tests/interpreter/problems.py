@@ -22,7 +22,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     target = variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
     operator = dispatch.OPERATORS[type(case.descriptor.lower())]
     problem = operator.problem(case.descriptor.lower(), case.options)
-    forced = choice.arguments(problem["element_size"], target) if choice else {}
+    forced = choice.arguments(target) if choice else {}
     checks_results = memory is None
     memory, storage, addresses = memory or GlobalMemory(), {}, []
     for field in operator.operands:
