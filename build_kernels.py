@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dmlops import backend, cuda, kernel_archive, kernel_store, precompile
-from dmlops.dispatch import OPERATORS
+from dmlops.calls.dispatch import OPERATORS
+from dmlops.devices import backend, cuda
+from dmlops.store import kernel_archive, kernel_store, precompile
 from kernels_cpu import native_call, processor
 from kernels_cuda.runtime.variant import Variant
 

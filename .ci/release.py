@@ -107,7 +107,7 @@ def check_runs(python: Path, wheel: Path, kernels: set[str], tag: str) -> None:
     """
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     script = (
-        "import sys, pathlib; from dmlops.kernel_archive import Archive\n"
+        "import sys, pathlib; from dmlops.store.kernel_archive import Archive\n"
         "archive = Archive(pathlib.Path(sys.argv[1])); print(archive.digest, archive.compilers, sep='\\n')"
     )
     for target in kernels.intersection(RUN_TARGETS):

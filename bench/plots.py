@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dmlops.cli.numbers import duration, ratio, spread, times
-from dmlops.errors import counted
+from dmlops.types.errors import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bench.timing import MIN_SPIN, CudaClock
-from dmlops import cuda
+from dmlops.devices import cuda
 from kernels_cuda import top_k
 
 # Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.

@@ -1,17 +1,9 @@
 """DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
 
-from dmlops.compiled import CompiledOperator
-from dmlops.device_array import DeviceArray
-from dmlops.dispatch import check_feature_support, feature_level
-from dmlops.dispatch import compile as compile
-from dmlops.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
-from dmlops.errors import (
-    DeviceMismatchError,
-    DmlError,
-    IndexOutOfRangeError,
-    InvalidDescriptorError,
-    UnsupportedFeatureError,
-)
+from dmlops.array_libraries.device_array import DeviceArray
+from dmlops.calls.compiled import CompiledOperator
+from dmlops.calls.dispatch import check_feature_support, feature_level
+from dmlops.calls.dispatch import compile as compile
 from dmlops.functions import (
     NonzeroResult,
     TopKResult,
@@ -20,6 +12,7 @@ from dmlops.functions import (
     nonzero_coordinates,
     top_k,
 )
+from dmlops.functions.shortcuts import eye, tril, triu
 from dmlops.operators import (
     Descriptor,
     DiagonalMatrix,
@@ -30,8 +23,15 @@ from dmlops.operators import (
     TopK,
     TopK1,
 )
-from dmlops.shortcuts import eye, tril, triu
-from dmlops.tensor import TensorDesc
+from dmlops.types.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
+from dmlops.types.errors import (
+    DeviceMismatchError,
+    DmlError,
+    IndexOutOfRangeError,
+    InvalidDescriptorError,
+    UnsupportedFeatureError,
+)
+from dmlops.types.tensor import TensorDesc
 from kernels_cpu.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"

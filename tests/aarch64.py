@@ -32,7 +32,7 @@ def all_kernels():
 
 def main():
     compile_for(LINUX)
-    from dmlops import backend  # noqa: PLC0415
+    from dmlops.devices import backend  # noqa: PLC0415
     from kernels_cpu import processor  # noqa: PLC0415
 
     assert processor.LEVEL == "aarch64", "the environment must name the processor"

@@ -11,7 +11,7 @@ import numpy as np
 
 import dmlops
 from dmlops import TensorDesc, TopK1
-from dmlops.call_cache import CALLS
+from dmlops.calls.call_cache import CALLS
 
 MOST_CALLS = 2048  # that the cache keeps
 FEWEST_ROWS = 300  # which several threads share

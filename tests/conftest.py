@@ -11,7 +11,8 @@ import pytest
 from hypothesis import settings
 
 import dmlops
-from dmlops import cuda, kernel_cache, kernel_store
+from dmlops.devices import cuda
+from dmlops.store import kernel_cache, kernel_store
 from tests.libraries import NUMPY, Torch
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)

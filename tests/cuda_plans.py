@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops import dispatch
+from dmlops.calls import dispatch
 from dmlops.operators import Options
 
 KIB = 1 << 10

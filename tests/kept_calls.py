@@ -9,7 +9,7 @@ import pytest
 import dmlops
 from dmlops import FeatureLevel
 from dmlops.array_libraries import detect
-from dmlops.call import BoundCall
+from dmlops.calls.call import BoundCall
 from tests import reference
 from tests.data import assert_same
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
-from dmlops.data_types import SUPPORTED
 from dmlops.operators import Descriptor, Options
+from dmlops.types.data_types import SUPPORTED
 from tests import reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, as_strided, bits, float_from_bits, random, special_values
 

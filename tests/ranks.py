@@ -14,7 +14,7 @@ class Ranks:
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
-            ["tests.distributed_checks", "torch._dynamo", "dmlops.torch_distributed"]
+            ["tests.distributed_checks", "torch._dynamo", "dmlops.integrations.torch.distributed"]
         )
         self.folder = folder
         pipes = [context.Pipe() for _ in range(n)]

@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import IndexOutOfRangeError, backend, executors, replay
+from dmlops import IndexOutOfRangeError
+from dmlops.calls import replay
+from dmlops.devices import backend, executors
 from kernels_cpu import processor
 from kernels_cpu.top_k import plan
 from kernels_cpu.top_k.problem import GROUP
@@ -192,7 +194,7 @@ def test_indices_that_change_after_the_check():
 
 
 class Scratch:
-    """Guarded scratch in the place of `dmlops.memory.take_scratch`, which no kernel has written to yet."""
+    """Guarded scratch in the place of `take_scratch`, which no kernel has written to yet."""
 
     _of_thread = threading.local()
 

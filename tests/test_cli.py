@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import backend, cuda, kernel_store, precompile
 from dmlops.cli import cache, demo, info, placement, warmup
 from dmlops.cli.errors import CommandError
+from dmlops.devices import backend, cuda
+from dmlops.store import kernel_store, precompile
 from kernels_cpu import diagonal_matrix
 from tests.command_line import assert_refused
 from tests.scripts import run_script

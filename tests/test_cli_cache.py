@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from dmlops import backend, kernel_archive, kernel_cache
-from dmlops.kernel_cache import Key
+from dmlops.devices import backend
+from dmlops.store import kernel_archive, kernel_cache
+from dmlops.store.kernel_cache import Key
 from kernels_cpu import native_call
 from tests.command_line import assert_refused
 

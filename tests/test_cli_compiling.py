@@ -6,9 +6,9 @@ import logging
 import pytest
 
 import dmlops
-from dmlops import kernel_store
 from dmlops.cli import console
-from dmlops.kernel_cache import Key
+from dmlops.store import kernel_store
+from dmlops.store.kernel_cache import Key
 from tests.command_line import wait_for
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import compilers, cuda, dispatch, kernel_store
+from dmlops.calls import dispatch
+from dmlops.devices import cuda
+from dmlops.store import compilers, kernel_store
 from tests.cuda_plans import planned
 from tests.marks import COMPILE_ALL
 from tests.scripts import run_script

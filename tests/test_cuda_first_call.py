@@ -38,7 +38,9 @@ WITHOUT_GPU = """
             }
 
     cuda.bindings.driver = driver = Driver()
-    from dmlops import cuda, dispatch, kernel_store
+    from dmlops.calls import dispatch
+    from dmlops.devices import cuda
+    from dmlops.store import kernel_store
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
 
@@ -93,7 +95,7 @@ def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
 IN_WHEEL = """
     from pathlib import Path
 
-    from dmlops import kernel_archive
+    from dmlops.store import kernel_archive
 
     kernel_store.WHEEL = Path(os.environ["DMLOPS_CACHE_DIR"])
     brought = {
@@ -172,7 +174,9 @@ def test_what_the_driver_refuses_is_compiled(function, answer, tmp_path):
 def test_without_numba_cuda_the_extra_is_named(tmp_path):
     script = """
         import sys
-        from dmlops import UnsupportedFeatureError, cuda, kernel_store
+        from dmlops import UnsupportedFeatureError
+        from dmlops.devices import cuda
+        from dmlops.store import kernel_store
         from kernels_cuda.runtime.variant import Variant
 
         sys.modules["numba_cuda"] = None
@@ -211,7 +215,7 @@ def test_plans_need_no_compiler():
         for name in ("numba", "llvmlite", "numba_cuda"):
             sys.modules[name] = None
 
-        from dmlops import dispatch
+        from dmlops.calls import dispatch
         from dmlops.operators import Options
         from kernels_cuda.runtime.variant import Target
         from tests.compiled import DESCRIPTORS

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops import backend
+from dmlops.devices import backend
 from kernels_cpu.kernel import Table
 from kernels_cpu.launch_list import MAX_ADDRESSES, MAX_VALUES
 from kernels_cpu.native_call import LAUNCH

@@ -27,7 +27,7 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
-from dmlops.dispatch import DESCRIPTORS
+from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
 from dmlops.operators.support import INDEX_TYPES
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
-from dmlops.dispatch import DESCRIPTORS
+from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
 
 pytestmark = pytest.mark.quick

@@ -22,7 +22,7 @@ from dmlops import (
     TopK1,
 )
 from dmlops.operators import Descriptor
-from dmlops.tensor import sizes_stand_in
+from dmlops.types.tensor import sizes_stand_in
 
 pytestmark = pytest.mark.quick
 

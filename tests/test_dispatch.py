@@ -18,7 +18,7 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
-from dmlops.dispatch import OPERATORS
+from dmlops.calls.dispatch import OPERATORS
 from dmlops.operators import Options
 from tests import cases, reference
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
@@ -118,7 +118,7 @@ class TestCompile:
 class TestBackendLevel:
     def test_both_levels_are_named(self, monkeypatch):
         levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
-        monkeypatch.setattr("dmlops.backend.HIGHEST_LEVELS", levels)
+        monkeypatch.setattr("dmlops.devices.backend.HIGHEST_LEVELS", levels)
         dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
         with pytest.raises(UnsupportedFeatureError) as error:
             dmlops.compile(top_k1((9, 8)))
@@ -336,7 +336,7 @@ class TestReuse:
     def test_functions_plan_once(self, monkeypatch):
         x = sample("float32", (11, 13), "once")
         first = dmlops.top_k(x, 3)
-        monkeypatch.setattr("dmlops.backend.plan", pytest.fail)
+        monkeypatch.setattr("dmlops.devices.backend.plan", pytest.fail)
         again = dmlops.top_k(x.copy(), 3)
         assert_same(again.values, first.values)
         assert_same(again.indices, first.indices)

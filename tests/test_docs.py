@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import dmlops
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
-from dmlops import precompile
 from dmlops.cli.app import app
 from dmlops.cli.options import OPERATORS
+from dmlops.store import precompile
 from kernels_cpu.processor import LEVELS
 from tests.scripts import ROOT, blocks, plain_blocks
 

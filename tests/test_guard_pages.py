@@ -25,7 +25,7 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.data_types import SUPPORTED
+from dmlops.types.data_types import SUPPORTED
 from tests import opaque_data, reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, assert_same, random, sample
 from tests.guarded import Guarded

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from dmlops.kernel_archive import Archive, ArchiveError, write
+from dmlops.store.kernel_archive import Archive, ArchiveError, write
 
 KERNELS = {
     "top_k_1_p32": b"top" * 1000,

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from dmlops import kernel_cache
-from dmlops.kernel_cache import Key, clear, contents, keep, read
+from dmlops.store import kernel_cache
+from dmlops.store.kernel_cache import Key, clear, contents, keep, read
 from tests.scripts import ROOT
 
 CODE = b"code" * 100
@@ -267,7 +267,7 @@ def test_many_processes_begin_generations_at_once(root):
     """Each finds what it has kept, whoever removes old generations meanwhile, and none warns."""
     script = """
         import logging, sys
-        from dmlops.kernel_cache import Key, keep, read
+        from dmlops.store.kernel_cache import Key, keep, read
 
         logging.basicConfig()
         for number in range(60):

@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
-from dmlops import kernel_store
-from dmlops.kernel_archive import write
-from dmlops.kernel_store import find_in_wheel
+from dmlops.store import kernel_store
+from dmlops.store.kernel_archive import write
+from dmlops.store.kernel_store import find_in_wheel
 from tests.conftest import forget_archives
 from tests.scripts import run_script
 
@@ -88,14 +88,15 @@ IN_WHEEL = """
     from pathlib import Path
 
     import dmlops
-    from dmlops import backend, kernel_store
+    from dmlops.devices import backend
+    from dmlops.store import kernel_store
     from kernels_cpu import processor
 
     processor.LEVEL = "x86-64-v3"  # whichever the host has
     kernel_store.WHEEL = Path(os.environ["WHEEL"])
 """
 BUILD = """
-    from dmlops.kernel_archive import write
+    from dmlops.store.kernel_archive import write
 
     kernels, compiled = {}, backend.compiled
 

@@ -17,7 +17,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops import backend, compilers, dispatch, kernel_cache, kernel_store
+from dmlops.calls import dispatch
+from dmlops.devices import backend
+from dmlops.store import compilers, kernel_cache, kernel_store
 from kernels_cpu import native_call
 from tests.scripts import ROOT, run_script
 
@@ -505,7 +507,8 @@ def test_no_kernel_depends_on_anything_but_c():
     """Each artifact is complete: nothing of Numba has to be there when it is linked."""
     script = """
         import sys
-        from dmlops import backend, kernel_store
+        from dmlops.devices import backend
+        from dmlops.store import kernel_store
         from kernels_cpu import top_k, nonzero_coordinates
 
         kernels = [*top_k.all_kernels(), *nonzero_coordinates.all_kernels()]

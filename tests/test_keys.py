@@ -207,6 +207,6 @@ def test_the_newest_calls_are_kept(monkeypatch):
     calls = [Call("diagonal_matrix", (x,), value=value).made("own", given=False) for value in (-1, -2, 2199)]
     for call in calls:
         call()
-    monkeypatch.setattr("dmlops.backend.plan", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr("dmlops.devices.backend.plan", lambda *_: pytest.fail("planned again"))
     counts = [settle(call)[-1] for call in calls]
     assert [call() for call in calls] == counts == [min(counts)] * 3

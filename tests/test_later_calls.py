@@ -152,7 +152,7 @@ def events_after_the_first(calls, make, convert):
         def emit(self, record):
             events.append(record.getMessage())
 
-    logger = logging.getLogger("dmlops.kernel_store")
+    logger = logging.getLogger("dmlops.store.kernel_store")
     logger.addHandler(Messages())
     logger.setLevel(logging.INFO)
     sys.addaudithook(note)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dmlops import TensorDataType
 from dmlops.operators.layout import merge
-from dmlops.scalars import float_bits, float_format, scalar_bits
+from dmlops.types.scalars import float_bits, float_format, scalar_bits
 from tests.data import DTYPES, bits
 
 pytestmark = pytest.mark.quick

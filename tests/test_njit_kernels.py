@@ -9,7 +9,8 @@ import pytest
 from numba.extending import is_jitted
 
 import dmlops
-from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1, backend
+from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
+from dmlops.devices import backend
 from kernels_cpu.intrinsics.pointers import elements_at
 from kernels_cpu.kernel import LoadedKernel
 from tests import reference

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dmlops
-from dmlops.dispatch import DESCRIPTORS, OPERATORS
+from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS
 from tests.scripts import ROOT, run_script
 
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
@@ -109,27 +109,46 @@ RUNNERS = tuple(
 FORBIDDEN = {
     "kernels_cpu": ("dmlops", "kernels_cuda", "cuda", "numba.cuda"),
     "kernels_cuda": ("dmlops", "kernels_cpu"),
-    "dmlops": ("dmlops.integrations",),
     # The definition of an operator knows nothing of arrays and kernels.
     "dmlops/operators": ("numpy", *RUNNERS, *PACKAGES[1:]),
     # Array libraries know nothing of operators and calls.
     "dmlops/array_libraries": (
-        *("numba", "kernels_cuda", "dmlops.operators", "dmlops.backend", "dmlops.binding", "dmlops.call"),
-        *("dmlops.compiled", "dmlops.dispatch", "dmlops.functions", "dmlops.replay"),
+        *(
+            "numba",
+            "kernels_cuda",
+            "dmlops.operators",
+            "dmlops.devices.backend",
+            "dmlops.calls.binding",
+            "dmlops.calls.call",
+        ),
+        *("dmlops.calls.compiled", "dmlops.calls.dispatch", "dmlops.functions", "dmlops.calls.replay"),
     ),
     # Bound calls are given their plan.
-    "dmlops/call.py": ("dmlops.operators", "dmlops.backend", "dmlops.dispatch", *PACKAGES[1:]),
+    "dmlops/calls/call.py": (
+        "dmlops.operators",
+        "dmlops.devices.backend",
+        "dmlops.calls.dispatch",
+        *PACKAGES[1:],
+    ),
     # Kernels are found without what compiles them.
     **dict.fromkeys(
-        ("dmlops/kernel_archive.py", "dmlops/kernel_cache.py", "dmlops/kernel_store.py"),
-        ("numpy", "numba", "llvmlite", "cuda", "dmlops.backend", "dmlops.compilers", *PACKAGES[1:]),
+        ("dmlops/store/kernel_archive.py", "dmlops/store/kernel_cache.py", "dmlops/store/kernel_store.py"),
+        (
+            "numpy",
+            "numba",
+            "llvmlite",
+            "cuda",
+            "dmlops.devices.backend",
+            "dmlops.store.compilers",
+            *PACKAGES[1:],
+        ),
     ),
 }
 # Plans for a GPU write lists of launches, and compiled host code reads them: one module describes the format.
 # `cached` is about Python alone.
 SHARED = {
     "kernels_cuda": ("kernels_cpu.launch_list", "kernels_cpu.cached"),
-    "dmlops/call.py": ("kernels_cpu.cached",),
+    "dmlops/calls/call.py": ("kernels_cpu.cached",),
 }
 
 
@@ -173,11 +192,11 @@ def test_numba_is_imported_by_compilers_and_kernels_only():
     """Modules that plans and calls import must not import Numba, the slowest part of a first call."""
     script = """
         import importlib, sys
-        from dmlops.dispatch import OPERATORS
+        from dmlops.calls.dispatch import OPERATORS
         for device in ("kernels_cpu", "kernels_cuda"):
             for operator in OPERATORS.values():
                 importlib.import_module(f"{device}.{operator.name}")
-        for name in ("backend", "binding", "call", "compiled", "cuda", "dispatch", "functions", "replay"):
+        for name in ("calls.compiled", "calls.replay", "devices.backend", "devices.cuda", "functions"):
             importlib.import_module(f"dmlops.{name}")
         print("numba" in sys.modules)
     """

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dmlops import dispatch
-from dmlops.memory import CPU
+from dmlops.calls import dispatch
+from dmlops.devices.memory import CPU
 from tests.plans import Fenced
 from tests.random_cases import SEED, random_cases
 

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 
 import dmlops
-from dmlops.kernel_archive import Archive, write
+from dmlops.store.kernel_archive import Archive, write
 from tests.gpu import on_archive
 from tests.scripts import ROOT
 

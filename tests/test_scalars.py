@@ -20,7 +20,7 @@ from dmlops import (
     compile,
 )
 from dmlops.operators import Descriptor
-from dmlops.scalars import real_of, scalar_bits
+from dmlops.types.scalars import real_of, scalar_bits
 from tests.data import FLOATS, INTEGERS, bits, float_from_bits, special_values
 
 pytestmark = pytest.mark.quick

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops import backend
+from dmlops.devices import backend
 from kernels_cpu.top_k import dispatch, plan
 from tests import reference
 from tests.data import DTYPES, INDEX_DTYPES, assert_same, bits, random, sample

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import kernel_store
-from dmlops.kernel_archive import Archive
+from dmlops.store import kernel_store
+from dmlops.store.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, processor
 from tests.scripts import ROOT, run_script
 

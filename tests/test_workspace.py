@@ -18,7 +18,7 @@ from dmlops import (
     backend,
     dispatch,
 )
-from dmlops.memory import CPU
+from dmlops.devices.memory import CPU
 from dmlops.operators import Options
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -5,8 +5,8 @@ import pytest
 
 import dmlops
 from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
-from dmlops import dispatch as operators
-from dmlops.memory import CPU
+from dmlops.calls import dispatch as operators
+from dmlops.devices.memory import CPU
 from kernels_cpu import workspace
 from kernels_cpu.nonzero_coordinates import planning as nonzero_planning
 from kernels_cpu.top_k import dispatch, problem

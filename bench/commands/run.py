@@ -22,7 +22,7 @@ from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, s
 from dmlops.cli.numbers import duration, ratio, times
 from dmlops.cli.options import Operators, chosen_operators
 from dmlops.cli.output_files import check_output
-from dmlops.errors import counted
+from dmlops.types.errors import counted
 
 if TYPE_CHECKING:
     from bench.runner import Bench, Row

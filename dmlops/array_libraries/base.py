@@ -5,12 +5,12 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
-from dmlops.data_types import data_type_of_numpy
-from dmlops.enums import TensorDataType
-from dmlops.errors import InvalidDescriptorError, error_text, instance_of
-from dmlops.memory import Device
-from dmlops.opaque_types import ElementType, type_name
-from dmlops.tensor import TensorDesc
+from dmlops.devices.memory import Device
+from dmlops.types.data_types import data_type_of_numpy
+from dmlops.types.enums import TensorDataType
+from dmlops.types.errors import InvalidDescriptorError, error_text, instance_of
+from dmlops.types.opaque_types import ElementType, type_name
+from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
 

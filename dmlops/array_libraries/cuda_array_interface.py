@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dmlops import cuda
 from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
-from dmlops.data_types import numpy_dtype
-from dmlops.device_array import DeviceArray
-from dmlops.errors import error_text, instance_of, refuse
-from dmlops.memory import Device
-from dmlops.opaque_types import ElementType
-from dmlops.tensor import TensorDesc, packed_strides
+from dmlops.array_libraries.device_array import DeviceArray
+from dmlops.devices import cuda
+from dmlops.devices.memory import Device
+from dmlops.types.data_types import numpy_dtype
+from dmlops.types.errors import error_text, instance_of, refuse
+from dmlops.types.opaque_types import ElementType
+from dmlops.types.tensor import TensorDesc, packed_strides
 
 _ADDRESSES = 1 << 64
 

@@ -15,10 +15,10 @@ from dmlops.array_libraries.base import (
     refuse_type,
     refuse_unaligned,
 )
-from dmlops.data_types import numpy_dtype
-from dmlops.memory import Device
-from dmlops.opaque_types import ElementType, OpaqueType
-from dmlops.tensor import TensorDesc
+from dmlops.devices.memory import Device
+from dmlops.types.data_types import numpy_dtype
+from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.tensor import TensorDesc
 
 
 class CuPy(ArrayLibrary):

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dmlops import kernel_store
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.errors import error_text, instance_of
+from dmlops.store import kernel_store
+from dmlops.types.errors import error_text, instance_of
 
 # The types whose objects all belong to one library; objects of other types are examined one by one.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}

@@ -4,11 +4,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops import cuda, kernel_store
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.array_libraries.numpy import NUMPY, NumPy
-from dmlops.errors import error_text, instance_of, refuse
+from dmlops.devices import cuda
+from dmlops.store import kernel_store
+from dmlops.types.errors import error_text, instance_of, refuse
 
 
 class DLPack(CudaArrayInterface):

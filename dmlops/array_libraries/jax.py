@@ -5,15 +5,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops import cuda
 from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, described, refuse_type
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.data_types import named_data_type, numpy_dtype
-from dmlops.enums import TensorDataType
-from dmlops.errors import error_text, refuse
-from dmlops.memory import CPU, Device
-from dmlops.opaque_types import ElementType, OpaqueType
-from dmlops.tensor import TensorDesc, packed_strides
+from dmlops.devices import cuda
+from dmlops.devices.memory import CPU, Device
+from dmlops.types.data_types import named_data_type, numpy_dtype
+from dmlops.types.enums import TensorDataType
+from dmlops.types.errors import error_text, refuse
+from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.tensor import TensorDesc, packed_strides
 
 
 class Jax(ArrayLibrary):

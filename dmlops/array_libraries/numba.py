@@ -4,9 +4,9 @@ import sys
 from typing import Any
 
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
-from dmlops.data_types import numpy_dtype
-from dmlops.memory import Device
-from dmlops.opaque_types import ElementType
+from dmlops.devices.memory import Device
+from dmlops.types.data_types import numpy_dtype
+from dmlops.types.opaque_types import ElementType
 
 
 class Numba(CudaArrayInterface):

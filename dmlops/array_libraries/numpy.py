@@ -18,11 +18,11 @@ from dmlops.array_libraries.base import (
     new_operand,
     refuse_unaligned,
 )
-from dmlops.data_types import magnitude_of, numpy_dtype
-from dmlops.errors import counted, error_text, instance_of, refuse
-from dmlops.memory import CPU, Device
-from dmlops.opaque_types import ElementType, identity
-from dmlops.tensor import TensorDesc
+from dmlops.devices.memory import CPU, Device
+from dmlops.types.data_types import magnitude_of, numpy_dtype
+from dmlops.types.errors import counted, error_text, instance_of, refuse
+from dmlops.types.opaque_types import ElementType, identity
+from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
 # The address of the data in the structure of NumPy's array interface for C, which says it sooner than

@@ -16,11 +16,11 @@ from dmlops.array_libraries.base import (
     refuse_type,
     refuse_unaligned,
 )
-from dmlops.data_types import SUPPORTED, named_data_type
-from dmlops.errors import error_text, instance_of, refuse
-from dmlops.memory import CPU, Device
-from dmlops.opaque_types import OPAQUE, ElementType
-from dmlops.tensor import TensorDesc
+from dmlops.devices.memory import CPU, Device
+from dmlops.types.data_types import SUPPORTED, named_data_type
+from dmlops.types.errors import error_text, instance_of, refuse
+from dmlops.types.opaque_types import OPAQUE, ElementType
+from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 from kernels_cpu.native_call import dlpack_describe
 

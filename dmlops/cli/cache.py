@@ -9,11 +9,12 @@ import typer
 from rich.filesize import decimal
 from rich.text import Text
 
-from dmlops import backend, kernel_cache, kernel_store
 from dmlops.cli.console import facts, out
 from dmlops.cli.errors import CommandError, reason_of
-from dmlops.errors import counted
-from dmlops.kernel_archive import Archive, ArchiveError
+from dmlops.devices import backend
+from dmlops.store import kernel_cache, kernel_store
+from dmlops.store.kernel_archive import Archive, ArchiveError
+from dmlops.types.errors import counted
 
 BLOCK_BYTES = 4096  # a full disk takes an empty file, and no block
 OLDER = "older versions"

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 from rich.text import Text
 
-from dmlops import kernel_store
 from dmlops.cli.ending import print_error
 from dmlops.cli.errors import OutputLostError, printable
+from dmlops.store import kernel_store
 
 
 class _PrintableConsole(Console):

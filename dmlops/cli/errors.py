@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dmlops.errors import DmlError
+from dmlops.types.errors import DmlError
 
 # ModuleNotFoundError: bfloat16 needs the ml_dtypes package.
 _USERS_ERRORS = (

@@ -11,14 +11,14 @@ import typer
 from rich.text import Text
 
 from dmlops import __version__
-from dmlops.backend import HIGHEST_LEVELS
+from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
 from dmlops.cli.errors import CommandError
 from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
-from dmlops.dispatch import DESCRIPTORS
-from dmlops.enums import TensorDataType
+from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.operators.support import SupportRow
+from dmlops.types.enums import TensorDataType
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
 # Algorithms whose shapes are pairs: a number of lanes or threads, and the number of keys that each holds.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlops import cuda
+from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.cli.errors import CommandError
-from dmlops.device_array import DeviceArray
+from dmlops.devices import cuda
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
 

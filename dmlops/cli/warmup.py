@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from dmlops import precompile
 from dmlops.cli.cache import usable_folder
 from dmlops.cli.console import out, progress_bar, summary_of
 from dmlops.cli.errors import CommandError
 from dmlops.cli.numbers import duration
 from dmlops.cli.options import Operators, chosen_operators, integer_option
 from dmlops.cli.placement import Device, cuda_devices, require_cuda
-from dmlops.cuda import JIT_EXTRA
+from dmlops.devices.cuda import JIT_EXTRA
+from dmlops.store import precompile
 
 ARCHITECTURE = re.compile(r"sm_\d{2,3}")
 

@@ -8,13 +8,20 @@ from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
-from dmlops.arguments import Member, as_integer, level_of, member_of
-from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import InvalidDescriptorError, UnsupportedFeatureError, counted, error_text, refuse, shown
-from dmlops.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
-from dmlops.scalars import as_real, real_of, scalar_bits
-from dmlops.tensor import TensorDesc
+from dmlops.types.arguments import Member, as_integer, level_of, member_of
+from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.errors import (
+    InvalidDescriptorError,
+    UnsupportedFeatureError,
+    counted,
+    error_text,
+    refuse,
+    shown,
+)
+from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
+from dmlops.types.scalars import as_real, real_of, scalar_bits
+from dmlops.types.tensor import TensorDesc
 
 # JSON has numbers only: these, and by the bits of a float64 other NaNs, and subnormal numbers, whose decimal
 # digits Python gets wrong while the processor flushes them to zero.
@@ -89,7 +96,7 @@ class Descriptor:
     def parts(self) -> "Sequence[Descriptor]":
         """Return the computations that kernels run, one after the other, for this one.
 
-        Elements wider than kernels know become several unsigned integers: see `dmlops.opaque_types`. The
+        Elements wider than kernels know become several unsigned integers (`dmlops.types.opaque_types`). The
         tensors of computation number `i` begin at part `i` of those of this one.
         """
         return (self,)

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import InvalidDescriptorError, counted, refuse, shown
-from dmlops.opaque_types import ElementType, OpaqueType, part_bytes
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection
 from dmlops.operators.layout import merge
 from dmlops.operators.parts import part_of, parts_as_batch
@@ -23,7 +20,10 @@ from dmlops.operators.support import (
     at_least,
     dims,
 )
-from dmlops.scalars import (
+from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.errors import InvalidDescriptorError, counted, refuse, shown
+from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes
+from dmlops.types.scalars import (
     as_real,
     as_whole,
     float_bits,
@@ -33,7 +33,7 @@ from dmlops.scalars import (
     real_of,
     scalar_bits,
 )
-from dmlops.tensor import TensorDesc
+from dmlops.types.tensor import TensorDesc
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})

@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dmlops.enums import FeatureLevel
-from dmlops.errors import IndexOutOfRangeError, counted, error_text, refuse, shown
-from dmlops.opaque_types import OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
 from dmlops.operators.layout import merge
 from dmlops.operators.parts import in_parts
@@ -24,7 +21,10 @@ from dmlops.operators.support import (
     at_least,
     dims,
 )
-from dmlops.tensor import TensorDesc
+from dmlops.types.enums import FeatureLevel
+from dmlops.types.errors import IndexOutOfRangeError, counted, error_text, refuse, shown
+from dmlops.types.opaque_types import OpaqueType
+from dmlops.types.tensor import TensorDesc
 
 _FROM_3_0 = (
     SupportRow(FeatureLevel.DML_3_0, dims(1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
@@ -290,7 +290,7 @@ class GatherND1(GatherND):
 
     Examples
     --------
-    >>> from dmlops.enums import TensorDataType
+    >>> from dmlops.types.enums import TensorDataType
     >>> desc = GatherND1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (3, 4, 5, 6, 7)),
     ...                  indices_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 1, 2, 3)),
     ...                  input_dimension_count=5, indices_dimension_count=3, batch_dimension_count=0)

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dmlops.enums import FeatureLevel, TensorDataType
-from dmlops.errors import counted, refuse
-from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options, Problem, key_masks
@@ -20,7 +17,10 @@ from dmlops.operators.support import (
     at_least,
     dims,
 )
-from dmlops.tensor import TensorDesc
+from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.errors import counted, refuse
+from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.tensor import TensorDesc
 
 
 def check_held(data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:

@@ -1,8 +1,8 @@
 """Parts: the adjacent unsigned integers as which kernels handle elements that are too wide for them."""
 
-from dmlops.enums import TensorDataType
-from dmlops.opaque_types import part_bytes
-from dmlops.tensor import TensorDesc
+from dmlops.types.enums import TensorDataType
+from dmlops.types.opaque_types import part_bytes
+from dmlops.types.tensor import TensorDesc
 
 _UNSIGNED = {
     1: TensorDataType.UINT8,
@@ -17,7 +17,7 @@ def in_parts(desc: TensorDesc) -> TensorDesc:
 
     Examples
     --------
-    >>> from dmlops.data_types import data_type_of
+    >>> from dmlops.types.data_types import data_type_of
     >>> in_parts(TensorDesc(data_type_of("complex128", "x"), (3, 4), (8, 2)))
     TensorDesc(data_type=<TensorDataType.UINT64: 10>, sizes=(3, 4, 2), strides=(16, 4, 1))
     """

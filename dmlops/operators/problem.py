@@ -4,9 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dmlops.enums import TensorDataType
-from dmlops.opaque_types import ElementType, OpaqueType
-from dmlops.tensor import TensorDesc
+from dmlops.types.enums import TensorDataType
+from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from dmlops.operators.descriptor import Descriptor

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dmlops.enums import FeatureLevel, TensorDataType
+from dmlops.types.enums import FeatureLevel, TensorDataType
 
 SMALL_TYPES = frozenset(
     {

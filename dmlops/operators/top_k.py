@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from dmlops.enums import AxisDirection, FeatureLevel, TensorDataType
-from dmlops.errors import counted, error_text, refuse
-from dmlops.opaque_types import ElementType, OpaqueType
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options, Problem, key_masks
@@ -20,7 +17,10 @@ from dmlops.operators.support import (
     at_least,
     dims,
 )
-from dmlops.tensor import TensorDesc
+from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
+from dmlops.types.errors import counted, error_text, refuse
+from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.tensor import TensorDesc
 
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
 _FROM_2_1 = (

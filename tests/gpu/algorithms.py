@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops.call_cache import CallCache
+from dmlops.calls.call_cache import CallCache
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape

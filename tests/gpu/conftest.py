@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlops import cuda
+from dmlops.devices import cuda
 from tests.libraries import CuPy, Torch
 
 _MAKERS = {"torch": lambda: Torch("cuda"), "cupy": CuPy}

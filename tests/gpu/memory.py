@@ -4,8 +4,9 @@ import importlib
 
 import numpy as np
 
-from dmlops import cuda, dispatch
-from dmlops.memory import Device
+from dmlops.calls import dispatch
+from dmlops.devices import cuda
+from dmlops.devices.memory import Device
 
 FENCE = 512
 DEVICE = Device("cuda", 0)

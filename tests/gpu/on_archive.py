@@ -40,8 +40,8 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return
     core = importlib.import_module("cuda.core")
-    kernel_store = importlib.import_module("dmlops.kernel_store")
-    archives = importlib.import_module("dmlops.kernel_archive")
+    kernel_store = importlib.import_module("dmlops.store.kernel_store")
+    archives = importlib.import_module("dmlops.store.kernel_archive")
     major, minor = core.Device(0).compute_capability
     target = f"sm_{major}{minor}"
     archive = archives.Archive(kernel_store.archive_path(target))

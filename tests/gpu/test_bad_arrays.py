@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.call_cache import CallCache
+from dmlops.calls.call_cache import CallCache
 from tests import reference
 from tests.data import assert_same
 

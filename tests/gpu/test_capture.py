@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import cuda
+from dmlops.devices import cuda
 from tests import reference
 from tests.data import sample
 from tests.gpu.numba_cuda import numba_cuda

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import DeviceArray, cuda
+from dmlops import DeviceArray
+from dmlops.devices import cuda
 from tests import reference
 from tests.data import DTYPES, assert_same, sample
 from tests.gpu.numba_cuda import numba_cuda

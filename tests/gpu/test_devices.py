@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import DeviceMismatchError, InvalidDescriptorError, cuda
+from dmlops import DeviceMismatchError, InvalidDescriptorError
+from dmlops.devices import cuda
 from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
@@ -132,7 +133,7 @@ class TestSecondDevice:
 
 
 def test_hidden_devices_are_not_counted():
-    script = "from dmlops import cuda; print(cuda.device_count())"
+    script = "from dmlops.devices import cuda; print(cuda.device_count())"
     assert run_script(script, CUDA_VISIBLE_DEVICES="0") == "1\n"
     assert run_script(script, CUDA_VISIBLE_DEVICES="") == "0\n"
 

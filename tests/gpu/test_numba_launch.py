@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
-from dmlops.enums import AxisDirection
+from dmlops.types.enums import AxisDirection
 from tests.cuda_plans import planned
 from tests.data import assert_same
 from tests.gpu.numba_cuda import numba_cuda

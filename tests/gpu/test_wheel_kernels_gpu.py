@@ -17,7 +17,8 @@ BEGIN = """
     import torch
 
     import dmlops
-    from dmlops import backend, cuda, kernel_archive, kernel_store
+    from dmlops.devices import backend, cuda
+    from dmlops.store import kernel_archive, kernel_store
     from kernels_cpu import native_call, processor
     from tests import reference
 

@@ -4,7 +4,7 @@ import importlib
 
 import numpy as np
 
-from dmlops import dispatch
+from dmlops.calls import dispatch
 from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory

@@ -11,9 +11,9 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from dmlops import TensorDesc
-from dmlops.data_types import data_type_of
-from dmlops.errors import DmlError, error_text, refuse
-from dmlops.function_errors import InWordsOf
+from dmlops.functions.function_errors import InWordsOf
+from dmlops.types.data_types import data_type_of
+from dmlops.types.errors import DmlError, error_text, refuse
 
 
 def as_dask_array(x: Any, where: str) -> da.Array:

@@ -9,9 +9,6 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 import dmlops
-from dmlops.arguments import integer
-from dmlops.data_types import data_type_of, numpy_dtype
-from dmlops.errors import error_text, refuse, shown
 from dmlops.functions import refuse_with_input
 from dmlops.integrations.dask.chunks import (
     as_dask_array,
@@ -22,7 +19,10 @@ from dmlops.integrations.dask.chunks import (
     errors_in_words_of,
 )
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
-from dmlops.scalars import fill_scalar
+from dmlops.types.arguments import integer
+from dmlops.types.data_types import data_type_of, numpy_dtype
+from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.scalars import fill_scalar
 
 
 def diagonal_matrix(

@@ -20,8 +20,6 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 import dmlops
-from dmlops.arguments import integer
-from dmlops.array_types import Mode
 from dmlops.integrations.dask import chunks
 from dmlops.integrations.dask.gather_tasks import (
     WHERE_INDICES,
@@ -33,6 +31,8 @@ from dmlops.integrations.dask.gather_tasks import (
     sort_by_chunk,
 )
 from dmlops.operators.gather_nd import check_is_one_array, infer_gather_nd
+from dmlops.types.arguments import integer
+from dmlops.types.array_types import Mode
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import dmlops
-from dmlops.array_types import Mode
 from dmlops.integrations.dask import chunks
+from dmlops.types.array_types import Mode
 
 WHERE_X, WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
 

@@ -13,10 +13,10 @@ from dask.highlevelgraph import HighLevelGraph
 
 import dmlops
 from dmlops import NonzeroResult
-from dmlops.arguments import integer
-from dmlops.data_types import index_data_type, numpy_dtype
 from dmlops.integrations.dask import chunks
 from dmlops.operators.nonzero_coordinates import check_fill, infer_nonzero_coordinates
+from dmlops.types.arguments import integer
+from dmlops.types.data_types import index_data_type, numpy_dtype
 
 
 def nonzero_coordinates(

@@ -9,10 +9,10 @@ from dask.array.utils import meta_from_array
 
 import dmlops
 from dmlops import TopKResult
-from dmlops.arguments import boolean, integer
-from dmlops.data_types import index_data_type, numpy_dtype
 from dmlops.integrations.dask import chunks
 from dmlops.operators.top_k import infer_top_k
+from dmlops.types.arguments import boolean, integer
+from dmlops.types.data_types import index_data_type, numpy_dtype
 
 # The candidates of so many chunks are merged at a time.
 _MERGED_AT_ONCE = 8

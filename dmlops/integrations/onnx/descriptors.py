@@ -17,11 +17,11 @@ from dmlops import (
     TensorDesc,
     TopK1,
 )
-from dmlops.data_types import check_of_descriptors, data_type_of
-from dmlops.errors import refuse
 from dmlops.integrations.onnx.bands import INT32_LIMITS, INT64_LIMITS, clamped, zeroed
 from dmlops.integrations.onnx.operators import OPERATORS
 from dmlops.operators.gather_nd import gather_nd_descriptor
+from dmlops.types.data_types import check_of_descriptors, data_type_of
+from dmlops.types.errors import refuse
 
 _NAMES = tuple(operator.__name__ for operator in OPERATORS)
 

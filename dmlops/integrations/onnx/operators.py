@@ -8,9 +8,9 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import load_op
 
 import dmlops
-from dmlops.data_types import SUPPORTED
 from dmlops.integrations.onnx.bands import INT64_LIMITS, zeroed
 from dmlops.operators.support import INDEX_TYPES
+from dmlops.types.data_types import SUPPORTED
 from kernels_cpu.cached import cached_property
 
 _INDEX_NAMES = frozenset(data_type.name.lower() for data_type in INDEX_TYPES)

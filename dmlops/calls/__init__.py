@@ -1,0 +1,1 @@
+"""Bound calls: how they are made, found again and run."""

@@ -1,0 +1,191 @@
+"""Compiled operators: planned for one device, and executed on arrays that fit the descriptor."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.calls.call import BoundCall, Named, workspace_bytes
+from dmlops.calls.call_cache import CallCache
+from dmlops.devices import cuda
+from dmlops.devices.memory import Device
+from dmlops.operators import Descriptor
+from dmlops.types.enums import FeatureLevel
+from dmlops.types.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
+from dmlops.types.tensor import TensorDesc
+
+# A descriptor leaves little open: libraries, the size of the workspace, strides that have no meaning.
+_MAX_CALLS = 16
+
+
+class CompiledOperator:
+    """An operator that `compile` has planned for a device.
+
+    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
+    it is planned again for the device of the same name.
+
+    Attributes
+    ----------
+    descriptor : Descriptor
+        The computation.
+    device : Device
+        The device for which it is planned.
+    inputs, outputs : mapping of str to TensorDesc
+        The tensors by field name.
+    workspace_size : int
+        The bytes of temporary memory that one execution needs.
+    """
+
+    __slots__ = (
+        "_calls",
+        "_descs",
+        "_n_inputs",
+        "_places",
+        "_plan",
+        "descriptor",
+        "device",
+        "inputs",
+        "outputs",
+    )
+
+    def __init__(
+        self, descriptor: Descriptor, device: Device, plan: Any, operands: tuple[tuple[str, TensorDesc], ...]
+    ) -> None:
+        self.descriptor = descriptor
+        self.device = device
+        self.inputs: Mapping[str, TensorDesc] = MappingProxyType(descriptor.inputs)
+        self.outputs: Mapping[str, TensorDesc] = MappingProxyType(descriptor.outputs)
+        self._places = tuple((field, f"{descriptor.name}.{field}") for field, _ in operands)
+        self._n_inputs = len(operands) - len(self.outputs)
+        self._plan, self._descs = plan, tuple(desc for _, desc in operands)
+        # One call per kind of arrays that has been found to fit.
+        self._calls = CallCache(_MAX_CALLS, by_inputs=False)
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes of temporary memory that one execution needs."""
+        return workspace_bytes(self._plan)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _planned_anew, (self.descriptor, str(self.device))
+
+    def __repr__(self) -> str:
+        return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
+
+    def execute(self, tensors: Mapping[str, Any], workspace: Any = None, stream: Any = None) -> None:
+        """Compute the outputs from the inputs.
+
+        Parameters
+        ----------
+        tensors : mapping of str to array
+            An array for each field of `inputs` and `outputs`, of the described type, sizes and strides.
+        workspace : array, optional
+            At least `workspace_size` bytes of temporary memory on the operator's device, contiguous and
+            apart from the tensors. With a workspace, nothing is allocated and nothing waits.
+        stream : int or stream object, optional
+            The stream on which a GPU runs the operator; by default the current stream of the input's library.
+
+        Raises
+        ------
+        InvalidDescriptorError
+            If an array is missing, does not fit its description, or an output overlaps another array.
+        DeviceMismatchError
+            If an array is on another device.
+        TypeError
+            If something is not an array.
+
+        Notes
+        -----
+        Indices of a gather that are out of range are clamped, as in DirectML.
+        """
+        name = self.descriptor.name
+        if not isinstance(tensors, Mapping):
+            allowed = "tensors must be a mapping from field names to arrays"
+            raise TypeError(error_text(f"{name}.execute", shown(tensors), "it is not a mapping", allowed))
+        arrays = [tensors[field] for field, _ in self._places if field in tensors]
+        if len(tensors) != len(self._places) or len(arrays) != len(self._places):
+            got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
+            allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
+            raise InvalidDescriptorError(
+                error_text(f"{name}.execute", got, "the operator has other fields", allowed)
+            )
+        has_workspace = workspace is not None
+        if stream is None:
+            given = (*arrays, workspace) if has_workspace else tuple(arrays)
+            if self._calls.replay(has_workspace, (), given) is not None:
+                return
+        handle = None if stream is None else cuda.stream_handle(stream, f"{name}.stream")
+        n = self._n_inputs
+        inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905
+        outputs = [
+            as_output(array, where) for array, (_, where) in zip(arrays[n:], self._places[n:], strict=True)
+        ]
+        scratch = as_output(workspace, f"{name}.workspace") if has_workspace else None
+        bind = partial(self._bind, inputs, outputs, scratch)
+        self._calls.run(has_workspace, inputs, outputs, bind, stream, scratch)
+
+    def _bind(
+        self, inputs: Sequence[Operand], outputs: Sequence[Operand], workspace: Operand | None
+    ) -> BoundCall:
+        """Return the plan bound to arrays that fit."""
+        if workspace is not None:
+            self._check_workspace(workspace)
+        described, named = {**self.inputs, **self.outputs}, []
+        for (field, where), desc, operand in zip(self._places, self._descs, (*inputs, *outputs), strict=True):
+            self._check(where, operand, described[field])
+            named.append(Named(where, desc, operand.library))
+        n, library = self._n_inputs, outputs[0].library
+        return BoundCall(self.descriptor.name, self._plan, named[:n], named[n:], library, self.device)
+
+    def _check(self, where: str, operand: Operand, desc: TensorDesc) -> None:
+        library, array = operand.library, operand.array
+        self._check_device(where, library.device(array))
+        got = library.describe(array, where)
+        if got.data_type != desc.data_type:
+            reason = f"the descriptor says {desc.data_type.name}"
+            raise InvalidDescriptorError(error_text(where, got.data_type.name, reason, "types must be equal"))
+        if got.sizes != desc.sizes:
+            reason = f"the descriptor says {desc.sizes}"
+            raise InvalidDescriptorError(
+                error_text(where, f"sizes {got.sizes}", reason, "sizes must be equal")
+            )
+        if got.element_count and _meaningful_strides(got) != _meaningful_strides(desc):
+            given = f"strides {got.effective_strides}"
+            reason = f"the descriptor says {desc.effective_strides}"
+            raise InvalidDescriptorError(
+                error_text(where, given, reason, "strides in elements must be equal")
+            )
+
+    def _check_device(self, where: str, device: Device) -> None:
+        if device != self.device:
+            reason = f"the operator is compiled for {self.device}"
+            got, allowed = f"an array on {device}", "both must be the same"
+            raise DeviceMismatchError(error_text(where, got, reason, allowed))
+
+    def _check_workspace(self, workspace: Operand) -> None:
+        """Refuse a workspace that is too small."""
+        where = f"{self.descriptor.name}.workspace"
+        library, array = workspace.library, workspace.array
+        self._check_device(where, library.device(array))
+        desc = library.describe(array, where)
+        size = desc.element_count * desc.data_type.bytes
+        if size < self.workspace_size:
+            allowed = f"at least {self.workspace_size} bytes are needed"
+            raise InvalidDescriptorError(
+                error_text(where, counted(size, "byte"), "the operator needs more", allowed)
+            )
+        if desc.extent != desc.element_count or desc.offset:
+            got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
+            raise InvalidDescriptorError(error_text(where, got, "it has gaps or runs backwards", allowed))
+
+
+def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
+    """Return the operator of a pickle, whose level was checked when it was first compiled."""
+    from dmlops.calls import dispatch  # noqa: PLC0415 - which makes compiled operators
+
+    return dispatch.compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
+
+
+def _meaningful_strides(desc: TensorDesc) -> list[int]:
+    return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]

@@ -1,0 +1,280 @@
+"""From a descriptor, a device and a feature level to a compiled operator; the registry of operators.
+
+Validation and planning happen once per descriptor. A call then only has to vouch for its arrays and launch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dmlops import operators
+from dmlops.calls.compiled import CompiledOperator
+from dmlops.devices import backend, cuda
+from dmlops.devices.memory import CPU, Device
+from dmlops.devices.part_plans import PartPlans
+from dmlops.operators import Descriptor, Operator, Options
+from dmlops.types.arguments import as_integer, level_of, member_of
+from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
+from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse, shown
+from dmlops.types.tensor import TensorDesc
+
+_REGISTRY = (
+    operators.nonzero_coordinates.OPERATOR,
+    operators.gather_nd.OPERATOR,
+    operators.diagonal_matrix.OPERATOR,
+    operators.top_k.OPERATOR,
+)
+OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
+    {operator.forms[-1]: operator for operator in _REGISTRY}
+)
+"""The operators by the newest form of their descriptor."""
+
+DESCRIPTORS = tuple(form for operator in _REGISTRY for form in operator.forms)
+"""Every descriptor, older forms included; those lower to the ones in `OPERATORS`."""
+
+
+_NO_OPTIONS = Options()
+_level: ContextVar[FeatureLevel | None] = ContextVar("dmlops_feature_level", default=None)
+level_set: Callable[[], FeatureLevel | None] = _level.get
+"""Returns the level that `feature_level` set, or None outside of it."""
+
+
+@contextmanager
+def feature_level(level: FeatureLevel | int | str) -> Iterator[None]:
+    """Set the feature level that functions and `compile` apply inside a ``with`` block.
+
+    Parameters
+    ----------
+    level : FeatureLevel
+        The member, its number or its name.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there is no such level.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> with dmlops.feature_level(dmlops.FeatureLevel.DML_6_4):
+    ...     dmlops.top_k([1.0, 3.0, 2.0], 2)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    dmlops.UnsupportedFeatureError: top_k.x: got FLOAT64, but DML_5_0 takes ...
+    """
+    token = _level.set(level_of(level, "feature_level.level"))
+    try:
+        yield
+    finally:
+        _level.reset(token)
+
+
+def level_or(default: FeatureLevel) -> FeatureLevel:
+    """Return the level that `feature_level` set, or `default` outside of it."""
+    return _level.get() or default
+
+
+def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") -> Any:
+    """Answer one of the two queries of DirectML's CheckFeatureSupport.
+
+    Parameters
+    ----------
+    feature : Feature
+        The query: a member, its number or its name.
+    query : TensorDataType or sequence of FeatureLevel
+        The data type, or the levels to choose from. A number above the highest level is not an error, but a
+        level that is not supported: an application may know newer levels than its DirectML.
+    device : str
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. As in DirectML, where CheckFeatureSupport is a method of a
+        device, the device must exist.
+
+    Returns
+    -------
+    bool or FeatureLevel
+        Whether any operator supports the data type; or the highest of the given levels that is supported.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the feature is unknown, none of the levels is supported, or the device cannot be used.
+    InvalidDescriptorError
+        If the query does not fit the feature, or there is no such device.
+
+    References
+    ----------
+    IDMLDevice::CheckFeatureSupport, DML_FEATURE (directml.h).
+
+    Examples
+    --------
+    >>> check_feature_support(Feature.TENSOR_DATA_TYPE_SUPPORT, TensorDataType.INT4)
+    False
+    >>> check_feature_support(Feature.FEATURE_LEVELS, [FeatureLevel.DML_5_0, FeatureLevel.DML_6_4]).name
+    'DML_6_4'
+    """
+    where = "check_feature_support"
+    asked = member_of(Feature, feature)
+    if asked is None:
+        allowed = f"feature must be one of {', '.join(Feature.__members__)}"
+        raise UnsupportedFeatureError(
+            error_text(f"{where}.feature", shown(feature), "there is no such feature", allowed)
+        )
+    at = _device(device, f"{where}.device")
+    if at is not CPU:
+        cuda.target(at.number, f"{where}.device")
+    if asked == Feature.TENSOR_DATA_TYPE_SUPPORT:
+        data_type = member_of(TensorDataType, query)
+        if data_type is None:
+            reason, allowed = "there is no such data type", "query must be a TensorDataType"
+            refuse(f"{where}.query", shown(query), reason, allowed)
+        return any(data_type in row.types for form in OPERATORS for row in form.support)
+    highest = backend.HIGHEST_LEVELS[at.kind]
+    served = [level for level in _requested(query, f"{where}.query") if level <= highest]
+    if not served:
+        reason = f"{at} serves none of them"
+        raise UnsupportedFeatureError(
+            error_text(f"{where}.query", shown(query), reason, f"its highest level is {highest.name}")
+        )
+    return max(served)
+
+
+def _requested(query: Any, where: str) -> list[FeatureLevel]:
+    """Return the levels of a query, without those that are newer than all known levels."""
+    try:
+        levels = None if isinstance(query, str) else list(query)
+    except TypeError:
+        levels = None
+    if levels is None:
+        allowed = "query must be a sequence of FeatureLevel"
+        refuse(where, shown(query), "it is not a sequence of levels", allowed)
+    newest = max(level for level in FeatureLevel if level != FeatureLevel.EXTENDED)
+    known = []
+    for level in levels:
+        number = as_integer(level)
+        if member_of(FeatureLevel, level) is not None or number is None or number <= newest:
+            known.append(level_of(level, where))
+    return known
+
+
+def compile(
+    descriptor: Descriptor, *, device: str = "cpu", feature_level: FeatureLevel | int | str | None = None
+) -> CompiledOperator:
+    """Plan an operator for a device.
+
+    Parameters
+    ----------
+    descriptor : Descriptor
+        The computation.
+    device : str
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    feature_level : FeatureLevel, optional
+        The level whose rules apply: a member, its number or its name. The default is that of the
+        `feature_level` block, or else DML_6_4.
+
+    Returns
+    -------
+    CompiledOperator
+        The operator, which can be executed any number of times.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the level or the device does not support the descriptor, or the device cannot be used.
+    InvalidDescriptorError
+        If there is no such device or no such level.
+    TypeError
+        If `descriptor` is not a descriptor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmlops import TensorDesc, TopK1, AxisDirection, TensorDataType
+    >>> desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=2,
+    ...              axis_direction=AxisDirection.DECREASING)
+    >>> op = compile(desc, device="cpu")
+    >>> values, indices = np.empty(2, np.float32), np.empty(2, np.uint32)
+    >>> op.execute({"input_tensor": np.array([3, 7, 1, 7], np.float32),
+    ...             "output_value_tensor": values, "output_index_tensor": indices})
+    >>> values, indices
+    (array([7., 7.], dtype=float32), array([1, 3], dtype=uint32))
+    """
+    if type(descriptor) not in DESCRIPTORS:
+        allowed = f"descriptor must be one of {', '.join(form.__name__ for form in DESCRIPTORS)}"
+        raise TypeError(
+            error_text("compile.descriptor", shown(descriptor), "it is not a descriptor", allowed)
+        )
+    where = _device(device, "compile.device")
+    if feature_level is None:
+        level = level_or(FeatureLevel.DML_6_4)
+    else:
+        level = level_of(feature_level, "compile.feature_level")
+    check_level(descriptor, level, where)
+    return CompiledOperator(descriptor, where, *plan(descriptor, where))
+
+
+class Planned(NamedTuple):
+    """A descriptor's kernels, ready to be called.
+
+    Attributes
+    ----------
+    plan : object
+        The kernels' plan.
+    operands : tuple of (str, TensorDesc)
+        The fields that the kernels take, in their order, and how each lies in memory; those that are absent
+        are left out.
+    """
+
+    plan: Any
+    operands: tuple[tuple[str, TensorDesc], ...]
+
+
+def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS) -> Planned:
+    """Plan a descriptor, whose level has been checked, for a device."""
+    lowest = descriptor.lower()
+    operands = OPERATORS[type(lowest)].tensors(lowest, options)
+    return Planned(plan_kernels(descriptor, device, options), tuple(operands.items()))
+
+
+def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> Any:
+    """Return the kernels' plan alone."""
+    lowest = descriptor.lower()
+    operator = OPERATORS[type(lowest)]
+    problems = [operator.problem(part, options) for part in lowest.parts()]
+    where = f"{descriptor.name}.device"
+    plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
+    return plans[0] if len(plans) == 1 else PartPlans(plans, problems[0]["element_size"])
+
+
+def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:
+    """Apply the rules of a feature level, and those of the device's back-end.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If either does not take the descriptor.
+    """
+    descriptor.validate(level)
+    served = backend.HIGHEST_LEVELS[device.kind]
+    if level > served and (needed := descriptor.minimum_feature_level()) > served:
+        reason = f"the descriptor needs {needed.name}"
+        remedy = f"the {device.kind} back-end serves levels up to {served.name}"
+        raise UnsupportedFeatureError(
+            error_text(f"{descriptor.name}.feature_level", level.name, reason, remedy)
+        )
+
+
+def _device(device: Any, where: str) -> Device:
+    try:
+        name = str(device)  # a Device or a torch.device is accepted too
+    except ValueError:  # it holds an integer of thousands of digits
+        name = ""
+    if name == "cpu":
+        return CPU
+    kind, colon, number = name.partition(":")
+    # A CUDA device's number is an int of C.
+    numbered = number.isascii() and number.isdecimal() and len(number) < 10
+    if kind != "cuda" or (colon and not numbered):
+        allowed = 'it must be "cpu", "cuda" or "cuda:N"'
+        refuse(where, shown(device), "there is no such device", allowed)
+    return Device("cuda", int(number or 0))

@@ -1,0 +1,1 @@
+"""The two devices: what a plan needs to run on each."""

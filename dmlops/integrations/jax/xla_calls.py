@@ -1,0 +1,267 @@
+"""The operators as calls in XLA's computations.
+
+A call is written as a text. When XLA runs the computation, it passes this text to the handler, together with
+the addresses of operands, results and, on a GPU, scratch memory.
+"""
+
+import functools
+import json
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dmlops.array_libraries import ArrayLibrary, Operand
+from dmlops.array_libraries.jax import Jax
+from dmlops.calls import binding
+from dmlops.calls.call import BoundCall
+from dmlops.calls.dispatch import feature_level
+from dmlops.calls.replay import LAUNCH_ALIGNMENT, launch_on_gpu
+from dmlops.devices import cuda
+from dmlops.devices.executors import HOST, Stream
+from dmlops.devices.memory import CPU, Device, aligned
+from dmlops.integrations.jax import xla_ffi
+from dmlops.types.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
+from dmlops.types.enums import FeatureLevel
+from dmlops.types.errors import error_text, refuse
+from kernels_cpu.native_call import LAUNCH
+from kernels_cpu.threads import get_num_threads
+
+_TARGET = "dmlops"
+_CUDA = "cuda"
+_PADDING = (0,) * len(LAUNCH.signature)
+# Number of calls that are kept ready; others are planned again.
+_MAX_CALLS = 4096
+
+
+class _Described(Jax):
+    """JAX arrays of which only the types, the sizes and the device are known."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def device(self, array: Any) -> Device:
+        return self._device
+
+    def operand(self, array: Any) -> Operand:
+        return Operand(self, array, None, 0)
+
+
+class _Buffers(_Described):
+    """The same while a computation runs: JAX checked the types when it was traced."""
+
+    check_representable = ArrayLibrary.check_representable
+
+
+class _Request(NamedTuple):
+    """A computation in terms that can be written as text.
+
+    XLA keeps the text, and may bring it back in another process.
+
+    Attributes
+    ----------
+    function : str
+        A name of `_BIND`.
+    inputs : sequence of (str, sequence of int)
+        The data type and the sizes of each.
+    parameters : sequence
+        The other arguments, as JSON can hold them.
+    """
+
+    function: str
+    inputs: Sequence[tuple[str, Sequence[int]]]
+    parameters: Sequence[Any]
+
+    @classmethod
+    def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+        """Return a request for arrays of these types and shapes."""
+        names = "x", "lengths" if function == "top_k" else "indices"
+        for name, x in zip(names, inputs, strict=False):
+            check_input(x, f"{function}.{name}")
+        return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
+
+    def text(self) -> str:
+        """Return the request as JSON."""
+        return json.dumps(self)
+
+    def bind(self, library: _Described) -> BoundCall:
+        """Plan the kernels, or refuse the request."""
+        arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
+        return _BIND[self.function](library, [library.operand(array) for array in arrays], *self.parameters)
+
+
+def check_input(x: Any, where: str) -> None:
+    """Refuse types that JAX alone has, and sizes that are symbols."""
+    named_data_type(x.dtype.name, where)
+    if not all(isinstance(size, int) for size in x.shape):
+        reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
+        raise TypeError(error_text(where, f"shape {x.shape}", reason, allowed))
+
+
+def _bind_top_k(
+    library: Any, operands: Any, k: int, axis: int, largest: bool, is_sorted: bool, index_type: str
+) -> BoundCall:
+    x, *lengths = operands
+    return binding.bind_top_k(x, (), k, axis, largest, is_sorted, SUPPORTED[index_type], *lengths)
+
+
+def _bind_nonzero_coordinates(
+    library: Any, operands: Any, size: int, fill: int, index_type: str
+) -> BoundCall:
+    (x,) = operands
+    return binding.bind_nonzero_coordinates(x, (), size, fill, SUPPORTED[index_type])
+
+
+def _bind_gather_nd(library: Any, operands: Any, batch_dims: int, mode: str) -> BoundCall:
+    x, indices = operands
+    return binding.bind_gather_nd(x, indices, (), batch_dims, mode)
+
+
+def _bind_diagonal_matrix(library: Any, operands: Any, value: int | str, begin: int, end: int) -> BoundCall:
+    (x,) = operands
+    return binding.bind_diagonal_matrix(x, (), None, _number(value), begin, end)
+
+
+def _bind_matrix_without_input(
+    library: Any, operands: Any, name: str, sizes: Sequence[int], value: int | str, begin: int, end: int
+) -> BoundCall:
+    made = binding.Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
+    return binding.bind_matrix_without_input((), made, _number(value), begin, end)
+
+
+_BIND: dict[str, Callable[..., BoundCall]] = {
+    "top_k": _bind_top_k,
+    "nonzero_coordinates": _bind_nonzero_coordinates,
+    "gather_nd": _bind_gather_nd,
+    "diagonal_matrix": _bind_diagonal_matrix,
+    "matrix_without_input": _bind_matrix_without_input,
+}
+
+
+def index_type_name(dtype: Any, function: str) -> str:
+    """Return the name of an ``index_dtype``; the default is JAX's default integer."""
+    index_type = None if dtype is None else index_data_type(dtype, f"{function}.index_dtype")
+    return binding.resolved_index_type(index_type, Jax(), (), function).name.lower()
+
+
+def number_text(number: complex) -> int | str:
+    """Return a number in a form that JSON can hold, with the payload of a NaN."""
+    if isinstance(number, complex):
+        return struct.pack("<2d", number.real, number.imag).hex()
+    return struct.pack("<d", number).hex() if isinstance(number, float) else int(number)
+
+
+def _number(text: int | str) -> complex:
+    if isinstance(text, int):
+        return text
+    parts = [part for (part,) in struct.iter_unpack("<d", bytes.fromhex(text))]
+    return complex(*parts) if len(parts) == 2 else float(parts[0])
+
+
+def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
+    """Add a call to the computation that is being traced, and return its results."""
+    request, gpus = _Request.of(function, inputs, parameters), _gpus()
+    bound = request.bind(_Described(gpus[0] if gpus else CPU))
+    shaped = jax.ShapeDtypeStruct
+    results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)
+    if bound.plan is None:
+        return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
+    text = request.text()
+
+    def on_host(*inputs: Array) -> Any:
+        return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
+
+    def on_gpu(*inputs: Array) -> Any:
+        # All kernels are loaded now, because none can be loaded while XLA records a CUDA graph.
+        for gpu in gpus:
+            _native_launch(text.encode(), gpu)
+        sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
+        workspace = shaped((max(sizes),), np.uint8)
+        return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
+
+    if not gpus:
+        return _as_varying(on_host(*inputs), inputs)
+    return _as_varying(jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host), inputs)
+
+
+def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
+    """Tell `jax.shard_map` that results vary along the same mesh axes as the inputs."""
+    kinds = [jax.typeof(x) for x in inputs]
+    axes = frozenset().union(
+        *(kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma for kind in kinds)
+    )
+    return jax.lax.pcast(results, tuple(axes), to="varying") if axes else results
+
+
+@functools.cache
+def _gpus() -> Sequence[Device]:
+    """Return the CUDA devices that JAX uses in this process."""
+    try:
+        return [Device(_CUDA, device.local_hardware_id) for device in jax.local_devices(backend=_CUDA)]
+    except RuntimeError:
+        return []
+
+
+@functools.lru_cache(_MAX_CALLS)
+def _bound(text: bytes, device: Device, n_threads: int) -> BoundCall:
+    # The level that was set while the function was traced has been applied.
+    with feature_level(FeatureLevel.EXTENDED):
+        return _Request(*json.loads(text)).bind(_Buffers(device))
+
+
+def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
+    bound = _bound(call.text, CPU, get_num_threads())
+    _check_count(call, bound, len(bound.results))
+    bound.launch(HOST, (*call.operands, *call.results))
+
+
+def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
+    handle, gpus = stream(), _gpus()
+    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda.stream_device(handle))
+    bound = _bound(call.text, device, 0)
+    _check_count(call, bound, len(bound.results) + 1)
+    *results, workspace = call.results
+    if call.last_size < bound.workspace_size:
+        reason = f"{device} needs {bound.workspace_size}"
+        allowed = "trace the function on a machine with such a GPU"
+        refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
+    addresses = (*call.operands, *results)
+    with cuda.device_made_current(device.number):
+        launch = _native_launch(call.text, device)
+        is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
+        if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
+            return
+        # After an error of the driver, everything is launched again, to learn what is wrong.
+        with Stream(handle, bound.library, device) as executor:
+            bound.launch(executor, addresses, workspace)
+
+
+@functools.lru_cache(_MAX_CALLS)
+def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int] | None:
+    """Return a function that launches all kernels of a call from compiled code; None if Python must do so.
+
+    It takes the addresses, that of the workspace and the stream, and returns the driver's error or 0.
+    """
+    bound = _bound(text, device, 0)
+    launch = launch_on_gpu(bound, [0] * (len(bound.inputs) + len(bound.results)))
+    if launch is None:
+        return None
+    leading = (*launch.leading, *[0] * bound.n_leading)
+    return lambda operands: launch.kernel(*(*leading, *operands, *_PADDING)[: len(LAUNCH.signature)])
+
+
+def _check_count(call: xla_ffi.Call, bound: BoundCall, count: int) -> None:
+    """Refuse a call that was traced for another platform."""
+    if len(call.results) != count or len(call.operands) != len(bound.inputs):
+        got = f"{len(call.operands)} operands and {len(call.results)} results"
+        reason = f"there are {len(bound.inputs)} and {count}, scratch memory on a GPU included"
+        refuse(f"{bound.name}.call", got, reason, "trace the function where there is such a device")
+
+
+xla_ffi.register(_TARGET, "cpu", _run_on_host)
+xla_ffi.register(_TARGET, "CUDA", _run_on_gpu)

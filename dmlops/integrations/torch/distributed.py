@@ -1,0 +1,453 @@
+"""The operators of ``torch.ops.dmlops`` on DTensors: sharded over several devices, with the answer of one.
+
+Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
+
+- `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
+- `nonzero_coordinates` of a sharded tensor sends one number per row of the result, and the counts;
+- `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
+
+In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
+would require it is refused.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+from dmlops import functions
+from dmlops.calls.binding import check_extended
+from dmlops.functions.function_errors import InWordsOf
+from dmlops.operators.gather_nd import check_can_be_in_range, infer_gather_nd
+from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.top_k import infer_top_k
+from dmlops.types.array_types import Mode
+from dmlops.types.data_types import data_type_of, index_data_type
+from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, instance_of, refuse
+from dmlops.types.tensor import TensorDesc
+
+# The name from torch 2.13 on, and the one before.
+_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+# Stands for a position, and is larger than that of any element.
+_NOWHERE = 2**63 - 1
+
+
+def top_k(
+    x: DTensor,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    lengths: DTensor | None,
+    index_dtype: torch.dtype | None = None,
+) -> tuple[DTensor, DTensor]:
+    """Run `dmlops.top_k`. The results are placed like `x`, but replicated where `x` shards the axis."""
+    x = _distributed(x, "top_k.x")
+    described = None
+    if lengths is not None:
+        lengths = _distributed(lengths, "top_k.lengths", x.device_mesh)
+        described = _describe(lengths, "top_k.lengths")
+    index_dtype = index_dtype or torch.int64
+    index_type = index_data_type(index_dtype, "top_k.index_dtype")
+    with InWordsOf("top_k", has_out=False):
+        desc, _ = infer_top_k(_describe(x, "top_k.x"), k, axis, index_type, described)
+    axis %= max(x.ndim, 1)
+    rows = None if lengths is None else _redistributed(lengths, [_of_rows(p, axis) for p in x.placements])
+    options: dict[str, Any] = {"largest": largest, "sorted": sorted}
+    cuts = _cuts(x, axis)
+    if cuts:
+        values, indices = _top_k_across(x, k, axis, rows, cuts, options)
+        indices = indices.to(index_dtype)
+    else:
+        options |= {"axis": axis, "lengths": rows, "index_dtype": index_dtype}
+        values, indices = functions.top_k(x.to_local(), k, **options)
+    placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
+    return tuple(_whole(part, x.device_mesh, placements, desc.sizes) for part in (values, indices))
+
+
+def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> tuple[DTensor, DTensor]:
+    """Run `dmlops.nonzero_coordinates`, with replicated results; the elements are counted first."""
+    x = _distributed(x, "nonzero_coordinates.x")
+    if torch.compiler.is_compiling():
+        reason, allowed = "the graph of a DTensor needs a number of rows", "size must be given"
+        refuse("nonzero_coordinates.size", None, reason, allowed)
+    count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
+    for cut in _all_cuts(x):
+        count = _all_gather(count, x.device_mesh, cut).sum()
+    return nonzero_coordinates_static(x, int(count), None, index_dtype)
+
+
+def nonzero_coordinates_static(
+    x: DTensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
+) -> tuple[DTensor, DTensor]:
+    """Run `dmlops.nonzero_coordinates` with a `size`, with replicated results."""
+    where = "nonzero_coordinates"
+    x = _distributed(x, f"{where}.x")
+    index_dtype = index_dtype or torch.int64
+    index_type = index_data_type(index_dtype, f"{where}.index_dtype")
+    with InWordsOf(where, has_out=False, sizes="size"):
+        infer_nonzero_coordinates(_describe(x, f"{where}.x"), size, index_type)
+    local, options = x.to_local().detach(), {"fill_value": fill_value, "index_dtype": index_dtype}
+    if _all_cuts(x):
+        results = _coordinates_across(local, x, size, options)
+    else:
+        results = functions.nonzero_coordinates(local, size=size, **options)
+    mesh = x.device_mesh
+    replicated = [Replicate()] * mesh.ndim
+    return tuple(_whole(part.to(index_dtype), mesh, replicated, part.shape) for part in results)
+
+
+def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
+    """Run `dmlops.gather_nd`. The result is sharded along the dimensions of `x` and `indices` that are."""
+    x = _distributed(x, "gather_nd.x")
+    indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
+    tuples = _describe(indices, "gather_nd.indices")
+    data = _describe(x, "gather_nd.x")
+    with InWordsOf("gather_nd", has_out=False, sizes="indices"):
+        desc = infer_gather_nd(data, tuples, batch_dims, mode)
+    # The kernels would refuse them only on ranks that have some of the tuples.
+    check_can_be_in_range(data, tuples, batch_dims, mode)
+    layouts = [
+        _gather_layout(x, mesh_dim, of_indices, batch_dims, tuples.sizes[-1], indices.ndim)
+        for mesh_dim, of_indices in enumerate(indices.placements)
+    ]
+    of_x, of_indices, placements = zip(*layouts, strict=True)
+    # Each rank has the gradients of its own tuples.
+    of_gradient = [
+        Partial() if p.is_replicate() and q.is_shard() else p for p, q in zip(of_x, placements, strict=True)
+    ]
+    local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
+    rows = _redistributed(indices, of_indices)
+    # Other modes raise no error that depends on the rank, and a graph cannot branch on what ranks find.
+    is_shared = mode == "raise" and not torch.compiler.is_compiling()
+    with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
+        gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
+    return _whole(gathered, x.device_mesh, placements, desc.sizes)
+
+
+def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int) -> DTensor:
+    """Run `dmlops.diagonal_matrix`. The result is sharded like `x`, along any dimensions."""
+    x = _distributed(x, "diagonal_matrix.x")
+    # In the whole matrix, column minus row is larger by this than in the shard.
+    shift = _start(_cuts(x, x.ndim - 1)) - _start(_cuts(x, x.ndim - 2))
+    filled = functions.diagonal_matrix(x.to_local(), value=value, begin=begin - shift, end=end - shift)
+    return _whole(filled, x.device_mesh, x.placements, x.shape)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    f"dmlops::{rule.__name__}": rule
+    for rule in (top_k, nonzero_coordinates, nonzero_coordinates_static, gather_nd, diagonal_matrix)
+}
+"""By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
+
+
+def _register(name: str) -> None:
+    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return RULES[name](*args, **(kwargs or {}))
+
+    torch.library.register_torch_dispatch(name, DTensor, dispatch)
+
+
+for _name in RULES:
+    _register(_name)
+
+
+class _Cut(NamedTuple):
+    """The division of an axis, or of a part of it, by one mesh dimension.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Of the shards, by rank.
+    rank : int
+        Which of them is this process's.
+    mesh_dim : int
+        Over which dimension of the mesh those are that have the others.
+    """
+
+    sizes: list[int]
+    rank: int
+    mesh_dim: int
+
+
+def _cuts(x: DTensor, axis: int) -> list[_Cut]:
+    """Return the divisions of an axis by mesh dimensions, one after the other, each like torch.chunk."""
+    mesh = x.device_mesh
+    cuts: list[_Cut] = []
+    for mesh_dim, placement in enumerate(x.placements):
+        if placement.is_shard(axis) and mesh.size(mesh_dim) > 1:
+            size = cuts[-1].sizes[cuts[-1].rank] if cuts else x.shape[axis]
+            n_ranks = mesh.size(mesh_dim)
+            largest = -(-size // n_ranks)
+            sizes = [min(max(size - rank * largest, 0), largest) for rank in range(n_ranks)]
+            cuts.append(_Cut(sizes, mesh.get_local_rank(mesh_dim), mesh_dim))
+    return cuts
+
+
+def _all_cuts(x: DTensor) -> list[_Cut]:
+    """Return the divisions of all axes."""
+    return [cut for axis in range(x.ndim) for cut in _cuts(x, axis)]
+
+
+def _start(cuts: Sequence[_Cut]) -> int:
+    """Return the position at which this rank's shard begins in the whole axis."""
+    return sum(sum(cut.sizes[: cut.rank]) for cut in cuts)
+
+
+def _top_k_across(
+    x: DTensor, k: int, axis: int, lengths: Tensor | None, cuts: list[_Cut], options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Select candidates from this rank's shard of an axis, and the results from all ranks' candidates.
+
+    Candidates with equal values stand in the order of their indices, within a rank and from rank to rank, and
+    so the merge, which is stable, is right about ties. Padding stands behind all candidates.
+    """
+    start, local = _start(cuts), x.to_local()
+    rows = local.detach().movedim(axis, -1)
+    if lengths is not None:
+        lengths = _clamped(lengths) - start
+    # Candidates do not have to be in order of value.
+    unordered = options | {"index_dtype": "int64", "sorted": False}
+    values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
+    indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
+    for cut in reversed(cuts):
+        values, indices = _candidates(values, indices, k, x.device_mesh, cut)
+        ordering = unordered | (options if cut is cuts[0] else {})
+        counts = None if lengths is None else (indices >= 0).sum(-1)
+        values, places = functions.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
+        if lengths is None:
+            indices = indices.gather(-1, places)
+        elif places.numel():
+            indices = torch.where(places < 0, places, indices.gather(-1, places.clamp(0)))
+        else:
+            indices = places
+    values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
+    return _Selected.apply(local, values, indices, axis, start), indices
+
+
+def _candidates(
+    values: Tensor, indices: Tensor, k: int, mesh: DeviceMesh, cut: _Cut
+) -> tuple[Tensor, Tensor]:
+    """Return the candidates of all ranks, side by side in the last dimension."""
+    parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
+    sent = torch.cat(parts, -1)
+    # All ranks send equally much. Only the last ranks can lack candidates, so padding comes last.
+    lacking = min(k, cut.sizes[0]) - values.shape[-1]
+    sent = torch.nn.functional.pad(sent, (0, 0, 0, lacking)) if lacking else sent
+    received = _all_gather(sent, mesh, cut)
+    # Back to rows, each with the candidates of all ranks, and every element at a multiple of its size.
+    widths = [part.shape[-1] for part in parts]
+    bytes_of_values, bytes_of_indices = (
+        part.clone(memory_format=torch.contiguous_format).flatten(-3, -2)
+        for part in received.movedim(0, -3).split(widths, -1)
+    )
+    n_candidates = sum(min(k, size) for size in cut.sizes)
+    values = bytes_of_values.view(values.dtype).squeeze(-1)[..., :n_candidates]
+    return values, bytes_of_indices.view(indices.dtype).squeeze(-1)[..., :n_candidates]
+
+
+class _Selected(torch.autograd.Function):  # type: ignore[misc]
+    """Values selected from all shards, as a function of this rank's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
+        # A copy, because the caller may write to the indices before the backward pass.
+        ctx.save_for_backward(indices.clone())
+        ctx.shape, ctx.axis, ctx.start = x.shape, axis, start
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (indices,) = ctx.saved_tensors
+        zeros = gradient.new_zeros(ctx.shape)
+        if zeros.numel():
+            places, last = indices - ctx.start, ctx.shape[ctx.axis] - 1
+            own = torch.where((places >= 0) & (places <= last), gradient, 0)
+            zeros = zeros.scatter_add(ctx.axis, places.clamp(0, last), own)
+        return zeros, None, None, None, None
+
+
+def _coordinates_across(
+    local: Tensor, x: DTensor, size: int, options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Return coordinates and count of the non-zero elements of all shards, whose positions are sent."""
+    parts = [math.prod(len(cut.sizes) for cut in _cuts(x, axis)) for axis in range(x.ndim)]
+    largest_shard = math.prod(-(-n // divided) for n, divided in zip(x.shape, parts, strict=True))
+    coordinates, count = functions.nonzero_coordinates(local, size=min(size, largest_shard), **options)
+    positions = torch.zeros_like(coordinates[:, 0], dtype=torch.int64)
+    for axis, n in enumerate(x.shape):
+        positions = positions * n + coordinates[:, axis].to(torch.int64) + _start(_cuts(x, axis))
+    count = count.to(torch.int64).reshape(1)
+    positions = torch.where(_is_below(count, positions), positions, _NOWHERE)
+    for cut in _all_cuts(x):
+        received = _all_gather(torch.cat([count, positions]), x.device_mesh, cut)
+        count, positions = received[:, 0].sum(0, keepdim=True), received[:, 1:].flatten()
+        positions = functions.top_k(positions, min(size, positions.numel()), largest=False).values
+    positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=_NOWHERE)
+    is_found = _is_below(count, positions).unsqueeze(-1)
+    columns = []
+    for n in reversed(x.shape):
+        columns.append(positions % max(n, 1))
+        positions = positions // max(n, 1)
+    coordinates = torch.stack(columns[::-1], -1)
+    if options["fill_value"] is not None:
+        coordinates = torch.where(is_found, coordinates, options["fill_value"])
+    return coordinates, count.squeeze(0)
+
+
+def _is_below(count: Tensor, rows: Tensor) -> Tensor:
+    """Return a mask of the rows before a count."""
+    return torch.arange(rows.shape[0], device=rows.device) < count
+
+
+def _gather_layout(
+    x: DTensor, mesh_dim: int, of_indices: Placement, batch_dims: int, tuple_size: int, indices_ndim: int
+) -> tuple[Placement, Placement, Placement]:
+    """Return placements of x, indices and result over a mesh dimension for which x need not be sent."""
+    of_x, last, first_copied = x.placements[mesh_dim], indices_ndim - 1, batch_dims + tuple_size
+    if of_x.is_shard():
+        if of_x.dim < batch_dims:
+            return of_x, of_x, of_x
+        if of_x.dim >= first_copied:
+            return of_x, Replicate(), Shard(of_x.dim - first_copied + last)
+        reason = "it indexes that dimension, and an element may be on any rank"
+        refuse("gather_nd.x", f"a DTensor of placement {of_x!r}", reason, _remedy("Replicate()"))
+    if of_indices.is_shard() and of_indices.dim < batch_dims:
+        # Shards of a batch dimension that is already divided would consist of other elements.
+        is_divided = any(placement.is_shard(of_indices.dim) for placement in x.placements)
+        of_x = of_indices = Replicate() if is_divided else of_indices
+    if of_indices.is_shard(last):
+        of_indices = Replicate()
+    return of_x, of_indices, of_indices
+
+
+def _of_rows(placement: Placement, axis: int) -> Placement:
+    """Return the placement of a tensor that lacks an axis, to match one that has it."""
+    if placement.is_shard(axis) or placement.is_replicate():
+        return Replicate()
+    return Shard(placement.dim - (placement.dim > axis))
+
+
+def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
+    """Return the tensors of all ranks that a mesh dimension connects, stacked in their order."""
+    shape = len(cut.sizes), *x.shape
+    if x.numel() == 0:
+        return x.new_empty(shape)
+    if torch.compiler.is_compiling():
+        # Graphs can hold DTensor's collectives, but not those of torch.distributed.
+        placements = [Shard(0) if d == cut.mesh_dim else Replicate() for d in range(mesh.ndim)]
+        return _whole(x.unsqueeze(0), mesh, placements, shape).full_tensor()
+    received = x.new_empty(math.prod(shape))
+    with _clear_failure():
+        _all_gather_single(received, x.reshape(-1), group=mesh.get_group(cut.mesh_dim))
+    return received.view(shape)
+
+
+@contextmanager
+def _clear_failure() -> Iterator[None]:
+    """Say what to do about a rank that has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        error.add_note(
+            f"dmlops: rank {dist.get_rank()} could not exchange results with the others. If one of them has "
+            "ended, has raised an error, or did not make this call, start all ranks again: the process group "
+            "cannot be used any more."
+        )
+        raise
+
+
+@contextmanager
+def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> Iterator[None]:
+    """Make all ranks raise the error of one; otherwise the others would wait for that rank later."""
+    error = None
+    try:
+        yield
+    except Exception as found:  # whatever it is, such as a lack of memory
+        error = found
+    is_of_index = isinstance(error, IndexOutOfRangeError)
+    kind = torch.full((), 0 if error is None else 1 if is_of_index else 2, device=mesh.device_type)
+    with _clear_failure():
+        for mesh_dim, placement in enumerate(placements):
+            if placement.is_shard():
+                dist.all_reduce(kind, dist.ReduceOp.MAX, group=mesh.get_group(mesh_dim))
+    if error is not None:
+        if is_of_index:
+            error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
+        raise error
+    if kind > 0:
+        got, allowed = "an error of another rank", "see the error of that rank"
+        if kind == 1:
+            reason = "an index is out of range there"
+            raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
+        raise DmlError(error_text("gather_nd", got, "its shard could not be computed", allowed))
+
+
+def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
+    """Return an argument that must be a DTensor, with the shard that its placements give this rank."""
+    if not isinstance(x, DTensor):
+        got, reason = instance_of(x), "another argument is a DTensor"
+        raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
+    # A level refuses empty shards, and so some ranks; and the types and sizes of what the others exchange.
+    check_extended(where, "a DTensor", "DirectML computes on one device")
+    got = f"a DTensor on {x.device_mesh}"
+    if mesh is not None and x.device_mesh != mesh:
+        refuse(where, got, f"x is on {mesh}", "all must be on one mesh")
+    if x.device_mesh.get_coordinate() is None:
+        refuse(where, got, "this rank is not in it", "call on the mesh's ranks only")
+    for placement in x.placements:
+        got = f"a DTensor of placement {placement!r}"
+        if placement.is_partial():
+            reason = "its elements are not known before the ranks' parts are reduced"
+            refuse(where, got, reason, _remedy("Replicate()"))
+        if type(placement) not in (Shard, Replicate):
+            refuse(where, got, "its shards are not successive parts of the tensor", _remedy("Shard(dim)"))
+    cuts = [_cuts(x, axis) for axis in range(x.ndim)]
+    expected = [c[-1].sizes[c[-1].rank] if c else n for n, c in zip(x.shape, cuts, strict=True)]
+    if [*x.to_local().shape] != expected:
+        got = f"a shard of shape {tuple(x.to_local().shape)}"
+        reason = f"{x.placements} of shape {tuple(x.shape)} mean {tuple(expected)} on this rank"
+        refuse(where, got, reason, "shards must be those of torch.chunk")
+    return x
+
+
+def _redistributed(x: DTensor, placements: Sequence[Placement]) -> Tensor:
+    """Return this rank's shard of integers in other placements."""
+    local = x.to_local()
+    if tuple(placements) == x.placements:
+        return local
+    # Some back-ends cannot send unsigned integers.
+    signed = local.view(getattr(torch, str(local.dtype).removeprefix("torch.").removeprefix("u")))
+    whole = _whole(signed, x.device_mesh, x.placements, x.shape)
+    with _clear_failure():
+        return whole.redistribute(placements=placements).to_local().view(local.dtype)
+
+
+def _remedy(placement: str) -> str:
+    return f"call x.redistribute(placements=[...]) first, with {placement} in its place"
+
+
+def _describe(x: DTensor, where: str) -> TensorDesc:
+    return TensorDesc(data_type_of(x.dtype, where), tuple(x.shape))
+
+
+def _clamped(lengths: Tensor) -> Tensor:
+    """Return lengths as int64 numbers that are not negative."""
+    whole = lengths.view(torch.int64) if lengths.dtype == torch.uint64 else lengths.to(torch.int64)
+    # The largest unsigned numbers have the sign bit.
+    return torch.where(whole < 0, _NOWHERE, whole) if lengths.dtype == torch.uint64 else whole.clamp(0)
+
+
+def _whole(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
+    """Return the DTensor with this shard on this rank."""
+    strides = [math.prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(len(shape))]
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=tuple(strides)
+    )

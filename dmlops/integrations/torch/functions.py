@@ -1,0 +1,258 @@
+"""The functions for calls that torch differentiates or traces: from their arguments to ``torch.ops.dmlops``.
+
+The functions of `dmlops` call this module if kernels alone are not enough: because a derivative is requested,
+or because the tensors stand for others in a graph or a transformation.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dmlops.array_libraries.torch import check_inference, check_kind
+from dmlops.calls.dispatch import level_or
+from dmlops.functions import check_is_pair
+from dmlops.integrations.torch.operators import (
+    DIAGONAL_MATRIX,
+    GATHER_ND,
+    NONZERO_COORDINATES,
+    NONZERO_COORDINATES_STATIC,
+    TOP_K,
+    band,
+    check_device,
+    distributed_rules,
+    has_tangent,
+    is_distributed,
+    is_known,
+    is_tracked,
+    torch_dtype,
+)
+from dmlops.operators.diagonal_matrix import check_matrices
+from dmlops.operators.nonzero_coordinates import check_fill
+from dmlops.types import arguments, scalars
+from dmlops.types.data_types import index_data_type
+from dmlops.types.enums import FeatureLevel
+from dmlops.types.errors import error_text, instance_of, refuse, shown
+
+# The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
+_FARTHEST_DIAGONAL = 2**62
+
+
+def top_k(
+    inputs: Sequence[Any],
+    out: Any,
+    stream: Any,
+    k: int,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    index_dtype: Any,
+) -> Sequence[Tensor]:
+    """Run `dmlops.top_k`."""
+    _check_stream(stream, "top_k")
+    x, lengths = _tensor(inputs[0], "top_k.x"), inputs[1] if len(inputs) > 1 else None
+    results = TOP_K(
+        *(x, _integer(k, "top_k.k"), _integer(axis, "top_k.axis")),
+        *(arguments.boolean(largest, "top_k.largest"), arguments.boolean(sorted, "top_k.sorted")),
+        None if lengths is None else _as_tensor(lengths, "top_k.lengths"),
+        _index_dtype(index_dtype, out, "top_k"),
+    )
+    return results if out is None else _written(results, out, ("values", "indices"), x, "top_k")
+
+
+def nonzero_coordinates(
+    inputs: Sequence[Any],
+    out: Any,
+    stream: Any,
+    size: int | None,
+    fill_value: int | None,
+    index_dtype: Any,
+) -> Sequence[Tensor]:
+    """Run `dmlops.nonzero_coordinates`."""
+    where = "nonzero_coordinates"
+    _check_stream(stream, where)
+    x, dtype = _tensor(inputs[0], f"{where}.x"), _index_dtype(index_dtype, out, where)
+    if out is not None and size is None:
+        coordinates = _tensor(out[0], f"{where}.out[0]")
+        if coordinates.dim() != 2:
+            reason, allowed = "there is a row for each element", "coordinates must have 2 dimensions"
+            refuse(f"{where}.out[0]", f"shape {tuple(coordinates.shape)}", reason, allowed)
+        size = coordinates.shape[0]
+    if size is None:
+        if fill_value is not None:
+            reason, allowed = "size is left out", "fill_value needs size"
+            refuse(f"{where}.fill_value", fill_value, reason, allowed)
+        return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
+    fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
+    if isinstance(fill, int):
+        check_fill(fill, index_data_type(dtype or torch.int64, f"{where}.index_dtype"), is_trimmed=False)
+    results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
+    return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
+
+
+def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str) -> Sequence[Tensor]:
+    """Run `dmlops.gather_nd`."""
+    _check_stream(stream, "gather_nd")
+    x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
+    results = (GATHER_ND(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
+    return results if out is None else _written(results, (out,), ("result",), x, "gather_nd")
+
+
+def diagonal_matrix(
+    inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: int, end: int
+) -> Sequence[Tensor]:
+    """Run `dmlops.diagonal_matrix`.
+
+    If `inputs` is empty, `pattern` has the arguments ``shape``, ``dtype`` and ``like``.
+    """
+    where = "diagonal_matrix"
+    _check_stream(stream, where)
+    if isinstance(value, Tensor):
+        refuse_tensor_as_value()
+    value = _number(value)
+    if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
+        value = scalars.fill_scalar(value, f"{where}.value")
+    _check_fits(value, f"{where}.value")
+    begin, end = _bounds(_any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end"))
+    x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
+    # The difference is NaN for infinities and NaN.
+    if torch.compiler.is_exporting() and x.is_floating_point() and is_known(value - value != 0):
+        # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
+        results = (torch.where(band(x, begin, end), value, x),)
+    else:
+        results = (DIAGONAL_MATRIX(x, value, begin, end),)
+    return results if out is None else _written(results, (out,), ("result",), x, where)
+
+
+def refuse_tensor_as_value() -> NoReturn:
+    """Refuse a tensor, which may have a derivative, as the value of a diagonal matrix."""
+    got, reason = "a tensor", "there is no derivative with respect to it"
+    allowed = "it must be a number: pass value.item()"
+    raise TypeError(error_text("diagonal_matrix.value", got, reason, allowed))
+
+
+def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
+    """Return zeros as the input of a diagonal matrix that has none."""
+    where = "diagonal_matrix"
+    shape, dtype, like = pattern
+    like = out if like is None else like
+    if not isinstance(like, Tensor):
+        reason = "without it, the result would be a NumPy array, which torch does not trace"
+        raise TypeError(error_text(f"{where}.like", shown(like), reason, "it must be a tensor"))
+    check_kind(like, f"{where}.like")
+    if shape is None:
+        if out is None:
+            reason = "neither x nor shape is given"
+            raise TypeError(
+                error_text(f"{where}.shape", None, reason, "one of x, shape and out must be given")
+            )
+        shape = out.shape
+    if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
+        shape = arguments.sizes(shape, f"{where}.shape")
+        check_matrices(f"{where}.shape", shape)
+    made = like.dtype if dtype is None else torch_dtype(arguments.data_type(dtype, f"{where}.dtype"))
+    return like.new_zeros((), dtype=made).expand(shape)
+
+
+def _bounds(begin: int, end: int) -> tuple[int, int]:
+    """Return bounds of the same band that fit into 64 bits."""
+    far = _FARTHEST_DIAGONAL
+    is_inverted = begin > end
+    # Symbols stand for sizes, which are not so large.
+    begin, end = (max(min(bound, far), -far) if isinstance(bound, int) else bound for bound in (begin, end))
+    # An inverted fill with both bounds beyond the same end leaves nothing out.
+    return (end + 1 if is_inverted and begin == end else begin), end
+
+
+def _check_stream(stream: Any, function: str) -> None:
+    if stream is not None:
+        reason = "torch chooses the stream of calls that it differentiates or traces"
+        remedy = "call it within torch.cuda.stream(stream)"
+        raise TypeError(error_text(f"{function}.stream", shown(stream), reason, remedy))
+
+
+def _tensor(x: Any, where: str) -> Tensor:
+    """Return an array that must be a tensor here."""
+    if not isinstance(x, Tensor):
+        reason = "torch differentiates or traces this call"
+        raise TypeError(error_text(where, instance_of(x), reason, "it must be a tensor"))
+    check_kind(x, where)
+    if is_distributed(x):
+        distributed_rules()
+    return x
+
+
+def _as_tensor(array: Any, where: str) -> Tensor:
+    """Return an input of integers, which may be of another library, as a tensor."""
+    if not isinstance(array, Tensor):
+        # Not on torch's default device, if that is another one.
+        device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None
+        array = torch.as_tensor(array, device=device)
+    return _tensor(array, where)
+
+
+def _check_fits(value: Any, where: str) -> None:
+    """Refuse an integer that torch's operators cannot pass."""
+    if type(value) is int and (is_known(value < -(2**63)) or is_known(value >= 2**63)):
+        reason = "torch passes integers to its operators in 64 bits with a sign"
+        refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
+
+
+def _number(value: Any) -> Any:
+    """Return a scalar of NumPy, which torch's compiler takes for an array, as Python's."""
+    return torch.as_tensor(value).item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
+def _integer(value: Any, where: str) -> int:
+    """Return an integer unchanged; it may be a symbol."""
+    integer = _any_integer(value, where)
+    _check_fits(integer, where)
+    return integer
+
+
+def _any_integer(value: Any, where: str) -> int:
+    value = _number(value)
+    return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
+
+
+def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
+    """Return the type of the indices of a call; None for int64."""
+    if dtype is not None:
+        return torch_dtype(index_data_type(dtype, f"{function}.index_dtype"))
+    if out is not None:
+        check_is_pair(out, f"{function}.out")
+        return _tensor(out[1], f"{function}.out[1]").dtype
+    # The compiler cannot trace the look-up of the level; a compiled call checks it when it runs.
+    if torch.compiler.is_dynamo_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
+        return None
+    return torch.uint32
+
+
+def _written(
+    results: Sequence[Tensor], out: Sequence[Any], names: Sequence[str], x: Tensor | None, function: str
+) -> Sequence[Tensor]:
+    """Copy results to the tensors of an ``out`` argument, which must fit exactly, and return those."""
+    differentiates = x is not None and is_tracked(x)
+    for place, (result, array, name) in enumerate(zip(results, out, names, strict=True)):
+        where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
+        _check_output(_tensor(array, where), result, name, differentiates, where)
+    for result, array in zip(results, out, strict=True):
+        array.copy_(result)
+    return out
+
+
+def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:
+    if differentiates or (torch.is_grad_enabled() and array.requires_grad) or has_tangent(array):
+        reason = "an output that is written in place has no derivative"
+        remedy = "leave out, pass x.detach(), or use torch.no_grad()"
+        raise TypeError(error_text(where, "a tensor", reason, remedy))
+    if not torch.compiler.is_compiling():
+        check_inference(array, where)
+    check_device(array, result, where)
+    shape = () if name == "count" and tuple(array.shape) == (1,) else array.shape
+    if shape != result.shape or array.dtype != result.dtype:
+        got = f"{array.dtype} of shape {tuple(array.shape)}"
+        expected = f"{result.dtype} of shape {tuple(result.shape)}"
+        refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")

@@ -1,0 +1,1 @@
+"""Compiled kernels: where they are found, kept and made."""

@@ -1,0 +1,150 @@
+"""Compile many kernels in several processes, for `dmlops warmup` and for wheels."""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+from dmlops.devices import backend, cuda
+from dmlops.store.kernel_store import LOCK
+from kernels_cpu import native_call
+
+
+class PrecompileError(Exception):
+    """A kernel could not be compiled; the text says why."""
+
+
+class Task(NamedTuple):
+    """The compilation of one kernel, in another process.
+
+    Attributes
+    ----------
+    label : str
+        The kernel's name.
+    compile : callable
+        Returns its code by target.
+    arguments : tuple
+        What `compile` is called with.
+    """
+
+    label: str
+    compile: Callable[..., Mapping[str, bytes]]
+    arguments: tuple[Any, ...]
+
+
+def cpu_tasks(operators: Sequence[str]) -> list[Task]:
+    """Return one task for each CPU kernel that a call of these operators may need."""
+    packages = [f"kernels_cpu.{name}" for name in operators]
+    kernels = [kernel for name in packages for kernel in importlib.import_module(name).all_kernels()]
+    return [Task(kernel.label, _cpu_code, (kernel,)) for kernel in (*native_call.KERNELS, *kernels)]
+
+
+def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[Task]:
+    """Return one task for each CUDA kernel that a call of these operators may need."""
+    packages = [f"kernels_cuda.{name}" for name in operators]
+    variants = {variant for name in packages for variant in importlib.import_module(name).variants()}
+    tasks = []
+    for variant in sorted(variants, key=lambda variant: variant.label):
+        served = [architecture for architecture in architectures if variant.is_for(architecture)]
+        if served:
+            tasks.append(Task(variant.label, _cuda_code, (variant, served)))
+    return tasks
+
+
+def _cpu_code(kernel: Any) -> Mapping[str, bytes]:
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    with LOCK:
+        return {processor.LEVEL: backend.artifact(kernel)}
+
+
+def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes]:
+    with LOCK:
+        return {architecture: cuda.artifact(variant, architecture) for architecture in architectures}
+
+
+@contextmanager
+def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str, Mapping[str, bytes]]]]:
+    """Start processes that do the tasks; yield an iterator over labels and code by target, in any order.
+
+    The iterator raises `PrecompileError` where a kernel cannot be compiled. Only this process receives
+    interrupts. The other processes are killed at the end.
+    """
+    # A process that has loaded Numba or a CUDA driver must not be forked.
+    context = multiprocessing.get_context("spawn")
+    n_workers = min(n_jobs, len(tasks))
+    workers: dict[Connection, BaseProcess] = {}
+    try:
+        for number in range(n_workers):
+            receiver, sender = context.Pipe(duplex=False)
+            own = tasks[number::n_workers]
+            with _no_interrupts():
+                workers[receiver] = context.Process(target=_work, args=(sender, own), daemon=True)
+                workers[receiver].start()
+            sender.close()
+        yield _results(workers)
+    finally:
+        for process in workers.values():
+            process.kill()
+        for process in workers.values():
+            process.join()
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Block interrupts. Processes that are started inside the block never receive any."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _results(workers: Mapping[Connection, BaseProcess]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
+    """Yield what the workers send until all have ended; raise the error of a worker that fails."""
+    busy = dict(workers)
+    while busy:
+        ready = wait([*busy])
+        for receiver in [each for each in busy if each in ready]:
+            try:
+                result = receiver.recv()
+            except EOFError:
+                process = busy.pop(receiver)
+                process.join()
+                if process.exitcode == 0:
+                    continue
+                result = f"a process that compiles ended with exit code {process.exitcode}"
+            if isinstance(result, str):
+                raise PrecompileError(result)
+            yield result
+
+
+def _work(sender: Connection, tasks: Sequence[Task]) -> None:
+    """Do the tasks of one worker, and send each kernel's label and code, or the reason why one failed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # if it could not be blocked
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+    with suppress(BrokenPipeError):  # nobody waits for further tasks
+        for task in tasks:
+            try:
+                code = task.compile(*task.arguments)
+            except Exception as error:
+                sender.send(f"{task.label}: {type(error).__name__}: {error}")
+                return
+            sender.send((task.label, code))
+
+
+def _end_after(parent: Any) -> None:
+    """End this process, even in the middle of a task, if the process that started it is killed."""
+    parent.join()
+    os._exit(1)

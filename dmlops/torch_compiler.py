@@ -1,8 +1,0 @@
-"""Set-up for torch's compiler, which runs when the compiler first meets a call.
-
-The compiler traces functions, but it executes the import of a module.
-"""
-
-from dmlops.torch_operators import hide_from_compiler
-
-hide_from_compiler()

@@ -1,0 +1,1 @@
+"""Small values that know no array and no device: tensors, enumerations, scalars, names of types, errors."""

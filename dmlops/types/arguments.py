@@ -1,0 +1,137 @@
+"""Convert arguments that are not arrays to plain Python values, whichever library they come from."""
+
+import contextlib
+import enum
+from operator import index
+from typing import Any, TypeVar
+
+from dmlops.types.data_types import SUPPORTED, data_type_of
+from dmlops.types.enums import FeatureLevel
+from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.opaque_types import ElementType
+
+Member = TypeVar("Member", bound=enum.IntEnum)
+
+
+def as_integer(value: Any) -> int | None:
+    """Return an integer, or a 0-d array of one, as a plain int; None for anything else.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_integer(np.array(1)), as_integer(np.array([1])), as_integer(1.0)
+    (1, None, None)
+    """
+    if type(value) is int:
+        return value
+    if getattr(value, "ndim", 0):  # torch and JAX accept any array of one element as an index
+        return None
+    try:
+        return int(index(value))
+    except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
+        return None
+
+
+def member_of(enumeration: type[Member], value: Any) -> Member | None:
+    """Return the member for a member, its number or its name; None if there is none.
+
+    Examples
+    --------
+    >>> member_of(FeatureLevel, "DML_6_4").name, member_of(FeatureLevel, 0x3050)
+    ('DML_6_4', None)
+    """
+    if type(value) is enumeration:
+        return value
+    if isinstance(value, str):
+        return enumeration.__members__.get(value)
+    # To Python, booleans and members of other enumerations are integers too, but they are not meant here.
+    number = None if isinstance(value, (bool, enum.Enum)) else as_integer(value)
+    if number is None:
+        return None
+    try:
+        return enumeration(number)
+    except ValueError:
+        return None
+
+
+def level_of(level: Any, where: str) -> FeatureLevel:
+    """Return the feature level for a member, its number or its name.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there is no such level; the text begins with `where`.
+    """
+    found = member_of(FeatureLevel, level)
+    if found is None:
+        got = f"{level:#x}" if type(level) is int else shown(level)
+        names = ", ".join(FeatureLevel.__members__)
+        refuse(where, got, "there is no such feature level", f"it must be one of {names}")
+    return found
+
+
+def integer(value: Any, where: str) -> int:
+    """Return an argument as a plain int.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer; the text begins with `where`.
+    """
+    if type(value) is int:
+        return value
+    # A symbolic size of torch.
+    number: int | None = value if type(value).__name__ == "SymInt" else as_integer(value)
+    if number is None:
+        allowed = f"{where.rpartition('.')[2]} must be an integer"
+        raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))
+    return number
+
+
+def boolean(value: Any, where: str) -> bool:
+    """Return an argument as a plain bool.
+
+    Raises
+    ------
+    TypeError
+        If it is not one truth value; the text begins with `where`.
+    """
+    if type(value) is bool:
+        return value
+    if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
+        with contextlib.suppress(Exception):  # arrays without an accessible value
+            return bool(value)
+    allowed = f"{where.rpartition('.')[2]} must be True or False"
+    raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
+
+
+def data_type(dtype: Any, where: str) -> ElementType:
+    """Return the data type that a ``dtype`` argument of any library names.
+
+    Raises
+    ------
+    TypeError
+        If it names none that operators take; the text begins with `where`.
+    """
+    known = SUPPORTED.get(dtype) if type(dtype) is str else None
+    return data_type_of(dtype, where) if known is None else known
+
+
+def sizes(shape: Any, where: str) -> tuple[int, ...]:
+    """Return a shape as plain integers.
+
+    Raises
+    ------
+    TypeError
+        If it is not a sequence of integers; the text begins with `where`.
+    InvalidDescriptorError
+        If a size is negative.
+    """
+    if type(shape) is not tuple or {*map(type, shape)} != {int}:
+        if not hasattr(shape, "__iter__") or isinstance(shape, (str, bytes)):
+            allowed = "shape must be a sequence of sizes"
+            raise TypeError(error_text(where, shown(shape), "it is not a sequence", allowed))
+        shape = tuple(integer(size, where) for size in shape)
+    if shape and min(shape) < 0:
+        refuse(where, shape, "a size is negative", "sizes must be >= 0")
+    return shape  # type: ignore[no-any-return]

@@ -1,0 +1,128 @@
+"""The names that array libraries give to data types."""
+
+from typing import Any
+
+import numpy as np
+
+from dmlops.store import kernel_store
+from dmlops.types.enums import TensorDataType
+from dmlops.types.errors import error_text, shown
+from dmlops.types.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of_numpy, type_name
+
+SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
+"""The data types that operators take, by the name that NumPy, torch and JAX all use."""
+
+_INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
+_OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
+_NUMPY_DTYPES: "dict[ElementType, np.dtype[Any]]" = {}
+
+
+def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
+    """Return the NumPy type of a data type; bfloat16 and float8 need the ml_dtypes package."""
+    if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
+        return data_type.dtype
+    found = _NUMPY_DTYPES.get(data_type)
+    return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
+
+
+def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
+    name: Any = type_name(data_type)
+    if name.startswith(("bfloat", "float8")):
+        name = getattr(kernel_store.imported("ml_dtypes"), name)
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype
+
+
+def index_data_type(dtype: Any, where: str) -> TensorDataType:
+    """Return the data type that an ``index_dtype`` argument of any library names."""
+    name = dtype_name(dtype)
+    if name not in _INDEX_TYPES:
+        allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
+        raise TypeError(error_text(where, shown(dtype), "it is not an index type", allowed))
+    return SUPPORTED[name]
+
+
+def data_type_of(dtype: Any, where: str) -> ElementType:
+    """Return the data type that a ``dtype`` argument of any library names."""
+    name = dtype_name(dtype)
+    if name not in SUPPORTED and name not in OPAQUE:
+        try:
+            described = np.dtype(dtype)
+        except Exception:  # as in `dtype_name`
+            described = np.dtype(object)
+        if described.isnative and (opaque := opaque_of_numpy(described)):
+            return opaque
+    return named_data_type(name, where)
+
+
+def check_of_descriptors(data_type: ElementType, where: str) -> TensorDataType:
+    """Return a data type that descriptors have.
+
+    Raises
+    ------
+    TypeError
+        If functions alone take it; the text begins with `where`.
+    """
+    if isinstance(data_type, OpaqueType):
+        allowed = f"it must be one of {', '.join(SUPPORTED)}"
+        raise TypeError(error_text(where, data_type.name, "descriptors have no such type", allowed))
+    return data_type
+
+
+def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
+    """Return the data type of a NumPy type in native byte order.
+
+    Raises
+    ------
+    TypeError
+        If no operator takes it; the text begins with `where`.
+    """
+    # An opaque type holds the very type of the caller: others may be equal to it.
+    found = _OF_NUMPY.get(dtype) or opaque_of_numpy(dtype)
+    if found is None:
+        name = dtype.name if dtype.names is None else str(dtype)
+        found = _OF_NUMPY[dtype] = named_data_type(name, where)
+    return found
+
+
+def magnitude_of(dtype: "np.dtype[Any]") -> int | None:
+    """Return the bits of which one at least is set in a float that is not zero; None for other types."""
+    if dtype.subdtype is not None:
+        return None
+    found = SUPPORTED.get(dtype.name) or OPAQUE.get(dtype.name)
+    if isinstance(found, OpaqueType):
+        return found.magnitude
+    return (1 << (found.bits - 1)) - 1 if found is not None and found.is_float else None
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a type that NumPy and torch have in common."""
+    if isinstance(dtype, (TensorDataType, OpaqueType)):
+        return type_name(dtype)
+    if type(dtype).__module__ == "torch":
+        return str(dtype).removeprefix("torch.")
+    if isinstance(dtype, str) and (dtype == "bfloat16" or dtype in OPAQUE):
+        return dtype
+    try:
+        described = np.dtype(dtype)
+        return str(described.name if described.isnative else described)
+    except Exception:  # NumPy raises many kinds of errors for names that are not types
+        return shown(dtype)
+
+
+def named_data_type(name: str, where: str) -> ElementType:
+    """Return the data type of that name.
+
+    Raises
+    ------
+    TypeError
+        If no operator takes it; the text begins with `where`.
+    """
+    found = SUPPORTED.get(name) or OPAQUE.get(name)
+    if found is None:
+        others = "some operators take others: see docs/data_types.md"
+        allowed = f"it must be one of {', '.join(SUPPORTED)}; {others}"
+        if "float8" in name or name.startswith(("[", "{", "(")):
+            allowed = "float8 must have a zero, and structured elements have bytes and no objects"
+        raise TypeError(error_text(where, name, "no operator takes that type", allowed))
+    return found

@@ -1,0 +1,106 @@
+"""The exceptions that dmlops raises, and the common form of their texts."""
+
+from typing import NoReturn
+
+# Characters of one part of an error text.
+_LONGEST_PART = 200
+
+
+class DmlError(Exception):
+    """Base class of the exceptions of dmlops."""
+
+    __module__ = "dmlops"
+
+
+class InvalidDescriptorError(DmlError, ValueError):
+    """A descriptor contradicts itself, or an argument or array does not fit the operator."""
+
+    __module__ = "dmlops"
+
+
+class UnsupportedFeatureError(DmlError, NotImplementedError):
+    """The descriptor is valid, but the feature level or the device does not support it."""
+
+    __module__ = "dmlops"
+
+
+class DeviceMismatchError(DmlError, ValueError):
+    """Arrays, or an array and a stream, belong to different devices."""
+
+    __module__ = "dmlops"
+
+
+class IndexOutOfRangeError(DmlError, IndexError):
+    """An index tuple points outside the input."""
+
+    __module__ = "dmlops"
+
+
+def refuse(where: str, got: object, reason: str, allowed: str) -> NoReturn:
+    """Raise InvalidDescriptorError in the common form; see `error_text`."""
+    raise InvalidDescriptorError(error_text(where, got, reason, allowed))
+
+
+def error_text(where: str, got: object, reason: str, allowed: str) -> str:
+    """Return an error text: which field, what it got, why that is wrong, and what is allowed.
+
+    Parameters
+    ----------
+    where : str
+        ``Operator.field`` or ``function.parameter``.
+    got : object
+        The offending value; a string is taken as the words that describe it.
+    reason : str
+        What it contradicts.
+    allowed : str
+        The rule that holds.
+
+    Notes
+    -----
+    A text stays readable whatever was given: each part is cut at 200 characters.
+    """
+    described = got if isinstance(got, str) else shown(got)
+    return f"{where}: got {_cut(described)}, but {_cut(reason)}; {_cut(allowed)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as error texts show it: its repr, or its type if there is no repr.
+
+    Examples
+    --------
+    >>> shown("5"), shown(2**70), shown(10**5000)
+    ("'5'", '1180591620717411303424', 'an integer of 16610 bits')
+    """
+    try:
+        return _cut(repr(value))
+    except Exception:  # integers of thousands of digits, endlessly nested lists, objects without a repr
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length()} bits"
+        return f"an object of type {type(value).__name__}"
+
+
+def instance_of(value: object) -> str:
+    """Return the type of a value with its article.
+
+    Examples
+    --------
+    >>> instance_of(1.5), instance_of(1)
+    ('a float', 'an int')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOaeio' or name == 'ndarray' else 'a'} {name}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural if necessary.
+
+    Examples
+    --------
+    >>> counted(1, "dimension"), counted(0, "dimension")
+    ('1 dimension', '0 dimensions')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_PART else f"{text[:_LONGEST_PART]}..."
