@@ -16,7 +16,7 @@ import dmlops
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
 from dmlops.cli.app import app
-from dmlops.cli.options import OPERATORS
+from dmlops.cli.options import Operator
 from dmlops.store import precompile
 from kernels_cpu.processor import LEVELS
 from tests.scripts import ROOT, blocks, plain_blocks
@@ -216,7 +216,7 @@ def _numbers_of_kernels():
 def test_numbers_of_cpu_kernels():
     found = [number for target, number in _numbers_of_kernels() if target in LEVELS]
     assert len(found) == 1 + len(LEVELS)
-    assert set(found) == {len(precompile.cpu_tasks(OPERATORS))}
+    assert set(found) == {len(precompile.cpu_tasks(Operator))}
 
 
 def test_numbers_and_labels_of_cuda_kernels():
@@ -224,8 +224,8 @@ def test_numbers_and_labels_of_cuda_kernels():
     found = [(target, number) for target, number in _numbers_of_kernels() if target not in LEVELS]
     assert len(found) == 2 + 8
     for target, number in found:
-        assert number == len(precompile.cuda_tasks(OPERATORS, [target])), target
-    labels = {task.label for task in precompile.cuda_tasks(OPERATORS, ["sm_87"])}
+        assert number == len(precompile.cuda_tasks(Operator, [target])), target
+    labels = {task.label for task in precompile.cuda_tasks(Operator, ["sm_87"])}
     named = re.findall(r"^compil(?:ing|ed) (\w+) for sm_87", KERNELS_PAGE, re.MULTILINE)
     assert named
     assert set(named) <= labels

@@ -14,7 +14,7 @@ from dmlops import __version__
 from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
-from dmlops.cli.errors import CommandError
+from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.operators.support import SupportRow
