@@ -19,7 +19,7 @@ from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+shapes = importlib.import_module("kernels_cuda.top_k.shared.shapes")
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
