@@ -243,7 +243,7 @@ def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> An
     problems = [operator.problem(part, options) for part in lowest.parts()]
     where = f"{descriptor.name}.device"
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
-    return plans[0] if len(plans) == 1 else PartPlans(plans, problems[0]["element_size"])
+    return plans[0] if len(plans) == 1 else PartPlans(plans, problems[0].element_size)
 
 
 def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:

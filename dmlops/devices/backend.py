@@ -21,15 +21,15 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each back-end serves."""
 
 
-def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) -> Any:
+def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters
     ----------
     operator : str
         The module's name in ``kernels_cpu`` and ``kernels_cuda``.
-    problem : mapping
-        The keywords of the kernels' ``plan``.
+    problem : object
+        The operator's ``Problem``.
     device : Device
         Where it is to run.
     where : str
@@ -41,7 +41,7 @@ def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) 
             target, package = cpu_target(), "kernels_cpu"
         else:
             target, package = cuda.target(device.number, where), "kernels_cuda"
-        return kernel_store.imported(f"{package}.{operator}").plan(**problem, target=target)
+        return kernel_store.imported(f"{package}.{operator}").plan(problem, target)
 
 
 def cpu_target() -> Any:

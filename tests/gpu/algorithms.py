@@ -51,10 +51,9 @@ def _forced_plan(choice):
     """Return an operator's `plan` with the arguments of a choice."""
     plan = choice.operator.plan
 
-    def forced_plan(**problem):
-        given = problem | choice.arguments(problem["element_size"], problem["target"])
+    def forced_plan(problem, target):
         try:
-            return plan(**given)
+            return plan(problem, target, **choice.arguments(problem.element_size, target))
         except ValueError as error:
             raise CannotServeError(str(error)) from error
 
