@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops.devices import backend
+from dmlops.devices import cpu
 from kernels_cpu.top_k import dispatch, plan
 from tests import reference
 from tests.data import DTYPES, INDEX_DTYPES, assert_same, bits, random, sample
@@ -157,7 +157,7 @@ def check_problem(algorithm, threads, rows, n, k, *, has_lengths, number):
         axis_strides=(x[2], values[2], indices[2]),
         is_sorted=is_sorted,
         **lengths_keywords,
-        target=backend.cpu_target()._replace(threads=threads),
+        target=cpu.target()._replace(threads=threads),
     )
     assert made.variant.startswith(algorithm)
     # The workspace begins at a multiple of 64, and ends where its page does or less than 64 bytes before.

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.cli.errors import CommandError
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
 
@@ -61,8 +61,8 @@ class Cuda(Host):
 
     def wait(self) -> None:
         """Wait for the device."""
-        with cuda.device_made_current(0):
-            cuda.synchronize(0)
+        with cuda_driver.device_made_current(0):
+            cuda_driver.synchronize(0)
 
 
 def cpu_name() -> str:
