@@ -1,10 +1,10 @@
 """The cache of calls: a call has the outcome that it has alone, whatever calls came before it.
 
 Calls that differ in one thing are made in turn, for each thing, from a call that hypothesis chooses. Each
-sequence runs in a forked child of a process that has made no call, and so does each kind of call alone. A kind
-is what a plan may depend on: the function, its arguments, and the type and layout of every array. Its outcome
-is a result with its type, compared bit by bit with plain NumPy, or the text of an error. From the second call of
-a kind on, whatever its elements are, nothing may be planned, imported or opened.
+sequence runs in a forked child of a process that has made no call, and so does each kind of call alone. A
+kind is what a plan may depend on: the function, its arguments, and the type and layout of every array. Its
+outcome is a result with its type, compared bit by bit with plain NumPy, or the text of an error. From the
+second call of a kind on, whatever its elements are, nothing may be planned, imported or opened.
 """
 
 import collections
@@ -301,10 +301,10 @@ def walk(kinds, library):
     n_plans = 0
 
     def counted(plan):
-        def count(**problem):
+        def count(*problem):
             nonlocal n_plans
             n_plans += 1
-            return plan(**problem)
+            return plan(*problem)
 
         return count
 
