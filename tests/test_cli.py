@@ -11,7 +11,7 @@ import pytest
 import dmlops
 from dmlops.cli import cache, demo, info, placement, warmup
 from dmlops.cli.ending import CommandError
-from dmlops.devices import backend, cuda
+from dmlops.devices import cpu, cuda
 from dmlops.store import kernel_store, precompile
 from kernels_cpu import diagonal_matrix
 from tests.command_line import assert_refused
@@ -227,7 +227,7 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     code, printed, error = command("warmup", "--jobs", 2, "--operator", "diagonal_matrix")
     assert (code, error) == (0, "")
     assert re.match(r"CPU: 5 kernels in .*\nNo GPU", printed)
-    assert all(is_kept(backend.cpu_key(kernel)) for kernel in kernels)
+    assert all(is_kept(cpu.key(kernel)) for kernel in kernels)
     if hasattr(signal, "pthread_sigmask"):
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("cuda.bindings")
-policies = importlib.import_module("kernels_cuda.top_k.policy")
+policies = importlib.import_module("kernels_cuda.top_k.shared.policy")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
 Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 Policy = policies.Policy
@@ -172,10 +172,10 @@ def test_the_choice_follows_the_measured_times(choices):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "Plan", lambda variant, *_: variant.partition(" ")[0])
         for each in filter(lambda each: each.times, measured[::7]):
-            keywords = importlib.import_module("bench.stopwatch").keywords(
+            problem = importlib.import_module("bench.stopwatch").plain_problem(
                 each.problem, each.kind.element_size
             )
-            chosen = dispatch.plan(**keywords, target=target)
+            chosen = dispatch.plan(problem, target)
             loss = each._replace(chosen=chosen).loss
             is_steady = chosen in choices.steadier_than(each.ranking[0], each)
             assert loss < (choices.STEADY_MARGIN if is_steady else 1.05), each

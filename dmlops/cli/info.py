@@ -123,7 +123,7 @@ def _policy(arch: str) -> Text:
     try:
         # These import the CUDA driver's bindings.
         from kernels_cuda.runtime.variant import capability_of  # noqa: PLC0415
-        from kernels_cuda.top_k.policy import BLOCK_KIB, ELEMENT_SIZES, Policy  # noqa: PLC0415
+        from kernels_cuda.top_k.shared.policy import BLOCK_KIB, ELEMENT_SIZES, Policy  # noqa: PLC0415
     except ImportError as error:
         message = f"--arch {arch}: {CUDA_EXTRA} installs the packages that this needs"
         raise CommandError(message) from error

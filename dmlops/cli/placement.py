@@ -9,7 +9,7 @@ import numpy as np
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.cli.ending import CommandError
 from dmlops.cli.options import Device
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
 
@@ -52,8 +52,8 @@ class Cuda(Host):
         return array.to_numpy()  # type: ignore[no-any-return]
 
     def wait(self) -> None:  # noqa: D102
-        with cuda.device_made_current(0):
-            cuda.synchronize(0)
+        with cuda_driver.device_made_current(0):
+            cuda_driver.synchronize(0)
 
 
 def place(device: Device) -> Host:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
+from typing import Any
 
 from kernels_cpu import processor
 from kernels_cpu.diagonal_matrix.table import CONTIGUOUS, KINDS, STREAMED, STRIDED
@@ -32,41 +33,13 @@ def all_kernels() -> Iterator[Kernel]:
         yield _band_kernel(kind, x_is_contiguous, element_size)
 
 
-def plan(
-    *,
-    element_size: int,
-    has_input: bool,
-    value: int,
-    batch: tuple[tuple[int, int, int], ...],
-    height: int,
-    width: int,
-    x_strides: tuple[int, int],
-    output_strides: tuple[int, int],
-    begin: int,
-    end: int,
-    inverted: bool,
-    target: Target,
-) -> Plan:
+def plan(problem: Any, target: Target) -> Plan:
     """Prepare ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``.
 
     Parameters
     ----------
-    element_size : int
-        Bytes of an element.
-    has_input : bool
-        Without one, zero bits stand for its elements.
-    value : int
-        The bits to write.
-    batch : tuple of (size, x_stride, output_stride)
-        The dimensions before the last two, slowest first.
-    height, width : int
-        Of each matrix.
-    x_strides, output_strides : (row, column)
-        In elements.
-    begin, end : int
-        With ``-height <= begin <= end <= width``.
-    inverted : bool
-        Write the value off the band instead of on it.
+    problem : Problem
+        Of `dmlops.operators.diagonal_matrix`.
     target : Target
         How many threads the work may be spread over, and where kernels come from.
 
@@ -75,6 +48,9 @@ def plan(
     Plan
         Needs no workspace.
     """
+    element_size, has_input, batch = problem.element_size, problem.has_input, problem.batch
+    height, width, begin, end = problem.height, problem.width, problem.begin, problem.end
+    x_strides, output_strides = problem.x_strides, problem.output_strides
     if abs(output_strides[0]) < abs(output_strides[1]) and height > 1:
         # The transposed problem: x - y in [begin, end) is y - x in [1 - end, 1 - begin).
         height, width = width, height
@@ -89,8 +65,8 @@ def plan(
     if kind == CONTIGUOUS and processor.WIDTH and n_bytes >= processor.streaming_bytes():
         kind = STREAMED
     tile = width if not has_input or x_strides[1] in (0, 1) else min(width, TILE_COLUMNS)
-    fields = [height, width, tile, begin, end, inverted, has_input, *x_strides, *output_strides]
-    fields += [value, len(batch)]
+    fields = [height, width, tile, begin, end, problem.inverted, has_input, *x_strides, *output_strides]
+    fields += [problem.value, len(batch)]
     for dimension in batch:
         fields += dimension
     n_parts = 1

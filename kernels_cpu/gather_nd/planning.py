@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
+from typing import Any
 
 from kernels_cpu import processor
 from kernels_cpu.gather_nd.table import (
@@ -61,42 +62,13 @@ def all_kernels() -> Iterator[Kernel]:
             yield _gather_kernel(kind, element_size, index_size)
 
 
-def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    index_signed: bool,
-    batch: tuple[tuple[int, int, int, int], ...],
-    tuples: tuple[tuple[int, int, int], ...],
-    coordinate_stride: int,
-    bounds: tuple[tuple[int, int], ...],
-    slices: tuple[tuple[int, int, int], ...],
-    mode: str,
-    x_offset: int = 0,
-    target: Target,
-) -> Plan:
+def plan(problem: Any, target: Target) -> Plan:
     """Prepare copying, for every index tuple, the slice of the input that it names.
 
     Parameters
     ----------
-    element_size, index_size : int
-        Bytes of an element, and of a coordinate.
-    index_signed : bool
-        Negative coordinates count from the end.
-    batch : tuple of (size, x_stride, index_stride, output_stride)
-        The dimensions that input, indices and output share, slowest first.
-    tuples : tuple of (size, index_stride, output_stride)
-        The dimensions that indices and output share.
-    coordinate_stride : int
-        Between the coordinates of one tuple.
-    bounds : tuple of (size, x_stride)
-        The input dimension that each coordinate of a tuple indexes. A tuple without coordinates takes all.
-    slices : tuple of (size, x_stride, output_stride)
-        The dimensions of what is copied for each tuple.
-    mode : {"clip", "fill"}
-        A coordinate that is out of range becomes the nearest one that is not, or its slice becomes zeros.
-    x_offset : int
-        How many elements the input has below its first one in memory.
+    problem : Problem
+        Of `dmlops.operators.gather_nd`.
     target : Target
         How many threads the work may be spread over, and where kernels come from.
 
@@ -105,7 +77,10 @@ def plan(
     Plan
         Needs no workspace.
     """
-    dimensions = [*batch, *((size, 0, index, output) for size, index, output in tuples)] or [(1, 0, 0, 0)]
+    element_size, index_size, x_offset = problem.element_size, problem.index_size, problem.x_offset
+    bounds, slices, coordinate_stride = problem.bounds, problem.slices, problem.coordinate_stride
+    tuples = [(size, 0, index, output) for size, index, output in problem.tuples]
+    dimensions = [*problem.batch, *tuples] or [(1, 0, 0, 0)]
     n_tuples = math.prod(size for size, *_ in dimensions)
     n_slice = math.prod(size for size, *_ in slices)
     slice_bytes = n_slice * element_size
@@ -116,8 +91,8 @@ def plan(
         is_large = slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= processor.streaming_bytes()
         if is_large and dimensions[-1][3] == n_slice:
             kind = STREAMED
-    clips = mode == "clip" and all(size for size, _ in bounds)
-    modulus = 1 << 8 * index_size if index_signed else 0
+    clips = problem.mode == "clip" and all(size for size, _ in bounds)
+    modulus = 1 << 8 * index_size if problem.index_signed else 0
     highest = modulus // 2 - 1  # all ones for unsigned integers
     # A dimension of one coordinate may have any stride, depending on the library.
     coordinate_stride = 1 if len(bounds) == 1 else coordinate_stride

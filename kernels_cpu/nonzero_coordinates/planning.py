@@ -68,42 +68,13 @@ def _packed_columns(sizes: Sequence[int], row_stride: int, column_stride: int) -
     return len(sizes) if packed and 0 < len(sizes) <= PACKED_COLUMNS and sizes[-1] >= UNIFORM_COLUMNS else 0
 
 
-def plan(
-    *,
-    element_size: int,
-    magnitude: int,
-    sizes: tuple[int, ...],
-    dims: tuple[tuple[int, int], ...],
-    capacity: int,
-    coordinate_strides: tuple[int, int],
-    coordinate_size: int,
-    count_size: int,
-    fill: int | None,
-    x_offset: int = 0,
-    target: Target,
-) -> Plan:
+def plan(problem: Any, target: Target) -> Plan:
     """Prepare listing the coordinates of all elements with ``bits & magnitude != 0``.
 
     Parameters
     ----------
-    element_size : int
-        Bytes of an element.
-    magnitude : int
-        The bits of an element that make it count.
-    sizes : tuple of int
-        The logical dimensions, slowest first: one output column each.
-    dims : tuple of (size, x_stride)
-        The input's layout, in the same element order.
-    capacity : int
-        Rows that may be written.
-    coordinate_strides : (row, column)
-        Of the output.
-    coordinate_size, count_size : int
-        Bytes of a coordinate, and of the count.
-    fill : int or None
-        Bits for the rows from the count to the capacity; None leaves those alone.
-    x_offset : int
-        How many elements the input has below its first one in memory: none is read beyond them.
+    problem : Problem
+        Of `dmlops.operators.nonzero_coordinates`.
     target : Target
         How many threads the work may be spread over, and where kernels come from.
 
@@ -112,6 +83,12 @@ def plan(
     Plan
         Its workspace holds one bit per element and one word per part.
     """
+    sizes, fill, coordinate_strides = problem.sizes, problem.fill, problem.coordinate_strides
+    element_size, coordinate_size, count_size = (
+        problem.element_size,
+        problem.coordinate_size,
+        problem.count_size,
+    )
     n_elements = math.prod(sizes)
     n_words = -(-n_elements // 64)
     n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)
@@ -120,9 +97,9 @@ def plan(
         # More parts than threads, as parts with more non-zero elements take longer.
         n_parts = max(min(4 * target.threads, n_bytes // PART_BYTES, n_words), 1)
     part_words = -(-n_words // n_parts)
-    layout = dims or ((1, 1),)
-    fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
-    fields += [x_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
+    layout = problem.dims or ((1, 1),)
+    fields = [n_elements, n_parts, part_words, problem.magnitude, len(layout), len(sizes)]
+    fields += [problem.x_offset, problem.capacity, *coordinate_strides, fill is not None, fill or 0]
     # Kernels count in words.
     offsets, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
     fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), offsets["counts"] // 8]

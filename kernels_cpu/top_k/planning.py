@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from typing import Any
 
 from kernels_cpu import threads as pool
 from kernels_cpu.kernel import (
@@ -69,53 +70,13 @@ def all_kernels() -> Iterator[Kernel]:
         yield from _shared_sort_kernels(element_size).values()
 
 
-def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    sign: int,
-    flip: int,
-    infinity: int,
-    largest: bool,
-    k: int,
-    axis_size: int,
-    rows: Sequence[tuple[int, ...]],
-    axis_strides: tuple[int, int, int],
-    is_sorted: bool = True,
-    length_size: int = 0,
-    length_signed: bool = True,
-    length_strides: Sequence[int] = (),
-    padding: int = 0,
-    target: Target,
-) -> Plan:
+def plan(problem: Any, target: Target) -> Plan:
     """Plan a top-k; of equal elements those at the lowest positions are selected.
 
     Parameters
     ----------
-    element_size, index_size : int
-        Bytes of an element and of an index.
-    sign, flip, infinity : int
-        The constants that make bits comparable: see `kernels_cpu.key_constants.key_constants`.
-    largest : bool
-        Whether the greatest elements come first; NaN is the greatest.
-    k, axis_size : int
-        Elements selected of each row, and how many it has.
-    rows : sequence of tuple of int
-        Size, x, value and index stride of every other dimension, the slowest first.
-    axis_strides : tuple of int
-        Strides of x, values and indices along the axis.
-    is_sorted : bool
-        Whether the selected elements are written in the order of their keys, equal ones by ascending
-        position; else all are written by ascending position.
-    length_size : int
-        Bytes of the length of a row (4 or 8): only so many of its elements count, from 0 to `axis_size`.
-        0 where all rows are whole.
-    length_signed : bool
-        Whether lengths are signed integers.
-    length_strides : sequence of int
-        The stride of the lengths in each dimension of `rows`.
-    padding : int
-        The bits of the values behind a row that has less than `k` elements; the indices there are -1.
+    problem : Problem
+        Of `dmlops.operators.top_k`.
     target : Target
         How many threads may take part, and where kernels come from.
 
@@ -129,25 +90,34 @@ def plan(
     Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
     selected, up to 36 bytes an element.
     """
+    element_size, k, axis_size = problem.element_size, problem.k, problem.axis_size
     dims: list[tuple[int, ...]] = []
     n_rows = 1
-    for dim, length_stride in zip(rows, length_strides or (0,) * len(rows), strict=True):
+    length_strides = problem.length_strides or (0,) * len(problem.rows)
+    for dim, length_stride in zip(problem.rows, length_strides, strict=True):
         n_rows *= dim[0]
         if dim[0] != 1:
             dims.append((*dim, length_stride))
     if k == 0 or n_rows == 0:
         return Plan("nothing to do", 0, {"launch": lambda: lambda *addresses: None})
     dims.sort(key=_x_stride, reverse=True)
-    are_contiguous = axis_strides[0] == 1
+    are_contiguous = problem.axis_strides[0] == 1
     n_columns = dims[-1][0] if dims and dims[-1][1] == 1 and not are_contiguous else 0
-    are_whole = not length_size
+    are_whole = not problem.length_size
     shape = Shape(
-        element_size, k, axis_size, n_rows, n_columns, are_contiguous, are_whole, is_sorted, target.threads
+        *(element_size, k, axis_size, n_rows, n_columns, are_contiguous, are_whole),
+        *(problem.is_sorted, target.threads),
     )
     choice = choose(shape)
-    lengths = length_size, int(length_signed), padding
-    problem = describe(shape, choice, steps=axis_strides, index_size=index_size, lengths=lengths, dims=dims)
-    words = [*key_constants(element_size, sign, flip, infinity, largest), *problem]
+    described = describe(
+        shape,
+        choice,
+        steps=problem.axis_strides,
+        index_size=problem.index_size,
+        lengths=(problem.length_size, int(problem.length_signed), problem.padding),
+        dims=dims,
+    )
+    words = [*key_constants(element_size, *problem.masks, problem.largest), *described]
     for dim in dims:
         words += dim
     table = Table(words)
@@ -157,7 +127,7 @@ def plan(
     if choice.algorithm == "shared_sort":
         launch = _shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
         variant = f"shared_sort, {why}; parts: {choice.segments}"
-        return Plan(variant, problem.task_size, {"launch": lambda: launch})
+        return Plan(variant, described.task_size, {"launch": lambda: launch})
     n_units = n_rows * choice.segments
     if choice.is_search and not are_contiguous and dims:
         n_units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
@@ -176,7 +146,7 @@ def plan(
         launch = _lengths_first(launch)
     where = "in place" if are_contiguous else f"{choice.columns} columns at a time"
     variant = f"{choice.algorithm}, {where}, {why}; tasks: {len(tasks)}"
-    return Plan(variant, len(tasks) * problem.task_size, {"launch": lambda: launch})
+    return Plan(variant, len(tasks) * described.task_size, {"launch": lambda: launch})
 
 
 def _x_stride(dim: Sequence[int]) -> int:

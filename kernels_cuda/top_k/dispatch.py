@@ -3,20 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import launches
-from kernels_cuda.top_k.block_launches import block_launches
-from kernels_cuda.top_k.cluster_launches import cluster_launches
 from kernels_cuda.top_k.fastest import Kind, fastest
-from kernels_cuda.top_k.grid_launches import grid_launches, is_transposed
-from kernels_cuda.top_k.launches import Launch, UnservedError, Workspace
-from kernels_cuda.top_k.optional_launches import by_index, take_lengths
-from kernels_cuda.top_k.partition_launches import partition_launches
-from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_launches
+from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches, is_transposed
 from kernels_cuda.top_k.problem import (
     AxisStrides,
     LengthFormat,
@@ -26,7 +20,13 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
-from kernels_cuda.top_k.sampled_launches import sampled_launches
+from kernels_cuda.top_k.read_once.block_launches import block_launches
+from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import partition_launches
+from kernels_cuda.top_k.shared import launches
+from kernels_cuda.top_k.shared.launches import Launch, UnservedError, Workspace
+from kernels_cuda.top_k.shared.optional_launches import by_index, take_lengths
+from kernels_cuda.top_k.shared.policy import Policy
 
 
 class Algorithm(StrEnum):
@@ -167,51 +167,14 @@ class Plan:
 
 
 def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    sign: int,
-    flip: int,
-    infinity: int,
-    largest: bool,
-    k: int,
-    axis_size: int,
-    rows: Sequence[tuple[int, int, int, int]],
-    axis_strides: tuple[int, int, int],
-    is_sorted: bool = True,
-    length_size: int = 0,
-    length_signed: bool = True,
-    length_strides: Sequence[int] = (),
-    padding: int = 0,
-    target: Target,
-    policy: Policy | None = None,
-    algorithm: Algorithm | str | None = None,
+    problem: Any, target: Target, policy: Policy | None = None, algorithm: Algorithm | str | None = None
 ) -> Plan:
     """Plan the k first elements of every row, in order, ties by ascending position.
 
     Parameters
     ----------
-    element_size, index_size : int
-        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
-    sign, flip, infinity : int
-        The format: the sign bit, the bits that a set sign bit inverts, and the bits of infinity; 0, 0 and
-        all ones for unsigned integers.
-    largest : bool
-        Whether large elements come first.
-    k, axis_size : int
-        How many elements of how many, with ``0 <= k <= axis_size``.
-    rows : sequence of (size, x_stride, value_stride, index_stride)
-        The other dimensions, slowest first; strides in elements.
-    axis_strides : tuple of int
-        Strides of x, values and indices along the axis.
-    is_sorted : bool
-        Whether the elements are to be in order; otherwise the same ones come by ascending position.
-    length_size, length_signed : int, bool
-        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
-    length_strides : sequence of int
-        Strides of the lengths along the dimensions of `rows`.
-    padding : int
-        Bits of the value that positions from a row's length on hold; their indices have all bits set.
+    problem : Problem
+        Of `dmlops.operators.top_k`.
     target : Target
         The device.
     policy : Policy, optional
@@ -233,27 +196,33 @@ def plan(
     -----
     Kernels that neither the wheel nor the cache has are compiled here.
     """
-    lengths = LengthFormat(length_size, int(length_signed), as_signed(padding)) if length_size else None
-    length_strides = length_strides or (0,) * len(rows)
-    dimensions = [RowDimension(*row, length) for row, length in zip(rows, length_strides, strict=True)]
-    described = describe_rows(dimensions, axis_strides[0])
-    if described.count == 0 or k == 0:
+    element_size, masks = problem.element_size, (*problem.masks, problem.largest)
+    lengths = None
+    if problem.length_size:
+        padding = as_signed(problem.padding)
+        lengths = LengthFormat(problem.length_size, int(problem.length_signed), padding)
+    length_strides = problem.length_strides or (0,) * len(problem.rows)
+    dimensions = [
+        RowDimension(*row, length) for row, length in zip(problem.rows, length_strides, strict=True)
+    ]
+    rows = describe_rows(dimensions, problem.axis_strides[0])
+    if rows.count == 0 or problem.k == 0:
         return Plan("nothing to do", 0, (), target)
-    problem = Problem(
+    described = Problem(
         element_size=element_size,
-        index_size=index_size,
-        key_format=key_format(element_size, sign, flip, infinity, largest),
-        unfolded_format=unfolded_format(element_size, sign, flip, infinity, largest),
-        k=k,
-        axis_size=axis_size,
-        rows=described,
-        strides=AxisStrides(*axis_strides),
+        index_size=problem.index_size,
+        key_format=key_format(element_size, *masks),
+        unfolded_format=unfolded_format(element_size, *masks),
+        k=problem.k,
+        axis_size=problem.axis_size,
+        rows=rows,
+        strides=AxisStrides(*problem.axis_strides),
         multiprocessors=target.multiprocessors,
-        is_sorted=is_sorted,
+        is_sorted=problem.is_sorted,
         lengths=lengths,
     )
     policy = policy or Policy.auto(capability_of(target.arch), element_size)
-    found = launches_of(problem, policy, algorithm)
-    shape = f"{described.count} rows of {axis_size}, k {k}, {element_size}-byte elements"
+    found = launches_of(described, policy, algorithm)
+    shape = f"{rows.count} rows of {problem.axis_size}, k {problem.k}, {element_size}-byte elements"
     variant = f"{found.algorithm} ({shape}, launches: {len(found.launches)})"
     return Plan(variant, found.workspace_size, found.launches, target)

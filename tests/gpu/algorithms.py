@@ -13,8 +13,8 @@ from unittest import mock
 from dmlops.calls.call_cache import CallCache
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
-from kernels_cuda.top_k.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
-from kernels_cuda.top_k.shapes import PartitionShape
+from kernels_cuda.top_k.shared.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
+from kernels_cuda.top_k.shared.shapes import PartitionShape
 
 ENDLESS = 1 << 62
 
@@ -51,10 +51,9 @@ def _forced_plan(choice):
     """Return an operator's `plan` with the arguments of a choice."""
     plan = choice.operator.plan
 
-    def forced_plan(**problem):
-        given = problem | choice.arguments(problem["element_size"], problem["target"])
+    def forced_plan(problem, target):
         try:
-            return plan(**given)
+            return plan(problem, target, **choice.arguments(problem.element_size, target))
         except ValueError as error:
             raise CannotServeError(str(error)) from error
 
