@@ -1,10 +1,10 @@
 """The cache of calls: a call has the outcome that it has alone, whatever calls came before it.
 
 Calls that differ in one thing are made in turn, for each thing, from a call that hypothesis chooses. Each
-sequence runs in a forked child of a process that has made no call, and so does each kind of call alone. A kind
-is what a plan may depend on: the function, its arguments, and the type and layout of every array. Its outcome
-is a result with its type, compared bit by bit with plain NumPy, or the text of an error. From the second call of
-a kind on, whatever its elements are, nothing may be planned, imported or opened.
+sequence runs in a forked child of a process that has made no call, and so does each kind of call alone. A
+kind is what a plan may depend on: the function, its arguments, and the type and layout of every array. Its
+outcome is a result with its type, compared bit by bit with plain NumPy, or the text of an error. From the
+second call of a kind on, whatever its elements are, nothing may be planned, imported or opened.
 """
 
 import collections
@@ -365,8 +365,12 @@ def check_sequences(library, function, n_examples):
     alone = {}
 
     def check(axis, base):
-        kinds = [settled(base | {axis: value}, library) for value in AXES[axis]]
-        kinds = list({name_of(kind): kind for kind in (settled(base, library), *kinds)}.values())
+        # The types of new results depend on those of inputs.
+        forms = (base["out"], None) if axis == "dtype" else (base["out"],)
+        kinds = [
+            settled(base | {"out": form, axis: value}, library) for form in forms for value in AXES[axis]
+        ]
+        kinds = list({name_of(kind): kind for kind in kinds}.values())
         for kind in kinds:
             if name_of(kind) not in alone:
                 alone[name_of(kind)] = in_child(walk, [kind], library)
