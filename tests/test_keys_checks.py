@@ -252,7 +252,7 @@ class TestExecutions:
     def test_they_take_a_shorter_way(self, name, has_workspace):
         for memory in MEMORIES:
             counts = settle(Execution(name, memory, has_workspace=has_workspace).good)
-            assert counts[-1] <= counts[1] < counts[0] // 4
+            assert counts[-1] < counts[1] // 2 < counts[0]
 
     @pytest.mark.parametrize("fault", EXECUTION_FAULTS)
     def test_arrays(self, name, has_workspace, fault):
