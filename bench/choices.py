@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.stopwatch import Problem, Stopwatch, keywords, microseconds
+from bench.stopwatch import Problem, Stopwatch, microseconds, plain_problem
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import ALGORITHMS, Kind
@@ -340,5 +340,5 @@ def write_table(results: Path) -> None:
 
 def with_choice(names: Callable[[Any], Iterable[str]], each: Choice, target: Target) -> Choice:
     """Return a problem with the first of the algorithms that are named for it and serve it."""
-    problem = describe(**keywords(each.problem, each.kind.element_size), target=target)
+    problem = describe(plain_problem(each.problem, each.kind.element_size), target)
     return each._replace(chosen=next(name for name in names(problem) if dispatch.serves(problem, name)))

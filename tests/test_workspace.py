@@ -50,7 +50,7 @@ def on_cuda(arch):
                     stack.enter_context(mock.patch.object(module, "load"))
             problem = operator.problem(lowest, Options())
             target = variant.Target(0, arch, 132, BLOCK_SHARED_BYTES[arch])
-            return kernels.plan(**problem, target=target).workspace_size
+            return kernels.plan(problem, target).workspace_size
 
     return size
 

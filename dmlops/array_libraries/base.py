@@ -49,7 +49,7 @@ class ArrayLibrary:
     """
 
     name: str
-    native_type: type | None = None
+    native_type: Any = None
     """The type whose instances native calls can inspect; None if there is none."""
     index_type = TensorDataType.INT64
     needs_ordering = False
@@ -150,27 +150,19 @@ class ArrayLibrary:
         """Return `address` of several arrays, as fast as possible."""
         return [self.address(array) for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        """Return the description by which native calls recognise such an array; None if they cannot."""
+    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
+        """Return the descriptions by which native calls recognise such arrays, inputs first, or None."""
         return None
 
     def is_current(self, device: Device) -> bool:
         """Return whether a CUDA device is known to be the current one of this thread."""
         return False
 
-    def plain_check(
-        self, reaches: Sequence[int], *, has_complex: bool
-    ) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
         """Return a check for what native calls would miss about arrays of this library, if there is anything.
 
-        It takes all arrays that the caller gives, and those of them that the call writes to.
-
-        Parameters
-        ----------
-        reaches : sequence of int
-            The number of bytes that each array must have from its first element on.
-        has_complex : bool
-            Whether any of them is complex.
+        It takes all arrays that the caller gives, which have the signatures of `likes`, and those of them
+        that the call writes to.
         """
         return None
 
@@ -188,7 +180,7 @@ class ArrayLibrary:
 
     def trimmed(self, array: Any, rows: int) -> Any:
         """Return a copy of the first rows of an array in host memory."""
-        raise NotImplementedError
+        return array[:rows].copy()
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         """Refuse a data type that the library would silently change.

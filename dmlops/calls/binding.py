@@ -4,8 +4,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from dmlops.array_libraries import NUMPY, ArrayLibrary, Operand, as_input, as_output
-from dmlops.calls.call import BoundCall, Manner, Named
+from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.dispatch import check_level, level_or, plan_kernels
+from dmlops.calls.guard import Named
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.devices.memory import CPU, Device
 from dmlops.functions.function_errors import InWordsOf

@@ -14,7 +14,7 @@ from dmlops import __version__
 from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
-from dmlops.cli.errors import CommandError
+from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
 from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
@@ -139,7 +139,7 @@ def _explanation(given: str, arch: str | None) -> Text:
     try:
         descriptor = TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=AxisDirection.DECREASING)
         problem = OPERATORS[TopK1].problem(descriptor, Options())
-        why, (chosen, *others) = explain(target=target, **problem)
+        why, (chosen, *others) = explain(problem, target)
     except ValueError as error:
         raise CommandError(str(error)) from error
     where = f"{target.arch}, {target.multiprocessors} multiprocessors"

@@ -17,7 +17,7 @@ from dmlops.calls import binding
 from dmlops.calls.call import BoundCall
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import level_set
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.operators.gather_nd import check_is_one_array, check_mode
 from dmlops.store import kernel_store
 from dmlops.types import arguments, scalars
@@ -548,7 +548,7 @@ def _run(
         results = CALLS.replay(parameters, inputs, outs)
         if results is not None:
             return results
-    handle = None if stream is None else cuda.stream_handle(stream, f"{function.name}.stream")
+    handle = None if stream is None else cuda_driver.stream_handle(stream, f"{function.name}.stream")
     operands = [
         as_input(array, name, handle)
         for array, (name, _) in zip(inputs, function.inputs)  # noqa: B905

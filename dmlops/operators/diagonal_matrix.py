@@ -4,12 +4,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection
-from dmlops.operators.layout import merge
+from dmlops.operators.layout import Dims, merge
 from dmlops.operators.parts import part_of, parts_as_batch
-from dmlops.operators.problem import Operator, Options, Problem
+from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -313,28 +313,64 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         return older if older.lower() == self else None
 
 
+class Problem(NamedTuple):
+    """Matrices and their band as kernels see them; strides are in elements.
+
+    Attributes
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    has_input : bool
+        Whether the other elements are copied; else they are zero.
+    value : int
+        The bits of the band.
+    batch : tuple of (size, x_stride, output_stride)
+        All dimensions but rows and columns, slowest first.
+    height, width : int
+        Rows and columns of a matrix.
+    x_strides, output_strides : tuple of two ints
+        From row to row, and from column to column.
+    begin, end : int
+        The band is ``begin <= column - row < end``, with ``-height <= begin <= end <= width``.
+    inverted : bool
+        Whether everything else is filled instead.
+    """
+
+    element_size: int
+    has_input: bool
+    value: int
+    batch: Dims
+    height: int
+    width: int
+    x_strides: tuple[int, ...]
+    output_strides: tuple[int, ...]
+    begin: int
+    end: int
+    inverted: bool
+
+
 def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
-    """Return the keywords of ``diagonal_matrix.plan``."""
+    """Return the problem of a descriptor."""
     x, output = desc.input_tensor, desc.output_tensor
     x_strides = output.effective_strides if x is None else x.effective_strides
     height, width = output.sizes[-2:]
     data_type = output.data_type
     assert isinstance(data_type, TensorDataType)  # `parts` have no other
     first, last = sorted((desc.diagonal_fill_begin, desc.diagonal_fill_end))
-    return {
-        "element_size": data_type.bytes,
-        "has_input": x is not None,
-        "value": scalar_bits(desc.value, data_type),
-        "batch": merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
-        "height": height,
-        "width": width,
-        "x_strides": x_strides[-2:],
-        "output_strides": output.effective_strides[-2:],
+    return Problem(
+        element_size=data_type.bytes,
+        has_input=x is not None,
+        value=scalar_bits(desc.value, data_type),
+        batch=merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
+        height=height,
+        width=width,
+        x_strides=x_strides[-2:],
+        output_strides=output.effective_strides[-2:],
         # All bounds beyond the matrix mean the same. Close to it, none can overflow.
-        "begin": min(max(first, -height), width),
-        "end": min(max(last, -height), width),
-        "inverted": desc.diagonal_fill_begin > desc.diagonal_fill_end,
-    }
+        begin=min(max(first, -height), width),
+        end=min(max(last, -height), width),
+        inverted=desc.diagonal_fill_begin > desc.diagonal_fill_end,
+    )
 
 
 OPERATOR = Operator(

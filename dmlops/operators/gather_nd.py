@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
-from dmlops.operators.layout import merge
+from dmlops.operators.layout import Dims, merge
 from dmlops.operators.parts import in_parts
-from dmlops.operators.problem import Operator, Options, Problem
+from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -343,8 +343,45 @@ class GatherND1(GatherND):
         )
 
 
+class Problem(NamedTuple):
+    """A gather as kernels see it; strides are in elements, and dimensions the slowest first.
+
+    Attributes
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    index_signed : bool
+        Whether negative indices count from the end.
+    batch : tuple of (size, x_stride, index_stride, output_stride)
+        Dimensions that input, indices and output share.
+    tuples : tuple of (size, index_stride, output_stride)
+        Dimensions that indices and output share.
+    coordinate_stride : int
+        From coordinate to coordinate of an index tuple.
+    bounds : tuple of (size, x_stride)
+        The dimension that each coordinate of a tuple indexes; a tuple without coordinates takes all.
+    slices : tuple of (size, x_stride, output_stride)
+        Dimensions that input and output share.
+    mode : {"clip", "fill"}
+        Whether an index out of range becomes the nearest one in it, or its slice zeros.
+    x_offset : int
+        How many elements the input has below its first one in memory.
+    """
+
+    element_size: int
+    index_size: int
+    index_signed: bool
+    batch: Dims
+    tuples: Dims
+    coordinate_stride: int
+    bounds: Dims
+    slices: Dims
+    mode: str
+    x_offset: int
+
+
 def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
-    """Return the keywords of ``gather_nd.plan``."""
+    """Return the problem of a descriptor."""
     x, indices, output = desc.input_tensor, desc.indices_tensor, desc.output_tensor
     batch, coordinates = desc.batch_dimension_count, desc.index_tuple_size
     x_sizes, index_sizes = desc.input_sizes, desc.indices_sizes
@@ -354,18 +391,18 @@ def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
     output_rank = len(index_sizes) - 1 + len(x_sizes) - sliced
     output_strides = output.effective_strides[output.dimension_count - output_rank :]
     tuple_dims = len(index_sizes) - 1
-    return {
-        "element_size": x.data_type.bytes,
-        "index_size": indices.data_type.bytes,
-        "index_signed": indices.data_type.is_signed,
-        "batch": merge(x_sizes[:batch], x_strides[:batch], index_strides[:batch], output_strides[:batch]),
-        "tuples": merge(index_sizes[batch:-1], index_strides[batch:-1], output_strides[batch:tuple_dims]),
-        "coordinate_stride": index_strides[-1],
-        "bounds": tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
-        "slices": merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
-        "mode": options.mode,
-        "x_offset": x.offset,
-    }
+    return Problem(
+        element_size=x.data_type.bytes,
+        index_size=indices.data_type.bytes,
+        index_signed=indices.data_type.is_signed,
+        batch=merge(x_sizes[:batch], x_strides[:batch], index_strides[:batch], output_strides[:batch]),
+        tuples=merge(index_sizes[batch:-1], index_strides[batch:-1], output_strides[batch:tuple_dims]),
+        coordinate_stride=index_strides[-1],
+        bounds=tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
+        slices=merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
+        mode=options.mode,
+        x_offset=x.offset,
+    )
 
 
 OPERATOR = Operator(

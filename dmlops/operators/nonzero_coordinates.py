@@ -1,11 +1,11 @@
 """NONZERO_COORDINATES: the coordinates of all non-zero elements."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds
-from dmlops.operators.layout import merge
-from dmlops.operators.problem import Operator, Options, Problem, key_masks
+from dmlops.operators.layout import Dims, merge
+from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -183,26 +183,63 @@ def _magnitude(data_type: ElementType) -> int:
     if isinstance(data_type, OpaqueType):
         assert data_type.magnitude is not None  # bools that stand for other elements
         return data_type.magnitude
-    return key_masks(data_type)["flip"] or (1 << data_type.bits) - 1
+    return key_masks(data_type).flip or (1 << data_type.bits) - 1
+
+
+class Problem(NamedTuple):
+    """A listing of non-zero elements as kernels see it.
+
+    Attributes
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    magnitude : int
+        An element is non-zero if ``bits & magnitude`` is.
+    sizes : tuple of int
+        The dimensions whose coordinates are columns of the output, slowest first.
+    dims : tuple of (size, stride)
+        The merged layout of the input, in the same order of elements.
+    x_offset : int
+        How many elements the input has below its first one in memory.
+    capacity : int
+        Rows that may be written.
+    coordinate_strides : tuple of two ints
+        Elements from row to row, and from column to column.
+    coordinate_size, count_size : int
+        Bytes of a coordinate and of the count: 4 or 8.
+    fill : int or None
+        Bits for the rows from the count on; None leaves them as they are.
+    """
+
+    element_size: int
+    magnitude: int
+    sizes: tuple[int, ...]
+    dims: Dims
+    x_offset: int
+    capacity: int
+    coordinate_strides: tuple[int, ...]
+    coordinate_size: int
+    count_size: int
+    fill: int | None
 
 
 def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
-    """Return the keywords of ``nonzero_coordinates.plan``."""
+    """Return the problem of a descriptor."""
     x, fill = desc.input_tensor, options.fill
     coordinates = options.coordinates or desc.output_coordinates_tensor
     columns = coordinates.sizes[-1]
-    return {
-        "element_size": x.data_type.bytes,
-        "magnitude": _magnitude(x.data_type),
-        "sizes": x.sizes[x.dimension_count - columns :],
-        "dims": merge(x.sizes, x.effective_strides),
-        "x_offset": x.offset,
-        "capacity": coordinates.sizes[-2],
-        "coordinate_strides": coordinates.effective_strides[-2:],
-        "coordinate_size": coordinates.data_type.bytes,
-        "count_size": desc.output_count_tensor.data_type.bytes,
-        "fill": None if fill is None else fill % (1 << coordinates.data_type.bits),
-    }
+    return Problem(
+        element_size=x.data_type.bytes,
+        magnitude=_magnitude(x.data_type),
+        sizes=x.sizes[x.dimension_count - columns :],
+        dims=merge(x.sizes, x.effective_strides),
+        x_offset=x.offset,
+        capacity=coordinates.sizes[-2],
+        coordinate_strides=coordinates.effective_strides[-2:],
+        coordinate_size=coordinates.data_type.bytes,
+        count_size=desc.output_count_tensor.data_type.bytes,
+        fill=None if fill is None else fill % (1 << coordinates.data_type.bits),
+    )
 
 
 OPERATOR = Operator(

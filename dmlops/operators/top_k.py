@@ -1,11 +1,11 @@
 """TOP_K and TOP_K1: the K largest or smallest elements along an axis."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type
-from dmlops.operators.layout import merge
-from dmlops.operators.problem import Operator, Options, Problem, key_masks
+from dmlops.operators.layout import Dims, merge
+from dmlops.operators.problem import KeyMasks, Operator, Options, key_masks
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -247,34 +247,75 @@ class TopK1(TopK):
         )
 
 
+class Problem(NamedTuple):
+    """A selection as kernels see it.
+
+    Attributes
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    masks : KeyMasks
+        How elements compare.
+    largest : bool
+        Whether the largest elements come first; NaN is the largest.
+    k, axis_size : int
+        How many elements of how many are selected: ``0 <= k <= axis_size``.
+    rows : tuple of (size, x_stride, value_stride, index_stride)
+        The other dimensions, slowest first; strides in elements.
+    axis_strides : tuple of int
+        Strides of x, values and indices along the axis.
+    is_sorted : bool
+        Whether results are in order of key, equal ones by ascending position; else all by ascending position.
+    length_size, length_signed : int, bool
+        Bytes of a row's length (4, 8), or 0 if all rows have `axis_size` elements; whether it is signed.
+    length_strides : tuple of int
+        Strides of the lengths along the dimensions of `rows`.
+    padding : int
+        Bits of the values behind a row with fewer than `k` elements; their indices have all bits set.
+    """
+
+    element_size: int
+    index_size: int
+    masks: KeyMasks
+    largest: bool
+    k: int
+    axis_size: int
+    rows: Dims
+    axis_strides: tuple[int, ...]
+    is_sorted: bool = True
+    length_size: int = 0
+    length_signed: bool = True
+    length_strides: tuple[int, ...] = ()
+    padding: int = 0
+
+
 def top_k_problem(desc: TopK1, options: Options) -> Problem:
-    """Return the keywords of ``top_k.plan``."""
+    """Return the problem of a descriptor."""
     x, values, indices = desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor
     axis, lengths = desc.axis, options.lengths
     strides = [tensor.effective_strides for tensor in (x, values, indices)]
     outer = [(*each[:axis], *each[axis + 1 :]) for each in (x.sizes, *strides)]
     is_largest = desc.axis_direction == AxisDirection.DECREASING
-    problem: Problem = {
-        "element_size": x.data_type.bytes,
-        "index_size": indices.data_type.bytes,
-        **key_masks(x.data_type),
-        "largest": is_largest,
-        "k": desc.k,
-        "axis_size": x.sizes[axis],
-        "axis_strides": tuple([each[axis] for each in strides]),
-        "is_sorted": options.is_sorted,
-    }
+    problem = Problem(
+        element_size=x.data_type.bytes,
+        index_size=indices.data_type.bytes,
+        masks=key_masks(x.data_type),
+        largest=is_largest,
+        k=desc.k,
+        axis_size=x.sizes[axis],
+        rows=merge(*outer) if lengths is None else merge(*outer, lengths.effective_strides),
+        axis_strides=tuple([each[axis] for each in strides]),
+        is_sorted=options.is_sorted,
+    )
     if lengths is None:
-        problem["rows"] = merge(*outer)
         return problem
-    merged = merge(*outer, lengths.effective_strides)
-    return problem | {
-        "rows": tuple([row[:-1] for row in merged]),
-        "length_size": lengths.data_type.bytes,
-        "length_signed": lengths.data_type.is_signed,
-        "length_strides": tuple([row[-1] for row in merged]),
-        "padding": x.data_type.lowest_bits if is_largest else x.data_type.highest_bits,
-    }
+    return problem._replace(
+        rows=tuple([row[:-1] for row in problem.rows]),
+        length_size=lengths.data_type.bytes,
+        length_signed=lengths.data_type.is_signed,
+        length_strides=tuple([row[-1] for row in problem.rows]),
+        padding=x.data_type.lowest_bits if is_largest else x.data_type.highest_bits,
+    )
 
 
 OPERATOR = Operator(

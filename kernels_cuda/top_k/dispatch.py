@@ -190,9 +190,9 @@ def forced_algorithm() -> str | None:
     return name or None
 
 
-def explain(*, target: Target, **described: Any) -> tuple[str, list[str]]:
-    """Return why an algorithm is chosen, and all that serve the problem, the chosen one first."""
-    problem = describe(**described, target=target)
+def explain(given: Any, target: Target) -> tuple[str, list[str]]:
+    """Return why an algorithm is chosen, and all that serve what `plan` is given, the chosen one first."""
+    problem = describe(given, target)
     if forced_algorithm() is not None:
         return f"because {VARIABLE} asks for it", [launches_of(problem).algorithm]
     names = [name for name in candidates(problem) if serves(problem, name)]
@@ -297,24 +297,20 @@ class Plan:
 
 
 def plan(
-    *,
-    target: Target,
-    algorithm: str | None = None,
-    changes: Mapping[str, Any] | None = None,
-    **described: Any,
+    given: Any, target: Target, algorithm: str | None = None, changes: Mapping[str, Any] | None = None
 ) -> Plan:
     """Plan the k first elements of every row, in order, ties by ascending position.
 
     Parameters
     ----------
+    given : Problem
+        Of `dmlops.operators.top_k`.
     target : Target
         The device.
     algorithm : str, optional
         Take this one, if it can serve the problem; by default ``DMLOPS_TOP_K_ALGORITHM``.
     changes : mapping, optional
         Other values of the algorithm's policy, by name.
-    **described
-        What `problem.describe` takes.
 
     Returns
     -------
@@ -330,7 +326,7 @@ def plan(
     -----
     Kernels that neither the wheel nor the cache has are compiled here.
     """
-    problem = describe(**described, target=target)
+    problem = describe(given, target)
     if problem.n_rows == 0 or problem.k == 0:
         return Plan("nothing to do", 0, (), target)
     found = launches_of(problem, algorithm, changes)

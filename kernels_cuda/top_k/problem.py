@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_cuda.runtime.launch import as_signed
 from kernels_cuda.runtime.variant import Target, capability_of
@@ -71,7 +71,7 @@ class LengthFormat(NamedTuple):
 class KeyFormat(NamedTuple):
     """How an element becomes its ordered key (see `keys`): the largest key comes first.
 
-    `sign`, `flip` and `infinity` are those of `describe`, but see `bool_key_format`. An element is XORed
+    `sign`, `flip` and `infinity` are the masks of `describe`, but see `bool_key_format`. An element is XORed
     with `positive`, or with `negative` if its sign bit is set. All NaNs have the key `unordered`.
     """
 
@@ -334,65 +334,22 @@ def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, larg
     return UnfoldedFormat(*map(as_signed, numbers))
 
 
-def describe(
-    *,
-    element_size: int,
-    index_size: int,
-    sign: int,
-    flip: int,
-    infinity: int,
-    largest: bool,
-    k: int,
-    axis_size: int,
-    rows: Sequence[tuple[int, int, int, int]],
-    axis_strides: tuple[int, int, int],
-    is_sorted: bool = True,
-    length_size: int = 0,
-    length_signed: bool = True,
-    length_strides: Sequence[int] = (),
-    padding: int = 0,
-    target: Target,
-) -> Problem:
-    """Return the problem of selecting the k first elements of every row.
-
-    Parameters
-    ----------
-    element_size, index_size : int
-        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
-    sign, flip, infinity : int
-        The format: the sign bit, the bits that a set sign bit inverts, and the bits of infinity; 0, 0 and
-        all ones for unsigned integers.
-    largest : bool
-        Whether large elements come first.
-    k, axis_size : int
-        How many elements of how many, with ``0 <= k <= axis_size``.
-    rows : sequence of (size, x_stride, value_stride, index_stride)
-        The other dimensions, slowest first; strides in elements.
-    axis_strides : tuple of int
-        Strides of x, values and indices along the axis.
-    is_sorted : bool
-        Whether the elements are to be in order; otherwise the same ones come by ascending position.
-    length_size, length_signed : int, bool
-        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
-    length_strides : sequence of int
-        Strides of the lengths along the dimensions of `rows`.
-    padding : int
-        Bits of the value that positions from a row's length on hold; their indices have all bits set.
-    target : Target
-        The device.
-    """
-    length_strides = length_strides or (0,) * len(rows)
-    dimensions = [RowDimension(*row, length) for row, length in zip(rows, length_strides, strict=True)]
+def describe(given: Any, target: Target) -> Problem:
+    """Return a problem of `dmlops.operators.top_k` on a device, as kernels need it."""
+    masks = (*given.masks, given.largest)
+    strides = given.length_strides or (0,) * len(given.rows)
+    dimensions = [RowDimension(*row, length) for row, length in zip(given.rows, strides, strict=True)]
+    lengths = LengthFormat(given.length_size, int(given.length_signed), as_signed(given.padding))
     return Problem(
-        element_size=element_size,
-        index_size=index_size,
-        key_format=key_format(element_size, sign, flip, infinity, largest),
-        unfolded_format=unfolded_format(element_size, sign, flip, infinity, largest),
-        k=k,
-        axis_size=axis_size,
-        rows=describe_rows(dimensions, axis_strides[0]),
-        strides=AxisStrides(*axis_strides),
+        element_size=given.element_size,
+        index_size=given.index_size,
+        key_format=key_format(given.element_size, *masks),
+        unfolded_format=unfolded_format(given.element_size, *masks),
+        k=given.k,
+        axis_size=given.axis_size,
+        rows=describe_rows(dimensions, given.axis_strides[0]),
+        strides=AxisStrides(*given.axis_strides),
         target=target,
-        is_sorted=is_sorted,
-        lengths=LengthFormat(length_size, int(length_signed), as_signed(padding)) if length_size else None,
+        is_sorted=given.is_sorted,
+        lengths=lengths if given.length_size else None,
     )

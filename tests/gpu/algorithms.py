@@ -51,8 +51,8 @@ def forced(choice):
         if choice and choice.limits:
             plan = choice.operator.plan
 
-            def plan_as_forced(**problem):
-                return plan(**problem | choice.limits(problem["target"]))
+            def plan_as_forced(problem, target):
+                return plan(problem, **{"target": target} | choice.limits(target))
 
             stack.enter_context(mock.patch.object(choice.operator, "plan", plan_as_forced))
         yield

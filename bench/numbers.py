@@ -1,21 +1,4 @@
-"""Format durations and ratios."""
-
-
-def duration(seconds: float) -> str:
-    """Return a duration with three significant digits and the unit that suits it.
-
-    Examples
-    --------
-    >>> duration(1.2345e-5), duration(0.25), duration(3)
-    ('12.3 us', '250 ms', '3 s')
-    >>> duration(999.6e-6), duration(1234)
-    ('1 ms', '1234 s')
-    """
-    for factor, unit in ((1e6, "us"), (1e3, "ms"), (1, "s")):
-        text = f"{seconds * factor:.3g}"
-        if float(text) < 1000:
-            return f"{text} {unit}"
-    return f"{seconds:.0f} s"
+"""Format ratios."""
 
 
 def ratio(number: float) -> str:
