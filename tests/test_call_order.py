@@ -271,10 +271,10 @@ def walk(seed, n_rounds, library):
     n_plans = 0
 
     def counted(plan):
-        def count(**problem):
+        def count(problem, target):
             nonlocal n_plans
             n_plans += 1
-            return plan(**problem)
+            return plan(problem, target)
 
         return count
 
