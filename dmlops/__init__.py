@@ -2,8 +2,8 @@
 
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
+from dmlops.calls.compiled import compile as compile
 from dmlops.calls.dispatch import check_feature_support, feature_level
-from dmlops.calls.dispatch import compile as compile
 from dmlops.functions import (
     NonzeroResult,
     TopKResult,

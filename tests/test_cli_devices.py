@@ -3,6 +3,7 @@
 Stand-ins replace the GPUs, so that these tests also run on machines without one.
 """
 
+import os
 import re
 from types import SimpleNamespace
 
@@ -30,7 +31,7 @@ def gpu(number=0, capability=(9, 0)):
 def gpus(monkeypatch):
     """Play GPUs: three, two of them of a kind."""
     devices = [gpu(), gpu(1, (12, 0)), gpu(2)]
-    for module in (placement, info, warmup, demo):
+    for module in (placement, info, demo):
         monkeypatch.setattr(module, "cuda_devices", lambda: devices)
 
 
@@ -102,11 +103,13 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     compiled = []
     monkeypatch.setattr(warmup, "_compile", lambda name, tasks, n_jobs: compiled.append((name, n_jobs)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     if "cpu" not in options:
         pytest.importorskip("kernels_cuda.gather_nd")
-    code, _, error = command("warmup", *options, "--operator", "gather_nd", "--jobs", 3)
-    assert (code, error) == (0, "")
-    assert compiled == [(name, 3) for name in names]
+    for jobs in (3, 10**9):
+        code, _, error = command("warmup", *options, "--operator", "gather_nd", "--jobs", jobs)
+        assert (code, error) == (0, "")
+    assert compiled == [(name, n_jobs) for n_jobs in (3, 8) for name in names]
 
 
 def test_a_driver_without_devices_is_told(command, monkeypatch):

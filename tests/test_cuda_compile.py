@@ -1,7 +1,9 @@
 """CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
+import itertools
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -10,14 +12,14 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops.calls import dispatch
 from dmlops.devices import cuda
-from dmlops.store import compilers, kernel_store
+from dmlops.store import compilers
 from tests.cuda_plans import planned
 from tests.marks import COMPILE_ALL
 from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+shapes = importlib.import_module("kernels_cuda.top_k.shared.shapes")
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
@@ -316,10 +318,11 @@ def test_architectures_do_not_share_cubins(tmp_path, monkeypatch):
 
 def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
     """Any file of the sources, the kernel, the architecture and each compiler's version are in the key."""
+    sources = tmp_path / "sources"
     for name, content in (("__init__.py", ""), ("top_k/keys.py", "a = 1\n"), ("ptx.py", "b = 2\n")):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content)
-    monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (sources / name).write_text(content)
+    copies = (tmp_path / str(number) for number in itertools.count())
     names = ["numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"]
     names += ["nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"]  # NVVM and nvJitLink of CUDA 12
     installed = dict.fromkeys(names, "1.0")
@@ -327,24 +330,24 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
     variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
 
     def path(variant=variant, arch="sm_90"):
-        kernel_store.source_digest.cache_clear()
+        copy = shutil.copytree(sources, next(copies))  # a process reads a folder once
+        monkeypatch.setattr("kernels_cuda.__file__", str(copy / "__init__.py"))
         return cuda.key(variant, arch).path
 
     seen = [path(), path(other), path(arch="sm_80")]
     for change in (
-        lambda: (tmp_path / "top_k" / "keys.py").write_text("a = 2\n"),
-        lambda: (tmp_path / "ptx.py").rename(tmp_path / "top_k" / "ptx.py"),
+        lambda: (sources / "top_k" / "keys.py").write_text("a = 2\n"),
+        lambda: (sources / "ptx.py").rename(sources / "top_k" / "ptx.py"),
         # The same bytes in all, otherwise shared out.
-        lambda: [(tmp_path / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
+        lambda: [(sources / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
         *(lambda name=name: installed.update({name: "1.1"}) for name in installed),
     ):
         change()
         seen.append(path())
         assert seen[-1] == path()
     assert len(set(seen)) == len(seen)
-    (tmp_path / "notes.txt").write_text("no source")
+    (sources / "notes.txt").write_text("no source")
     assert path() == seen[-1]
-    kernel_store.source_digest.cache_clear()
 
 
 SHARED_OUT = {"keys.py": "a = 2\nb = ", "ptx.py": "2\n"}

@@ -39,7 +39,7 @@ WITHOUT_GPU = """
 
     cuda.bindings.driver = driver = Driver()
     from dmlops.calls import dispatch
-    from dmlops.devices import cuda
+    from dmlops.devices import cuda, cuda_driver
     from dmlops.store import kernel_store
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops.devices import backend
+from dmlops.devices import cpu
 from kernels_cpu.kernel import Table
 from kernels_cpu.launch_list import MAX_ADDRESSES, MAX_VALUES
 from kernels_cpu.native_call import LAUNCH
@@ -86,7 +86,7 @@ def by_compiled_code(launches):
 
     def call(stream, *addresses):
         rest = [0] * (MAX_ADDRESSES - len(addresses))
-        bound = backend.load_on_host(LAUNCH).bind((table, len(addresses)), MAX_ADDRESSES + 1)
+        bound = cpu.load(LAUNCH).bind((table, len(addresses)), MAX_ADDRESSES + 1)
         status = bound(*addresses, stream, *rest)
         if status:
             raise RuntimeError(CUresult(status).name)

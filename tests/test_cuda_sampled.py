@@ -12,8 +12,8 @@ pytest.importorskip("cuda.core")
 from tests.sampled_rows import sample_positions
 from tests.test_cuda_top_k_plans import CAPABILITIES, SHARED_BYTES, planned
 
-policies = importlib.import_module("kernels_cuda.top_k.policy")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+policies = importlib.import_module("kernels_cuda.top_k.shared.policy")
+shapes = importlib.import_module("kernels_cuda.top_k.shared.shapes")
 
 SHAPES = {
     "selected_of_many": (131_072, 32),

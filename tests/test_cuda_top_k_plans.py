@@ -9,9 +9,9 @@ pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
-policies = importlib.import_module("kernels_cuda.top_k.policy")
+policies = importlib.import_module("kernels_cuda.top_k.shared.policy")
 problems = importlib.import_module("kernels_cuda.top_k.problem")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+shapes = importlib.import_module("kernels_cuda.top_k.shared.shapes")
 algorithms = importlib.import_module("tests.gpu.algorithms")
 Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 

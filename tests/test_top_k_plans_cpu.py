@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops.devices import backend
+from dmlops.devices import cpu
 from dmlops.operators.problem import KeyMasks
 from dmlops.operators.top_k import Problem
 from kernels_cpu.top_k import dispatch, plan
@@ -160,7 +160,7 @@ def check_problem(algorithm, threads, rows, n, k, *, has_lengths, number):
         is_sorted=is_sorted,
         **lengths_keywords,
     )
-    made = plan(problem, backend.cpu_target()._replace(threads=threads))
+    made = plan(problem, cpu.target()._replace(threads=threads))
     assert made.variant.startswith(algorithm)
     # The workspace begins at a multiple of 64, and ends where its page does or less than 64 bytes before.
     workspace = memory["workspace"] = Guarded((-(-made.workspace_size // 64) * 64,), "uint8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("cuda.bindings")
-policies = importlib.import_module("kernels_cuda.top_k.policy")
+policies = importlib.import_module("kernels_cuda.top_k.shared.policy")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
 Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 Policy = policies.Policy

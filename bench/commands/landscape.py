@@ -13,10 +13,9 @@ from rich.table import Table
 
 from bench.commands import measuring
 from bench.commands.measuring import Seconds, json_option
-from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
-from dmlops.cli.errors import CommandError
-from dmlops.cli.numbers import duration
-from dmlops.cli.output_files import check_output
+from dmlops.cli.console import duration, err, out, plain_console, progress_bar
+from dmlops.cli.ending import CommandError
+from dmlops.cli.outputs import check_output
 
 if TYPE_CHECKING:
     from bench.contests import Standing
@@ -90,10 +89,9 @@ def landscape(
             if len(rows) % KEPT_EVERY == 0:
                 keep()
     keep()
-    with summary_of(results):
-        _summarise(record)
-        if results is not None:
-            out.print(f"Results: {results}. A page with the picture: python -m bench report {results}")
+    _summarise(record)
+    if results is not None:
+        out.print(f"Results: {results}. A page with the picture: python -m bench report {results}")
     measuring.check_rows("bench landscape", rows)
 
 

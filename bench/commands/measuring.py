@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dmlops import __version__
-from dmlops.cli.console import out
-from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.console import duration, out
+from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.info import version
-from dmlops.cli.numbers import duration
-from dmlops.cli.output_files import replaced
+from dmlops.cli.outputs import replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ class ArrayLibrary:
     """
 
     name: str
-    native_type: type | None = None
+    native_type: Any = None
     """The type whose instances native calls can inspect; None if there is none."""
     index_type = TensorDataType.INT64
     needs_ordering = False
@@ -159,7 +159,7 @@ class ArrayLibrary:
         """Return `address` of several arrays, as fast as possible."""
         return [self.address(array) for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
+    def native_operand(self, array: Any, *, is_output: bool) -> NativeOperand | None:
         """Return the description by which native calls recognise such an array; None if they cannot."""
         return None
 
@@ -167,19 +167,11 @@ class ArrayLibrary:
         """Return whether a CUDA device is known to be the current one of this thread."""
         return False
 
-    def plain_check(
-        self, reaches: Sequence[int], *, has_complex: bool
-    ) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
         """Return a check for what native calls would miss about arrays of this library, if there is anything.
 
-        It takes all arrays that the caller gives, and those of them that the call writes to.
-
-        Parameters
-        ----------
-        reaches : sequence of int
-            The number of bytes that each array must have from its first element on.
-        has_complex : bool
-            Whether any of them is complex.
+        It takes all arrays that the caller gives, which have the signatures of `likes`, and those of them
+        that the call writes to.
         """
         return None
 
@@ -197,7 +189,7 @@ class ArrayLibrary:
 
     def trimmed(self, array: Any, rows: int) -> Any:
         """Return a copy of the first rows of an array in host memory."""
-        raise NotImplementedError
+        return array[:rows].copy()
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         """Refuse a data type that the library would silently change.

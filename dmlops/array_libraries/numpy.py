@@ -95,14 +95,11 @@ class NumPy(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [_address(array) for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        dtype = operand.array.dtype
+    def native_operand(self, array: Any, *, is_output: bool) -> NativeOperand | None:
+        dtype = array.dtype
         if dtype.kind not in _TOLD_KINDS and dtype.char not in _TOLD_CHARACTERS:
             return None
-        return NativeOperand.of_array_interface(operand.array, is_output=is_output)
-
-    def trimmed(self, array: Any, rows: int) -> Any:
-        return array[:rows].copy()
+        return NativeOperand.of_array_interface(array, is_output=is_output)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         array = operand.array

@@ -183,15 +183,11 @@ class Torch(ArrayLibrary):
             got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
             remedy = "pass tensors only, and x itself as one"
             raise TypeError(error_text(where, got, reason, remedy)) from None
-        shape, strides, n_elements = array.shape, array.stride(), array.numel()
-        if n_elements:
-            if not array.is_contiguous():
-                n_elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if array.numel():
             n_bytes = array.untyped_storage().nbytes()
-            if not address or (array.storage_offset() + n_elements) * array.element_size() > n_bytes:
+            if not address or (array.storage_offset() + _span(array)) * array.element_size() > n_bytes:
                 raise memory_error(array, address, n_bytes, where)
-        signature = array.dtype, shape, strides, array.device
-        return new_operand((self, array, signature, address))  # type: ignore[no-any-return]
+        return new_operand((self, array, self.signature(array), address))  # type: ignore[no-any-return]
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
@@ -216,8 +212,7 @@ class Torch(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        array = operand.array
+    def native_operand(self, array: Any, *, is_output: bool) -> NativeOperand | None:
         code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
         if self.native_type is None or code is None:
             return None
@@ -226,9 +221,10 @@ class Torch(ArrayLibrary):
             code, 8 * array.element_size(), tuple(array.shape), array.stride(), device
         )
 
-    def plain_check(
-        self, reaches: Sequence[int], *, has_complex: bool
-    ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+        # The number of bytes that each tensor must have from its first element on.
+        reaches = [_span(like) * like.element_size() for like in likes]
+        has_complex = any(like.is_complex() for like in likes)
         # Every call runs this: names of the closure are faster than attributes.
         plain: Any = self.native_type
         is_tracing, may_have_mode, have_tangents = self._is_tracing, self._may_have_mode, self._have_tangents
@@ -303,6 +299,14 @@ class Torch(ArrayLibrary):
 # DLDeviceType and DLDataTypeCode, of dlpack.h.
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+
+
+def _span(array: Any) -> int:
+    """Return the number of elements from the first to the last one in memory, both included."""
+    if array.is_contiguous():
+        return array.numel()  # type: ignore[no-any-return]
+    steps = zip(array.shape, array.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps)  # type: ignore[no-any-return]
 
 
 def check_kind(array: Any, where: str) -> None:

@@ -14,10 +14,11 @@ from dmlops.array_libraries import (
     compiling_framework,
     find_library,
 )
-from dmlops.calls.call import BoundCall, Manner, Named
+from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import check_level, level_or, plan_kernels
-from dmlops.devices import cuda
+from dmlops.calls.guard import Named
+from dmlops.devices import cuda_driver
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.devices.memory import Device
 from dmlops.operators import Descriptor, Options
@@ -111,7 +112,7 @@ class Function:
             results = CALLS.replay(parameters, inputs, outs)
             if results is not None:
                 return results
-        handle = None if stream is None else cuda.stream_handle(stream, f"{self.name}.stream")
+        handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
         operands = [as_input(array, name, handle) for array, name in zip(inputs, names)]  # noqa: B905
         if self._convert is not None:
             operands[0] = self._convert(operands[0], names[0], handle)

@@ -14,7 +14,7 @@ from dmlops import __version__
 from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
-from dmlops.cli.errors import CommandError
+from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.operators.support import SupportRow
@@ -123,7 +123,7 @@ def _policy(arch: str) -> Text:
     try:
         # These import the CUDA driver's bindings.
         from kernels_cuda.runtime.variant import capability_of  # noqa: PLC0415
-        from kernels_cuda.top_k.policy import BLOCK_KIB, ELEMENT_SIZES, Policy  # noqa: PLC0415
+        from kernels_cuda.top_k.shared.policy import BLOCK_KIB, ELEMENT_SIZES, Policy  # noqa: PLC0415
     except ImportError as error:
         message = f"--arch {arch}: {CUDA_EXTRA} installs the packages that this needs"
         raise CommandError(message) from error

@@ -1,7 +1,6 @@
 """The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from typing import Any
@@ -9,21 +8,12 @@ from typing import Any
 from kernels_cpu import processor
 from kernels_cpu.diagonal_matrix.table import CONTIGUOUS, KINDS, STREAMED, STRIDED
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, Table, pointer
+from kernels_cpu.plan import Plan
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, split
 
 PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # if columns of the input are far apart: their lines then serve the next rows too
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A diagonal-matrix problem, ready to run any number of times from any thread."""
-
-    variant: str
-    workspace_size: int
-    launch: Callable[[int, int, int], int | None]
-    """Writes the output: ``launch(x, output, workspace)`` by address, 0 for an absent input."""
 
 
 @cache
@@ -86,4 +76,5 @@ def plan(problem: Any, target: Target) -> Plan:
     kernel = target.load(_band_kernel(kind, not has_input or x_strides[1] == 1, element_size))
     table = Table(fields)
     parts = [(table, *part) for part in split(n_rows, n_parts)] if width else []
-    return Plan(f"row segments, {KINDS[kind]}", 0, launcher(kernel, parts, 3, target.threads))
+    launch = launcher(kernel, parts, 3, target.threads)
+    return Plan(f"row segments, {KINDS[kind]}", 0, {"launch": lambda: launch})

@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.cached import cached_property
 from kernels_cpu.gather_nd.table import (
     CHECKED_COORDINATES,
     CLIPS,
@@ -30,43 +28,13 @@ from kernels_cpu.kernel import (
     Table,
     pointer,
 )
+from kernels_cpu.plan import Plan
 from kernels_cpu.processor import LINE_BYTES
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, run, split
 
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # indices and slices per part: some 100 us of work
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A gather problem, ready to run any number of times from any thread."""
-
-    variant: str
-    workspace_size: int
-    launch: Callable[[int, int, int, int], int | None]
-    """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``, all by address.
-
-    Returns 0 only if all tuples were in range; for others a slice is written none the less.
-    """
-    _check_parts: list[tuple[int, int]]
-    _index_size: int
-    _table: Table
-    _target: Target
-
-    @cached_property
-    def check(self) -> Callable[[int], int]:
-        """Return the position of the first tuple that is out of range, or -1: ``check(indices)``."""
-        kernel = self._target.load(_check_kernel(self._index_size))
-        table, threads = self._table.replaced({int(CLIPS): 0}), self._target.threads
-        checks = [kernel.bind((table, *part), 1) for part in self._check_parts]
-
-        def check(indices: int) -> int:
-            found: list[int] = []
-            run(lambda bound: found.append(bound(indices)), checks, threads)
-            return min((position for position in found if position >= 0), default=-1)
-
-        return check
 
 
 @cache
@@ -151,15 +119,21 @@ def plan(problem: Any, target: Target) -> Plan:
     index_bytes = n_tuples * len(bounds) * index_size
     gather = target.load(_gather_kernel(kind, element_size, index_size))
     ranges = _parts(n_tuples, index_bytes + n_tuples * slice_bytes, target.threads) if n_slice else []
-    return Plan(
-        variant=f"{KINDS[kind]} slices",
-        workspace_size=0,
-        launch=launcher(gather, [(table, *part) for part in ranges], 4, target.threads),
-        _check_parts=_parts(n_tuples, index_bytes, target.threads) if bounds else [],
-        _index_size=index_size,
-        _table=table,
-        _target=target,
-    )
+    launch = launcher(gather, [(table, *part) for part in ranges], 4, target.threads)
+
+    def load_check() -> Callable[[int], int]:
+        kernel, exact = target.load(_check_kernel(index_size)), table.replaced({int(CLIPS): 0})
+        check_ranges = _parts(n_tuples, index_bytes, target.threads) if bounds else []
+        checks = [kernel.bind((exact, *part), 1) for part in check_ranges]
+
+        def check(indices: int) -> int:
+            found: list[int] = []
+            run(lambda bound: found.append(bound(indices)), checks, target.threads)
+            return min((position for position in found if position >= 0), default=-1)
+
+        return check
+
+    return Plan(f"{KINDS[kind]} slices", 0, {"launch": lambda: launch, "check": load_check})
 
 
 def _parts(n_tuples: int, n_bytes: int, threads: int) -> list[tuple[int, int]]:

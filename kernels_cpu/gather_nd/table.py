@@ -1,7 +1,7 @@
 """The table by which a plan describes its problem to the kernels."""
 
 HALF = (1 << 32) - 1  # the low half of a word: vectors multiply such numbers fast
-# Of tuples with up to so many coordinates, the bounds of several tuples are laid out next to each other.
+# The most coordinates per tuple for which the bounds of several tuples are laid out next to each other.
 CHECKED_COORDINATES = 4
 
 # A slice is a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.

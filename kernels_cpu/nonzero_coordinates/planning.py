@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.cached import cached_property
 from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
@@ -21,94 +19,13 @@ from kernels_cpu.kernel import (
     pointer,
 )
 from kernels_cpu.nonzero_coordinates.table import CAPACITY, COLUMN_STRIDE, ROW_STRIDE
+from kernels_cpu.plan import Plan, lay_out
 from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher
-from kernels_cpu.workspace import lay_out
 
 PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
 PACKED_COLUMNS = 4  # at most, for that
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A nonzero-coordinates problem, ready to run any number of times from any thread.
-
-    `launch`, and `count` with `expand`, are two ways to run it. Each loads its kernels when it is first asked
-    for.
-    """
-
-    variant: str
-    workspace_size: int
-    in_one_pass: bool
-    """Whether `launch` reads the input once, and needs no workspace."""
-    _element_size: int
-    _coordinate_size: int
-    _count_size: int
-    _packed_columns: tuple[int, int]
-    _n_columns: int
-    _n_parts: int
-    _table: Table
-    _target: Target
-
-    @cached_property
-    def launch(self) -> Callable[[int, int, int, int], int]:
-        """Write the first rows up to the capacity, and write and return the full count.
-
-        Called as ``launch(x, coordinates, count, workspace)``, all by address.
-        """
-        as_given, _ = self._packed_columns
-        kernel = self._expand_kernel(self.in_one_pass, as_given)
-        write: Any = launcher(kernel, self._parts(self._table), 4, self._target.threads)
-        if self.in_one_pass:
-            return write  # type: ignore[no-any-return]
-        count = self.count
-
-        def count_and_write(x: int, coordinates: int, counted: int, workspace: int) -> int:
-            found = count(x, counted, workspace)
-            write(x, coordinates, counted, workspace)
-            return found
-
-        return count_and_write
-
-    @cached_property
-    def count(self) -> Callable[[int, int, int], int]:
-        """Write and return the full count, and leave in the workspace the words that `expand` reads.
-
-        Called as ``count(x, count, workspace)``.
-        """
-        load, threads = self._target.load, self._target.threads
-        mark = launcher(load(_mark_kernel(self._element_size)), self._parts(self._table), 2, threads)
-        total = load(_total_kernel(self._count_size)).bind((self._table,), 2)
-
-        def count(x: int, counted: int, workspace: int) -> int:
-            mark(x, workspace)
-            return total(counted, workspace)
-
-        return count
-
-    @cached_property
-    def expand(self) -> Callable[[int, int, int, int], None]:
-        """Write the first rows, packed, after `count` with the same workspace.
-
-        Called as ``expand(x, coordinates, n_rows, workspace)``.
-        """
-        _, packed = self._packed_columns
-        kernel = self._expand_kernel(False, packed)
-
-        def expand(x: int, coordinates: int, n_rows: int, workspace: int) -> None:
-            fields = {int(CAPACITY): n_rows, int(ROW_STRIDE): self._n_columns, int(COLUMN_STRIDE): 1}
-            parts = self._parts(self._table.replaced(fields))
-            launcher(kernel, parts, 4, self._target.threads)(x, coordinates, 0, workspace)
-
-        return expand
-
-    def _parts(self, table: Table) -> list[tuple[Table, int]]:
-        return [(table, part) for part in range(self._n_parts)]
-
-    def _expand_kernel(self, from_elements: bool, columns: int) -> LoadedKernel:
-        sizes = self._element_size, self._coordinate_size, self._count_size
-        return self._target.load(_expand_kernel(from_elements, columns, *sizes))
 
 
 @cache
@@ -167,10 +84,14 @@ def plan(problem: Any, target: Target) -> Plan:
         Its workspace holds one bit per element and one word per part.
     """
     sizes, fill, coordinate_strides = problem.sizes, problem.fill, problem.coordinate_strides
-    coordinate_size = problem.coordinate_size
+    element_size, coordinate_size, count_size = (
+        problem.element_size,
+        problem.coordinate_size,
+        problem.count_size,
+    )
     n_elements = math.prod(sizes)
     n_words = -(-n_elements // 64)
-    n_bytes = n_elements * (problem.element_size + len(sizes) * coordinate_size)
+    n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)
     n_parts = 1
     if target.threads > 1:
         # More parts than threads, as parts with more non-zero elements take longer.
@@ -185,19 +106,50 @@ def plan(problem: Any, target: Target) -> Plan:
     for entry in layout:
         fields += entry
     fields += sizes
-    contiguous = len(layout) == 1 and layout[0][1] == 1
-    in_one_pass = contiguous and n_parts == 1
+    in_one_pass = len(layout) == 1 and layout[0][1] == 1 and n_parts == 1
     table = Table(fields)
-    return Plan(
-        variant="one pass" if in_one_pass else f"two passes, parts: {n_parts}",
-        workspace_size=workspace_size,
-        in_one_pass=in_one_pass,
-        _element_size=problem.element_size,
-        _coordinate_size=coordinate_size,
-        _count_size=problem.count_size,
-        _packed_columns=(_packed_columns(sizes, *coordinate_strides), _packed_columns(sizes, len(sizes), 1)),
-        _n_columns=len(sizes),
-        _n_parts=n_parts,
-        _table=table,
-        _target=target,
-    )
+
+    def parts(table: Table) -> list[tuple[Table, int]]:
+        return [(table, part) for part in range(n_parts)]
+
+    def expand_kernel(from_elements: bool, row_stride: int, column_stride: int) -> LoadedKernel:
+        columns = _packed_columns(sizes, row_stride, column_stride)
+        return target.load(_expand_kernel(from_elements, columns, element_size, coordinate_size, count_size))
+
+    def load_launch() -> Callable[[int, int, int, int], int]:
+        kernel = expand_kernel(in_one_pass, *coordinate_strides)
+        write: Any = launcher(kernel, parts(table), 4, target.threads)
+        if in_one_pass:
+            return write  # type: ignore[no-any-return]
+        count = load_count()
+
+        def count_and_write(x: int, coordinates: int, counted: int, workspace: int) -> int:
+            found = count(x, counted, workspace)
+            write(x, coordinates, counted, workspace)
+            return found
+
+        return count_and_write
+
+    def load_count() -> Callable[[int, int, int], int]:
+        mark = launcher(target.load(_mark_kernel(element_size)), parts(table), 2, target.threads)
+        total = target.load(_total_kernel(count_size)).bind((table,), 2)
+
+        def count(x: int, counted: int, workspace: int) -> int:
+            mark(x, workspace)
+            return total(counted, workspace)
+
+        return count
+
+    def load_expand() -> Callable[[int, int, int, int], None]:
+        kernel = expand_kernel(False, len(sizes), 1)
+
+        def expand(x: int, coordinates: int, n_rows: int, workspace: int) -> None:
+            fields = {int(CAPACITY): n_rows, int(ROW_STRIDE): len(sizes), int(COLUMN_STRIDE): 1}
+            launch = launcher(kernel, parts(table.replaced(fields)), 4, target.threads)
+            launch(x, coordinates, 0, workspace)
+
+        return expand
+
+    variant = "one pass" if in_one_pass else f"two passes, parts: {n_parts}"
+    loaders = {"launch": load_launch, "count": load_count, "expand": load_expand}
+    return Plan(variant, workspace_size, loaders, in_one_pass)

@@ -60,6 +60,6 @@ histograms of whole rows.
 
 from kernels_cuda.top_k.dispatch import Algorithm, Plan, plan
 from kernels_cuda.top_k.kernels import variants
-from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.shared.policy import Policy
 
 __all__ = ["Algorithm", "Plan", "Policy", "plan", "variants"]

@@ -8,15 +8,9 @@ from typing import Any, NamedTuple
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.launch import LaunchList, as_signed, load
 from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import launches
-from kernels_cuda.top_k.block_launches import block_launches
-from kernels_cuda.top_k.cluster_launches import cluster_launches
 from kernels_cuda.top_k.fastest import Kind, fastest
-from kernels_cuda.top_k.grid_launches import grid_launches, is_transposed
-from kernels_cuda.top_k.launches import Launch, UnservedError, Workspace
-from kernels_cuda.top_k.optional_launches import by_index, take_lengths
-from kernels_cuda.top_k.partition_launches import partition_launches
-from kernels_cuda.top_k.policy import Policy
+from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_launches
+from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches, is_transposed
 from kernels_cuda.top_k.problem import (
     AxisStrides,
     LengthFormat,
@@ -26,7 +20,13 @@ from kernels_cuda.top_k.problem import (
     key_format,
     unfolded_format,
 )
-from kernels_cuda.top_k.sampled_launches import sampled_launches
+from kernels_cuda.top_k.read_once.block_launches import block_launches
+from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import partition_launches
+from kernels_cuda.top_k.shared import launches
+from kernels_cuda.top_k.shared.launches import Launch, UnservedError, Workspace
+from kernels_cuda.top_k.shared.optional_launches import by_index, take_lengths
+from kernels_cuda.top_k.shared.policy import Policy
 
 
 class Algorithm(StrEnum):

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kernels_cuda.layout import ceil_div
 
-TABLE = Path(__file__).with_name("fastest.json")
+TABLE = Path(__file__).with_name("tables") / "sm_90.json"
 # For elements of one byte, what holds for those of two comes closest.
 _SMALLEST_ELEMENT = 2
 

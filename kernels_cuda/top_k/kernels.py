@@ -1,10 +1,11 @@
 """The kernels that top-k can be made of, as what the store compiles: known without Numba."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, Variant
-from kernels_cuda.top_k import shapes
-from kernels_cuda.top_k.policy import (
+from kernels_cuda.top_k.shared import shapes
+from kernels_cuda.top_k.shared.policy import (
     BLOCK_THREADS,
     ELEMENT_SIZES,
     PARTITION_SHAPES,
@@ -24,81 +25,93 @@ MOST_SHARED_BYTES = 227 << 10
 POSITION_SIZES = (4, 8)
 
 
+def _variant(name: str, factory: str, *given: Any, **options: Any) -> Variant:
+    return Variant(f"top_k_{name}", f"kernels_cuda.top_k.{factory}", *given, **options)
+
+
 def warp(element_size: int, row_elements: int) -> Variant:
     """Return the kernel for short rows, up to `row_elements` elements."""
     parameters = element_size, shapes.vectors_per_lane(element_size, row_elements)
-    return Variant("top_k_warp", "kernels_cuda.top_k.warp:warp_kernel", parameters)
+    return _variant("warp", "short_rows.warp:warp_kernel", parameters)
 
 
 def rounds(element_size: int, shape: shapes.RoundsShape) -> Variant:
     """Return the kernel for short rows and a small k."""
     parameters = element_size, *shape
-    return Variant("top_k_rounds", "kernels_cuda.top_k.rounds:rounds_kernel", parameters)
+    return _variant("rounds", "short_rows.rounds:rounds_kernel", parameters)
 
 
 def block(element_size: int, n_threads: int) -> Variant:
     """Return the kernel of one block of `n_threads` per row."""
     dynamic_bytes = block_shape(element_size, n_threads, MOST_SHARED_BYTES).dynamic_bytes
     parameters = element_size, n_threads
-    return Variant("top_k_block", "kernels_cuda.top_k.block:block_kernel", parameters, dynamic_bytes)
+    return _variant("block", "read_once.block:block_kernel", parameters, dynamic_bytes)
 
 
 def maxima(element_size: int) -> Variant:
     """Return the kernel for group maxima of long rows."""
-    return Variant("top_k_maxima", "kernels_cuda.top_k.grid:maxima_kernel", (element_size,))
+    return _variant("maxima", "many_blocks.grid:maxima_kernel", (element_size,))
 
 
 def transposed_maxima(element_size: int) -> Variant:
     """Return the kernel for group maxima of rows that lie side by side."""
-    return Variant(
-        "top_k_transposed_maxima", "kernels_cuda.top_k.grid:transposed_maxima_kernel", (element_size,)
+    return _variant(
+        "transposed_maxima",
+        "many_blocks.grid:transposed_maxima_kernel",
+        (element_size,),
     )
 
 
 def cluster(element_size: int) -> Variant:
     """Return the kernel of one cluster of blocks per row."""
-    factory = "kernels_cuda.top_k.cluster:cluster_kernel"
+    factory = "many_blocks.cluster:cluster_kernel"
     dynamic_bytes = MOST_SHARED_BYTES - shapes.cluster_static_bytes(element_size)
     blocks = shapes.LARGEST_CLUSTER
-    return Variant("top_k_cluster", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
+    return _variant("cluster", factory, (element_size,), dynamic_bytes, blocks, CLUSTERS_FROM)
 
 
 def one_pass(element_size: int, n_threads: int) -> Variant:
     """Return the kernel of one block per row, which reads it once."""
-    factory = "kernels_cuda.top_k.one_pass:one_pass_kernel"
-    return Variant("top_k_one_pass", factory, (element_size, n_threads))
+    factory = "read_once.one_pass:one_pass_kernel"
+    return _variant("one_pass", factory, (element_size, n_threads))
 
 
 def columns(element_size: int) -> Variant:
     """Return the kernel for rows that are columns in memory."""
     shared_bytes = ColumnsPolicy.block_bytes
-    return Variant(
-        "top_k_columns", "kernels_cuda.top_k.columns:columns_kernel", (element_size,), shared_bytes
-    )
+    return _variant("columns", "columns.columns:columns_kernel", (element_size,), shared_bytes)
 
 
 def tile(element_size: int, shape: shapes.TileShape) -> Variant:
     """Return the kernel that sorts a row in a block."""
     dynamic_bytes = shape.dynamic_bytes(element_size)
-    return Variant("top_k_tile", "kernels_cuda.top_k.tile:tile_kernel", (element_size, *shape), dynamic_bytes)
+    return _variant(
+        "tile",
+        "rows_in_blocks.tile:tile_kernel",
+        (element_size, *shape),
+        dynamic_bytes,
+    )
 
 
 def sample(element_size: int) -> Variant:
     """Return the kernel that chooses thresholds from samples of rows."""
-    factory, dynamic_bytes = "kernels_cuda.top_k.sampled_threshold:sample_kernel", SampledPolicy.sample_bytes
-    return Variant("top_k_sample", factory, (element_size,), dynamic_bytes, since=SAMPLED_FROM)
+    factory, dynamic_bytes = (
+        "read_once.sampled_threshold:sample_kernel",
+        SampledPolicy.sample_bytes,
+    )
+    return _variant("sample", factory, (element_size,), dynamic_bytes, since=SAMPLED_FROM)
 
 
 def list_candidates(element_size: int) -> Variant:
     """Return the kernel that lists the elements at or above the thresholds."""
-    factory = "kernels_cuda.top_k.sampled:list_kernel"
-    return Variant("top_k_list", factory, (element_size,), since=SAMPLED_FROM)
+    factory = "read_once.sampled:list_kernel"
+    return _variant("list", factory, (element_size,), since=SAMPLED_FROM)
 
 
 def finish(element_size: int) -> Variant:
     """Return the kernel that selects from what has been listed."""
-    factory = "kernels_cuda.top_k.sampled_finish:finish_kernel"
-    return Variant("top_k_finish", factory, (element_size,), MOST_SHARED_BYTES, since=SAMPLED_FROM)
+    factory = "read_once.sampled_finish:finish_kernel"
+    return _variant("finish", factory, (element_size,), MOST_SHARED_BYTES, since=SAMPLED_FROM)
 
 
 def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
@@ -110,47 +123,50 @@ def partition(element_size: int, shape: shapes.PartitionShape) -> Variant:
     )
     dynamic_bytes = min(dynamic_bytes, MOST_SHARED_BYTES - shapes.PARTITION_STATIC_BYTES)
     parameters = element_size, *shape
-    return Variant(
-        "top_k_partition", "kernels_cuda.top_k.partition:partition_kernel", parameters, dynamic_bytes
+    return _variant(
+        "partition",
+        "rows_in_blocks.partition:partition_kernel",
+        parameters,
+        dynamic_bytes,
     )
 
 
 def clear() -> Variant:
     """Return the kernel that empties what a sort counts in."""
-    return Variant("top_k_clear", "kernels_cuda.top_k.sort:clear_kernel")
+    return _variant("clear", "sort.sort:clear_kernel")
 
 
 def histogram(element_size: int) -> Variant:
     """Return the kernel that counts all digits of a sort."""
-    return Variant("top_k_histogram", "kernels_cuda.top_k.sort:histogram_kernel", (element_size,))
+    return _variant("histogram", "sort.sort:histogram_kernel", (element_size,))
 
 
 def sort(element_size: int, position_size: int, tile: shapes.SortTile) -> Variant:
     """Return the kernel for one pass of a sort."""
     dynamic_bytes = tile.n_elements * shapes.pair_bytes(element_size, position_size)
     parameters = element_size, position_size, *tile
-    return Variant("top_k_sort", "kernels_cuda.top_k.sort:sort_kernel", parameters, dynamic_bytes)
+    return _variant("sort", "sort.sort:sort_kernel", parameters, dynamic_bytes)
 
 
 def offsets() -> Variant:
     """Return the kernel that fills the table of row offsets."""
-    return Variant("top_k_offsets", "kernels_cuda.top_k.rows:offsets_kernel")
+    return _variant("offsets", "shared.rows:offsets_kernel")
 
 
 def by_index(element_size: int, n_threads: int) -> Variant:
     """Return the kernel that reorders selected elements by index in blocks of `n_threads`."""
-    factory = "kernels_cuda.top_k.by_index:by_index_kernel"
-    return Variant("top_k_by_index", factory, (element_size, n_threads))
+    factory = "shared.by_index:by_index_kernel"
+    return _variant("by_index", factory, (element_size, n_threads))
 
 
 def reorder_few(n_items: int) -> Variant:
     """Return the kernel that reorders `n_items` selected elements per lane by index, without the rows."""
-    return Variant("top_k_reorder_few", "kernels_cuda.top_k.reorder:few_kernel", (n_items,))
+    return _variant("reorder_few", "shared.reorder:few_kernel", (n_items,))
 
 
 def reorder_many(shape: shapes.TileShape) -> Variant:
     """Return the kernel that reorders as many selected elements as a tile holds."""
-    return Variant("top_k_reorder", "kernels_cuda.top_k.reorder:many_kernel", tuple(shape))
+    return _variant("reorder", "shared.reorder:many_kernel", tuple(shape))
 
 
 def variants() -> Iterator[Variant]:

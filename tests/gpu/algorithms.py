@@ -14,8 +14,8 @@ from unittest import mock
 from dmlops.calls.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
-from kernels_cuda.top_k.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
-from kernels_cuda.top_k.shapes import PartitionShape
+from kernels_cuda.top_k.shared.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
+from kernels_cuda.top_k.shared.shapes import PartitionShape
 
 ENDLESS = 1 << 62
 

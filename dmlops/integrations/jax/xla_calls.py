@@ -20,9 +20,10 @@ from dmlops.array_libraries.jax import Jax
 from dmlops.calls.binding import default_index_type
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import feature_level
-from dmlops.calls.replay import LAUNCH_ALIGNMENT, launch_on_gpu
-from dmlops.devices import cuda
-from dmlops.devices.executors import HOST, Stream
+from dmlops.calls.fast_path import LAUNCH_ALIGNMENT, launch_on_gpu
+from dmlops.devices import cuda_driver
+from dmlops.devices.cpu import HOST
+from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import CPU, Device, aligned
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
 from dmlops.functions.gather_nd import GATHER_ND
@@ -216,7 +217,7 @@ def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
 
 def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
     handle, gpus = stream(), _gpus()
-    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda.stream_device(handle))
+    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda_driver.stream_device(handle))
     bound = _bound(call.text, device, 0)
     _check_count(call, bound, len(bound.results) + 1)
     *results, workspace = call.results
@@ -225,7 +226,7 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
         allowed = "trace the function on a machine with such a GPU"
         refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
     addresses = (*call.operands, *results)
-    with cuda.device_made_current(device.number):
+    with cuda_driver.device_made_current(device.number):
         launch = _native_launch(call.text, device)
         is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
         if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
@@ -245,7 +246,7 @@ def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int
     launch = launch_on_gpu(bound, [0] * (len(bound.inputs) + len(bound.results)))
     if launch is None:
         return None
-    leading = (*launch.leading, *[0] * bound.n_leading)
+    leading = (*launch.leading, *bound.leading)
     return lambda operands: launch.kernel(*(*leading, *operands, *_PADDING)[: len(LAUNCH.signature)])
 
 
