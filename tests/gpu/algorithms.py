@@ -5,12 +5,13 @@ Inside `forced`, earlier plans are forgotten.
 """
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops.calls.call_cache import CallCache
+from dmlops.calls.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.runtime.variant import capability_of
 from kernels_cuda.top_k.shared.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
@@ -41,7 +42,7 @@ class Choice(NamedTuple):
 def forced(choice):
     """Have CUDA problems solved by a choice; None for the one that plans make."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("dmlops.functions.CALLS", CallCache(99)))
+        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict(), _latest=OrderedDict()))
         if choice:
             stack.enter_context(mock.patch.object(choice.operator, "plan", _forced_plan(choice)))
         yield
