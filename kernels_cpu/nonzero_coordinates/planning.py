@@ -142,5 +142,6 @@ def plan(problem: Any, target: Target) -> Plan:
         return expand
 
     variant = "one pass" if in_one_pass else f"two passes, parts: {n_parts}"
+    loaders: dict[str, Callable[[], Callable[..., Any]]]
     loaders = {"launch": load_launch, "count": load_count, "expand": load_expand}
     return Plan(variant, workspace_size, loaders, in_one_pass)
