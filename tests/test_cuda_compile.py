@@ -19,7 +19,9 @@ from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-shapes = importlib.import_module("kernels_cuda.top_k.shared.shapes")
+block_launches = importlib.import_module("kernels_cuda.top_k.read_once.block_launches")
+tile_launches = importlib.import_module("kernels_cuda.top_k.rows_in_blocks.tile_launches")
+TileShape = importlib.import_module("kernels_cuda.top_k.shared.shapes").TileShape
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
@@ -82,10 +84,10 @@ def check_shared_memory(variant, ptx):
     n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
     if variant.name == "top_k_tile":
         element_size, *shape = variant.parameters
-        expected = shapes.TileShape(*shape).shared_bytes(element_size)
+        expected = tile_launches.tile_bytes(TileShape(*shape), element_size)
         assert n_bytes + variant.dynamic_shared_bytes == expected
     elif variant.name == "top_k_block":
-        assert n_bytes <= shapes.block_static_bytes(variant.parameters[1])
+        assert n_bytes <= block_launches.block_static_bytes(variant.parameters[1])
     else:
         assert n_bytes <= 48 << 10
 
@@ -279,9 +281,9 @@ def test_code_is_the_same_whatever_was_compiled_before():
     script = """
         import hashlib, importlib, sys
         from kernels_cuda.runtime.compiler import compile_variant
-        from kernels_cuda.top_k import kernels
+        from kernels_cuda import top_k
 
-        variants = {variant.label: variant for variant in kernels.variants()}
+        variants = {variant.label: variant for variant in top_k.variants()}
         codes = {name: compile_variant(variants[f"dmlops_top_k_{name}"], "sm_90") for name in NAMES.split()}
         print(hashlib.sha256(codes["columns_1"]).hexdigest())
     """
