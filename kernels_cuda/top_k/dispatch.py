@@ -203,7 +203,7 @@ def plan(
         lengths = LengthFormat(problem.length_size, int(problem.length_signed), padding)
     length_strides = problem.length_strides or (0,) * len(problem.rows)
     dimensions = [
-        RowDimension(*row, lengths=length) for row, length in zip(problem.rows, length_strides, strict=True)
+        RowDimension._make((*row, length)) for row, length in zip(problem.rows, length_strides, strict=True)
     ]
     rows = describe_rows(dimensions, problem.axis_strides[0])
     if rows.count == 0 or problem.k == 0:
