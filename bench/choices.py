@@ -99,7 +99,7 @@ class Choice(NamedTuple):
         return self.times[others[0]] / self.times[first] if others else KEPT
 
     def to_json(self) -> list[Any]:
-        """Return what the results file holds."""
+        """Return the entry of a results file."""
         most = KEPT * min(self.times.values(), default=0)
         times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
         return [*self.kind, self.rows, self.length, self.k, times]
@@ -149,7 +149,7 @@ def measure(
 
 
 def load(path: Path) -> list[Choice]:
-    """Return what a results file holds; nothing is known of what was chosen then."""
+    """Return the choices of a results file, which does not say which algorithm plans chose then."""
     rows = json.loads(path.read_text())["choices"]
     return [Choice(Kind(*row[:3]), row[3], row[4], row[5], "", row[6]) for row in rows]
 
@@ -182,7 +182,7 @@ def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
 def line_of(group: Iterable[Choice]) -> str:
     """Return the algorithms for rows of the same number and k, as the table has them.
 
-    Each part holds up to a length, and the last one beyond.
+    Each part serves rows up to a length; the last one serves all longer rows.
     """
     parts: list[tuple[int, tuple[str, ...]]] = []
     for each in sorted(group, key=lambda each: each.length):

@@ -365,8 +365,12 @@ def check_sequences(library, function, n_examples):
     alone = {}
 
     def check(axis, base):
-        kinds = [settled(base | {axis: value}, library) for value in AXES[axis]]
-        kinds = list({name_of(kind): kind for kind in (settled(base, library), *kinds)}.values())
+        # The types of new results depend on those of inputs.
+        forms = (base["out"], None) if axis == "dtype" else (base["out"],)
+        kinds = [
+            settled(base | {"out": form, axis: value}, library) for form in forms for value in AXES[axis]
+        ]
+        kinds = list({name_of(kind): kind for kind in kinds}.values())
         for kind in kinds:
             if name_of(kind) not in alone:
                 alone[name_of(kind)] = in_child(walk, [kind], library)

@@ -1,6 +1,5 @@
 """`python -m bench landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
 
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ def landscape(
         record["seconds"] = round(time.perf_counter() - started, 1)
         record["workloads"] = [row.to_json() for row in rows]
         if results is not None:
-            measuring.write(results, _text(record))
+            measuring.write(results, measuring.text_of(record))
 
     with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=len(table))
@@ -105,13 +104,6 @@ def _table(applications: list[str] | None, quick: bool) -> list["TopK"]:
             raise CommandError(message)
     chosen = [case for case in cases(applications or APPLICATIONS) if recorded(case) or not quick]
     return [case.workload(is_sorted) for case in chosen for is_sorted in (True, False)]
-
-
-def _text(record: dict[str, Any]) -> str:
-    """Return the results file, with a line for each problem."""
-    head = {name: value for name, value in record.items() if name != "workloads"}
-    rows = ",\n".join(json.dumps(row) for row in record["workloads"])
-    return f'{json.dumps(head, indent=1)[:-2]},\n "workloads": [\n{rows}\n]}}\n'
 
 
 def _summarise(record: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """`python -m bench run`: compare dmlops with other libraries."""
 
-import json
 import statistics
 import time
 from collections import Counter
@@ -76,7 +75,7 @@ def run(
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
-                measuring.write(results, json.dumps(record, indent=1) + "\n")
+                measuring.write(results, measuring.text_of(record))
             if not is_live():
                 err.print(measuring.line(row))
     width = measuring.width_of_table()

@@ -1,6 +1,5 @@
 """`python -m bench sweep`: look for sizes and kinds of data for which an operator is much slower."""
 
-import json
 import time
 from collections.abc import Sequence
 from itertools import groupby
@@ -76,7 +75,7 @@ def sweep(
             record["workloads"] = [row.to_json() for verdict in verdicts for row in verdict.rows]
             record["sweeps"] = [verdict.to_json() for verdict in verdicts]
             if results is not None:
-                measuring.write(results, json.dumps(record, indent=1) + "\n")
+                measuring.write(results, measuring.text_of(record))
     console = plain_console(width=measuring.width_of_table())
     console.print(_sweeps(verdicts))
     if any(verdict.violations for verdict in verdicts):

@@ -159,8 +159,8 @@ class ArrayLibrary:
         """Return `address` of several arrays, as fast as possible."""
         return [self.address(array) for array in arrays]
 
-    def native_operand(self, array: Any, *, is_output: bool) -> NativeOperand | None:
-        """Return the description by which native calls recognise such an array; None if they cannot."""
+    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
+        """Return the descriptions by which native calls recognise such arrays, inputs first, or None."""
         return None
 
     def is_current(self, device: Device) -> bool:

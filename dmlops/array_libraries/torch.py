@@ -212,14 +212,16 @@ class Torch(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
 
-    def native_operand(self, array: Any, *, is_output: bool) -> NativeOperand | None:
-        code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
-        if self.native_type is None or code is None:
-            return None
-        device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
-        return NativeOperand.of_dlpack(
-            code, 8 * array.element_size(), tuple(array.shape), array.stride(), device
-        )
+    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
+        operands = []
+        for array in arrays:
+            code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
+            if code is None:
+                return None
+            device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
+            shape, strides = tuple(array.shape), array.stride()
+            operands.append(NativeOperand.of_dlpack(code, 8 * array.element_size(), shape, strides, device))
+        return operands
 
     def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
         # The number of bytes that each tensor must have from its first element on.

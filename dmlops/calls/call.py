@@ -84,6 +84,12 @@ class BoundCall:
         self.results = tuple([operand.desc for operand in outputs])
         # Only a matrix may have no input; its kernels then get address 0.
         self.leading = () if inputs else (0,)
+        sizes = [desc.element_count * desc.data_type.bytes for desc in (*self.inputs, *self.results)]
+        # The size of the first result, with a row for each possible coordinate.
+        self._result_bytes = sizes[len(inputs)]
+        if name == "gather_nd":
+            sizes[0] = sizes[-1]  # it reads what it selects
+        self.is_small = sum(sizes) <= _SMALL_BYTES
         counts = manner is Manner.COUNT_THEN_EXPAND
         # Whether a small call has room for all possible coordinates, and returns a copy of the actual ones.
         self.is_trimmed = counts and device is CPU and self._result_bytes > 0 and self.is_small
@@ -93,20 +99,7 @@ class BoundCall:
         self.allocators = tuple(allocators[uncounted:])
         self.guard = Guard(name, inputs, outputs[uncounted:], self.workspace_size)
         self.fast_path: Any = None
-        """What replays this call (`fast_path`); None if nothing does."""
-
-    @property
-    def _result_bytes(self) -> int:
-        """The size of the first result, with a row for each possible coordinate."""
-        return self.results[0].element_count * self.results[0].data_type.bytes
-
-    @property
-    def is_small(self) -> bool:
-        """Whether a call reads and writes few bytes; of a gather's input, what it selects counts."""
-        sizes = [desc.element_count * desc.data_type.bytes for desc in (*self.inputs, *self.results)]
-        if self.name == "gather_nd":
-            sizes[0] = sizes[-1]
-        return sum(sizes) <= _SMALL_BYTES
+        """What repeats this call (`fast_path`): None until it is requested, False if there is none."""
 
     def __call__(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 
 from dmlops.array_libraries import SIGNATURES, Operand
 from dmlops.calls.call import BoundCall
-from dmlops.calls.fast_path import FastPath, make_fast_path
+from dmlops.calls.fast_path import FastPath, load_native_calls, make_fast_path
 
 _is_logged = logging.getLogger("dmlops").isEnabledFor
 
@@ -85,7 +85,7 @@ class CallCache:
             call = self._calls.get((parameters, *[SIGNATURES[type(array)](array) for array in arrays]))
         except (KeyError, *_NO_ARRAY_ERRORS):
             return None
-        if call is None or call.fast_path is None or call.fast_path is latest:
+        if call is None or not call.fast_path or call.fast_path is latest:
             return None
         results: Sequence[Any] | None = call.fast_path(arrays)
         if results is not None:
@@ -110,18 +110,22 @@ class CallCache:
         call = self._calls.get(key)
         if call is None:
             call = bind()
-            call.fast_path = make_fast_path(call, inputs, out, workspace)
+            load_native_calls(call)
             self._keep(self._calls, key, call)
-        if call.fast_path is not None and stream is None and not _is_logged(DEBUG):
-            results: Sequence[Any] | None = call.fast_path(tuple([operand.array for operand in operands]))
+        elif stream is None and not _is_logged(DEBUG):
+            # Most calls of many shapes are made once: the first does not pay for the repetition.
+            if call.fast_path is None:
+                call.fast_path = make_fast_path(call, inputs, out, workspace) or False
+            fast_path = call.fast_path
+            results = fast_path(tuple([operand.array for operand in operands])) if fast_path else None
             if results is not None:
                 hint = parameters
                 if inputs and self._by_inputs:
                     hint = hint, inputs[0].signature
                     if len(inputs) > 1:
                         hint = hint, inputs[1].array.shape
-                self._keep(self._latest, hint, call.fast_path)
-                return results
+                self._keep(self._latest, hint, fast_path)
+                return results  # type: ignore[no-any-return]
         return call(inputs, out, stream, workspace)
 
     def _keep(self, kept: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:

@@ -8,6 +8,7 @@ native call returns. If the arrays differ from those that the call was bound for
 """
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from dmlops.devices.memory import CPU, aligned, take_scratch
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError
 from kernels_cpu.kernel import BoundKernel, LoadedKernel, Table
-from kernels_cpu.native_call import LAUNCH, MISMATCH, native_call, native_look
+from kernels_cpu.native_call import CALL, KERNELS, LAUNCH, LOOK, MISMATCH, native_call, native_look
 from kernels_cpu.native_call import Operand as NativeOperand
 
 # Launches on a GPU depend on the addresses of operands modulo this.
@@ -81,25 +82,26 @@ class FastPath:
         return results
 
 
+def load_native_calls(call: BoundCall) -> None:
+    """Load what the fast path of a call needs, so that no later call imports or compiles anything."""
+    if call.plan is not None and call.library.native_type is not None and _has_gil():
+        for kernel in (CALL, LOOK) if call.device is CPU else KERNELS:
+            cpu.load(kernel)
+
+
 def make_fast_path(
     call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None = None
 ) -> FastPath | None:
-    """Return the fast path of a call for arrays like these, or None if there is none.
-
-    It loads all that later calls need, so that none of them imports or compiles anything.
-    """
+    """Return the fast path of a call for arrays like these, or None if there is none."""
     given = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
     library = given[0].library if given else call.library
-    is_mixed = any(operand.library is not library for operand in given)
-    if library is not call.library and not out:
-        is_mixed = True
-    if call.plan is None or library.native_type is None or is_mixed or not _has_gil():
+    libraries = {operand.library for operand in given} | (set() if out else {call.library})
+    if call.plan is None or library.native_type is None or len(libraries) > 1 or not _has_gil():
         return None
     made = [] if out else [make() for make in call.allocators]
     arrays = [operand.array for operand in given] + made
-    known = [library.native_operand(array, is_output=i >= len(inputs)) for i, array in enumerate(arrays)]
-    operands = [operand for operand in known if operand is not None]
-    if len(operands) < len(known):
+    operands = library.native_operands(arrays, len(inputs))
+    if operands is None:
         return None
     overlaps = call.guard.candidates_of(len(given)) if out else []
     run = None
@@ -122,8 +124,6 @@ def _run_on_host(
 ) -> Run | None:
     """Return what launches the only kernel of a call in the native call; None if it has several."""
     is_checked = call.manner is Manner.CHECK_THEN_GATHER
-    if is_checked:
-        call.plan.check  # noqa: B018 - loads its kernel in the first call, whatever the indices are
     # Other calls do not launch the plan, or not first. To look at `launch` would load its kernel.
     if (is_checked and has_out) or (call.manner is Manner.COUNT_THEN_EXPAND and not call.is_trimmed):
         return None
@@ -140,12 +140,11 @@ def _run_on_host(
     failure = -1 if is_checked else 0
     trimmed = library.trimmed if call.is_trimmed else None
     size = call.workspace_size
-    memory = _small_scratch.of(size) if is_small else None
-    shared = 0 if memory is None else aligned(memory.ctypes.data)
+    shared = _small_scratch((size - 1).bit_length())[0] if is_small and size else 0
 
     def run(arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         try:
-            if size and memory is None:
+            if size and not shared:
                 with take_scratch(size) as scratch:
                     status = launch(arrays, scratch, 0)
             else:
@@ -161,19 +160,11 @@ def _run_on_host(
     return run
 
 
-class _SmallScratch:
-    """Memory that all small calls share: only one thread at a time holds the GIL."""
-
-    def __init__(self) -> None:
-        self.memory = np.empty(0, np.uint8)
-
-    def of(self, size: int) -> "np.ndarray[Any, Any]":
-        if size > self.memory.size:
-            self.memory = np.empty(1 << (size - 1).bit_length(), np.uint8)
-        return self.memory
-
-
-_small_scratch = _SmallScratch()
+@functools.cache
+def _small_scratch(n_bits: int) -> tuple[int, Any]:
+    """Return the address of memory that all small calls share, as only one thread at a time holds the GIL."""
+    memory = np.empty(1 << n_bits, np.uint8)
+    return aligned(memory.ctypes.data), memory
 
 
 def _run_on_stream(

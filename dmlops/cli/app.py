@@ -1,6 +1,7 @@
 """The commands."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, command in {
+COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo.demo,
     "info": info.info,
     "warmup": warmup.warmup,
@@ -48,7 +49,8 @@ for name, command in {
     "nonzero": files.nonzero,
     "gather": files.gather,
     "diagonal": files.diagonal,
-}.items():
+}
+for name, command in COMMANDS.items():
     app.command(name, cls=Command)(command)
 
 

@@ -4,6 +4,7 @@ They are complex numbers, NumPy's dates and durations, structured elements, and 
 function makes for an array may have such a type. A `TensorDesc` that users make has one of DirectML's.
 """
 
+import functools
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -138,6 +139,7 @@ def type_name(element_type: ElementType) -> str:
     return element_type.name if isinstance(element_type, OpaqueType) else element_type.name.lower()
 
 
+@functools.cache
 def part_bytes(element_type: ElementType) -> int:
     """Return the size of the parts in which kernels move an element, which is also its alignment."""
     return math.gcd(element_type.bytes, _WIDEST)

@@ -1,4 +1,4 @@
-"""Reports against other libraries, and calls that dmlops has to answer as NumPy does."""
+"""Reports against other libraries: what was wrong, and calls that dmlops has to answer as NumPy does."""
 
 import numpy as np
 from ml_dtypes import bfloat16

@@ -22,7 +22,7 @@ def test_answers(library, report):
             check(library, case)
 
 
-# By the page on GitHub: what was wrong, a call with arrays of `make`, the error and a part of its text.
+# By the page on GitHub: what was wrong, a call on arrays that `make` converts, the error and its text.
 REFUSED = {
     "onnx/onnx/issues/2075": (
         "ONNX left open whether k beyond the size of the axis is cut or refused",
