@@ -1,7 +1,7 @@
 """`TensorDesc`, the description of a tensor: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -217,13 +217,10 @@ class TensorDesc:
         >>> TensorDesc.from_array(np.zeros((4, 6), np.float16)[:, ::2]).strides
         (6, 2)
         """
-        # Array libraries import this module.
-        from dmlops.array_libraries import as_input  # noqa: PLC0415
         from dmlops.types.data_types import check_of_descriptors  # noqa: PLC0415
 
         where = "TensorDesc.from_array.array"
-        operand = as_input(array, where)
-        found = operand.library.describe(operand.array, where)
+        found = describe_array(array, where)
         check_of_descriptors(found.data_type, where)
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)
@@ -263,6 +260,9 @@ class TensorDesc:
                 refuse(f"TensorDesc.{name}", shown(values), reason, allowed)
         return cls(data["data_type"], data["sizes"], data.get("strides"))
 
+
+# `array_libraries`, which imports this module, sets it to a function.
+describe_array: Callable[[Any, str], TensorDesc] = NotImplemented
 
 _INT = frozenset((int,))
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
