@@ -178,7 +178,7 @@ def test_the_command(bench_command, harness, tmp_path):
     assert "torch.topk: any order; sorted\n" in printed
     assert "0 problems take more than 1.1 times" in printed
     text = (tmp_path / "a.json").read_text()
-    assert sum(line.startswith('{"name": "gating') for line in text.splitlines()) == 128
+    assert sum(line.startswith('{"name":"gating') for line in text.splitlines()) == 128
     record = json.loads(text)
     assert (record["device"], record["machine"]["gpu"], len(record["workloads"])) == (
         "cuda",
