@@ -69,7 +69,7 @@ class Target(NamedTuple):
     block_shared_bytes : int
         The most shared memory that a block may have, if it asks for it.
     bytes_per_microsecond : int
-        What kernels read of its memory in this time.
+        How much of its memory kernels read in a microsecond, about.
     fetch : callable, optional
         Gives a plan the code of its kernels.
     """

@@ -115,7 +115,7 @@ def measured(problem: Problem) -> str | None:
     return next((name for length, name in parts if problem.axis_size <= int(length)), last[-1])
 
 
-def _at(limits: Mapping[str, Any], amount: int) -> Any:
+def _at(limits: dict[str, Any], amount: int) -> Any:
     """Return the value up to the first limit that is not below an amount; the last one holds beyond."""
     return limits[next((limit for limit in limits if amount <= int(limit)), next(reversed(limits)))]
 
