@@ -48,12 +48,12 @@ def _add_dimension(launch):
 
 
 def _maxima(launch):
-    first = launch.first_block * WARPS
+    first = launch.first * WARPS
     count, size = launch.grid * WARPS, _key_bytes(launch)
     fine = launch.coarse_chunks * FINE_PER_CHUNK * size
     yield "fine", True, first * fine, count * fine
     yield "coarse", True, first * size, count * size
-    n_units = (launch.first_block + launch.grid) // launch.blocks_per_part
+    n_units = (launch.first + launch.grid) // launch.blocks_per_part
     yield from _offsets(launch, -(-n_units // launch.n_parts))
 
 
@@ -66,7 +66,7 @@ def _transposed_maxima(launch):
 
 def _block(launch):
     size, key = launch.variant.parameters[0], _key_bytes(launch)
-    n_units = launch.first_block + launch.grid
+    n_units = launch.first + launch.grid
     n_rows = -(-n_units // launch.n_parts)
     yield "fine", False, 0, n_units * (launch.n_coarse << launch.coarse_bits) * VECTOR
     yield "coarse", False, 0, n_units * launch.n_coarse * key
@@ -103,14 +103,12 @@ def _columns(launch):
 
 
 def _rows_only(launch):
-    n_rows = launch.arguments.get(
-        "n_rows", launch.arguments.get("first_row", 0) + launch.grid // launch.cluster
-    )
+    n_rows = launch.arguments.get("n_rows", launch.arguments.get("first", 0) + launch.grid // launch.cluster)
     yield from _offsets(launch, n_rows)
 
 
 def _sample(launch):
-    yield "states", True, 16 * launch.first_block, 16 * launch.grid
+    yield "states", True, 16 * launch.first, 16 * launch.grid
     yield from _offsets(launch, launch.n_rows)
 
 
@@ -125,7 +123,7 @@ def _list(launch):
 
 
 def _finish(launch):
-    first, end = launch.first_block, launch.first_block + launch.grid
+    first, end = launch.first, launch.first + launch.grid
     yield "states", False, 16 * first, 16 * launch.grid
     for writes in (False, True):
         yield "segments", writes, 0, end * launch.n_segments * 8
@@ -163,7 +161,7 @@ def _sort(launch):
 
 
 def _by_index(launch):
-    n_parts, n_units = launch.n_parts, launch.first_unit + launch.grid
+    n_parts, n_units = launch.n_parts, launch.first + launch.grid
     n_rows = -(-n_units // n_parts)
     # A row's threshold comes before the counts of its parts.
     yield "parts", launch.is_counting != 0, 0, (n_units + n_rows) * 8

@@ -13,7 +13,7 @@ import pytest
 
 import dmlops
 from dmlops.cli import outputs
-from dmlops.cli.options import OPERATORS
+from dmlops.cli.options import Operator
 from tests.command_line import assert_refused, end_of, start_python, wait_for
 from tests.scripts import run_script
 
@@ -31,7 +31,7 @@ def no_work(monkeypatch):
     def work(*arguments, **options):
         pytest.fail("the work was done before it was found to be in vain")
 
-    for operator in OPERATORS:
+    for operator in Operator:
         monkeypatch.setattr(dmlops, operator, work)
 
 
@@ -168,20 +168,6 @@ def test_the_file_that_is_standard_input_is_no_target(tmp_path):
     assert np.load(tmp_path / "x.npy").tolist() == X.tolist()
 
 
-def test_the_file_that_takes_the_prints_is_no_target(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    script = """
-        import os, sys
-        os.chdir({folder!r})
-        os.dup2(os.open("both.npz", os.O_WRONLY | os.O_CREAT), 1)
-        sys.argv = ["dmlops", "top-k", "x.npy", "-k", "1", "-o", "both.npz"]
-        from dmlops.cli import main
-        sys.stderr.write(str(main()))
-    """
-    run_script(script.format(folder=str(tmp_path)))
-    assert (tmp_path / "both.npz").read_bytes() == b""
-
-
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
     np.save("x.npy", X)
@@ -233,17 +219,14 @@ def test_arrays_may_have_any_name(tmp_path, suffix):
 
 
 @on_posix
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
-def test_no_partial_file_is_left_behind(tmp_path, name):
+def test_no_partial_file_is_left_behind(tmp_path):
     np.save(tmp_path / "x.npy", X)
     (tmp_path / "best.npz").write_text("old")
     process = start_python("-c", SLOW, folder=tmp_path)
     wait_for((tmp_path / "written").exists)
     assert len(list(tmp_path.iterdir())) == 4
-    number = getattr(signal, name)
-    process.send_signal(number)
-    expected = (130, "dmlops: interrupted\n") if name == "SIGINT" else (-number, "")
-    assert end_of(process) == expected
+    process.send_signal(signal.SIGINT)
+    assert end_of(process) == (130, "dmlops: interrupted\n")
     assert (tmp_path / "best.npz").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "written", "x.npy"]
 

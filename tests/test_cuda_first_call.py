@@ -232,7 +232,7 @@ def test_plans_need_no_compiler():
                 operator = dispatch.OPERATORS[type(lowest)]
                 kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
                 target = Target(0, arch, 132, shared_bytes)
-                kernels.plan(**operator.problem(lowest, Options()), target=target)
+                kernels.plan(operator.problem(lowest, Options()), target)
                 n_planned += 1
             everything = {
                 variant.label

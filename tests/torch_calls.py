@@ -18,9 +18,10 @@ def _new(shape, dtype=torch.float32):
     return lambda device: torch.zeros(shape, dtype=dtype, device=device)
 
 
-def rows(out, *numbers):
-    """Return indices of rows, on the device of a tensor."""
-    return torch.tensor(numbers, device=out.device)[:, None]
+def rows(x, *numbers):
+    """Return indices of rows, of the library and on the device of x."""
+    indices = torch.tensor(numbers)[:, None]
+    return indices.to(x.device) if isinstance(x, torch.Tensor) else indices.numpy()
 
 
 # What is called, and what makes the tensors that it writes to.
@@ -33,9 +34,9 @@ WRITES = {
         lambda x, *out: dmlops.nonzero_coordinates(x, fill_value=-1, out=out),
         (_new((15, 2), torch.int64), _new((), torch.int64)),
     ),
-    "gather_nd": (lambda x, out: dmlops.gather_nd(x, rows(out, 2, 0), out=out), (_new((2, 5)),)),
+    "gather_nd": (lambda x, out: dmlops.gather_nd(x, rows(x, 2, 0), out=out), (_new((2, 5)),)),
     "gather_nd_clipped": (
-        lambda x, out: dmlops.gather_nd(x, rows(out, 9, 0), mode="clip", out=out),
+        lambda x, out: dmlops.gather_nd(x, rows(x, 9, 0), mode="clip", out=out),
         (_new((2, 5)),),
     ),
     "diagonal_matrix": (lambda x, out: dmlops.diagonal_matrix(x, value=7, out=out), (_new(SHAPE),)),
@@ -75,7 +76,7 @@ WRITES |= {
             indices_dimension_count=2,
             batch_dimension_count=0,
         ),
-        lambda x, out: (x, rows(out, 2, 0)),
+        lambda x, out: (x, rows(x, 2, 0)),
     ),
     "DiagonalMatrix1": _executed(
         DiagonalMatrix1(output_tensor=_X, value=1, diagonal_fill_begin=0, diagonal_fill_end=1),

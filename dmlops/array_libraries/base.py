@@ -43,9 +43,9 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """The interface of an array library.
 
-    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `is_dispatched`, `signature` and
-    what `plain_check` returns may get arrays that nobody has vouched for; all other methods get only vouched
-    ones, and those that the library itself has made.
+    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `takes_over`, `check_scalar`,
+    `signature` and what `plain_check` returns may get arrays that nobody has vouched for; all other methods
+    get only vouched ones, and those that the library itself has made.
     """
 
     name: str
@@ -92,8 +92,12 @@ class ArrayLibrary:
         """
         raise NotImplementedError
 
-    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
-        """Return whether only the library's own dispatcher can run a call on an input.
+    def takes_over(self, array: Any, differentiable: bool) -> Any:
+        """Return the library's own functions if they must make a call on an input, or None.
+
+        They do if the result has a derivative, or if the array stands for others in a graph or a
+        transformation. Each is called like the function, with its words for error texts in front of all
+        inputs in one tuple, ``out``, ``stream`` and the arguments that are no arrays.
 
         Parameters
         ----------
@@ -102,11 +106,16 @@ class ArrayLibrary:
         differentiable : bool
             Whether the result depends on the elements in a way that has a derivative.
         """
-        return False
+        return None
 
-    def is_transforming(self) -> bool:
-        """Return whether calls are traced or transformed, so that the library must see each of them."""
-        return False
+    def check_scalar(self, array: Any, where: str) -> None:
+        """Refuse an array that is more than a number where a number is needed.
+
+        Raises
+        ------
+        TypeError
+            If a derivative by it would be lost.
+        """
 
     def as_output(self, array: Any, where: str) -> Operand:
         """Return an array that kernels may write.

@@ -16,15 +16,15 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each device serves."""
 
 
-def plan(operator: str, problem: Mapping[str, Any], device: Device, where: str) -> Any:
+def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters
     ----------
     operator : str
         The module's name in ``kernels_cpu`` and ``kernels_cuda``.
-    problem : mapping
-        The keywords of the kernels' ``plan``.
+    problem : object
+        The operator's ``Problem``.
     device : Device
         Where it is to run.
     where : str

@@ -1,6 +1,6 @@
 """The CPU: how plans get their kernels, and how they run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,12 @@ def sources() -> str:
 
 def target() -> Any:
     """Return the host as plans see it."""
-    return kernel_store.imported("kernels_cpu.target").Target(threads.get_num_threads(), load)
+    return kernel_store.imported("kernels_cpu.plan").Target(threads.get_num_threads(), load)
 
 
-def plan(operator: str, problem: Mapping[str, Any], number: int, where: str) -> Any:
+def plan(operator: str, problem: Any, number: int, where: str) -> Any:
     """Plan a problem for the host."""
-    return kernel_store.imported(f"kernels_cpu.{operator}").plan(**problem, target=target())
+    return kernel_store.imported(f"kernels_cpu.{operator}").plan(problem, target())
 
 
 class Host:

@@ -1,6 +1,6 @@
 """CUDA devices: how plans get their kernels, and how they run on a stream."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,10 @@ def target(number: int, where: str) -> Any:
     return cuda_driver.check_device(number, where)._replace(fetch=_fetch)
 
 
-def plan(operator: str, problem: Mapping[str, Any], number: int, where: str) -> Any:
+def plan(operator: str, problem: Any, number: int, where: str) -> Any:
     """Plan a problem for device number `number`."""
     device = target(number, where)  # says what is missing before anything is imported
-    return kernel_store.imported(f"kernels_cuda.{operator}").plan(**problem, target=device)
+    return kernel_store.imported(f"kernels_cuda.{operator}").plan(problem, device)
 
 
 class Stream:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dmlops.types.arguments import as_integer, member_of
+from dmlops.types.data_types import check_of_descriptors
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import counted, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
@@ -20,6 +21,15 @@ _MAX_INT64 = 2**63 - 1
 # Layouts that are not nested are checked for overlap offset by offset, up to this many.
 _MAX_ENUMERATED_OFFSETS = 2**20
 _sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
+
+
+def describe_arrays_by(describe: "Callable[[Any, str], TensorDesc]") -> None:
+    """Set how `TensorDesc.from_array` describes an array: array libraries import this module."""
+    global _describe_array  # noqa: PLW0603
+    _describe_array = describe
+
+
+_describe_array: "Callable[[Any, str], TensorDesc]"
 
 
 @contextmanager
@@ -217,10 +227,8 @@ class TensorDesc:
         >>> TensorDesc.from_array(np.zeros((4, 6), np.float16)[:, ::2]).strides
         (6, 2)
         """
-        from dmlops.types.data_types import check_of_descriptors  # noqa: PLC0415
-
         where = "TensorDesc.from_array.array"
-        found = describe_array(array, where)
+        found = _describe_array(array, where)
         check_of_descriptors(found.data_type, where)
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)
@@ -260,9 +268,6 @@ class TensorDesc:
                 refuse(f"TensorDesc.{name}", shown(values), reason, allowed)
         return cls(data["data_type"], data["sizes"], data.get("strides"))
 
-
-# `array_libraries`, which imports this module, sets it to a function.
-describe_array: Callable[[Any, str], TensorDesc] = NotImplemented
 
 _INT = frozenset((int,))
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)

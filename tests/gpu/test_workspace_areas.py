@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernels_cuda.nonzero_coordinates import launches as nonzero_launches
-from kernels_cuda.top_k import launches
+from kernels_cuda.top_k.shared import launches
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.gpu.memory import execute
 from tests.random_cases import random_case

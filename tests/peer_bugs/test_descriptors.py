@@ -17,7 +17,7 @@ from dmlops import (
 )
 from tests.data import assert_same
 from tests.libraries import execute
-from tests.peer_bugs.calls import INT64_MAX, INT64_MIN
+from tests.peer_bugs.reports import INT64_MAX, INT64_MIN
 
 
 class TestDescriptors:
@@ -34,14 +34,6 @@ class TestDescriptors:
                 InvalidDescriptorError, match=rf"TopK1\.k: got {k}, .*; k must be in \[1, 4\]"
             ):
                 TopK1(input_tensor=tensor, axis=3, k=k, axis_direction=AxisDirection.DECREASING)
-
-    def test_k_beyond_the_size_is_not_cut(self):
-        """ONNX left open whether k beyond the size of the axis is cut or refused.
-
-        https://github.com/onnx/onnx/issues/2075
-        """
-        with pytest.raises(InvalidDescriptorError, match=r"top_k\.k: got 4, but axis 0 of x has 3 elements"):
-            dmlops.top_k(np.ones((3, 5)), 4, axis=0)
 
     def test_64_bit_indices(self):
         """A model whose Gather, TopK and NonZero use 64-bit indices failed on DirectML with E_INVALIDARG.
