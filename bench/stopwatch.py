@@ -131,7 +131,7 @@ def random_input(sizes: tuple[int, ...], element_size: int) -> Any:
 
 
 def plain_problem(problem: Problem, element_size: int) -> PlainProblem:
-    """Return what `top_k.plan` takes for a selection of packed elements."""
+    """Return the problem of a selection of packed elements, as `top_k.plan` takes it."""
     sizes, axis, k, is_sorted = problem
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     rows = [(outer, sizes[axis] * inner, k * inner, k * inner), (inner, 1, 1, 1)]

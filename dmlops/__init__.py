@@ -8,11 +8,13 @@ from dmlops.functions import (
     NonzeroResult,
     TopKResult,
     diagonal_matrix,
+    eye,
     gather_nd,
     nonzero_coordinates,
     top_k,
+    tril,
+    triu,
 )
-from dmlops.functions.shortcuts import eye, tril, triu
 from dmlops.operators import (
     Descriptor,
     DiagonalMatrix,

@@ -1,11 +1,30 @@
-"""The plan of a problem, and the layout of its workspace."""
+"""The plan of a problem, the host that it is made for, and the layout of its workspace.
+
+Every operator has a ``plan(problem, target)``, which takes its `Problem` of plain integers.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels_cpu.cached import cached_property
+from kernels_cpu.kernel import Load
 from kernels_cpu.processor import LINE_BYTES
+
+
+class Target(NamedTuple):
+    """The host as plans see it.
+
+    Attributes
+    ----------
+    threads : int
+        How many threads the work may be spread over.
+    load : callable
+        Gives a plan its kernels, ready to be called.
+    """
+
+    threads: int
+    load: Load
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from dmlops import (
     TensorDesc,
 )
 from dmlops.operators import Options
-from tests.cuda_plans import SHARED_BYTES, planned
-from tests.test_cuda_workspace import TOP_K, nonzero, top_k
+from tests.cuda_plans import SHARED_BYTES, TOP_K, nonzero, planned, top_k
 
 pytestmark = pytest.mark.quick
 

@@ -43,9 +43,9 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """The interface of an array library.
 
-    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `is_dispatched`, `signature` and
-    what `plain_check` returns may get arrays that nobody has vouched for; all other methods get only vouched
-    ones, and those that the library itself has made.
+    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `takes_over`, `check_scalar`,
+    `signature` and what `plain_check` returns may get arrays that nobody has vouched for; all other methods
+    get only vouched ones, and those that the library itself has made.
     """
 
     name: str
@@ -92,8 +92,12 @@ class ArrayLibrary:
         """
         raise NotImplementedError
 
-    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
-        """Return whether only the library's own dispatcher can run a call on an input.
+    def takes_over(self, array: Any, differentiable: bool) -> Any:
+        """Return the library's own functions if they must make a call on an input, or None.
+
+        They do if the result has a derivative, or if the array stands for others in a graph or a
+        transformation. Each is called like the function, with its words for error texts in front of all
+        inputs in one tuple, ``out``, ``stream`` and the arguments that are no arrays.
 
         Parameters
         ----------
@@ -102,11 +106,16 @@ class ArrayLibrary:
         differentiable : bool
             Whether the result depends on the elements in a way that has a derivative.
         """
-        return False
+        return None
 
-    def is_transforming(self) -> bool:
-        """Return whether calls are traced or transformed, so that the library must see each of them."""
-        return False
+    def check_scalar(self, array: Any, where: str) -> None:
+        """Refuse an array that is more than a number where a number is needed.
+
+        Raises
+        ------
+        TypeError
+            If a derivative by it would be lost.
+        """
 
     def as_output(self, array: Any, where: str) -> Operand:
         """Return an array that kernels may write.
@@ -140,15 +149,11 @@ class ArrayLibrary:
         TypeError
             If it has an element type that no operator takes.
         """
-        raise NotImplementedError
+        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
 
     def address(self, array: Any) -> int:
         """Return the address of element [0, ..., 0] of the array."""
         raise NotImplementedError
-
-    def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        """Return `address` of several arrays, as fast as possible."""
-        return [self.address(array) for array in arrays]
 
     def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
         """Return the descriptions by which native calls recognise such arrays, inputs first, or None."""
@@ -292,3 +297,21 @@ def refuse_unaligned(kind: str, where: str) -> NoReturn:
     raise InvalidDescriptorError(
         error_text(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
     )
+
+
+def dlpack_device(array: Any, where: str) -> tuple[int, int]:
+    """Return the kind and the number of the device that an array names by DLPack."""
+    try:
+        kind, number = array.__dlpack_device__()
+        return int(kind), int(number)
+    except Exception as error:
+        refuse_exchange(array, where, error)
+
+
+def refuse_exchange(array: Any, where: str, error: Exception) -> NoReturn:
+    """Raise an error that names the array instead of one that its producer or consumer has chosen."""
+    if isinstance(error, MemoryError):
+        raise error
+    reason = f"DLPack does not pass it on ({type(error).__name__}: {error})"
+    text = error_text(where, instance_of(array), reason, "pass it as an array of NumPy, CuPy, torch or JAX")
+    raise TypeError(text) from error

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from dmlops.array_libraries.base import (
     ArrayLibrary,
@@ -17,6 +17,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, Device
+from dmlops.store import kernel_store
 from dmlops.types.data_types import SUPPORTED, named_data_type
 from dmlops.types.errors import error_text, instance_of, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
@@ -45,7 +46,7 @@ class Torch(ArrayLibrary):
         self._has_transform = self._observer("has_transform", "FuncTorchDynamicLayerFrontMode")
         # The operators cost as much as a small kernel. This flag is raised while any thread is in a mode.
         modes = sys.modules.get("torch.utils._python_dispatch")
-        self._may_have_mode = getattr(modes, "is_in_torch_dispatch_mode", self._is_traced)
+        self._may_have_mode = getattr(modes, "is_in_torch_dispatch_mode", lambda: True)
         self.native_type = torch.Tensor if dlpack_describe(torch.Tensor) else None
         self._current_device, self._current_stream = torch.cuda.current_device, torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
@@ -121,7 +122,17 @@ class Torch(ArrayLibrary):
             remedy = "pass x.as_subclass(torch.Tensor), if it is one underneath"
             raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
-    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
+    def takes_over(self, array: Any, differentiable: bool) -> Any:
+        if self._is_dispatched(array, differentiable) or self._is_traced() or self._has_transform():
+            return kernel_store.imported("dmlops.integrations.torch.functions")
+        return None
+
+    def check_scalar(self, array: Any, where: str) -> None:
+        if self._is_dispatched(array, True):
+            refuse_as_scalar(where)
+
+    def _is_dispatched(self, array: Any, differentiable: bool) -> bool:
+        """Return whether a tensor has a derivative, or stands for others."""
         if type(array) not in self._plain_types:
             return True
         if differentiable and (
@@ -138,13 +149,12 @@ class Torch(ArrayLibrary):
         except RuntimeError:
             return True
 
-    def is_transforming(self) -> bool:
-        return self._is_traced() or self._has_transform()
-
     def _is_traced(self) -> bool:
         """Return whether torch records operators, or lets a mode see them."""
         if self._is_tracing():
             return True
+        if not self._may_have_mode():
+            return False
         # With pre_dispatch, make_fx has a mode of another kind, which would record the operator that asks.
         proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
         return (proxies is not None and proxies.get_proxy_mode() is not None) or self._has_mode()
@@ -199,9 +209,6 @@ class Torch(ArrayLibrary):
     def address(self, array: Any) -> int:
         return array.data_ptr()  # type: ignore[no-any-return]
 
-    def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        return [array.data_ptr() for array in arrays]
-
     def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
         operands = []
         for array in arrays:
@@ -251,13 +258,6 @@ class Torch(ArrayLibrary):
             return self._operand(are_nonzero(operand.array, self._torch.int64), "")
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
-        """Refuse a data type that torch does not have.
-
-        Raises
-        ------
-        TypeError
-            If it does not.
-        """
         if data_type not in self._dtypes:
             refuse_type(data_type, "torch", where)
 
@@ -312,6 +312,12 @@ def check_kind(array: Any, where: str) -> None:
     if array.layout is not sys.modules["torch"].strided:
         got, reason = f"a {array.layout} tensor", "its elements are not strided"
         raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))
+
+
+def refuse_as_scalar(where: str) -> NoReturn:
+    """Refuse a tensor that may have a derivative as a number."""
+    reason, allowed = "there is no derivative with respect to it", "it must be a number: pass value.item()"
+    raise TypeError(error_text(where, "a tensor", reason, allowed))
 
 
 def check_inference(array: Any, where: str) -> None:

@@ -12,7 +12,7 @@ from dmlops.devices.memory import CPU, Device
 from dmlops.operators import Descriptor, Operator, Options
 from dmlops.types.arguments import as_integer, level_of, member_of
 from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse, shown
+from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 _REGISTRY = (
@@ -172,15 +172,15 @@ def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS)
     """Plan a descriptor, whose level has been checked, for a device."""
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    return Planned(plan_kernels(descriptor, device, options), tuple(operands.items()))
+    kernels = plan_kernels(descriptor, device, options, f"{descriptor.name}.device")
+    return Planned(kernels, tuple(operands.items()))
 
 
-def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> Any:
-    """Return the kernels' plan alone."""
+def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:
+    """Return the kernels' plan alone; an error about the device begins with `where`."""
     lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
     problems = [operator.problem(part, options) for part in lowest.parts()]
-    where = f"{descriptor.name}.device"
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
     return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
 
@@ -212,22 +212,23 @@ class _PartPlans:
         """Return None: there is no single list of launches."""
 
 
-def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:
-    """Apply the rules of a feature level, and those of the device's back-end.
+def check_level(
+    descriptor: Descriptor, level: FeatureLevel, device: Device, words: Words | None = None
+) -> None:
+    """Apply the rules of a feature level, and those of the device's back-end; errors may be in other words.
 
     Raises
     ------
     UnsupportedFeatureError
         If either does not take the descriptor.
     """
-    descriptor.validate(level)
+    words = words or descriptor.words
+    descriptor.check_level(level, words)
     served = backend.HIGHEST_LEVELS[device.kind]
     if level > served and (needed := descriptor.minimum_feature_level()) > served:
         reason = f"the descriptor needs {needed.name}"
         remedy = f"the {device.kind} back-end serves levels up to {served.name}"
-        raise UnsupportedFeatureError(
-            error_text(f"{descriptor.name}.feature_level", level.name, reason, remedy)
-        )
+        raise UnsupportedFeatureError(error_text(words.where("feature_level"), level.name, reason, remedy))
 
 
 def device_of(device: Any, where: str) -> Device:
@@ -239,7 +240,7 @@ def device_of(device: Any, where: str) -> Device:
         If it names none.
     """
     try:
-        name = str(device)  # a Device or a torch.device is accepted too
+        name = str(device)  # a Device, or that of a library, is accepted too
     except ValueError:  # it holds an integer of thousands of digits
         name = ""
     if name == "cpu":

@@ -39,17 +39,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, command in {
-    "demo": demo.demo,
-    "info": info.info,
-    "warmup": warmup.warmup,
-    "cache": cache.cache,
-    "top-k": files.top_k,
-    "nonzero": files.nonzero,
-    "gather": files.gather,
-    "diagonal": files.diagonal,
-}.items():
-    app.command(name, cls=Command)(command)
+app.command("demo", cls=Command)(demo.demo)
+app.command("info", cls=Command)(info.info)
+app.command("warmup", cls=Command)(warmup.warmup)
+app.command("cache", cls=Command)(cache.cache)
+app.command("top-k", cls=Command)(files.top_k)
+app.command("nonzero", cls=Command)(files.nonzero)
+app.command("gather", cls=Command)(files.gather)
+app.command("diagonal", cls=Command)(files.diagonal)
 
 
 def _print_version(wanted: bool) -> None:

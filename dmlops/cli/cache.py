@@ -47,7 +47,7 @@ def _clear() -> None:
 
 
 def kernels() -> list[Text]:
-    """Return what tells where the compiled kernels are."""
+    """Return the places of compiled kernels, as texts to print."""
     folder, problem = usable_folder()
     cached = [("new kernels", f"not kept: {problem}" if problem else "kept")]
     if folder is not None:

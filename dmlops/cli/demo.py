@@ -14,7 +14,8 @@ from rich.text import Text
 import dmlops
 from dmlops.cli.console import duration, out, spinner
 from dmlops.cli.ending import CommandError
-from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
+from dmlops.cli.options import Device
+from dmlops.cli.placement import Cuda, Host, cuda_devices, place
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]

@@ -63,7 +63,7 @@ def nonzero(
     ] = None,
     fill_value: Annotated[
         int | None,
-        integer_option("With --size: the value of the rows beyond the count.", show_default="0"),
+        integer_option("With --size: the value of the rows behind the count.", show_default="0"),
     ] = None,
     index_dtype: IndexTypeOption = "int64",
     device: DeviceOption = Device.AUTO,
@@ -179,7 +179,7 @@ def _run(
 
 
 def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], output: Path | None) -> None:
-    """Write the results; then print them, or what was written: printing may fail."""
+    """Write the results before anything is printed, because printing may fail."""
     results, how = ran
     arrays = dict(zip(names, results, strict=True))
     if output is not None:

@@ -69,7 +69,7 @@ def sources() -> str:
 
 def target() -> Any:
     """Return the host as plans see it."""
-    return kernel_store.imported("kernels_cpu.target").Target(threads.get_num_threads(), load)
+    return kernel_store.imported("kernels_cpu.plan").Target(threads.get_num_threads(), load)
 
 
 def plan(operator: str, problem: Any, number: int, where: str) -> Any:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import (
@@ -18,25 +18,29 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import counted, refuse
+from dmlops.types.errors import Words, counted, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
 
 
-def check_held(data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
+def check_held(words: Words, data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
     """Refuse types that cannot hold the count or a coordinate."""
-    where, largest = "NonzeroCoordinates", max(data.sizes, default=1) - 1
-    check_holds(f"{where}.output_count_tensor", count_type, data.element_count, "the count")
-    check_holds(f"{where}.output_coordinates_tensor", coordinate_type, largest, "a coordinate")
+    count, coordinates = (
+        words.where(f"output_{name}_tensor", ".data_type") for name in ("count", "coordinates")
+    )
+    check_holds(count, count_type, data.element_count, "the count")
+    check_holds(coordinates, coordinate_type, max(data.sizes, default=1) - 1, "a coordinate")
 
 
 def infer_nonzero_coordinates(
-    data: TensorDesc, capacity: int, index_type: TensorDataType
+    words: Words, data: TensorDesc, capacity: int, index_type: TensorDataType
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the coordinates and the count that the function `nonzero_coordinates` returns.
 
     Parameters
     ----------
+    words : Words
+        The names for error texts.
     data : TensorDesc
         The input.
     capacity : int
@@ -47,8 +51,10 @@ def infer_nonzero_coordinates(
     if capacity < 0:
         reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
-    check_held(data, index_type, index_type)
-    return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
+    check_held(words, data, index_type, index_type)
+    sizes = capacity, data.dimension_count
+    coordinates = result(words.where("output_coordinates_tensor", ".sizes"), index_type, sizes)
+    return coordinates, TensorDesc(index_type, ())
 
 
 def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool) -> None:
@@ -163,8 +169,10 @@ class NonzeroCoordinates(Descriptor):
             given = self._tensor("output_coordinates_tensor").sizes
             self._check_columns(given, data)
             sizes = (1,) * (len(given) - 2) + (rows, given[-1])
-        coordinates = self._check_output("output_coordinates_tensor", TensorDataType.UINT32, sizes)
-        check_held(data, count.data_type, coordinates.data_type)
+        where = self.words.where("output_coordinates_tensor", ".sizes")
+        inferred = result(where, TensorDataType.UINT32, sizes)
+        coordinates = self._check_output("output_coordinates_tensor", inferred)
+        check_held(self.words, data, count.data_type, coordinates.data_type)
 
     def _check_columns(self, sizes: tuple[int, ...], data: TensorDesc) -> None:
         low, high = data.effective_rank, data.dimension_count

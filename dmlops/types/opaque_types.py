@@ -104,7 +104,7 @@ OPAQUE = {
         *(OpaqueType(f"float8_{name}", "float8", 1, 0xFF if "uz" in name else 0x7F) for name in _FLOAT8),
     )
 }
-"""The types that their name alone says, by the name that NumPy, torch and JAX all use."""
+"""The types that their name alone says, by the name that all array libraries use."""
 
 
 def opaque_of_numpy(dtype: "np.dtype[Any]") -> OpaqueType | None:

@@ -6,11 +6,19 @@ from itertools import product
 from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.diagonal_matrix.table import CONTIGUOUS, KINDS, STREAMED, STRIDED
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, Table, pointer
-from kernels_cpu.plan import Plan
-from kernels_cpu.target import Target
+from kernels_cpu.plan import Plan, Target
 from kernels_cpu.threads import launcher, split
+
+# The layout of the output's columns. Each has its own kernel.
+CONTIGUOUS, STREAMED, STRIDED = range(3)
+KINDS = ("contiguous", "streamed", "strided")
+
+# Fields of the table of integers that describes a problem to the kernel.
+HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES = range(7)
+X_ROW, X_COLUMN, OUTPUT_ROW, OUTPUT_COLUMN = range(7, 11)
+VALUE, N_BATCH, BATCH = range(11, 14)
+# Then (size, x_stride, output_stride) for every batch dimension.
 
 PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # if columns of the input are far apart: their lines then serve the next rows too
@@ -34,20 +42,7 @@ def all_kernels() -> Iterator[Kernel]:
 
 
 def plan(problem: Any, target: Target) -> Plan:
-    """Prepare ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of `dmlops.operators.diagonal_matrix`.
-    target : Target
-        How many threads the work may be spread over, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Needs no workspace.
-    """
+    """Plan ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``."""
     element_size, has_input, batch = problem.element_size, problem.has_input, problem.batch
     height, width, begin, end = problem.height, problem.width, problem.begin, problem.end
     x_strides, output_strides = problem.x_strides, problem.output_strides

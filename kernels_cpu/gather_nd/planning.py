@@ -7,16 +7,6 @@ from itertools import product
 from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.gather_nd.table import (
-    CHECKED_COORDINATES,
-    CLIPS,
-    HALF,
-    KINDS,
-    LONG,
-    SHORT,
-    STREAMED,
-    STRIDED,
-)
 from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
@@ -28,10 +18,24 @@ from kernels_cpu.kernel import (
     Table,
     pointer,
 )
-from kernels_cpu.plan import Plan
+from kernels_cpu.plan import Plan, Target
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, run, split
+
+HALF = (1 << 32) - 1  # the low half of a word: vectors multiply such numbers fast
+# The most coordinates per tuple for which the bounds of several tuples are laid out next to each other.
+CHECKED_COORDINATES = 4
+
+# A slice is a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.
+SHORT, LONG, STREAMED, STRIDED = range(4)
+KINDS = ("short", "long", "streamed", "strided")
+
+# Fields of the table of integers that describes a problem to the kernels.
+SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = range(6)
+N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = range(6, 10)
+X_OFFSET, NARROW, FAR, DIMENSIONS = range(10, 14)
+# Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
+# each coordinate, (size, x_stride, output_stride) for each slice dimension.
 
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # indices and slices per part: some 100 us of work
@@ -63,20 +67,7 @@ def all_kernels() -> Iterator[Kernel]:
 
 
 def plan(problem: Any, target: Target) -> Plan:
-    """Prepare copying, for every index tuple, the slice of the input that it names.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of `dmlops.operators.gather_nd`.
-    target : Target
-        How many threads the work may be spread over, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Needs no workspace.
-    """
+    """Plan the copy, for every index tuple, of the slice that it points at."""
     element_size, index_size, x_offset = problem.element_size, problem.index_size, problem.x_offset
     bounds, slices, coordinate_stride = problem.bounds, problem.slices, problem.coordinate_stride
     tuples = [(size, 0, index, output) for size, index, output in problem.tuples]

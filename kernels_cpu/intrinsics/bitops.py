@@ -58,9 +58,7 @@ def lane_mask(builder: Any, n: int, x: Any, index: Any, magnitude: Any) -> Any:
     return mask
 
 
-@emitted(
-    lambda *kinds: types.void(types.CPointer(types.uint16), types.int64, types.uint64, types.int64),
-)
+@emitted(lambda *kinds: types.void(types.CPointer(types.uint16), types.int64, types.uint64, types.int64))
 def store_positions(builder: Any, pointer: Any, index: Any, position_bytes: Any, base: Any) -> None:
     """Store the 8 bytes of `position_bytes`, each plus `base`, as 8 uint16 to ``pointer[index]`` on."""
     vector = ir.VectorType(I16, 8)

@@ -23,7 +23,7 @@ VECTOR_BYTES = max(WIDTH, 128) // 8
 
 
 def _line_elements(element: ir.IntType) -> int:
-    return LINE_BYTES * 8 // element.width
+    return LINE_BYTES * 8 // int(element.width)
 
 
 def _copy_lines(builder: Any, x: Any, x_index: Any, output: Any, index: Any, align: int) -> None:

@@ -18,10 +18,14 @@ from kernels_cpu.kernel import (
     Table,
     pointer,
 )
-from kernels_cpu.nonzero_coordinates.table import CAPACITY, COLUMN_STRIDE, ROW_STRIDE
-from kernels_cpu.plan import Plan, lay_out
-from kernels_cpu.target import Target
+from kernels_cpu.plan import Plan, Target, lay_out
 from kernels_cpu.threads import launcher
+
+# Fields of the table of integers that describes a problem to the kernels.
+N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = range(6)
+X_OFFSET, CAPACITY, ROW_STRIDE, COLUMN_STRIDE = range(6, 10)
+FILLS, FILL, STREAM_ROWS, COUNTS, TABLES = range(10, 15)
+# Then (size, x_stride) for each dimension of the input, then the logical sizes.
 
 PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
@@ -69,26 +73,12 @@ def _packed_columns(sizes: Sequence[int], row_stride: int, column_stride: int) -
 
 
 def plan(problem: Any, target: Target) -> Plan:
-    """Prepare listing the coordinates of all elements with ``bits & magnitude != 0``.
+    """Plan the list of the coordinates of all elements with ``bits & magnitude != 0``.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of `dmlops.operators.nonzero_coordinates`.
-    target : Target
-        How many threads the work may be spread over, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Its workspace holds one bit per element and one word per part.
+    The workspace holds one bit per element and one word per part.
     """
     sizes, fill, coordinate_strides = problem.sizes, problem.fill, problem.coordinate_strides
-    element_size, coordinate_size, count_size = (
-        problem.element_size,
-        problem.coordinate_size,
-        problem.count_size,
-    )
+    element_size, coordinate_size = problem.element_size, problem.coordinate_size
     n_elements = math.prod(sizes)
     n_words = -(-n_elements // 64)
     n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)
@@ -114,7 +104,8 @@ def plan(problem: Any, target: Target) -> Plan:
 
     def expand_kernel(from_elements: bool, row_stride: int, column_stride: int) -> LoadedKernel:
         columns = _packed_columns(sizes, row_stride, column_stride)
-        return target.load(_expand_kernel(from_elements, columns, element_size, coordinate_size, count_size))
+        sizes_in_bytes = element_size, coordinate_size, problem.count_size
+        return target.load(_expand_kernel(from_elements, columns, *sizes_in_bytes))
 
     def load_launch() -> Callable[[int, int, int, int], int]:
         kernel = expand_kernel(in_one_pass, *coordinate_strides)
@@ -132,7 +123,7 @@ def plan(problem: Any, target: Target) -> Plan:
 
     def load_count() -> Callable[[int, int, int], int]:
         mark = launcher(target.load(_mark_kernel(element_size)), parts(table), 2, target.threads)
-        total = target.load(_total_kernel(count_size)).bind((table,), 2)
+        total = target.load(_total_kernel(problem.count_size)).bind((table,), 2)
 
         def count(x: int, counted: int, workspace: int) -> int:
             mark(x, workspace)
@@ -151,5 +142,6 @@ def plan(problem: Any, target: Target) -> Plan:
         return expand
 
     variant = "one pass" if in_one_pass else f"two passes, parts: {n_parts}"
+    loaders: dict[str, Callable[[], Callable[..., Any]]]
     loaders = {"launch": load_launch, "count": load_count, "expand": load_expand}
     return Plan(variant, workspace_size, loaders, in_one_pass)

@@ -9,7 +9,14 @@ from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, ROW_STATE
 from kernels_cpu.top_k.scan import Limits, Search, search_run
-from kernels_cpu.top_k.scratch import copy_to_stage, length_of, offsets_of, scratch_of_column, unpacked
+from kernels_cpu.top_k.scratch import (
+    copy_to_stage,
+    length_of,
+    offsets_of,
+    scratch_of_column,
+    stage_of,
+    unpacked,
+)
 
 Array = NDArray[Any]
 
@@ -28,9 +35,10 @@ def select(sorts: bool) -> Any:
         lengths: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
-        numbers, problem, masks, scratch, sorting, stage, searches, elements, outputs = unpacked(
+        numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
+        stage, searches = stage_of(constants, problem, workspace, task)
         n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)] if problem.n_dims else 1
         stripes = (n_columns_all + problem.columns - 1) // problem.columns
         for stripe in range(first_stripe, last_stripe):

@@ -1,6 +1,6 @@
 """The plan of a top-k: an algorithm, its workspace and its tasks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -17,8 +17,7 @@ from kernels_cpu.kernel import (
     pointer,
 )
 from kernels_cpu.key_constants import key_constants
-from kernels_cpu.plan import Plan
-from kernels_cpu.target import Target
+from kernels_cpu.plan import Plan, Target
 from kernels_cpu.top_k.dispatch import choose
 from kernels_cpu.top_k.problem import RANK_LIMIT, Shape, describe
 
@@ -73,22 +72,8 @@ def all_kernels() -> Iterator[Kernel]:
 def plan(problem: Any, target: Target) -> Plan:
     """Plan a top-k; of equal elements those at the lowest positions are selected.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of `dmlops.operators.top_k`.
-    target : Target
-        How many threads may take part, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Immutable; may be launched from any thread.
-
-    Notes
-    -----
-    Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
-    selected, up to 36 bytes an element.
+    The workspace takes some 200 KB per thread, and 64 bytes for each of k elements; where more than 1/32 of a
+    row is selected, up to 36 bytes per element.
     """
     element_size, k, axis_size = problem.element_size, problem.k, problem.axis_size
     dims: list[tuple[int, ...]] = []
@@ -100,7 +85,7 @@ def plan(problem: Any, target: Target) -> Plan:
             dims.append((*dim, length_stride))
     if k == 0 or n_rows == 0:
         return Plan("nothing to do", 0, {"launch": lambda: lambda *addresses: None})
-    dims.sort(key=_x_stride, reverse=True)
+    dims.sort(key=lambda dim: abs(dim[1]), reverse=True)
     are_contiguous = problem.axis_strides[0] == 1
     n_columns = dims[-1][0] if dims and dims[-1][1] == 1 and not are_contiguous else 0
     are_whole = not problem.length_size
@@ -147,10 +132,6 @@ def plan(problem: Any, target: Target) -> Plan:
     where = "in place" if are_contiguous else f"{choice.columns} columns at a time"
     variant = f"{choice.algorithm}, {where}, {why}; tasks: {len(tasks)}"
     return Plan(variant, len(tasks) * described.task_size, {"launch": lambda: launch})
-
-
-def _x_stride(dim: Sequence[int]) -> int:
-    return abs(dim[1])
 
 
 def _one_after_the_other(

@@ -9,22 +9,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics.pointers import elements_at, integers_at
+from kernels_cpu.intrinsics.pointers import integers_at
 from kernels_cpu.jit import njit
-from kernels_cpu.keys import unpack_masks
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
-from kernels_cpu.top_k.scratch import (
-    length_of,
-    numbers_of,
-    offsets_of,
-    scratch_of,
-    sorting_of,
-    unpack,
-    unpacked,
-)
+from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of, sorting_of, unpacked
 
 Array = NDArray[Any]
 
@@ -40,7 +31,7 @@ def select(sorts: bool) -> Any:
         lengths: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows whose elements are contiguous, or segments of them, then one for each task."""
-        numbers, problem, masks, scratch, sorting, _, _, elements, outputs = unpacked(
+        numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
         for unit in range(first_unit, last_unit):
@@ -87,10 +78,7 @@ def merge(sorts: bool) -> Any:
         constants: Array, lengths: int, x: int, values: int, indices: int, workspace: int
     ) -> None:
         """Add the lists of a row's segments to the first segment's, which has room for two of them."""
-        numbers = numbers_of(constants)
-        problem = unpack(numbers)
-        masks = unpack_masks(constants)
-        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        numbers, problem, masks, _, _, elements, outputs = unpacked(constants, 0, x, values, workspace)
         wide = problem.wide != 0
         n_rows = 1
         for d in range(problem.n_dims):

@@ -127,18 +127,22 @@ def unpacked(constants: Array, task: int, x: int, values: int, workspace: int) -
     """Return the problem and the arrays of a task, as its kernel uses them."""
     numbers = numbers_of(constants)
     problem = unpack(numbers)
-    start = workspace + task * problem.task_size
     return (
         numbers,
         problem,
         unpack_masks(constants),
         scratch_of(workspace, constants, problem, task),
         sorting_of(workspace, problem, task),
-        elements_at(start + problem.stage, constants),
-        integers_at(start + problem.row_states),
         elements_at(x, constants),
         elements_at(values, constants),
     )
+
+
+@inline
+def stage_of(constants: Array, problem: Problem, workspace: int, task: int) -> tuple[Array, Array]:
+    """Return a task's stage, and the states of its rows."""
+    start = workspace + task * problem.task_size
+    return elements_at(start + problem.stage, constants), integers_at(start + problem.row_states)
 
 
 @njit

@@ -19,7 +19,7 @@ from kernels_cpu.top_k.problem import DIMENSION, HEADER, RANK_LIMIT
 from kernels_cpu.top_k.problem import SIDE_BY_SIDE_COLUMNS as COLUMNS
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.scratch import offsets_of, scratch_of_column, unpacked
+from kernels_cpu.top_k.scratch import offsets_of, scratch_of_column, stage_of, unpacked
 
 Array = NDArray[Any]
 
@@ -159,9 +159,10 @@ def select(
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search rows that lie side by side, up to 64 of them at a time; `lengths` is 0: all are whole."""
-    numbers, problem, masks, scratch, sorting, keys, counts, elements, outputs = unpacked(
+    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
+    keys, counts = stage_of(constants, problem, workspace, task)
     checked_at = tail(counts, problem.columns)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     thresholds = scratch.minima

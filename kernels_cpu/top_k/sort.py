@@ -10,7 +10,7 @@ from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, write_listed, write_padding
 from kernels_cpu.top_k.problem import WORD
 from kernels_cpu.top_k.scan import Scratch, list_all
-from kernels_cpu.top_k.scratch import copy_to_stage, length_of, offsets_of, unpacked
+from kernels_cpu.top_k.scratch import copy_to_stage, length_of, offsets_of, stage_of, unpacked
 from kernels_cpu.top_k.thresholds import bounds_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size, write_all_keys
 
@@ -43,9 +43,10 @@ def select(
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Sort rows of which a large part is selected."""
-    numbers, problem, masks, scratch, sorting, stage, _, elements, outputs = unpacked(
+    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
+    stage, _ = stage_of(constants, problem, workspace, task)
     lowest, wide = problem.lowest, problem.wide != 0
     for row in range(first_row, last_row):
         n = length_of(numbers, problem, lengths, row)

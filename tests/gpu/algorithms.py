@@ -5,12 +5,13 @@ when a call is planned: inside `forced`, earlier plans are forgotten.
 """
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops.calls.call_cache import CallCache
+from dmlops.calls.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.top_k.read_once.block_launches import BLOCK_THREADS
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_SHAPES
@@ -45,7 +46,7 @@ class Choice(NamedTuple):
 def forced(choice):
     """Have CUDA problems solved by a choice; None for the one that plans make."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("dmlops.functions.CALLS", CallCache(99)))
+        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict(), _latest=OrderedDict()))
         if choice:
             stack.enter_context(mock.patch.dict("os.environ", DMLOPS_TOP_K_ALGORITHM=choice.algorithm))
         if choice and choice.limits:
