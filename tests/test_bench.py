@@ -283,7 +283,7 @@ def test_command_and_report(bench_command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("run", "--operator", "sort"), "--operator sort: it must be one of top_k"),
+        (("run", "--operator", "sort"), "'sort' is not one of 'top_k'"),
         (("run", "--threads", "0"), "--threads"),
         (("sweep", "--seconds", "nan"), "--seconds"),
         (("report", "."), ".: Is a directory"),
