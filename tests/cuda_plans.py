@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest import mock
 
+from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
+from dmlops import TensorDataType as T
 from dmlops.calls import dispatch
 from dmlops.operators import Options
 
@@ -230,3 +232,49 @@ def planned(
         }[call]
         getattr(plan, call)(STREAM, *given)
     return Planned(plan, addresses, workspace, recorder.asked)
+
+
+def top_k(sizes, k, axis=-1, data_type=T.FLOAT32, index_type=T.INT64, strides=None):
+    """Describe a selection."""
+    axis %= len(sizes)
+    selected = (*sizes[:axis], k, *sizes[axis + 1 :])
+    return TopK1(
+        input_tensor=TensorDesc(data_type, sizes, strides),
+        axis=axis,
+        k=k,
+        axis_direction=AxisDirection.DECREASING,
+        output_value_tensor=TensorDesc(data_type, selected),
+        output_index_tensor=TensorDesc(index_type, selected),
+    )
+
+
+def nonzero(sizes, strides=None, data_type=T.FLOAT32):
+    """Describe a search."""
+    x = TensorDesc(data_type, sizes, strides)
+    return NonzeroCoordinates(
+        input_tensor=x,
+        output_coordinates_tensor=TensorDesc(T.INT64, (x.element_count, len(sizes))),
+        output_count_tensor=TensorDesc(T.INT64, (1,)),
+    )
+
+
+TOP_K = {
+    # name: (sizes, k, axis, areas that there must be at least)
+    "one_long_row": ((1, 1 << 24), 100, 1, 2),
+    "some_long_rows": ((5, 1 << 20), 1000, 1, 2),
+    "parts_of_a_row": ((1, (1 << 31) + 9), 4000, 1, 4),
+    "parts_of_rows": ((3, (1 << 31) + 9), 2000, 1, 4),
+    "longer_than_32_bits": ((1, (1 << 33) + 5), 300, 1, 4),
+    "side_by_side": ((3, 50_257, 256), 50, 1, 2),
+    "columns": ((1 << 16, 1 << 13), 16, 0, 0),
+    "stacked_columns": ((1 << 20, 1 << 10), 2, 0, 2),
+    "twice_stacked_columns": ((1 << 25, 1 << 8), 1, 0, 2),
+    "sorted": ((7, 100_003), 100_003, 1, 4),
+    "sorted_in_batches": ((700, 100_003), 50_000, 1, 4),
+    "sorted_of_30_bits": ((1, 1 << 30), 1 << 30, 1, 4),
+    "sorted_beyond_30_bits": ((1, (1 << 30) + 77), (1 << 30) + 77, 1, 4),
+    "sorted_beyond_32_bits": ((1, (1 << 32) + 77), 1 << 20, 1, 4),
+    "many_rows": ((1 << 31, 3), 1, 1, 0),
+    "many_rows_of_blocks": ((1 << 20, 5000), 20, 1, 0),
+    "many_tiles": ((1 << 18, 5000), 5000, 1, 0),
+}

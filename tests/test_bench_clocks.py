@@ -1,9 +1,7 @@
 """The benchmark's samples, rounds and medians, on a clock that moves only when a call says so."""
 
-import gc
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from bench import timing
@@ -143,22 +141,6 @@ def test_a_sample_of_short_calls_is_their_mean(clock):
     assert clock.calls.count("long") == 1
 
 
-def test_the_first_call_is_no_estimate(clock):
-    lane = Lane(clock.call("compiled", timing.SLOW_SECONDS / 2, 0.01))
-    timing.warm_up(lane, HostClock(1))
-    assert (lane.estimate, len(clock.calls)) == (pytest.approx(0.01), 2)
-    lane = Lane(clock.call("slow", timing.SLOW_SECONDS * 2))
-    timing.warm_up(lane, HostClock(1))
-    assert (lane.estimate, clock.calls.count("slow")) == (timing.SLOW_SECONDS * 2, 1)
-    assert lane.samples == []
-
-
-def test_contenders_take_turns(clock):
-    lanes = [Lane(clock.call(name, 1.0)) for name in "ab"]
-    timing.take_turns(lanes, HostClock(1), 8)
-    assert "".join(clock.calls) == "abababab"
-
-
 def test_nobody_gets_more_samples_than_its_share(clock):
     fast, slow = Lane(clock.call("fast", 1e-3)), Lane(clock.call("slow", 1.0))
     timing.take_turns([fast, slow], HostClock(1), 1.0)
@@ -166,46 +148,3 @@ def test_nobody_gets_more_samples_than_its_share(clock):
     # Its share is half a second; with the second sample it has used more than three times that.
     assert len(slow.samples) == 2
     assert slow.spent == 2
-
-
-def test_a_contender_that_fails_ends_alone(clock):
-    def fail():
-        message = "no more"
-        raise RuntimeError(message)
-
-    lanes = [Lane(fail), Lane(clock.call("good", 1.0))]
-    timing.take_turns(lanes, HostClock(1), 20)
-    assert (lanes[0].error, lanes[0].samples) == ("RuntimeError: no more", [])
-    assert len(lanes[1].samples) == 10
-
-
-@pytest.mark.parametrize("is_enabled", [True, False])
-def test_garbage_is_collected_again_afterwards(clock, is_enabled):
-    before, seen = gc.isenabled(), []
-    try:
-        (gc.enable if is_enabled else gc.disable)()
-        lane = Lane(lambda: seen.append(gc.isenabled()))
-        timing.take_turns([lane], HostClock(1), 0)
-        assert not any(seen)
-        assert gc.isenabled() == is_enabled
-    finally:
-        (gc.enable if before else gc.disable)()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_copy_reads_and_writes(monkeypatch, threads):
-    copied = []
-    monkeypatch.setattr(timing, "COPY_BYTES", 1000)
-    monkeypatch.setattr(np, "copyto", lambda target, source: copied.append((target.size, source.size)))
-    # Each copy takes a second, in as many parts as there are threads.
-    played = SimpleNamespace(perf_counter=lambda: len(copied) / threads, sleep=lambda seconds: None)
-    monkeypatch.setattr(timing, "time", played)
-    assert timing.host_bandwidth(threads) == 2 * 1000
-    assert sum(size for size, _ in copied[:threads]) == 1000
-    assert all(target == source for target, source in copied)
-
-
-def test_a_failure_is_one_short_line():
-    assert timing.first_line(ValueError("first\nsecond")) == "ValueError: first"
-    assert timing.first_line(KeyboardInterrupt()) == "KeyboardInterrupt"
-    assert timing.first_line(ValueError("x" * 500)) == "ValueError: " + "x" * 150

@@ -123,22 +123,6 @@ def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_
     assert "not installed" not in record["versions"].values()
 
 
-def test_what_is_piped_is_120_columns_wide(bench_command, play):
-    play(small())
-    _, printed, _ = bench_command(*OPTIONS)
-    assert max(map(len, printed.splitlines())) <= 120
-    assert " | 4 ms | 0.50 x | numpy indexing 2 ms | " in lines_of(printed)["gather_nd small, 32 tuples"]
-
-
-def test_a_row_that_ran_out_of_time_is_told_once(bench_command, play):
-    late = [untimed(name, "skipped", "out of time") for name in ("dmlops", "numpy.tril", "torch.where")]
-    outcomes = small().outcomes
-    play(Harness(*outcomes[:3], late))
-    _, printed, _ = bench_command(*OPTIONS)
-    assert "  skipped: out of time: dmlops\n" in printed
-    assert "Not compared: 1 workload (out of time)." in printed
-
-
 def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     play(small(last="wrong"))
     code, printed, said = bench_command(*OPTIONS)
@@ -146,22 +130,6 @@ def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     assert "| WRONG no kernel |" in lines_of(printed)["diagonal small 64 x 64"]
     last = said.splitlines()[-1]
     assert last == "dmlops: bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
-
-
-def test_workloads_are_chosen_by_any_of_their_names(bench_command, play):
-    outcomes = [(timed("dmlops", 1.0),)] * 2
-    harness = Harness(*outcomes)
-    play(harness)
-    code, *_ = bench_command("run", "--workload", "gather_nd small", "--workload", "nonzero small")
-    assert code == 0
-    assert [row.name for row in harness.table] == ["nonzero small 1 x 1000", "gather_nd small, 32 tuples"]
-
-
-def test_a_report_is_about_one_file_or_two(bench_command, tmp_path):
-    for name in "abc":
-        (tmp_path / f"{name}.json").write_text("{}")
-    code, _, said = bench_command("report", "a.json", "b.json", "c.json")
-    assert (code, said) == (1, "dmlops: bench report: it takes one or two files\n")
 
 
 def finding(what, point, factor, limit, amount=1e-3, other="the base"):

@@ -1,15 +1,12 @@
 """The benchmark's runner: inputs, contenders, checks, and the choice of the best peer."""
 
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 import dmlops
-from bench import answers, data, libraries, runner, timing
+from bench import answers, libraries, runner, timing
 from bench.peers import Contender, contenders
-from bench.runner import Bench, DeviceLostError, Outcome, Pace, Row
+from bench.runner import Bench, Outcome, Pace, Row
 from bench.workloads import CPU, CUDA, NonzeroCoordinates, TopK
 
 ROWS = TopK(name="rows", reason="", shape=(3, 50), k=4)
@@ -63,17 +60,6 @@ def test_a_peer_that_is_spared_part_of_the_work_is_shown_and_not_the_best(make_b
     assert row.best_peer.contender == "numpy indexing"
 
 
-def test_the_best_sample_is_no_slower_than_the_median(make_bench, monkeypatch):
-    play(monkeypatch)
-    samples = iter([1.0, 2.0, 3.0] * 9)
-    bench = make_bench()
-    monkeypatch.setattr(bench.clock, "sample", lambda lane: timing.Sample(next(samples)))
-    (outcome,) = bench.measure(ROWS, 60).outcomes
-    assert outcome.best == 1
-    assert outcome.samples == timing.MAX_SAMPLES
-    assert outcome.seconds == 2
-
-
 def test_peers_that_are_too_slow_are_left_out_and_dmlops_is_not(make_bench, monkeypatch):
     play(monkeypatch, peer("torch.slow"))
     bench = make_bench()
@@ -94,72 +80,6 @@ def test_answers_are_checked_up_to_a_size(make_bench, monkeypatch, largest, is_c
     assert other.status == "ok"
 
 
-@pytest.mark.parametrize(("least", "is_measured"), [(600, True), (601, False)])
-def test_memory_is_measured_from_a_size_on(make_bench, monkeypatch, least, is_measured):
-    play(monkeypatch, peer("torch.any"))
-    ours, other = make_bench(scratch_size=least).measure(ROWS, 60).outcomes
-    assert (ours.scratch is not None) == is_measured
-    assert other.scratch is None
-
-
-def test_only_those_that_are_named_are_measured(make_bench, monkeypatch):
-    play(monkeypatch, peer("torch.one"), peer("torch.two"))
-    row = make_bench().measure(ROWS, 0, {"dmlops", "torch.two"})
-    assert [each.contender for each in row.outcomes] == ["dmlops", "torch.two"]
-
-
-def test_a_library_that_is_missing_is_told(make_bench, monkeypatch):
-    monkeypatch.setattr(runner, "contenders", lambda operator, device: [peer("no_such_library.top_k")])
-    (outcome,) = make_bench().measure(ROWS, 60).outcomes
-    assert (outcome.status, outcome.message) == ("skipped", "no_such_library is not installed")
-
-
-def test_inputs_that_cannot_be_made_are_told(make_bench, monkeypatch):
-    play(monkeypatch, peer("torch.any"))
-    bench = make_bench()
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    row = bench.measure(TopK(name="", reason="", shape=(9,), dtype="bfloat16", k=1), 0)
-    assert {(each.status, each.message) for each in row.outcomes} == {
-        ("skipped", "ml_dtypes is not installed")
-    }
-
-    def make(*arguments):
-        raise MemoryError("no room")
-
-    monkeypatch.setattr(data.NumPySource, "make", make)
-    row = bench.measure(ROWS, 60)
-    assert {(each.status, each.message) for each in row.outcomes} == {("failed", "MemoryError: no room")}
-
-
-def test_nothing_is_measured_when_the_gpu_is_lost(make_bench, monkeypatch):
-    bench, asked = make_bench(), []
-
-    def measure(workload, seconds):
-        asked.append(workload.name)
-        raise DeviceLostError("the GPU was lost")
-
-    monkeypatch.setattr(bench, "measure", measure)
-    rows = list(bench.run([ROWS, ROWS, ROWS], 60))
-    assert asked == ["rows"]
-    assert {outcome.message for row in rows for outcome in row.outcomes} == {"the GPU was lost"}
-    assert len(rows) == 3
-
-
-def test_large_workloads_get_more_of_the_time(make_bench, monkeypatch):
-    bench, given = make_bench(), []
-
-    def measure(workload, seconds):
-        given.append(seconds)
-        return Row.of(workload)
-
-    monkeypatch.setattr(bench, "measure", measure)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: 0.0))
-    large = NonzeroCoordinates(name="large", reason="", shape=(10_000, 1000), density=0.0)
-    assert bench.weight(large) == pytest.approx(2)
-    list(bench.run([large, ROWS], 90))
-    assert given == pytest.approx([60, 90], abs=0.01)
-
-
 def test_inputs_rotate_on_a_gpu_until_they_outgrow_its_cache(make_bench):
     bench = make_bench()
     assert len(bench.tasks(ROWS)) == 1
@@ -172,12 +92,6 @@ def test_inputs_rotate_on_a_gpu_until_they_outgrow_its_cache(make_bench):
     for size, count in ((1 << 18, 3), (300_000, 3), (1 << 19, 2), (1 << 20, 1)):
         workload = TopK(name="", reason="", shape=(1, size), k=1)
         assert len(bench.tasks(workload)) == count, size
-
-
-def test_a_call_takes_the_inputs_in_turn(make_bench):
-    who = Contender("numpy.any", "top_k", (CPU,), "", lambda task: lambda: task)
-    call = make_bench().call(who, ["first", "second", "third"])
-    assert [call() for _ in range(5)] == ["first", "second", "third", "first", "second"]
 
 
 def test_the_least_that_a_workload_moves():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.cli import cache, demo, info, placement, warmup
+from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.ending import CommandError
 from dmlops.devices import cpu, cuda
-from dmlops.store import kernel_store, precompile
+from dmlops.store import kernel_store
 from kernels_cpu import diagonal_matrix
 from tests.command_line import assert_refused
 from tests.scripts import run_script
@@ -46,13 +46,6 @@ def test_help_is_light():
         assert name in printed
 
 
-@pytest.mark.quick
-def test_no_command_shows_the_help(command):
-    code, printed, _ = command()
-    assert code == 0
-    assert "dmlops demo" in printed
-
-
 COMMAND_LINES = [
     *("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal"),
 ]
@@ -68,18 +61,6 @@ def test_help_shows_flags_as_flags(command, monkeypatch, line, columns):
     assert max(map(len, printed.splitlines())) <= columns
     assert not re.search(r"<bool>|None|<str>|<path>|list\[", printed)
     assert re.search(r"--help +-h +Show this message", printed)
-
-
-@pytest.mark.quick
-def test_help_names_what_is_left_out(command):
-    printed = re.sub(r"[\s│]+", " ", command("top-k", "--help")[1] + command("diagonal", "--help")[1])
-    for text in (
-        "--smallest Select the smallest",
-        "[default: int64]",
-        "[default: (begin + 1)]",
-        "[default: (float32)]",
-    ):
-        assert text in printed
 
 
 @pytest.mark.parametrize(
@@ -178,16 +159,6 @@ def test_demo_on_a_gpu(command):
     assert "All 10 answers equal NumPy's" in printed
 
 
-def test_demo_data():
-    photo, words, vectors = demo._data()
-    assert (photo.shape, photo.dtype) == ((640, 640), np.uint8)
-    assert (words.shape, vectors.shape) == ((2048,), (2048, 96))
-    assert list(words) == sorted(set(words))
-    assert set(demo.QUERIES) <= set(words)
-    # Similarities are then integers that float32 holds exactly, so the order of summation cannot change them.
-    assert np.abs(vectors).sum(axis=1).max() * 127 < 2**24
-
-
 @pytest.mark.quick
 def test_info(command, no_gpu):
     code, printed, error = command("info")
@@ -262,20 +233,6 @@ def test_warmup_refuses_what_the_toolkit_does_not_compile_for(command, name):
     assert_refused(outcome, f"--arch {name}: ", "it must be one of sm_75, ", " sm_90, ")
 
 
-def test_warmup_for_an_architecture_needs_the_compilers(command, monkeypatch):
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-
-    def not_found():
-        message = "Failure finding libnvrtc.so"
-        raise RuntimeError(message)
-
-    monkeypatch.setattr(nvrtc, "nvrtcGetSupportedArchs", not_found)
-    assert_refused(
-        command("warmup", "--arch", "sm_90"),
-        '--arch sm_90: the compilers for GPUs are not installed: pip install "dmlops[cuda-jit]"',
-    )
-
-
 def assert_nothing_is_kept(command, monkeypatch, reason):
     monkeypatch.setattr(warmup, "_compile", lambda *arguments: pytest.fail("kernels were compiled in vain"))
     outcome = command("warmup", "--device", "cpu")
@@ -299,28 +256,6 @@ def test_a_cache_that_keeps_nothing_is_told(command, no_gpu, monkeypatch, tmp_pa
     assert_nothing_is_kept(command, monkeypatch, reason)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_told(command, no_gpu, monkeypatch, tmp_path):
-    # On a full disk, an empty file can be created, but writing to it fails.
-    monkeypatch.setattr(cache, "TemporaryFile", lambda dir: Path("/dev/full").open("wb"))  # noqa: SIM115
-    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "full"))
-    assert_nothing_is_kept(command, monkeypatch, "full cannot be written: No space left on device")
-
-
-def test_a_cache_that_works_is_told(command, no_gpu, monkeypatch, tmp_path):
-    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "new"))
-    code, printed, _ = command("info")
-    assert code == 0
-    assert re.search(r"new kernels +kept\n", printed)
-
-
-def test_what_a_process_of_warmup_fails_with_is_told(command, no_gpu, monkeypatch):
-    impossible = precompile.Task("kernel", np.empty, (-1,))
-    monkeypatch.setattr(precompile, "cpu_tasks", lambda operators: [impossible])
-    outcome = command("warmup", "--device", "cpu")
-    assert_refused(outcome, "warmup: kernel: ValueError: negative dimensions are not allowed")
-
-
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
 
@@ -334,17 +269,6 @@ def test_top_k(command):
         assert best["values"].tolist() == [[3, 3], [5, 5]]
         assert best["indices"].tolist() == [[0, 2], [1, 2]]
         assert (best["values"].dtype, best["indices"].dtype) == (np.int16, np.int64)
-
-
-@pytest.mark.quick
-def test_top_k_smallest_along_an_axis(command):
-    np.save("x.npy", X)
-    arguments = ("-k", 1, "--axis", 0, "--smallest", "--index-dtype", "uint32", "-o", "best.npz")
-    assert command("top-k", "x.npy", *arguments)[0] == 0
-    with np.load("best.npz") as best:
-        assert best["values"].tolist() == [[0, 1, 3, 2]]
-        assert best["indices"].tolist() == [[1, 0, 0, 0]]
-        assert best["indices"].dtype == np.uint32
 
 
 @pytest.mark.quick
@@ -365,14 +289,6 @@ def test_nonzero(command):
     with np.load("there.npz") as there:
         assert np.array_equal(there["coordinates"], np.argwhere(X))
         assert there["count"] == 7
-
-
-@pytest.mark.quick
-def test_nonzero_of_a_size(command):
-    np.save("x.npy", np.array([0, 1, 1]))
-    assert command("nonzero", "x.npy", "--size", 3, "--fill-value", 9, "-o", "there.npz")[0] == 0
-    with np.load("there.npz") as there:
-        assert there["coordinates"].tolist() == [[1], [2], [9]]
 
 
 @pytest.mark.quick
@@ -399,19 +315,6 @@ def test_diagonal(command):
         command("diagonal", "--shape", "2,3", "--dtype", "float16", "--value", "-inf", "-o", "y.npy")[0] == 0
     )
     assert np.load("y.npy").tolist() == [[-np.inf, 0, 0], [0, -np.inf, 0]]
-
-
-@pytest.mark.parametrize(
-    "array",
-    [np.asfortranarray(X), X.astype(">i2"), X[:, :0], X[0, 0], X > 2, X.astype(np.float16)],
-    ids=["fortran", "big-endian", "empty", "0-d", "bool", "float16"],
-)
-def test_any_npy_file(command, array):
-    np.save("x.npy", array)
-    code, _, error = command("nonzero", "x.npy", "-o", "there.npz")
-    assert (code, error) == (0, "")
-    with np.load("there.npz") as there:
-        assert np.array_equal(there["coordinates"], np.argwhere(array))
 
 
 BAD = {

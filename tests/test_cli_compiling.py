@@ -1,7 +1,6 @@
 """While a kernel is compiled, the commands show its name on a terminal, and nothing in a file."""
 
 import io
-import logging
 
 import pytest
 
@@ -9,7 +8,6 @@ import dmlops
 from dmlops.cli import console
 from dmlops.store import kernel_store
 from dmlops.store.kernel_cache import Key
-from tests.command_line import wait_for
 
 pytestmark = pytest.mark.quick
 
@@ -52,29 +50,6 @@ def test_the_spinner_tells_what_is_compiled(terminal):
     assert "later" not in terminal.getvalue()
 
 
-def test_a_text_is_shown_again_afterwards(terminal):
-    def shown_is(text):
-        shown = terminal.getvalue()
-        wait_for(lambda: text in terminal.getvalue()[len(shown) :])
-        return b"code"
-
-    with console.spinner("running on the CPU ..."):
-        shown_is("running on the CPU ...")
-        with kernel_store.LOCK:
-            kernel_store.find_or_compile(KEY, lambda: shown_is("compiling top_k_block_4 for sm_90 ..."))
-        shown_is("running on the CPU ...")
-
-
-def test_a_compilation_that_fails_is_shown_no_longer(terminal):
-    def fail():
-        raise KeyboardInterrupt
-
-    before = settings()
-    with pytest.raises(KeyboardInterrupt), console.spinner(), kernel_store.LOCK:
-        kernel_store.find_or_compile(KEY, fail)
-    assert settings() == before
-
-
 def test_a_command_tells_what_it_compiles(command, terminal, monkeypatch):
     diagonal_matrix = dmlops.diagonal_matrix
 
@@ -97,11 +72,3 @@ def test_nothing_is_shown_in_a_file(monkeypatch):
     with console.progress_bar() as progress:
         progress.add_task("rows", total=3)
     assert written.getvalue() == ""
-
-
-def test_the_log_tells_what_is_compiled_and_how_long_it_took(caplog):
-    caplog.set_level(logging.INFO, "dmlops")
-    compile_one()
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first == "compiling top_k_block_4 for sm_90"
-    assert second == "compiled top_k_block_4 for sm_90 in 0.0 s"

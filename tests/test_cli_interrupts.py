@@ -54,12 +54,6 @@ def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
     wait_for(lambda: not running(warmup))
 
 
-def test_warmup_obeys_where_only_its_first_process_is_interrupted(warmup):
-    warmup.send_signal(signal.SIGINT)
-    assert end_of(warmup) == (130, "dmlops: interrupted\n")
-    wait_for(lambda: not running(warmup))
-
-
 @pytest.mark.parametrize("pause", [exhaustive(0), 0.01, exhaustive(0.1)])
 def test_warmup_ends_at_several_interrupts(warmup, pause):
     for _ in range(4):
@@ -124,21 +118,6 @@ sys.exit(ending.run(command))
     ids=["fails", "goes on", "again and again", "leaves something broken"],
 )
 def test_an_interrupt_that_was_swallowed_ends_the_command(tmp_path, then):
-    process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
-    assert end_of(process) == (130, "dmlops: interrupted\n")
-
-
-def test_an_interrupt_while_something_else_is_dropped_ends_the_command(tmp_path):
-    process = start_python("-c", SCRIPT.format(then="swallow(fail); time.sleep(100)"), folder=tmp_path)
-    code, error = end_of(process)
-    assert code == 130
-    assert "Interrupting: dropped" in error
-    assert error.endswith("\ndmlops: interrupted\n")
-
-
-def test_an_interrupt_that_passes_through_exec_ends_in_the_same_way(tmp_path):
-    # Python would end itself with the signal, although the exception is caught.
-    then = "exec('interrupt()')"
     process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
     assert end_of(process) == (130, "dmlops: interrupted\n")
 

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from tests.command_line import assert_refused
 from tests.scripts import ROOT, blocks, run_page
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
@@ -45,28 +44,6 @@ def test_what_top_k_writes_is_data_or_indices(command):
     assert np.load("y.npy").tolist() == [2, 6]
 
 
-def test_an_archive_of_one_array_needs_no_name(command):
-    np.savez("one.npz", anything=X)
-    np.savez_compressed("two.npz", a=X, b=-X)
-    assert "7 of 8 elements" in run(command, "nonzero", "one.npz")
-    run(command, "top-k", "two.npz:b", "-k", 1, "-o", "best.npz")
-    with np.load("best.npz") as best:
-        assert best["values"].tolist() == [[-1], [0]]
-
-
-def test_a_file_whose_name_has_a_colon_is_that_file(command):
-    np.save("x.npz:a", X)
-    os.rename("x.npz:a.npy", "x.npz:a")
-    np.savez("x.npz", a=np.zeros(3), b=np.zeros(3))
-    assert "7 of 8 elements" in run(command, "nonzero", "x.npz:a")
-
-
-def test_an_archive_that_is_read_is_not_written(command):
-    np.savez("two.npz", a=X, b=X)
-    outcome = command("top-k", "two.npz:a", "-k", 1, "-o", "two.npz")
-    assert_refused(outcome, "-o two.npz: it is the file that two.npz is read from")
-
-
 class Stream(io.StringIO):
     """A standard stream with bytes below its text."""
 
@@ -95,35 +72,6 @@ def test_standard_input_and_output(command, monkeypatch):
     # What is said of it is on the other stream.
     assert told.startswith("top-k of standard input: the 2 largest along axis -1 (")
     assert told.endswith("written to standard output: values\n")
-
-
-def test_a_terminal_gets_no_bytes_and_gives_none(command, monkeypatch):
-    np.save("x.npy", X)
-    monkeypatch.setattr(sys, "stdin", Stream(is_terminal=True))
-    assert_refused(command("top-k", "-", "-k", 1), "standard input: it is a terminal; ")
-    monkeypatch.setattr(sys, "stdin", None)
-    assert_refused(command("top-k", "-", "-k", 1), "standard input: Bad file descriptor")
-    monkeypatch.setattr(sys, "stdout", Stream(is_terminal=True))
-    code, _, error = command("top-k", "x.npy", "-k", 1, "-o", "-")
-    assert (code, error) == (
-        1,
-        "dmlops: -o -: standard output is a terminal; pipe it into a command or a file\n",
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "not an .npy file"),
-        (b"hello", "not an .npy file"),
-        (npy(X)[:-3], "a damaged .npy file: "),
-        (npy(np.ones(3).view("V8")), "its type is |V8, bytes without a meaning"),
-    ],
-    ids=["nothing", "text", "short", "void"],
-)
-def test_what_is_no_npy_stream_is_refused(command, monkeypatch, content, reason):
-    monkeypatch.setattr(sys, "stdin", Stream(content))
-    assert_refused(command("nonzero", "-"), f"standard input: {reason}")
 
 
 PIPES = [

@@ -14,17 +14,17 @@ from dmlops.calls import dispatch
 from dmlops.devices import cuda
 from dmlops.store import compilers
 from tests.cuda_plans import planned
-from tests.marks import COMPILE_ALL
+from tests.cuda_ptx import ptx_of
+from tests.marks import COMPILE_ALL, exhaustive
 from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-shapes = importlib.import_module("kernels_cuda.top_k.shared.shapes")
+block_launches = importlib.import_module("kernels_cuda.top_k.read_once.block_launches")
+tile_launches = importlib.import_module("kernels_cuda.top_k.rows_in_blocks.tile_launches")
+TileShape = importlib.import_module("kernels_cuda.top_k.shared.shapes").TileShape
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
-ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
-# Of these every run tries the examples of kernels.
-ORDINARY_ARCHITECTURES = ("sm_90", "sm_120")
 ELF_MAGIC = b"\x7fELF"
 OPERATORS = tuple(operator.name for operator in dispatch.OPERATORS.values())
 # Operators share some kernels; a kernel's label stands for its code.
@@ -72,20 +72,15 @@ def assemble(ptx, arch, max_registers):
     return code, sum(map(int, spills))
 
 
-def ptx_of(variant, capability):
-    """Compile a variant to PTX."""
-    return compiler.compile_ptx(compiler.make_kernel(variant, capability), variant.label, capability)
-
-
 def check_shared_memory(variant, ptx):
     """Check that a kernel has no more shared memory of its own than plans count with."""
     n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
     if variant.name == "top_k_tile":
         element_size, *shape = variant.parameters
-        expected = shapes.TileShape(*shape).shared_bytes(element_size)
+        expected = tile_launches.tile_bytes(TileShape(*shape), element_size)
         assert n_bytes + variant.dynamic_shared_bytes == expected
     elif variant.name == "top_k_block":
-        assert n_bytes <= shapes.block_static_bytes(variant.parameters[1])
+        assert n_bytes <= block_launches.block_static_bytes(variant.parameters[1])
     else:
         assert n_bytes <= 48 << 10
 
@@ -143,23 +138,26 @@ MAY_BEGIN_EARLY = ("top_k", "nonzero_mask", "nonzero_count", "nonzero_scan", "no
 def test_assembles(variant):
     ptx = ptx_of(variant, (9, 0))
     check_waits(variant, ptx)
-    check_on(variant, ptx, ORDINARY_ARCHITECTURES)
+    check_on(variant, ptx, ["sm_90"])
 
 
 OF_CAPABILITY = {(7, 5): ("sm_75", "sm_80"), (9, 0): ("sm_90", "sm_100", "sm_120")}
 
 
 def the_rest():
-    """Yield what `test_assembles` leaves out: kernels of wide elements on 9.0, and the examples on 7.5.
+    """Yield what `test_assembles` leaves out: the examples on 7.5 and 12.0, and kernels of wide elements.
 
-    Code differs between these two: 7.5 has no `redux`, and 9.0 leaves registers for more loads.
+    Code differs between 7.5 and 9.0: 7.5 has no `redux`, and 9.0 leaves registers for more loads.
     `DMLOPS_COMPILE_ALL=1` asks for every kernel on every architecture.
     """
     for label, variant in VARIANTS.items():
         for capability, (first, *others) in OF_CAPABILITY.items():
-            is_other = label in EXAMPLES if capability < (9, 0) else is_wide(variant)
-            if variant.is_for(first) and (COMPILE_ALL or is_other):
-                architectures = (first, *others) if COMPILE_ALL else (first,)
+            is_older = capability < (9, 0)
+            architectures = [first] if (label in EXAMPLES if is_older else is_wide(variant)) else []
+            if label in EXAMPLES and not is_older:
+                architectures.append("sm_120")
+            if variant.is_for(first) and (COMPILE_ALL or architectures):
+                architectures = (first, *others) if COMPILE_ALL else architectures
                 yield pytest.param(variant, capability, architectures, id=f"{label}-{first}")
 
 
@@ -203,6 +201,7 @@ def test_limits_on_registers():
     assert [compiler.max_registers(kernel) for kernel in kernels] == [None, 80, 80]
 
 
+@pytest.mark.exhaustive
 def test_ptx_for_architectures_to_come():
     """A driver compiles it, and must know how many registers a thread may have."""
     variant = VARIANTS["dmlops_top_k_histogram_1"]
@@ -232,6 +231,7 @@ def test_the_order_of_compilation_does_not_matter():
     assert len(printed) == 1
 
 
+@pytest.mark.exhaustive
 def test_older_architectures_have_code_of_their_own():
     """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
     variant = VARIANTS["dmlops_top_k_columns_1"]
@@ -241,6 +241,7 @@ def test_older_architectures_have_code_of_their_own():
         assert ("griddepcontrol.wait" in ptx) == has_redux
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("capability", "served"), [((8, 0), ((8, 6), (8, 9))), ((10, 0), ((12, 0),))])
 def test_architectures_that_share_ptx(capability, served):
     """What serves an architecture is what Numba would make for that architecture itself."""
@@ -275,13 +276,14 @@ def test_ptx_is_shared(monkeypatch):
     assert len({*codes}) == len(codes)
 
 
+@pytest.mark.exhaustive
 def test_code_is_the_same_whatever_was_compiled_before():
     script = """
         import hashlib, importlib, sys
         from kernels_cuda.runtime.compiler import compile_variant
-        from kernels_cuda.top_k import kernels
+        from kernels_cuda import top_k
 
-        variants = {variant.label: variant for variant in kernels.variants()}
+        variants = {variant.label: variant for variant in top_k.variants()}
         codes = {name: compile_variant(variants[f"dmlops_top_k_{name}"], "sm_90") for name in NAMES.split()}
         print(hashlib.sha256(codes["columns_1"]).hexdigest())
     """
@@ -292,7 +294,7 @@ def test_code_is_the_same_whatever_was_compiled_before():
     assert alone == later
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", [exhaustive("sm_75"), "sm_90", exhaustive("sm_120")])
 def test_cubins_are_kept(arch, tmp_path, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     variant = VARIANTS["dmlops_top_k_offsets"]

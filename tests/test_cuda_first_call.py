@@ -14,7 +14,9 @@ WITHOUT_GPU = """
     from cuda.bindings import driver as real
 
     class Driver:
-        properties = {"MAJOR": 9, "MINOR": 0, "COUNT": 132, "OPTIN": 227 << 10}
+        properties = {
+            "MAJOR": 9, "MINOR": 0, "COUNT": 132, "OPTIN": 227 << 10, "RATE": 3_201_000, "WIDTH": 6144
+        }
 
         def __getattr__(self, name):
             return (lambda *_: (real.CUresult(0), 1)) if name.startswith("cu") else getattr(real, name)

@@ -224,7 +224,7 @@ def attributes_of_loaded(monkeypatch, **given):
     monkeypatch.setattr(launch, "_device", lambda number: 0)
     monkeypatch.setattr(launch, "_driver_version", lambda: 12_090)
     variant = importlib.import_module("kernels_cuda.runtime.variant")
-    target = variant.Target(0, "sm_86", 80, 99 << 10, lambda *_: b"")
+    target = variant.Target(0, "sm_86", 80, 99 << 10, fetch=lambda *_: b"")
     assert launch._load(variant.Variant("any", "nowhere:none", **given), target).function == 77
     return attributes
 

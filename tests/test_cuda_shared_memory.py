@@ -5,8 +5,7 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import TensorDataType
-from tests.cuda_plans import SHARED_BYTES, planned
-from tests.test_cuda_workspace import top_k
+from tests.cuda_plans import SHARED_BYTES, planned, top_k
 
 T = TensorDataType
 

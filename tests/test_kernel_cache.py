@@ -200,16 +200,6 @@ def test_what_a_killed_process_was_writing_goes_too(root):
     assert not temporary.exists()
 
 
-def test_kernels_of_versions_without_generations_go(root):
-    flat = root / "cpu" / ("diagonal_matrix_1-" + "0a" * 16)
-    flat.parent.mkdir(parents=True)
-    flat.write_bytes(CODE)
-    assert contents(root) == [("cpu", "", "", [len(CODE)])]
-    keep(key("s"), CODE)
-    assert not flat.exists()
-    assert is_there(root, key("s"))
-
-
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are told apart on POSIX")
 def test_files_of_another_user_stay(root, monkeypatch):
     keep(key("s"), CODE)

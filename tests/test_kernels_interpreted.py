@@ -15,8 +15,8 @@ from dmlops.operators import Options
 from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k.shared.policy import ROUNDS_SHAPES
-from kernels_cuda.top_k.shared.shapes import ROW_STATE_BYTES, list_slots
+from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, list_slots
+from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
 from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.gpu.algorithms import ALGORITHMS
@@ -75,6 +75,7 @@ def _n_rows(descriptor):
     return math.prod(sizes) // sizes[descriptor.axis]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(("n_elements", "step"), [(20_000, 64), (20_000, 512), (60_000, 512)])
 @pytest.mark.parametrize("data_type", [TensorDataType.FLOAT16, TensorDataType.FLOAT32])
@@ -86,6 +87,7 @@ def test_few_elements_of_crowded_groups(data_type, n_elements, step, is_sorted):
     run_top_k("cluster", data_type, rows, 50, is_sorted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("data_type", [TensorDataType.FLOAT16, TensorDataType.FLOAT32])
 def test_few_elements_of_rows_below_zero(data_type):
     """What a cluster reads in place of elements behind a row, zeros, is larger than all of these."""
@@ -94,6 +96,7 @@ def test_few_elements_of_rows_below_zero(data_type):
     run_top_k("cluster", data_type, rows, 50, True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(("data_type", "k"), [("FLOAT16", 100), ("FLOAT32", 100), ("FLOAT32", 300)])
 def test_groups_of_many_and_of_few_candidates(data_type, k, is_sorted):
@@ -107,6 +110,7 @@ def test_groups_of_many_and_of_few_candidates(data_type, k, is_sorted):
         run_top_k("grid", data_type, each[np.newaxis].copy(), k, is_sorted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(("data_type", "n_elements"), [("FLOAT16", 70_001), ("FLOAT32", 35_001)])
@@ -159,8 +163,8 @@ def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, m
 @pytest.mark.parametrize(
     ("name", "data_type"),
     [
-        ("cluster", "FLOAT32"),
-        ("cluster", "FLOAT16"),
+        exhaustive("cluster", "FLOAT32"),
+        exhaustive("cluster", "FLOAT16"),
         ("one_pass", "FLOAT32"),
         exhaustive("rounds", "FLOAT16"),
     ],
@@ -190,6 +194,7 @@ def _is_late(positions):
     return (positions == 0) | ((positions // 512 == 16) & (positions % 4 == 0))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize("kind", TIES)
 @pytest.mark.parametrize("n_elements", [100, 256, 1000])
@@ -201,6 +206,7 @@ def test_ties_of_short_rows(n_elements, kind, is_sorted):
         run_top_k("warp", TensorDataType.FLOAT32, rows, k, is_sorted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", TIES)
 @pytest.mark.parametrize(("name", "k"), [("cluster", 600), ("one_pass", 103), ("one_pass-1024", 30)])
 def test_ties_of_long_rows(name, k, kind):
@@ -265,7 +271,7 @@ def _elements(numbers, dtype, largest):
 
 @pytest.mark.parametrize("kind", ROUNDS)
 @pytest.mark.parametrize("n_elements", [61, 128, 250, 512])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint64])
+@pytest.mark.parametrize("dtype", [np.float32, exhaustive(np.uint64)])
 def test_rounds_of_groups(dtype, n_elements, kind):
     """A lane loses several elements of one group or of several, and equal ones lie in any of them."""
     rng = np.random.default_rng(13)
@@ -277,6 +283,7 @@ def test_rounds_of_groups(dtype, n_elements, kind):
             run_top_k("rounds", TensorDataType[np.dtype(dtype).name.upper()], rows, k, is_sorted, largest)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["distinct", "ties", "least"])
 @pytest.mark.parametrize("n_elements", [61, 128, 250, 512])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint64])
@@ -303,6 +310,7 @@ def run_sampled(rows, k, largest, is_sorted):
     run_top_k("sampled", TensorDataType[rows.dtype.name.upper()], rows, k, is_sorted, largest)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("dtype", [exhaustive(np.float16), np.float32, exhaustive(np.float64)])
 def test_samples_that_mislead(dtype, direction):
@@ -313,6 +321,7 @@ def test_samples_that_mislead(dtype, direction):
     run_sampled(rows if largest else -rows, 300, largest, is_sorted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("dtype", [exhaustive(np.float16), exhaustive(bfloat16), np.float32])
 def test_floats_that_are_the_threshold(dtype, direction):

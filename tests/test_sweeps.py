@@ -12,7 +12,7 @@ from bench import answers, data, libraries, runner, sweep_analysis, timing
 from bench.peers import Task, contenders
 from bench.runner import Bench, Outcome, Row
 from bench.sweep_analysis import judge
-from bench.sweeps import LIMITS, TYPES, Kinds, Steps, sweeps
+from bench.sweeps import LIMITS, Kinds, Steps, sweeps
 from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
 
 MIB = 1 << 20
@@ -123,32 +123,6 @@ def test_the_table(device):
             assert sweep.limit == LIMITS[device][sweep.name.rpartition(" by ")[2]]
 
 
-@pytest.mark.parametrize("device", [CPU, CUDA])
-def test_the_table_covers_all_sizes(device):
-    last = 26 if device == CPU else 28
-    powers = {1 << exponent for exponent in range(last + 1)}
-    by_name = {sweep.name: sweep.points for sweep in sweeps(device)}
-    for name in ("top_k by n, k 100", "top_k by n, k = n", "nonzero by n, 10 %"):
-        sizes = {point.size for point in by_name[name]}
-        assert sizes >= powers
-        assert any(size % 2 for size in sizes - {1})
-    assert by_name["gather_nd by tuples of 16"][-1].size == 1 << last
-    assert by_name["diagonal by side, causal mask"][-1].size == 1 << last
-    for name, size in (("top_k by k, 1 x 2^20", 1 << 20), ("top_k by k, 256 x 2^14", 1 << 14)):
-        assert {point.k for point in by_name[name]} >= {1, 2, size // 2, size // 2 + 1, size - 1, size}
-    rows = {point.shape[0] for point in by_name["top_k by rows of 256, k 8"]}
-    assert rows >= {1 << exponent for exponent in range(19)}
-    assert max(rows) >= (1 << 18 if device == CPU else 1_000_000)
-    kinds = [sweep for sweep in sweeps(device) if sweep.word == "kind"]
-    assert {sweep.operator for sweep in kinds if {point.dtype for point in sweep.points} == {*TYPES}} == {
-        "top_k",
-        "nonzero_coordinates",
-        "gather_nd",
-        "diagonal_matrix",
-    }
-    assert any(not point.largest for sweep in kinds for point in sweep.points if sweep.operator == "top_k")
-
-
 @pytest.mark.parametrize("layout", data.LAYOUTS)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize(
@@ -185,63 +159,6 @@ def test_layouts(workload, layout, library):
     ours = contenders(workload.operator, CPU)[0]
     task = Task(laid_out, copies, 1)
     assert answers.fault(task, ours.prepare(task)()) is None
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_types(dtype, library):
-    if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
-    if library == "torch":
-        pytest.importorskip("torch")
-    source = data.NumPySource() if library == "numpy" else data.TorchSource("cpu")
-    for workload in (
-        TopK(name="", reason="", shape=(3, 200), dtype=dtype, k=9),
-        NonzeroCoordinates(name="", reason="", shape=(9, 7), dtype=dtype, density=0.3),
-        GatherND(name="", reason="", shape=(20, 6), dtype=dtype, tuples=9, coordinates=1, batch_dims=0),
-        DiagonalMatrix(name="", reason="", shape=(8, 9), dtype=dtype, begin=1, end=2**31),
-    ):
-        task = Task(workload, workload.inputs(source), 1)
-        assert task.inputs[0].itemsize == workload.item
-        assert answers.fault(task, contenders(workload.operator, CPU)[0].prepare(task)()) is None
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("name", ["one_hot", "two_valued", "signed_zeros", "all_nan"])
-def test_distributions(name, library):
-    if library == "torch":
-        pytest.importorskip("torch")
-    source = data.NumPySource() if library == "numpy" else data.TorchSource("cpu")
-    x = libraries.to_numpy(source.make(name, (4, 500), "float32"))
-    assert (x.shape, x.dtype) == ((4, 500), np.float32)
-    if name == "one_hot":
-        assert (x == 1).sum(axis=1).tolist() == [1] * 4
-        assert np.count_nonzero(x) == 4
-    elif name == "two_valued":
-        assert set(np.unique(x)) == {0, 1}
-    elif name == "signed_zeros":
-        assert not x.any()
-        assert 0 < np.signbit(x).sum() < x.size
-    else:
-        assert np.isnan(x).all()
-
-
-@pytest.mark.parametrize("who", contenders("top_k", CPU), ids=lambda who: who.name)
-@pytest.mark.parametrize("k", [5, 60])
-def test_the_smallest(who, k):
-    if reason := libraries.missing(who.library, CPU):
-        pytest.skip(reason)
-    workload = TopK(name="", reason="", shape=(3, 60), k=k, largest=False)
-    task = Task(workload, workload.inputs(data.NumPySource()), 1)
-    try:
-        answer = who.prepare(task)()
-    except libraries.NotServedError:
-        return
-    expected = np.sort(task.inputs[0], axis=1)[:, :k]
-    np.testing.assert_array_equal(libraries.to_numpy(answer[0]), expected)
-    if who.is_ours:
-        assert answers.fault(task, answer) is None
-        assert answers.fault(task, tuple(np.flip(array, 1) for array in answer))
 
 
 def test_the_memory_of_a_call_is_that_of_a_first_one():
@@ -293,50 +210,6 @@ def test_doubtful_points_are_measured_twice(bench, monkeypatch):
     assert [size for size, _ in asked] == [1000, 2000, 4000, 8000, 2000, 8000]
     assert [(each.point, each.amount) for each in verdict.violations] == [("steps: 8000", 0.9)]
     assert [row.size for row in told] == [1000, 2000, 4000, 8000]
-
-
-def test_slow_peers_are_left_out_of_what_follows(bench, monkeypatch):
-    sweep = Steps(name="steps", points=steps(1000, 2000, 4000).points, has_peers=True)
-    times = {1000: {}, 2000: {"torch.sort": sweep_analysis.PATIENCE}, 4000: {}}
-    asked = clocked(bench, monkeypatch, times)
-    sweep_analysis.measure(bench, sweep, 60, lambda row: None)
-    assert ["torch.sort" in names for _, names in asked] == [True, True, False]
-    assert all("torch.topk" in names for _, names in asked)
-
-
-def test_what_time_does_not_suffice_for_is_skipped(bench):
-    verdict = sweep_analysis.measure(bench, steps(1000, 2000), 0, lambda row: None)
-    assert len(verdict.left_out) == 2
-    assert verdict.worst is None
-    assert verdict.findings == []
-
-
-def test_the_better_of_two_measurements_keeps_what_was_left_out(bench, monkeypatch):
-    failed = Outcome("torch.sort", "torch", status="failed", message="no room")
-    asked = []
-
-    def measure(workload, share, names):
-        asked.append(workload.size)
-        row = Row.of(workload)
-        took = 1.0 if len(asked) == 2 else 1e-3
-        row.outcomes = [Outcome("dmlops", "dmlops", seconds=took, best=took, scratch=9 * MIB)]
-        row.outcomes += [failed] if "torch.sort" in names else []
-        return row
-
-    monkeypatch.setattr(bench, "measure", measure)
-    sweep = Steps(name="steps", points=steps(1000, 2000).points, has_peers=True)
-    verdict = sweep_analysis.measure(bench, sweep, 60, lambda row: None)
-    # Memory does not change from one call to the next: the first point is not measured again for it.
-    assert asked == [1000, 2000, 2000]
-    assert [each.what for each in verdict.violations] == ["memory"]
-    assert [row.ours.seconds for row in verdict.rows] == [1e-3, 1e-3]
-    assert all(failed in row.outcomes for row in verdict.rows)
-
-
-def test_slow_calls_of_dmlops_are_still_timed(bench, monkeypatch):
-    asked = clocked(bench, monkeypatch, {size: {"dmlops": 9.0} for size in (1000, 2000)})
-    sweep_analysis.measure(bench, steps(1000, 2000), 60, lambda row: None)
-    assert [names for _, names in asked] == [["dmlops"], ["dmlops"]]
 
 
 def test_the_least_of_the_samples_is_judged():

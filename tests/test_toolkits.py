@@ -18,13 +18,13 @@ pytest.importorskip("cuda.core")
 from dmlops import TensorDataType
 from dmlops.operators import Options
 from tests import toolkits
-from tests.cuda_plans import planned
+from tests.cuda_plans import planned, top_k
 from tests.marks import COMPILE_ALL
 from tests.test_cuda_compile import VARIANTS
 from tests.test_cuda_plans import KINDS, PROBLEMS
 from tests.test_cuda_top_k_plans import SHARED_BYTES
-from tests.test_cuda_workspace import ALGORITHMS, algorithms, top_k
 
+algorithms = importlib.import_module("tests.gpu.algorithms")
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
@@ -57,7 +57,7 @@ def largest_blocks():
     """Return the most threads and dynamic shared memory of a block that plans launch each kernel with."""
     launches = [launch for name, call in KINDS for launch in planned(PROBLEMS[name](), call=call).asked]
     if COMPILE_ALL:
-        for choice in ALGORITHMS["top_k"].values():
+        for choice in algorithms.ALGORITHMS["top_k"]:
             launches += forced(choice)
     blocks = {}
     for launch in launches:

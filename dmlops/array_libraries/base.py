@@ -149,15 +149,11 @@ class ArrayLibrary:
         TypeError
             If it has an element type that no operator takes.
         """
-        raise NotImplementedError
+        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
 
     def address(self, array: Any) -> int:
         """Return the address of element [0, ..., 0] of the array."""
         raise NotImplementedError
-
-    def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        """Return `address` of several arrays, as fast as possible."""
-        return [self.address(array) for array in arrays]
 
     def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
         """Return the descriptions by which native calls recognise such arrays, inputs first, or None."""
@@ -301,3 +297,21 @@ def refuse_unaligned(kind: str, where: str) -> NoReturn:
     raise InvalidDescriptorError(
         error_text(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
     )
+
+
+def dlpack_device(array: Any, where: str) -> tuple[int, int]:
+    """Return the kind and the number of the device that an array names by DLPack."""
+    try:
+        kind, number = array.__dlpack_device__()
+        return int(kind), int(number)
+    except Exception as error:
+        refuse_exchange(array, where, error)
+
+
+def refuse_exchange(array: Any, where: str, error: Exception) -> NoReturn:
+    """Raise an error that names the array instead of one that its producer or consumer has chosen."""
+    if isinstance(error, MemoryError):
+        raise error
+    reason = f"DLPack does not pass it on ({type(error).__name__}: {error})"
+    text = error_text(where, instance_of(array), reason, "pass it as an array of NumPy, CuPy, torch or JAX")
+    raise TypeError(text) from error

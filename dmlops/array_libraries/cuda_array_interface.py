@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
+from dmlops.array_libraries.base import ArrayLibrary, Operand, refuse_unaligned
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType
-from dmlops.types.tensor import TensorDesc, packed_strides
+from dmlops.types.tensor import packed_strides
 
 _ADDRESSES = 1 << 64
 
@@ -90,9 +90,6 @@ class CudaArrayInterface(ArrayLibrary):
 
     def device(self, array: CudaArray) -> Device:
         return Device("cuda", array.device_number or 0)
-
-    def describe(self, array: CudaArray, where: str) -> TensorDesc:
-        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
 
     def address(self, array: Any) -> int:
         return array.pointer  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
 """CuPy arrays."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -10,7 +10,6 @@ from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
     are_nonzero,
-    describe_numpy_like,
     new_operand,
     refuse_type,
     refuse_unaligned,
@@ -64,14 +63,8 @@ class CuPy(ArrayLibrary):
     def device(self, array: Any) -> Device:
         return Device("cuda", array.data.device_id)
 
-    def describe(self, array: Any, where: str) -> TensorDesc:
-        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
-
     def address(self, array: Any) -> int:
         return array.data.ptr  # type: ignore[no-any-return]
-
-    def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        return [array.data.ptr for array in arrays]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         device = self.device(operand.array)

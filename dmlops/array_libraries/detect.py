@@ -1,12 +1,13 @@
 """Find the library that an array belongs to."""
 
+import importlib
 import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
-from dmlops.array_libraries.base import ArrayLibrary, Operand
+from dmlops.array_libraries.base import ArrayLibrary, Operand, dlpack_device
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.store import kernel_store
 from dmlops.types.errors import error_text, instance_of
@@ -22,8 +23,8 @@ SIGNATURES: dict[type, Callable[[Any], Hashable]] = {np.ndarray: NUMPY.signature
 No array of another library has an equal one."""
 
 # DLDeviceType, of dlpack.h.
-_HOST_DEVICES = {1: "CPU", 3: "CUDA's page-locked memory", 11: "ROCm's page-locked memory"}
-_CUDA_DEVICES = {2: "CUDA", 13: "CUDA's managed memory"}
+_HOST_DEVICES = {1, 3, 11}  # page-locked memory of CUDA and ROCm included
+_CUDA_DEVICES = {2, 13}  # managed memory included
 _OTHER_DEVICES = {
     4: "OpenCL",
     7: "Vulkan",
@@ -91,10 +92,10 @@ def find_library(array: Any, where: str) -> ArrayLibrary:
         return _BY_TYPE[kind]
     if isinstance(array, np.ndarray):
         return NUMPY
-    for module, attribute, make in _KNOWN:
+    for module, attribute, *served_by in _KNOWN:
         base = getattr(sys.modules.get(module), attribute, None)
         if base is not None and isinstance(array, base):
-            library = _instance(module, make)
+            library = _instance(*served_by)
             if library.owns(kind):
                 _BY_TYPE[kind] = library
             if library.native_type is kind:
@@ -105,75 +106,39 @@ def find_library(array: Any, where: str) -> ArrayLibrary:
         remedy = "use torch.export or make_fx, or call this in a function that torch.fx.wrap names"
         raise TypeError(error_text(where, "a torch.fx.Proxy", reason, remedy))
     if hasattr(array, "__cuda_array_interface__"):
-        return _instance("cuda_array_interface", _cuda_array_interface)
+        return _instance("cuda_array_interface", "CudaArrayInterface")
     if hasattr(array, "__dlpack_device__") and hasattr(array, "__dlpack__"):
         return _dlpack_library(array, where)
     return NUMPY
 
 
 def _dlpack_library(array: Any, where: str) -> ArrayLibrary:
-    number = int(array.__dlpack_device__()[0])
+    number, _ = dlpack_device(array, where)
     if number in _CUDA_DEVICES:
-        return _instance("dlpack", _dlpack)
+        return _instance("dlpack", "DLPack")
     if number in _HOST_DEVICES:
-        return NUMPY if hasattr(array, "__array__") else _instance("host_dlpack", _host_dlpack)
+        return NUMPY if hasattr(array, "__array__") else _instance("dlpack", "HostDLPack")
     device = _OTHER_DEVICES.get(number, f"DLPack device {number}")
     reason, remedy = "no back-end serves that device", "copy it to the CPU or to a CUDA device first"
     raise TypeError(error_text(where, f"{instance_of(array)} on {device}", reason, remedy))
 
 
-def _torch() -> ArrayLibrary:
-    from dmlops.array_libraries.torch import Torch  # noqa: PLC0415
-
-    return Torch()
-
-
-def _cupy() -> ArrayLibrary:
-    from dmlops.array_libraries.cupy import CuPy  # noqa: PLC0415
-
-    return CuPy()
-
-
-def _jax() -> ArrayLibrary:
-    from dmlops.array_libraries.jax import Jax  # noqa: PLC0415
-
-    return Jax()
-
-
-def _numba() -> ArrayLibrary:
-    from dmlops.array_libraries.numba import Numba  # noqa: PLC0415
-
-    return Numba()
-
-
-def _cuda_array_interface() -> ArrayLibrary:
-    from dmlops.array_libraries.cuda_array_interface import CudaArrayInterface  # noqa: PLC0415
-
-    return CudaArrayInterface()
-
-
-def _dlpack() -> ArrayLibrary:
-    from dmlops.array_libraries.dlpack import DLPack  # noqa: PLC0415
-
-    return DLPack()
-
-
-def _host_dlpack() -> ArrayLibrary:
-    from dmlops.array_libraries.dlpack import HostDLPack  # noqa: PLC0415
-
-    return HostDLPack()
-
-
-_KNOWN: tuple[tuple[str, str, Callable[[], ArrayLibrary]], ...] = (
-    ("torch", "Tensor", _torch),
-    ("cupy", "ndarray", _cupy),
-    ("jax", "Array", _jax),
-    ("numba.cuda.cudadrv.devicearray", "DeviceNDArray", _numba),
+# A type, by module and name, and the class here that serves its instances, by module and name.
+_KNOWN = (
+    ("torch", "Tensor", "torch", "Torch"),
+    ("cupy", "ndarray", "cupy", "CuPy"),
+    ("jax", "Array", "jax", "Jax"),
+    ("numba.cuda.cudadrv.devicearray", "DeviceNDArray", "numba", "Numba"),
 )
 
 
-def _instance(name: str, make: Callable[[], ArrayLibrary]) -> ArrayLibrary:
+def _instance(module: str, name: str) -> ArrayLibrary:
     found = _instances.get(name)
     if found is None:
-        found = _instances.setdefault(name, kernel_store.apart(make))  # as it imports a module
+        found = _instances.setdefault(name, kernel_store.apart(_make, module, name))
     return found
+
+
+def _make(module: str, name: str) -> ArrayLibrary:
+    library = getattr(importlib.import_module(f"dmlops.array_libraries.{module}"), name)
+    return library()  # type: ignore[no-any-return]

@@ -1,15 +1,15 @@
 """Other arrays with ``__dlpack__``: results are `DeviceArray` on a GPU, and NumPy arrays on the host."""
 
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.base import Operand, dlpack_device, refuse_exchange
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.array_libraries.numpy import NUMPY, NumPy
 from dmlops.devices import cuda_driver
 from dmlops.store import kernel_store
-from dmlops.types.errors import error_text, instance_of, refuse
+from dmlops.types.errors import refuse
 
 
 class DLPack(CudaArrayInterface):
@@ -19,7 +19,7 @@ class DLPack(CudaArrayInterface):
     is_lent = True
 
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
-        number = int(array.__dlpack_device__()[1])
+        _, number = dlpack_device(array, where)
         cuda_driver.check_device(number, where)  # if that device is not available, the error says so
         views = kernel_store.imported("cuda.core.utils").StridedMemoryView
         with cuda_driver.device_made_current(number):
@@ -27,7 +27,7 @@ class DLPack(CudaArrayInterface):
                 # The producer makes this stream wait for its own work; 1 is the default stream.
                 view = views.from_dlpack(array, stream_ptr=stream or 1)
             except Exception as error:
-                _refuse_exchange(array, where, error)
+                refuse_exchange(array, where, error)
         item = view.dtype.itemsize
         strides = None if view.strides is None else tuple(stride * item for stride in view.strides)
         interface = {
@@ -54,19 +54,10 @@ class HostDLPack(NumPy):
         try:
             return np.from_dlpack(array)
         except Exception as error:
-            _refuse_exchange(array, where, error)
+            refuse_exchange(array, where, error)
 
     def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         return NUMPY.as_input(self.as_plain(array, where), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
         return NUMPY.as_output(self.as_plain(array, where), where)
-
-
-def _refuse_exchange(array: Any, where: str, error: Exception) -> NoReturn:
-    """Raise an error that names the array instead of one that its producer or consumer has chosen."""
-    if isinstance(error, MemoryError):
-        raise error
-    reason = f"DLPack does not pass it on ({type(error).__name__}: {error})"
-    text = error_text(where, instance_of(array), reason, "pass it as an array of NumPy, CuPy, torch or JAX")
-    raise TypeError(text) from error

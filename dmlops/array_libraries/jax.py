@@ -93,13 +93,6 @@ class Jax(ArrayLibrary):
         return self.as_input(bools, "", stream)
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
-        """Refuse a data type that JAX does not have, or would silently change.
-
-        Raises
-        ------
-        TypeError
-            If it is one of NumPy alone, or has 64 bits while JAX has only 32.
-        """
         if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
             refuse_type(data_type, "JAX", where)
         dtype = numpy_dtype(data_type)

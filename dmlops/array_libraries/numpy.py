@@ -14,7 +14,6 @@ from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
     are_nonzero,
-    describe_numpy_like,
     new_operand,
     refuse_unaligned,
 )
@@ -44,6 +43,17 @@ _TOLD_CHARACTERS = "D"  # complex128
 # NumPy calls types of these kinds equal that are not the same. `NumPy.signature`, by which native calls are
 # found, does not tell them apart: no native call takes them.
 _AMBIGUOUS_KINDS = "mMV"
+
+
+def _address(array: "np.ndarray[Any, Any]") -> int:
+    capsule = array.__array_struct__  # which frees the structure in the end
+    address: int
+    try:
+        address = _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
+    except ctypes.ArgumentError:  # out of memory or of stack, which this slower way says by its name
+        address = array.ctypes.data
+    del capsule  # only here: torch's compiler drops variables that nothing uses any more
+    return address
 
 
 class NumPy(ArrayLibrary):
@@ -86,14 +96,8 @@ class NumPy(ArrayLibrary):
     def device(self, array: Any) -> Device:
         return CPU
 
-    def describe(self, array: Any, where: str) -> TensorDesc:
-        return describe_numpy_like(array.dtype, array.shape, array.strides, where)
-
     def address(self, array: Any) -> int:
         return _address(array)
-
-    def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        return [_address(array) for array in arrays]
 
     def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
         for array in arrays:
@@ -121,17 +125,6 @@ class NumPy(ArrayLibrary):
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
-
-
-def _address(array: "np.ndarray[Any, Any]") -> int:
-    capsule = array.__array_struct__  # which frees the structure in the end
-    address: int
-    try:
-        address = _pointer_at(_structure_of(capsule, None) + _DATA_FIELD).value
-    except ctypes.ArgumentError:  # out of memory or of stack, which this slower way says by its name
-        address = array.ctypes.data
-    del capsule  # only here: torch's compiler drops variables that nothing uses any more
-    return address
 
 
 def _leaves(dtype: "np.dtype[Any]", offset: int) -> Iterator[tuple[int, "np.dtype[Any]"]]:

@@ -209,9 +209,6 @@ class Torch(ArrayLibrary):
     def address(self, array: Any) -> int:
         return array.data_ptr()  # type: ignore[no-any-return]
 
-    def addresses(self, arrays: Sequence[Any]) -> list[int]:
-        return [array.data_ptr() for array in arrays]
-
     def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
         operands = []
         for array in arrays:
@@ -261,13 +258,6 @@ class Torch(ArrayLibrary):
             return self._operand(are_nonzero(operand.array, self._torch.int64), "")
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
-        """Refuse a data type that torch does not have.
-
-        Raises
-        ------
-        TypeError
-            If it does not.
-        """
         if data_type not in self._dtypes:
             refuse_type(data_type, "torch", where)
 

@@ -243,10 +243,8 @@ def contents(root: Path) -> list[Contents]:
     """Return the contents of a cache directory."""
     found: dict[tuple[str, str, str], list[int]] = {}
     for file in _files(root):
-        device, *folders = file.relative_to(root).parent.parts
-        # Versions without generations kept everything in one folder.
-        generation, target = folders or ("", "")
         with suppress(OSError):  # another process may remove it in the meantime
+            device, generation, target, _ = file.relative_to(root).parts
             found.setdefault((device, generation, target), []).append(file.stat().st_size)
     return [Contents(*place, sizes) for place, sizes in sorted(found.items())]
 
@@ -293,9 +291,6 @@ def _remove_old(current: Path) -> None:
                 with suppress(OSError):
                     file.unlink()
             _remove_empty(generation)
-        for file in _own_files(folder):  # of versions without generations
-            with suppress(OSError):
-                file.unlink()
 
 
 def _remove_empty(generation: Path) -> None:
@@ -308,7 +303,6 @@ def _remove_empty(generation: Path) -> None:
 def _files(root: Path) -> Iterator[Path]:
     """Yield all files in a cache directory that hold a kernel, or were meant to."""
     for device in DEVICES:
-        yield from _own_files(root / device)
         for generation in _folders(root / device, _GENERATION):
             yield from _files_of(generation)
 
@@ -359,5 +353,7 @@ def warn_once(reason: str) -> None:
     if _has_warned.is_set():
         return
     _has_warned.set()
+    # Names of files may hold anything, also what controls a terminal.
+    reason = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in reason)
     with suppress(Exception):  # there may be nowhere to write to
         _log.warning("dmlops compiles kernels again that it could have found: %s", reason)

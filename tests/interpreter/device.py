@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from tests.cuda_plans import Config
+from tests.cuda_ptx import ptx_of
 from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.program import parse
 
@@ -20,7 +21,7 @@ def program_of(variant, arch):
     compiler = importlib.import_module("kernels_cuda.runtime.compiler")
     capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
     capability = compiler.ptx_capability(capability_of(arch))
-    return parse(compiler.compile_ptx(compiler.make_kernel(variant, capability), variant.label, capability))
+    return parse(ptx_of(variant, capability))
 
 
 class Interpreter:

@@ -8,6 +8,7 @@ from dmlops.calls import dispatch
 from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
+from tests.workspace_areas import areas_apart
 
 ALIGNMENT = 256
 
@@ -22,7 +23,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     target = variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
     operator = dispatch.OPERATORS[type(case.descriptor.lower())]
     problem = operator.problem(case.descriptor.lower(), case.options)
-    forced = choice.arguments(problem.element_size, target) if choice else {}
+    forced = {"target": target} | (choice.arguments(target) if choice else {})
     checks_results = memory is None
     memory, storage, addresses = memory or GlobalMemory(), {}, []
     for field in operator.operands:
@@ -40,10 +41,15 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
         storage[field][...] = data
         element_size = descriptor.data_type.bytes
         addresses.append(memory.add(storage[field]) + descriptor.offset * element_size)
-    with interpreted(memory) as interpreter:
-        plan = importlib.import_module(f"kernels_cuda.{operator.name}").plan(problem, target, **forced)
-        workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
-        plan.launch(STREAM, *addresses, workspace)
+    with interpreted(memory) as interpreter, areas_apart() as gaps:
+        plan = importlib.import_module(f"kernels_cuda.{operator.name}").plan(problem, **forced)
+        workspace = aligned(plan.workspace_size, ALIGNMENT)
+        plan.launch(STREAM, *addresses, memory.add(workspace))
+    for begin, end in gaps:
+        # A sort clears several areas at once, and what lies between them.
+        assert {*workspace[begin:end].tolist()} in (set(), {0xA5}, {0}), (
+            f"what begins before {begin} is too long"
+        )
     if checks_results:
         case.check(storage)
         assert not interpreter.races, "\n".join(interpreter.races)

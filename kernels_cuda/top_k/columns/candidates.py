@@ -11,8 +11,9 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD_SHARED, REGISTER, STORE_SHARED, ballot, warp_max
 from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.columns.columns_launches import POSITION_BYTES, POSITION_STEP, column_key_bytes
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.shapes import POSITION_BYTES, POSITION_STEP, WARP_LANES, column_key_bytes
+from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
 u32 = types.uint32
 

@@ -35,17 +35,17 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.columns.candidates import LAST_POSITION, NOWHERE, candidate_functions
-from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import ColumnsParameters
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import (
+from kernels_cuda.top_k.columns.columns_launches import (
     CHUNK_ROWS,
     POSITION_BYTES,
     POSITION_STEP,
-    WARP_LANES,
+    ColumnsParameters,
     column_key_bytes,
 )
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
 u32 = types.uint32
 i64 = types.int64

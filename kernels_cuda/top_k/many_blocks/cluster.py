@@ -23,6 +23,14 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.many_blocks.cluster_few import FEW_BYTES, few_function
+from kernels_cuda.top_k.many_blocks.cluster_launches import (
+    CLUSTER_THREADS,
+    CLUSTER_WARPS,
+    FEW_LARGEST_ELEMENT,
+    LARGEST_CLUSTER_CHUNK,
+    ClusterParameters,
+    cluster_sort_bytes,
+)
 from kernels_cuda.top_k.many_blocks.cluster_messages import N_BARRIERS, begin_messages
 from kernels_cuda.top_k.many_blocks.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.many_blocks.cluster_select import select_function
@@ -30,17 +38,8 @@ from kernels_cuda.top_k.many_blocks.cluster_sort import sort_functions
 from kernels_cuda.top_k.many_blocks.shared_keys import load_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import ClusterParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
-from kernels_cuda.top_k.shared.shapes import (
-    CLUSTER_THREADS,
-    CLUSTER_WARPS,
-    FEW_LARGEST_ELEMENT,
-    LARGEST_CLUSTER_CHUNK,
-    VECTOR_BYTES,
-    WARP_LANES,
-    cluster_sort_bytes,
-)
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 u32 = types.uint32
 u64 = types.uint64
@@ -110,7 +109,7 @@ def cluster_kernel(element_size: int) -> Any:
         cluster_arrive_relaxed()
         grid_dependency_wait()
 
-        row = p.first_row + (i64(cuda.blockIdx.x) >> p.cluster_bits)
+        row = p.first + (i64(cuda.blockIdx.x) >> p.cluster_bits)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         row_address = x + x_row * element_size

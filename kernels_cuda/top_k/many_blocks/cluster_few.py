@@ -37,6 +37,13 @@ from kernels_cuda.ptx import (
     warp_max,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.many_blocks.cluster_launches import (
+    CLUSTER_THREADS,
+    CLUSTER_WARPS,
+    FEW_CANDIDATES,
+    FEW_CANDIDATES_OF_BLOCK,
+    LARGEST_CLUSTER,
+)
 from kernels_cuda.top_k.many_blocks.cluster_messages import (
     CANDIDATES,
     MAXIMA,
@@ -55,15 +62,7 @@ from kernels_cuda.top_k.shared.few import (
     threshold_of_maxima,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.shapes import (
-    CLUSTER_THREADS,
-    CLUSTER_WARPS,
-    FEW_CANDIDATES,
-    FEW_CANDIDATES_OF_BLOCK,
-    LARGEST_CLUSTER,
-    VECTOR_BYTES,
-    WARP_LANES,
-)
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 u32 = types.uint32
 u64 = types.uint64

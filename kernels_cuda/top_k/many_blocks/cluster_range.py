@@ -36,6 +36,12 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.many_blocks.cluster_launches import (
+    CLUSTER_BINS,
+    CLUSTER_THREADS,
+    CLUSTER_WARPS,
+    LARGEST_CLUSTER,
+)
 from kernels_cuda.top_k.many_blocks.cluster_messages import (
     TOTALS,
     announce,
@@ -46,14 +52,7 @@ from kernels_cuda.top_k.many_blocks.cluster_messages import (
 from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.shapes import (
-    CLUSTER_BINS,
-    CLUSTER_THREADS,
-    CLUSTER_WARPS,
-    LARGEST_CLUSTER,
-    VECTOR_BYTES,
-    WARP_LANES,
-)
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 u32 = types.uint32
 u64 = types.uint64

@@ -25,6 +25,7 @@ from kernels_cuda.ptx import (
     warp_inclusive_sum,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS, CLUSTER_WARPS
 from kernels_cuda.top_k.many_blocks.cluster_range import (
     DIGIT,
     DIGIT_BITS,
@@ -36,7 +37,7 @@ from kernels_cuda.top_k.many_blocks.cluster_range import (
 )
 from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.shapes import CLUSTER_THREADS, CLUSTER_WARPS, VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.threshold import bit_length
 
 u32 = types.uint32

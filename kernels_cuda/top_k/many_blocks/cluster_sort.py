@@ -28,9 +28,10 @@ from kernels_cuda.ptx import (
     store_cluster_u32x4,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
-from kernels_cuda.top_k.shared.shapes import CLUSTER_THREADS, VECTOR_BYTES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 u32 = types.uint32
 i64 = types.int64

@@ -21,20 +21,23 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait
 from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.many_blocks.grid_launches import (
+    FINE_PER_CHUNK,
+    TRANSPOSED_ROWS,
+    MaximaParameters,
+    TransposedMaximaParameters,
+    fine_bits,
+)
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.groups import CHUNK_WORDS, group_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.parameters import MaximaParameters, TransposedMaximaParameters
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import (
     CHUNK_VECTORS,
     FINE_BITS,
-    FINE_PER_CHUNK,
     MAXIMA_WARPS,
-    TRANSPOSED_ROWS,
     VECTOR_BYTES,
     VECTORS_PER_LANE,
-    fine_bits,
     group_key_bytes,
 )
 
@@ -73,7 +76,7 @@ def maxima_kernel(element_size: int) -> Any:
         grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
-        block = p.first_block + i64(cuda.blockIdx.x)
+        block = p.first + i64(cuda.blockIdx.x)
         unit = block // p.blocks_per_part
         first_group = (block - unit * p.blocks_per_part) * MAXIMA_WARPS
         coarse_group = first_group + i64(thread >> 5)
@@ -169,7 +172,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         # Blocks that run together have neighbouring rows, for these share lines of memory.
-        block = p.first_block + i64(cuda.blockIdx.x)
+        block = p.first + i64(cuda.blockIdx.x)
         n_row_groups = (p.n_rows + (TRANSPOSED_ROWS - 1)) // TRANSPOSED_ROWS
         above = block // n_row_groups
         first_row = (block - above * n_row_groups) * TRANSPOSED_ROWS

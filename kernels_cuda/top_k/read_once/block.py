@@ -36,23 +36,21 @@ from kernels_cuda.ptx import (
     sleep_some_nanoseconds,
 )
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
+from kernels_cuda.top_k.read_once.block_launches import (
+    COARSE,
+    ELEMENTS,
+    FINE,
+    LARGEST_LANE_BITS,
+    BlockParameters,
+)
 from kernels_cuda.top_k.read_once.filter_pass import CONTIGUOUS, Items, Source, filter_functions
 from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import BlockParameters
 from kernels_cuda.top_k.shared.rank import write_function
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
-from kernels_cuda.top_k.shared.shapes import (
-    COARSE,
-    ELEMENTS,
-    FINE,
-    LARGEST_LANE_BITS,
-    SPARE_CANDIDATES,
-    VECTOR_BYTES,
-    group_key_bytes,
-)
+from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -228,7 +226,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        unit = p.first_block + i64(cuda.blockIdx.x)
+        unit = p.first + i64(cuda.blockIdx.x)
         row, part = part_of(unit, p.n_parts)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         available = length

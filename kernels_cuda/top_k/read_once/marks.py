@@ -24,8 +24,9 @@ from kernels_cuda.ptx import (
     trailing_zeros_u64,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.read_once.sampled_launches import SEGMENT_VECTORS_PER_LANE
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.shapes import SEGMENT_VECTORS_PER_LANE, VECTOR_BYTES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 u32 = types.uint32
 u64 = types.uint64

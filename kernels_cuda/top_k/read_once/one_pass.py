@@ -35,6 +35,7 @@ from kernels_cuda.ptx import (
     warp_max,
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.read_once.one_pass_launches import ONE_PASS_CANDIDATES, OnePassParameters
 from kernels_cuda.top_k.shared.few import (
     PAIR_BYTES,
     PLACES_BYTES,
@@ -45,15 +46,8 @@ from kernels_cuda.top_k.shared.few import (
 )
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import OnePassParameters
 from kernels_cuda.top_k.shared.rows import locate, row_length
-from kernels_cuda.top_k.shared.shapes import (
-    ONE_PASS_CANDIDATES,
-    SPARE_CANDIDATES,
-    VECTOR_BYTES,
-    VECTORS_AHEAD,
-    WARP_LANES,
-)
+from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
 
 u32 = types.uint32
 u64 = types.uint64
@@ -278,7 +272,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         found = cuda.shared.array(1, u64)
         memory = shared_address(room)
         thread = u32(cuda.threadIdx.x)
-        row = p.first_row + i64(cuda.blockIdx.x)
+        row = p.first + i64(cuda.blockIdx.x)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         value_row, index_row, count, base, address, n_before, n_vectors = locate(
             x, offsets, row, i64(0), length, p.axis_size, i64(1), element_size, p.layout

@@ -42,11 +42,7 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.marks import mark_functions
-from kernels_cuda.top_k.read_once.sampled_threshold import EQUALS_END, LISTED, last_key_function
-from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.parameters import SampledParameters
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets
-from kernels_cuda.top_k.shared.shapes import (
+from kernels_cuda.top_k.read_once.sampled_launches import (
     LISTING_WARPS,
     LISTING_WORDS,
     ROW_STATE_BYTES,
@@ -54,11 +50,13 @@ from kernels_cuda.top_k.shared.shapes import (
     SEGMENT_VECTORS,
     SEGMENT_VECTORS_PER_LANE,
     STAGE_ALIGNMENT,
-    VECTOR_BYTES,
-    WARP_LANES,
-    group_key_bytes,
+    SampledParameters,
     segment_elements,
 )
+from kernels_cuda.top_k.read_once.sampled_threshold import EQUALS_END, LISTED, last_key_function
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.rows import row_length, row_offsets
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, group_key_bytes
 
 u32 = types.uint32
 u64 = types.uint64
@@ -169,7 +167,7 @@ def list_kernel(element_size: int) -> Any:
         lane = u32(cuda.threadIdx.x) & 31
         warp = u32(cuda.threadIdx.x) >> 5
         # Of all rows the first segments first: few warps take room in one list at a time.
-        unit = u32(p.first_block) + u32(cuda.blockIdx.x)
+        unit = u32(p.first) + u32(cuda.blockIdx.x)
         tile = unit // u32(p.n_rows)
         row = i64(unit - tile * u32(p.n_rows))
         x_row, _, _ = row_offsets(p.layout, offsets, row)

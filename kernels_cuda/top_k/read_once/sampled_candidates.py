@@ -21,8 +21,9 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.read_once.sampled_launches import SAMPLED_THREADS, SEGMENT_BYTES, segment_elements
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.shapes import SAMPLED_THREADS, SEGMENT_BYTES, group_key_bytes, segment_elements
+from kernels_cuda.top_k.shared.shapes import group_key_bytes
 from kernels_cuda.top_k.shared.threshold import bit_length, threshold_functions
 
 u32 = types.uint32

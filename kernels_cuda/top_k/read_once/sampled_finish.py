@@ -19,23 +19,20 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.sampled_candidates import candidate_functions
+from kernels_cuda.top_k.read_once.sampled_launches import (
+    ROW_STATE_BYTES,
+    SAMPLED_THREADS,
+    SEGMENT_BYTES,
+    SampledParameters,
+    segment_elements,
+)
 from kernels_cuda.top_k.read_once.sampled_threshold import LISTED
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
-from kernels_cuda.top_k.shared.parameters import SampledParameters
 from kernels_cuda.top_k.shared.rank import rank_functions
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import (
-    ROW_STATE_BYTES,
-    SAMPLED_THREADS,
-    SEGMENT_BYTES,
-    SORTED_PAIRS,
-    VECTOR_BYTES,
-    group_key_bytes,
-    pair_bytes,
-    segment_elements,
-)
+from kernels_cuda.top_k.shared.shapes import SORTED_PAIRS, VECTOR_BYTES, group_key_bytes, pair_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
 
 u16 = types.uint16
@@ -226,7 +223,7 @@ def finish_kernel(element_size: int) -> Any:
         ids = (thread, lane, warp)
         histogram[thread] = u32(0)
 
-        row = p.first_block + i64(cuda.blockIdx.x)
+        row = p.first + i64(cuda.blockIdx.x)
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         base = x + x_row * element_size

@@ -15,12 +15,12 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, SAMPLED_THREADS, SampledParameters
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.parameters import SampledParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
-from kernels_cuda.top_k.shared.shapes import ROW_STATE_BYTES, SAMPLED_THREADS, VECTOR_BYTES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.threshold import FOUND, N_COUNTERS, threshold_functions
 
 u32 = types.uint32
@@ -201,7 +201,7 @@ def sample_kernel(element_size: int) -> Any:
         counters = cuda.shared.array(N_COUNTERS, u32)
         thread = u32(cuda.threadIdx.x)
         ids = (thread, thread & 31, thread >> 5)
-        row = p.first_block + i64(cuda.blockIdx.x)
+        row = p.first + i64(cuda.blockIdx.x)
         x_row, _, _ = row_offsets(p.layout, offsets, row)
         count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         base = x + x_row * element_size

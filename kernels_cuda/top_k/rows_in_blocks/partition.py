@@ -37,18 +37,16 @@ from kernels_cuda.ptx import (
 )
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import (
+    PARTITION_BIN_BITS,
+    PARTITION_BINS,
+    PartitionParameters,
+)
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
-from kernels_cuda.top_k.shared.parameters import PartitionParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import (
-    PARTITION_BIN_BITS,
-    PARTITION_BINS,
-    VECTOR_BYTES,
-    WARP_LANES,
-    pair_bytes,
-)
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
 
 u32 = types.uint32
 u64 = types.uint64
@@ -225,7 +223,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = p.first_row + i64(cuda.blockIdx.x)
+        row = p.first + i64(cuda.blockIdx.x)
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
         n_selected = min(u32(p.k), count)

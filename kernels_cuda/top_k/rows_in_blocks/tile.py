@@ -11,10 +11,10 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array
+from kernels_cuda.top_k.rows_in_blocks.tile_launches import TileParameters
 from kernels_cuda.top_k.shared.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import TileParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
 
@@ -51,7 +51,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = p.first_row + i64(cuda.blockIdx.x)
+        row = p.first + i64(cuda.blockIdx.x)
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
         base = x + x_row * element_size
         step = p.strides.x * element_size

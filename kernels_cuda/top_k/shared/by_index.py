@@ -22,9 +22,8 @@ from numba import cuda, types
 from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait, lanes_below, popcount_u32
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.parameters import ByIndexParameters
+from kernels_cuda.top_k.shared.order_launches import PART_BYTES, ByIndexParameters
 from kernels_cuda.top_k.shared.rows import load_index, row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import PART_BYTES
 
 u32 = types.uint32
 u64 = types.uint64
@@ -53,7 +52,7 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         index_size = p.index_size
-        unit = p.first_unit + i64(cuda.blockIdx.x)
+        unit = p.first + i64(cuda.blockIdx.x)
         row = unit // p.n_parts
         part = unit - row * p.n_parts
         # The row's threshold, then how many elements each of its parts selects.

@@ -15,9 +15,9 @@ from numba import cuda, types
 from kernels_cuda.ptx import LOAD, STORE, grid_dependency_wait, shuffle_from_u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.shared.digits import block_digit_functions, digit_functions
-from kernels_cuda.top_k.shared.parameters import ReorderParameters
+from kernels_cuda.top_k.shared.order_launches import REORDER_THREADS, ReorderParameters
 from kernels_cuda.top_k.shared.rows import load_index, row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, REORDER_THREADS, TILE_SUMS, WARP_LANES
+from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS, WARP_LANES
 
 u16 = types.uint16
 u32 = types.uint32

@@ -6,8 +6,8 @@ from numba import cuda, types
 
 from kernels_cuda.ptx import grid_dependency_wait, load_u32, load_u64, store_u32, store_u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.parameters import OffsetsParameters
-from kernels_cuda.top_k.shared.shapes import OFFSETS_BYTES, OFFSETS_THREADS, VECTOR_BYTES
+from kernels_cuda.top_k.shared.launches import OFFSETS_BYTES, OFFSETS_THREADS, OffsetsParameters
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 u32 = types.uint32
 u64 = types.uint64

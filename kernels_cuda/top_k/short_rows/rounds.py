@@ -34,14 +34,9 @@ from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import RoundsParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import (
-    ROUNDS_LARGEST_K,
-    ROUNDS_THREADS,
-    VECTOR_BYTES,
-    WARP_LANES,
-)
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS, RoundsParameters
 
 u32 = types.uint32
 u64 = types.uint64
@@ -212,7 +207,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
         row_lane = lane & last_lane
-        thread = (p.first_block + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
+        thread = (p.first + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
         row = thread >> lane_bits
         # All lanes take part in all rounds, also those of rows with fewer elements; those of no row read the
         # last one.

@@ -36,9 +36,9 @@ from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function,
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import WarpParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_KERNEL_WARPS, WARP_LANES, WARP_LARGEST_K
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K, WarpParameters
 
 u32 = types.uint32
 u64 = types.uint64
@@ -183,7 +183,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = (p.first_block + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
+        row = (p.first + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
         if row >= p.n_rows:
             return
         x_row, value_row, index_row = row_offsets(p.layout, offsets, row)

@@ -56,16 +56,17 @@ from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.parameters import ClearParameters, HistogramParameters, SortParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import (
+from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS
+from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
     COUNT_BYTES,
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
-    DIGIT_BITS,
-    N_DIGITS,
+    ClearParameters,
+    HistogramParameters,
+    SortParameters,
 )
 
 u32 = types.uint32
