@@ -5,7 +5,6 @@ GPU, it is the time until the call returns.
 """
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ import typer
 
 import dmlops
 from bench.commands.measuring import Where
+from bench.timing import HostClock, Lane, warm_up
 from dmlops import (
     AxisDirection,
     DiagonalMatrix1,
@@ -25,9 +25,9 @@ from dmlops import (
 )
 from dmlops.cli.console import out
 
-ROUND_SECONDS = 0.001
 ROUNDS = 200
 NEW_SHAPES = 150
+CLOCK = HostClock(threads=1)
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 64)).astype("float32")
@@ -53,20 +53,14 @@ class Subclass(np.ndarray):
 
 def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     """Return the shortest mean time of a call over many short rounds."""
-    for _ in range(4):
-        call()
-    start = time.perf_counter()
-    for _ in range(20):
-        call()
-    n_calls = max(int(20 * ROUND_SECONDS / (time.perf_counter() - start)), 5)
+    lane = Lane(call)
+    for _ in range(2):
+        warm_up(lane, CLOCK)
     best = float("inf")
     for _ in range(ROUNDS):
         wait()
-        start = time.perf_counter()
-        for _ in range(n_calls):
-            call()
-        best = min(best, time.perf_counter() - start)
-    return best / n_calls * 1e6
+        best = min(best, CLOCK.sample(lane).work)
+    return best * 1e6
 
 
 def numpy_kinds(x: Any) -> Iterator[tuple[str, Any]]:
@@ -95,9 +89,7 @@ def new_shape_microseconds(name: str, convert: Callable[[Any], Any]) -> float:
         x = RNG.standard_normal((3, 70 + number)).astype("float32")
         indices = RNG.integers(0, 3, (7 + number, 1))
         given = [convert(array) for array in ((x, indices) if name == "gather_nd" else (x,))]
-        start = time.perf_counter()
-        FUNCTIONS[name](*given)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, CLOCK.sample(Lane(functools.partial(FUNCTIONS[name], *given))).work)
     return best * 1e6
 
 
