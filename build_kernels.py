@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dmlops.calls.dispatch import OPERATORS
-from dmlops.devices import backend, cuda
+from dmlops.devices import cpu, cuda
 from dmlops.store import kernel_archive, kernel_store, precompile
 from kernels_cpu import native_call, processor
 from kernels_cuda.runtime.variant import Variant
@@ -70,7 +70,7 @@ def write_archives(
             codes = dict(results)
     except precompile.PrecompileError as error:
         sys.exit(str(error))
-    key = backend.cpu_key(native_call.LOOK) if device == "cpu" else cuda.key(Variant("", ""), "")
+    key = cpu.key(native_call.LOOK) if device == "cpu" else cuda.key(Variant("", ""), "")
     for target in targets:
         kernels = {label: code[target] for label, code in codes.items() if target in code}
         path = folder / f"{target}.zip"

@@ -21,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
+NOT_IN_SDIST = (".ci/", "bench/results/top_k_policy/")
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 MAX_WHEEL_MB = 15
@@ -81,7 +82,7 @@ def check_sdist(sdist: Path, version: str) -> None:
     """Check that the source distribution has the repository's files and no others."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    expected = {name for name in source_files() if not name.startswith(".ci/")} | {"PKG-INFO"}
+    expected = {name for name in source_files() if not name.startswith(NOT_IN_SDIST)} | {"PKG-INFO"}
     check_names(f"dmlops-{version}.tar.gz", names, expected)
 
 

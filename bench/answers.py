@@ -15,7 +15,7 @@ SORTED_ELEMENTS = 1 << 28
 
 
 def fault(task: Task, answer: Any) -> str | None:
-    """Return what is wrong with an answer, or None; torch tensors are checked on their own device."""
+    """Return the fault of an answer, or None; torch tensors are checked on their own device."""
     results = answer if isinstance(answer, tuple) else (answer,)
     operator = task.workload.operator
     if all(libraries.is_torch(array) for array in (*task.inputs, *results)):

@@ -6,14 +6,19 @@ order of value and of index. Of these times, the table is made that plans choose
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import statistics
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.stopwatch import Problem, Stopwatch, microseconds
-from kernels_cuda.top_k.dispatch import Algorithm
-from kernels_cuda.top_k.fastest import TABLE, Kind
+from bench.stopwatch import Problem, Stopwatch, microseconds, plain_problem
+from kernels_cuda.runtime.variant import Target
+from kernels_cuda.top_k import dispatch
+from kernels_cuda.top_k.dispatch import ALGORITHMS, Kind
+from kernels_cuda.top_k.problem import describe
 
 # Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
 # rows at a time; 132 and 264 are one and two rows for each multiprocessor of an H100 or H200.
@@ -48,19 +53,16 @@ ELEMENT_SIZES = (4, 2, 8)
 MOST_BYTES = 1 << 29
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
-# Serves all long rows: chosen where no time has been kept, because an algorithm that was faster is gone.
-WITHOUT_TIMES = "grid"
-# These need the hardware of some devices; the table names the fastest of the others, too.
-SPECIAL = {"cluster", "sampled"}
 # This one orders many candidates at once, unless too many are equal.
 SAMPLING = "sampled"
-# Some algorithms take longer than the times here where elements are equal. Another one, which takes about the
-# same time whatever the data, is chosen unless they are further ahead than this.
-STEADY_MARGIN = 1.1
-# `rounds` is such an algorithm, where there are so many rows and more.
+# Times within this of the fastest one are alike: the table has one algorithm for as many neighbouring
+# problems as have one in common. Some algorithms take longer than the times here where elements are equal; of
+# those alike, one that takes about the same time whatever the data is chosen.
+ALIKE = 1.1
+# `rounds` takes the same time whatever the data, where there are so many rows and more.
 STEADY_ROWS = 1024
-# Less than this is noise: the algorithm of shorter rows goes on.
-TIED = 1.03
+# One of so many problems is held out when the table is made.
+HELD_OUT = 5
 SHOWN = 60
 # Less than this is noise.
 MARGIN = 1.05
@@ -139,11 +141,11 @@ def measure(
         problem = problem_of(*place)
         chosen = watch.plan(problem, element_size).variant.partition(" ")[0]
         try:
-            found = zip(Algorithm, watch.compare(problem, element_size, Algorithm), strict=True)
+            found = zip(ALGORITHMS, watch.compare(problem, element_size, ALGORITHMS), strict=True)
         except RuntimeError as error:
             print(f"FAILED: {problem}, {element_size} bytes: {error}", flush=True)
             continue
-        times = {str(algorithm): time for algorithm, time in found if time is not None}
+        times = {algorithm: time for algorithm, time in found if time is not None}
         choices.append(Choice(*place, chosen, times))
     return choices
 
@@ -160,56 +162,107 @@ def steadier_than(name: str, each: Choice) -> list[str]:
     return [*found, "block", "partition"] if name == SAMPLING and each.kind.is_sorted else found
 
 
-def names_of(each: Choice, before: Sequence[str]) -> tuple[str, ...]:
-    """Return the algorithm for a problem, and one that any device has; `before` serve shorter rows."""
-    if not each.times:
-        return (WITHOUT_TIMES,)
-    found = []
-    for names in (each.times, {name: time for name, time in each.times.items() if name not in SPECIAL}):
-        fastest = min(names, key=names.__getitem__, default=None)
-        if fastest is None:
-            continue
-        limit = STEADY_MARGIN * names[fastest]
-        steady = [name for name in steadier_than(fastest, each) if names.get(name, limit) < limit]
-        best = min(steady or [fastest], key=names.__getitem__)
-        # The algorithm of shorter rows goes on only if it is no less steady.
-        allowed = steady or [name for name in names if best not in steadier_than(name, each)]
-        tied = (name for name in before if name in allowed and names[name] < TIED * names[best])
-        found.append(next(tied, best))
-    return tuple(dict.fromkeys(found))
+def alike(each: Choice) -> set[str]:
+    """Return the algorithms about as fast as the fastest one, but none of which a steadier one is."""
+    most = ALIKE * min(each.times.values())
+    names = {name for name, time in each.times.items() if time <= most}
+    return {name for name in names if not names & {*steadier_than(name, each)}}
 
 
-def line_of(group: Iterable[Choice]) -> str:
-    """Return the algorithms for rows of the same number and k, as the table has them.
+class Block(NamedTuple):
+    """Neighbouring problems: choices of some k and numbers of rows, by length, and what these share."""
 
-    Each part holds up to a length, and the last one beyond.
-    """
-    parts: list[tuple[int, tuple[str, ...]]] = []
-    for each in sorted(group, key=lambda each: each.length):
-        names = names_of(each, parts[-1][1] if parts else ())
-        if parts and parts[-1][1] == names:
-            parts.pop()
-        parts.append((each.length, names))
-    words = [f"{length} {' '.join(names)}" for length, names in parts]
-    words[-1] = " ".join(parts[-1][1])
-    return ", ".join(words)
+    choices: dict[int, list[Choice]]
+    common: dict[int, set[str]]
+
+    def joined(self, other: "Block") -> "Block | None":
+        """Return both as one, or None if they have no algorithm in common for some length."""
+        choices, common = dict(self.choices), dict(self.common)
+        for length, names in other.common.items():
+            choices[length] = choices.get(length, []) + other.choices[length]
+            common[length] = common[length] & names if length in common else names
+        return Block(choices, common) if all(common.values()) else None
+
+    def line(self) -> str:
+        """Return the algorithms as the table has them: each part holds up to a length, the last one beyond.
+
+        As few as possible; of several, the one that takes the least time.
+        """
+        parts: list[tuple[int, set[str], list[Choice]]] = []
+        for length in sorted(self.common):
+            names, choices = self.common[length], self.choices[length]
+            if parts and parts[-1][1] & names:
+                _, before, earlier = parts.pop()
+                names, choices = before & names, earlier + choices
+            parts.append((length, names, choices))
+
+        def loss_of(name: str, choices: list[Choice]) -> float:
+            return math.fsum(math.log(each._replace(chosen=name).loss) for each in choices)
+
+        fastest = [min(sorted(names), key=lambda name: loss_of(name, of)) for _, names, of in parts]
+        words = [f"{length} {name}" for (length, *_), name in zip(parts, fastest, strict=True)]
+        return ", ".join([*words[:-1], fastest[-1]])
+
+
+def row_blocks(blocks: Mapping[int, Block]) -> dict[int, Block] | None:
+    """Join the blocks of neighbouring numbers of rows, under the last; None if one has no algorithm."""
+    found: dict[int, Block] = {}
+    for rows, block in blocks.items():
+        if not all(block.common.values()):
+            return None
+        last = next(reversed(found), None)
+        joined = None if last is None else found[last].joined(block)
+        if joined is not None:
+            del found[last]  # type: ignore[arg-type]
+        found[rows] = joined or block
+    return found
+
+
+def k_blocks(by_k: Mapping[int, Mapping[int, Block]]) -> dict[int, dict[int, Block]]:
+    """Join the blocks of neighbouring k, under the last of these, so that there are few blocks."""
+    ks = list(by_k)
+    # For the first so many k: how many blocks and headings there are, and the last k of each group.
+    best: list[tuple[int, dict[int, dict[int, Block]]]] = [(0, {})]
+    for end in range(1, len(ks) + 1):
+        tried = []
+        together: dict[int, Block] = {}
+        for start in reversed(range(end)):
+            for rows, block in by_k[ks[start]].items():
+                joined = block.joined(together[rows]) if rows in together else block
+                together[rows] = joined or Block({}, {0: set()})
+            groups = row_blocks({rows: together[rows] for rows in sorted(together)})
+            if groups is None:
+                break
+            count, before = best[start]
+            tried.append((count + len(groups) + 1, {**before, ks[end - 1]: groups}))
+        best.append(min(tried, key=lambda each: each[0]))
+    return best[-1][1]
 
 
 def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
     """Return the table: by kind, k and number of rows, each of which holds up to that number."""
+    blocks: dict[Kind, dict[int, dict[int, Block]]] = {}
+    for each in sorted(choices, key=lambda each: (each.kind, each.k, each.rows)):
+        block = blocks.setdefault(each.kind, {}).setdefault(each.k, {}).setdefault(each.rows, Block({}, {}))
+        if each.times:
+            block.choices[each.length], block.common[each.length] = [each], alike(each)
+    return {
+        str(kind): {
+            str(k): {str(ROWS[rows]): block.line() for rows, block in groups.items()}
+            for k, groups in k_blocks(by_k).items()
+        }
+        for kind, by_k in blocks.items()
+    }
 
-    def place_of(each: Choice) -> tuple[Kind, int, int]:
-        return each.kind, each.k, each.rows
 
-    table: dict[str, dict[str, dict[str, str]]] = {}
-    for (kind, k, rows), group in itertools.groupby(sorted(choices, key=place_of), key=place_of):
-        lines = table.setdefault(str(kind), {}).setdefault(str(k), {})
-        line = line_of(group)
-        last = next(reversed(lines), "")
-        if last and lines[last] == line:
-            del lines[last]
-        lines[str(ROWS[rows])] = line
-    return table
+def is_held_out(each: Choice) -> bool:
+    """Tell whether the table is made without a problem: as good as random, but always the same."""
+    return zlib.crc32(repr((*each.kind, *each[1:4])).encode()) % HELD_OUT == 0
+
+
+def mean_loss(choices: Iterable[Choice]) -> float:
+    """Return the geometric mean of the losses."""
+    return math.exp(statistics.fmean(math.log(each.loss) for each in choices))
 
 
 def print_losses(choices: Sequence[Choice]) -> None:
@@ -228,7 +281,7 @@ def print_losses(choices: Sequence[Choice]) -> None:
 def print_leads(choices: Sequence[Choice]) -> None:
     """Print in how many problems each algorithm is the fastest, and how far ahead it gets."""
     print("\nfastest, ahead of the next one by the margin, furthest ahead")
-    for algorithm in Algorithm:
+    for algorithm in ALGORITHMS:
         won = [each for each in choices if each.ranking[0] == algorithm]
         ahead = [each for each in won if each.lead >= MARGIN]
         furthest = max(won, key=lambda each: each.lead, default=None)
@@ -239,7 +292,7 @@ def print_leads(choices: Sequence[Choice]) -> None:
 
 
 def write_results(
-    choices: Sequence[Choice], device: str, multiprocessors: int, earlier: Path | None = None
+    choices: Sequence[Choice], device: str, target: Target, earlier: Path | None = None
 ) -> Path:
     """Write the times, a line for each problem.
 
@@ -255,7 +308,9 @@ def write_results(
     lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
     about = {
         "measured": sorted(measured),
-        "multiprocessors": multiprocessors,
+        "arch": target.arch,
+        "multiprocessors": target.multiprocessors,
+        "block_shared_bytes": target.block_shared_bytes,
         "fields": [*Kind._fields, "rows", "length", "k", "microseconds"],
     }
     path.write_text(f'{json.dumps(about)[:-1]}, "choices": [\n{lines}\n]}}\n')
@@ -263,12 +318,27 @@ def write_results(
 
 
 def write_table(results: Path) -> None:
-    """Write the table that plans choose by."""
+    """Write the table that plans choose by, and print what it costs, and what the rule would."""
     given: Mapping[str, Any] = json.loads(results.read_text())
+    target = Target(0, given["arch"], given["multiprocessors"], given["block_shared_bytes"])
+    choices = [each for each in load(results) if each.times]
     about = {
         "measured": given["measured"],
-        "multiprocessors": given["multiprocessors"],
-        "written_by": "python -m bench choices",
-        "fastest": table_of(load(results)),
+        "multiprocessors": target.multiprocessors,
+        "written_by": "python -m bench choices --table",
+        "fastest": table_of(each for each in choices if not is_held_out(each)),
     }
-    TABLE.write_text(json.dumps(about, indent=1) + "\n")
+    path = dispatch.TABLES / f"{target.arch}.json"
+    path.write_text(json.dumps(about, indent=1) + "\n")
+    dispatch.table_of.cache_clear()
+    print(f"{path.name}: {len(path.read_text().splitlines())} lines. Geometric mean of the losses:")
+    for name, chosen in (("table", dispatch.candidates), ("rule", dispatch.rule)):
+        found = [with_choice(chosen, each, target) for each in choices]
+        held_out = mean_loss(filter(is_held_out, found))
+        print(f"  {name}: {mean_loss(found):.4f}, of the problems held out {held_out:.4f}")
+
+
+def with_choice(names: Callable[[Any], Iterable[str]], each: Choice, target: Target) -> Choice:
+    """Return a problem with the first of the algorithms that are named for it and serve it."""
+    problem = describe(plain_problem(each.problem, each.kind.element_size), target)
+    return each._replace(chosen=next(name for name in names(problem) if dispatch.serves(problem, name)))

@@ -26,7 +26,7 @@ PEERS = {True: (*SORTED_PEERS,), False: ("torch.topk", "flashinfer.top_k")}
 
 
 class Contest(StrEnum):
-    """What the answers of both sides are."""
+    """The kinds of answers that are compared."""
 
     STABLE = "the same contract"
     SORTED = "sorted answers"
@@ -110,7 +110,7 @@ def times(rows: Rows) -> dict[Case, dict[bool, list[Time]]]:
 
 
 def contracts(rows: Rows, gpu: str = "") -> dict[str, list[str]]:
-    """Return what each library promises, by its name, and whether its times are recorded ones."""
+    """Return the promises of each library by its name, and whether its times are recorded ones."""
     found: dict[str, set[str]] = {}
     for case, by_order in times(rows).items():
         known = recorded(case) if gpu.startswith(RECORDED_ON) else []

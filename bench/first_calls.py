@@ -103,7 +103,7 @@ def process(call: str, library: str, device: str, n_later: int) -> str:
 
 
 def run(program: str, cache: Path) -> dict[str, Any]:
-    """Return what the import and the call of a new process take, in milliseconds, and what they import."""
+    """Return the milliseconds of the import and of the call in a new process, and the modules they import."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "DMLOPS_CACHE_DIR": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -24,7 +24,7 @@ class Case(NamedTuple):
         return f"{self.application} {self.rows} x {self.size} {self.dtype}, k {self.k}"
 
     def workload(self, is_sorted: bool) -> TopK:
-        """Return what is measured, by value or by index."""
+        """Return the workload of the case, by value or by index."""
         return TopK(
             name=f"{self}{'' if is_sorted else BY_INDEX}",
             reason=APPLICATIONS[self.application].reason,

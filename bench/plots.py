@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from dmlops.cli.numbers import duration, ratio, spread, times
+from bench.numbers import ratio, spread, times
+from dmlops.cli.console import duration
 from dmlops.types.errors import counted
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ RECORDED_DATE = "2026-11-22"
 
 
 class Contract(StrEnum):
-    """What an answer promises, from the most to the least."""
+    """Promises of answers, from the most to the least."""
 
     STABLE = "sorted and stable"
     SORTED = "sorted"

@@ -7,8 +7,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from bench import plots
+from bench.numbers import times
 from bench.plots import OURS, Record
-from dmlops.cli.numbers import duration, times
+from dmlops.cli.console import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

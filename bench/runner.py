@@ -125,9 +125,13 @@ class Row:
         return None if ours is None or peer is None else (peer.seconds or 0) / (ours.seconds or 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the results file holds."""
+        """Return the row of a results file."""
         peer = self.best_peer
-        return asdict(self) | {"best_peer": peer and peer.contender, "ratio": self.ratio}
+        row = asdict(self) | {"best_peer": peer and peer.contender, "ratio": self.ratio}
+        for outcome in row["outcomes"]:
+            for name in ("best", "samples", "scratch"):  # reports show none of these
+                del outcome[name]
+        return row
 
 
 class Bench:

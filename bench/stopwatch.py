@@ -13,6 +13,8 @@ import torch
 
 from bench.timing import MIN_SPIN, CudaClock
 from dmlops.devices import cuda
+from dmlops.operators.problem import KeyMasks
+from dmlops.operators.top_k import Problem as PlainProblem
 from kernels_cuda import top_k
 
 # Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.
@@ -98,7 +100,7 @@ class Stopwatch:
     def plan(self, problem: Problem, element_size: int, algorithm: str | None = None) -> Any:
         """Return the plan of an algorithm, or of the chosen one; None if it does not serve the problem."""
         try:
-            return top_k.plan(**keywords(problem, element_size), target=self.target, algorithm=algorithm)
+            return top_k.plan(plain_problem(problem, element_size), self.target, algorithm=algorithm)
         except ValueError:
             return None
 
@@ -128,25 +130,22 @@ def random_input(sizes: tuple[int, ...], element_size: int) -> Any:
     return torch.randn(sizes, dtype=torch.float32, device="cuda").to(DTYPES[element_size])
 
 
-def keywords(problem: Problem, element_size: int) -> dict[str, Any]:
-    """Return what `top_k.plan` takes for a selection of packed elements."""
+def plain_problem(problem: Problem, element_size: int) -> PlainProblem:
+    """Return the problem of a selection of packed elements, as `top_k.plan` takes it."""
     sizes, axis, k, is_sorted = problem
-    sign, flip, infinity = FORMATS[element_size]
     outer, inner = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     rows = [(outer, sizes[axis] * inner, k * inner, k * inner), (inner, 1, 1, 1)]
-    return {
-        "element_size": element_size,
-        "index_size": 8,
-        "sign": sign,
-        "flip": flip,
-        "infinity": infinity,
-        "largest": True,
-        "k": k,
-        "axis_size": sizes[axis],
-        "rows": [row for row in rows if row[0] > 1],
-        "axis_strides": (inner, inner, inner),
-        "is_sorted": is_sorted,
-    }
+    return PlainProblem(
+        element_size=element_size,
+        index_size=8,
+        masks=KeyMasks(*FORMATS[element_size]),
+        largest=True,
+        k=k,
+        axis_size=sizes[axis],
+        rows=tuple(row for row in rows if row[0] > 1),
+        axis_strides=(inner, inner, inner),
+        is_sorted=is_sorted,
+    )
 
 
 def microseconds(each: float | None) -> str:

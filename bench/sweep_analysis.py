@@ -80,7 +80,7 @@ class Verdict:
 
     @property
     def violations(self) -> list[Finding]:
-        """The findings beyond their limits, the worst first."""
+        """The findings that exceed their limits, the worst first."""
         return sorted((each for each in self.findings if each.is_violation), key=lambda each: -each.excess)
 
     @property
@@ -94,7 +94,7 @@ class Verdict:
         return [row for row in self.rows if row.ours is None]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the results file holds."""
+        """Return the entry of a results file."""
         return {
             "name": self.sweep.name,
             "limit": self.sweep.limit,
@@ -106,7 +106,7 @@ class Verdict:
 
 
 def worst(findings: Iterable[Finding]) -> Finding | None:
-    """Return the finding with the largest excess: the most beyond its limit, or the closest to it."""
+    """Return the finding that exceeds its limit the most, or comes closest to it."""
     return max(findings, key=lambda each: each.excess, default=None)
 
 

@@ -2,17 +2,19 @@
 
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
+from dmlops.calls.compiled import compile as compile
 from dmlops.calls.dispatch import check_feature_support, feature_level
-from dmlops.calls.dispatch import compile as compile
 from dmlops.functions import (
     NonzeroResult,
     TopKResult,
     diagonal_matrix,
+    eye,
     gather_nd,
     nonzero_coordinates,
     top_k,
+    tril,
+    triu,
 )
-from dmlops.functions.shortcuts import eye, tril, triu
 from dmlops.operators import (
     Descriptor,
     DiagonalMatrix,

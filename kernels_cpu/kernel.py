@@ -133,7 +133,7 @@ Arguments = Sequence[int | Table]
 
 
 def packed(arguments: Arguments) -> bytes:
-    """Return integers and tables as a kernel's arguments; the caller keeps the tables."""
+    """Return integers and tables as a kernel's arguments; the caller keeps the tables alive."""
     words = [argument.address if isinstance(argument, Table) else argument for argument in arguments]
     return packer(len(words))(*words)
 

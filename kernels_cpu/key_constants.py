@@ -31,7 +31,7 @@ def key_constants(element_size: int, sign: int, flip: int, infinity: int, larges
     width = 8 * element_size
     top = 1 << (width - 1)
     to_signed = top  # adding it turns the order of unsigned integers into that of signed ones
-    # Elements cannot be told from their keys unless this is 0. For bools any bit will do but the top one.
+    # 0 lets kernels compute an element from its key. For bools, any bit but the top one serves.
     negative = (sign or 1) if flip else 0
     plus = (infinity if flip else sign) + to_signed
     minus = infinity + top + to_signed

@@ -17,7 +17,7 @@ class KeyMasks(NamedTuple):
     """The constants of the formula, integers of the element's width."""
 
     negative: Any
-    """The bit that tells negative floats; 0 for integers; 1, which tells nothing, for bools."""
+    """The bit that marks negative floats; 0 for integers; 1 for bools, where it has no effect."""
     plus: Any
     """Bits are added to this."""
     minus: Any

@@ -34,7 +34,7 @@ MAX_VALUES = 64
 # CUlaunchConfig: grid, block, shared memory, stream, address of the attributes, and their number.
 CONFIG = struct.Struct("=7I4xQQI4x")
 STREAM_AT, ATTRIBUTES_AT, ATTRIBUTE_AT = 32, 40, CONFIG.size
-# CUlaunchAttribute: what it is, and a value of up to three integers.
+# CUlaunchAttribute: its kind, and a value of up to three integers.
 ATTRIBUTE = struct.Struct("=I4x3I52x")
 MAX_ATTRIBUTES = 2
 VALUES_AT = ATTRIBUTE_AT + MAX_ATTRIBUTES * ATTRIBUTE.size

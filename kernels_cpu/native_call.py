@@ -50,8 +50,7 @@ class Operand(NamedTuple):
     kind : int
         The type of its elements and its device, as the interface has them.
     flags : int
-        For the array interface what it must say of it besides, and for DLPack bits that its address must not
-        have.
+        Flags that the array interface must set; for DLPack, bits of the address that must be 0.
     shape, strides : tuple of int
         Strides are in bytes for the array interface, and in elements for DLPack.
     """
@@ -62,7 +61,7 @@ class Operand(NamedTuple):
     strides: tuple[int, ...]
 
     def aligned_to(self, alignment: int) -> "Operand":
-        """Return an array of DLPack that begins at a multiple of `alignment`, a power of two."""
+        """Return the operand of DLPack whose address is a multiple of `alignment`, a power of two."""
         return self._replace(flags=self.flags | alignment - 1)
 
     @classmethod

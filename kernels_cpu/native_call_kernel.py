@@ -4,8 +4,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
+from kernels_cpu.intrinsics.building import I32, I64, emitted
 from kernels_cpu.jit import njit
 from kernels_cpu.launch_list import (
     ATTRIBUTE_AT,
@@ -17,7 +17,6 @@ from kernels_cpu.launch_list import (
 )
 from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
 
-_WORD = ir.IntType(64)
 # Fields of the table, in bytes.
 _CODE, _KEEPS_GIL, _TYPE, _DESCRIBE, _NAME, _N_OVERLAPS, _N_OPERANDS, _FIRST = range(0, 64, 8)
 _N_ARGUMENTS, _TEMPLATE = 64, 72
@@ -26,10 +25,11 @@ _KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 32, 8)
 # Fields of the structure PyArrayInterface.
 _ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = 4, 8, 12, 16
 _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
-# Fields of the structure DLTensor, and its size in words.
+# Fields of the structure DLTensor.
 _TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 12, 16, 20
 _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
-_TENSOR_WORDS = 6
+# Words of the memory of a call: its arguments, and a DLTensor.
+_CALL_WORDS = MAX_ARGUMENTS + 6
 # Words of the memory of a launch: its frame, with the address of each value, the null pointer, and the
 # addresses that the list is launched with, with the stream after them.
 _CONFIG_WORDS = VALUES_AT // 8
@@ -50,87 +50,51 @@ _clear_error = _external("PyErr_Clear", types.void())
 
 
 def _loader(bits: int) -> Any:
-    def load(typing_context, address):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
-            return value if bits == 64 else builder.zext(value, _WORD)
+    def load(builder: Any, address: Any) -> Any:
+        value = builder.load(builder.inttoptr(address, ir.IntType(bits).as_pointer()))
+        return value if bits == 64 else builder.zext(value, I64)
 
-        return types.int64(types.int64), generate
-
-    load.__name__ = load.__qualname__ = f"load_{bits}"
-    return intrinsic(load)
+    return emitted(lambda address: types.int64(types.int64))(load)
 
 
 _load, _load_32, _load_8 = _loader(64), _loader(32), _loader(8)
 
 
-@intrinsic
-def _store(typing_context, address, value):  # type: ignore[no-untyped-def]
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+@emitted(lambda address, value: types.void(types.int64, types.int64))
+def _store(builder: Any, address: Any, value: Any) -> None:
+    builder.store(value, builder.inttoptr(address, I64.as_pointer()))
 
 
-@intrinsic
-def _stack_words(typing_context):  # type: ignore[no-untyped-def]
-    """Return the address of words for the arguments and a DLTensor, which live as long as the kernel runs."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        with builder.goto_entry_block():
-            memory = builder.alloca(_WORD, MAX_ARGUMENTS + _TENSOR_WORDS)
-        return builder.ptrtoint(memory, _WORD)
-
-    return types.int64(), generate
+@emitted(types.int64, literal=0)
+def _stack_words(builder: Any, n: int) -> Any:
+    """Return the address of `n` (a literal) words, which live as long as the kernel runs."""
+    with builder.goto_entry_block():
+        memory = builder.alloca(I64, n)
+    return builder.ptrtoint(memory, I64)
 
 
-@intrinsic
-def _frame_words(typing_context):  # type: ignore[no-untyped-def]
-    """Return the address of `_LAUNCH_WORDS` words, as `_stack_words`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        with builder.goto_entry_block():
-            memory = builder.alloca(_WORD, _LAUNCH_WORDS)
-        return builder.ptrtoint(memory, _WORD)
-
-    return types.int64(), generate
+def _called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
+    kind = ir.FunctionType(result, [I64] * len(arguments))
+    value = builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
+    return value if result == I64 else builder.zext(value, I64)
 
 
-@intrinsic
-def _ask_driver(typing_context, entry, config, function, addresses, extra):  # type: ignore[no-untyped-def]
-    """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
-    kind = ir.FunctionType(ir.IntType(32), [_WORD] * 4)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        entry, *rest = arguments
-        return builder.zext(builder.call(builder.inttoptr(entry, kind.as_pointer()), rest), _WORD)
-
-    return types.int64(*[types.int64] * 5), generate
-
-
-@intrinsic
-def _call(typing_context, code, words):  # type: ignore[no-untyped-def]
+@emitted(lambda *kinds: types.int64(*[types.int64] * 2))
+def _call(builder: Any, code: Any, words: Any) -> Any:
     """Call the entry of a kernel."""
-    kind = ir.FunctionType(_WORD, [_WORD])
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        code, words = arguments
-        return builder.call(builder.inttoptr(code, kind.as_pointer()), [words])
-
-    return types.int64(types.int64, types.int64), generate
+    return _called(builder, I64, code, words)
 
 
-@intrinsic
-def _describe(typing_context, describe, array, tensor):  # type: ignore[no-untyped-def]
+@emitted(lambda *kinds: types.int64(*[types.int64] * 3))
+def _describe(builder: Any, describe: Any, array: Any, tensor: Any) -> Any:
     """Call DLPack's description of an array, which returns 0, or sets an error."""
-    kind = ir.FunctionType(ir.IntType(32), [_WORD, _WORD])
+    return _called(builder, I32, describe, array, tensor)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        describe, *rest = arguments
-        return builder.zext(builder.call(builder.inttoptr(describe, kind.as_pointer()), rest), _WORD)
 
-    return types.int64(types.int64, types.int64, types.int64), generate
+@emitted(lambda *kinds: types.int64(*[types.int64] * 5))
+def _ask_driver(builder: Any, entry: Any, config: Any, function: Any, addresses: Any, extra: Any) -> Any:
+    """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
+    return _called(builder, I32, entry, config, function, addresses, extra)
 
 
 @njit
@@ -225,7 +189,7 @@ def _addresses(table: int, arrays: int, words: int) -> bool:
 @njit
 def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
     """Launch a kernel on arrays of known kinds; its last arguments are the workspace and the stream."""
-    words = _stack_words()
+    words = _stack_words(_CALL_WORDS)
     if not _addresses(table, arrays, words):
         return MISMATCH
     last = words + 8 * (_load(table + _N_ARGUMENTS) - 1)
@@ -246,7 +210,7 @@ def native_launch(table: int, n_addresses: int, a: int, b: int, c: int, d: int, 
 
     The stream comes after `n_addresses` addresses.
     """
-    frame = _frame_words()
+    frame = _stack_words(_LAUNCH_WORDS)
     # Slot -1 is the null pointer.
     addresses = frame + _NULL_AT + 8
     _store(frame + _NULL_AT, 0)
@@ -286,7 +250,7 @@ def native_launch(table: int, n_addresses: int, a: int, b: int, c: int, d: int, 
 @njit
 def native_look(table: int, arrays: int) -> int:
     """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
-    words = _stack_words()
+    words = _stack_words(_CALL_WORDS)
     size = 8 * _load(table + _N_OPERANDS) if _addresses(table, arrays, words) else 0
     found: int = _bytes_of(words, size)
     return found

@@ -34,7 +34,7 @@ def environment(level: str) -> dict[str, str]:
 
 
 def _features() -> dict[str, bool]:
-    # In the way that Numba reads its variables.
+    # Read as Numba reads them.
     no_features = "" if os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic" else None
     given = os.environ.get("NUMBA_CPU_FEATURES", no_features)
     if given is not None:

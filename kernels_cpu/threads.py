@@ -271,8 +271,7 @@ def launcher(
     return launch
 
 
-def split(n: int, n_parts: int, multiple: int = 1) -> list[tuple[int, int]]:
-    """Cut ``range(n)`` into at most `n_parts` even ranges that start at multiples of `multiple`."""
-    step = -(-n // max(n_parts, 1))
-    step = max(-(-step // multiple) * multiple, 1)
+def split(n: int, n_parts: int) -> list[tuple[int, int]]:
+    """Cut ``range(n)`` into at most `n_parts` even ranges."""
+    step = max(-(-n // max(n_parts, 1)), 1)
     return [(first, min(first + step, n)) for first in range(0, n, step)]

@@ -399,7 +399,7 @@ REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
 
 
 def _ordered_key(kind: Any, bits: int) -> Any:
-    # The operands after the element are the masks of kernels_cuda.top_k.keys.
+    # The operands after the element are the masks of kernels_cuda.top_k.shared.keys.
     text = (
         f"{{ .reg .pred negative, zero, unordered; .reg .b{bits} key, magnitude; "
         f"and.b{bits} key, $1, $2; setp.ne.u{bits} negative, key, 0; selp.b{bits} key, $6, $5, negative; "
@@ -416,7 +416,8 @@ ordered_key_u64 = _ordered_key(u64, 64)
 
 
 def _unfolded_key(kind: Any, bits: int, directed: str) -> Any:
-    # (element, flip, turn, offset) to an unfolded key of kernels_cuda.top_k.keys. Function 0x6A: (a & b) ^ c.
+    # (element, flip, turn, offset) to an unfolded key of kernels_cuda.top_k.shared.keys. Function 0x6A:
+    # (a & b) ^ c.
     text = f"{{ .reg .b{bits} mask; shr.s{bits} mask, $1, {bits - 1}; {directed} }}"
     return _instruction(kind, [kind] * 4, text, _PURE)
 

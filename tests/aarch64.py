@@ -32,13 +32,13 @@ def all_kernels():
 
 def main():
     compile_for(LINUX)
-    from dmlops.devices import backend  # noqa: PLC0415
+    from dmlops.devices import cpu  # noqa: PLC0415
     from kernels_cpu import processor  # noqa: PLC0415
 
     assert processor.LEVEL == "aarch64", "the environment must name the processor"
     kernels = all_kernels()
     for i, (label, kernel) in enumerate(kernels.items(), 1):
-        print(f"{i}/{len(kernels)} {label}: {len(backend.artifact(kernel))} bytes", flush=True)
+        print(f"{i}/{len(kernels)} {label}: {len(cpu.artifact(kernel))} bytes", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import settings
 
 import dmlops
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.store import kernel_cache, kernel_store
 from tests.libraries import NUMPY, Torch
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
-HAS_GPU = cuda.device_count() > 0
+HAS_GPU = cuda_driver.device_count() > 0
 
 collect_ignore = [] if HAS_GPU else ["gpu"]
 

@@ -223,7 +223,7 @@ def planned(
     if at is not None:
         *addresses, workspace = at
     with recorded() as recorder:
-        plan = kernels.plan(**operator.problem(lowest, options or Options()), target=target, **arguments)
+        plan = kernels.plan(operator.problem(lowest, options or Options()), target, **arguments)
         given = {
             "launch": (*addresses, workspace),
             "count": (addresses[0], addresses[-1], workspace),

@@ -1,6 +1,6 @@
 """CPU kernels compiled for aarch64, on any machine: they use vectors, and call only what every process has.
 
-What the code does is tested where it runs; CONTRIBUTING.md says how to run the tests under emulation.
+What the code does is tested where it runs; docs/how_it_works.md says how to run the tests under emulation.
 """
 
 import json

@@ -301,10 +301,10 @@ def walk(kinds, library):
     n_plans = 0
 
     def counted(plan):
-        def count(**problem):
+        def count(*problem):
             nonlocal n_plans
             n_plans += 1
-            return plan(**problem)
+            return plan(*problem)
 
         return count
 

@@ -20,8 +20,8 @@ import pytest
 
 import dmlops
 from dmlops import IndexOutOfRangeError
-from dmlops.calls import replay
-from dmlops.devices import backend, executors
+from dmlops.calls import fast_path
+from dmlops.devices import cpu
 from kernels_cpu import processor
 from kernels_cpu.top_k import plan
 from kernels_cpu.top_k.problem import GROUP
@@ -43,7 +43,7 @@ UNWRITTEN = 0xA5
 def top_k_plan(dtype, k, rows, row_strides, axis_size, *, sizes=(8, 8), threads=1, length_strides=()):
     """Return the plan of the largest elements of rows; results are packed."""
     result_strides = [int(np.prod(rows[d + 1 :])) * k for d in range(len(rows))]
-    target = backend.cpu_target()._replace(threads=threads)
+    target = cpu.target()._replace(threads=threads)
     index_size, length_size = sizes
     return plan(
         element_size=np.dtype(dtype).itemsize,
@@ -133,7 +133,7 @@ class Change:
     """Runs a function of an executor, and changes data before or after it."""
 
     def __init__(self, name, change, *, before=False):
-        self._run, self._change, self._before = getattr(executors.Host, name), change, before
+        self._run, self._change, self._before = getattr(cpu.Host, name), change, before
 
     def __get__(self, executor, owner):
         def run(*arguments):
@@ -158,7 +158,7 @@ def list_what_was_counted():
             x = Guarded(shape, dtype, order=range(len(shape))[:: -1 if transposes else 1])
             for after in (0, 1):
                 x.fill(values)
-                with mock.patch.object(executors.Host, "count", Change("count", lambda: x.fill(after))):  # noqa: B023
+                with mock.patch.object(cpu.Host, "count", Change("count", lambda: x.fill(after))):  # noqa: B023
                     found = dmlops.nonzero_coordinates(x.array).coordinates
                 np.testing.assert_array_equal(found, np.argwhere(values))
 
@@ -181,7 +181,7 @@ def gather_after_the_check():
             change = Change("first_offender", lambda: indices.fill(at_last), before=at_first is bad)  # noqa: B023
             for given in (None, out.array):
                 indices.fill(at_first)
-                with mock.patch.object(executors.Host, "first_offender", change):
+                with mock.patch.object(cpu.Host, "first_offender", change):
                     found = dmlops.gather_nd(x, indices.array, out=given)
                 # Without `out`, indices were checked as they were used.
                 used = good if given is None else at_last
@@ -381,8 +381,8 @@ def call_while_inputs_change(operator, seed, seconds):
     dmlops.set_num_threads(N_THREADS)
     sys.setswitchinterval(1e-5)
     with (
-        mock.patch.object(executors, "take_scratch", Scratch),
-        mock.patch.object(replay, "take_scratch", Scratch),
+        mock.patch.object(cpu, "take_scratch", Scratch),
+        mock.patch.object(fast_path, "take_scratch", Scratch),
     ):
         cases = [*cases_of(operator)]
         for number, case in enumerate(cases):

@@ -71,5 +71,4 @@ def test_nothing_is_shown_in_a_file(monkeypatch):
         compile_one()
     with console.progress_bar() as progress:
         progress.add_task("rows", total=3)
-        compile_one()
     assert written.getvalue() == ""

@@ -3,6 +3,8 @@
 Stand-ins replace the GPUs, so that these tests also run on machines without one.
 """
 
+import importlib
+import os
 import re
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ import pytest
 
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.placement import Device, place
+from dmlops.devices import cuda
 
 pytestmark = pytest.mark.quick
 
@@ -30,7 +33,7 @@ def gpu(number=0, capability=(9, 0)):
 def gpus(monkeypatch):
     """Play GPUs: three, two of them of a kind."""
     devices = [gpu(), gpu(1, (12, 0)), gpu(2)]
-    for module in (placement, info, warmup, demo):
+    for module in (placement, info, demo):
         monkeypatch.setattr(module, "cuda_devices", lambda: devices)
 
 
@@ -56,38 +59,40 @@ def test_info_names_each_gpu(command, gpus, monkeypatch):
     assert re.search(r"cuda:2 +GPU 2, ", printed)
 
 
-def test_info_shows_the_shapes_of_top_k(command):
+def test_info_explains_what_runs(command, gpus, monkeypatch):
     pytest.importorskip("cuda.bindings")
-    code, printed, _ = command("info", "--arch", "sm_75")
-    assert code == 0
-    assert "Shapes and limits of top_k on sm_75" in printed
-    assert re.search(r"warp\.row_elements +256, 1,024\n", printed)
-    assert re.search(r"rounds\.shapes +4 x 16, 4 x 32, 8 x 32, 16 x 32 lanes and keys \| 4 x 16, ", printed)
-    assert re.search(r"partition\.shapes +256 x 16, .* threads and keys \| 256 x 16, ", printed)
-    assert re.search(
-        r"partition\.shapes_of_few_rows +512 x 16, 1024 x 16, .* threads and keys \| 512 x 16, ", printed
+    target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
+    monkeypatch.setattr(cuda, "target", lambda number, where: target("sm_90"))
+    printed = {}
+    for arch in ((), ("--arch", "sm_90"), ("--arch", "sm_86")):
+        code, printed[arch], _ = command("info", "--explain", "64,50257,50,float32", *arch)
+        assert code == 0
+    assert printed[()] == printed["--arch", "sm_90"]
+    assert re.match(
+        r"one_pass \(sm_90, 132 multiprocessors\): the fastest, .* measured on sm_90\n", printed[()]
     )
-    assert re.search(r"cluster\.blocks +none\n", printed)
-    assert re.search(r"by_index\.reorder_shapes +256, 512, 512 threads\n", printed)
-    assert re.search(r"tile\.shapes +256, 384, 512 threads \| ", printed)
-    assert re.search(r"block\.shapes +128, 256 threads\n", printed)
-    assert re.search(r"sort\.batch_bytes +256 MiB\n", printed)
-    code, printed, _ = command("info", "--arch", "sm_90")
-    assert re.search(r"block_bytes +227 KiB\n", printed)
-    assert re.search(r"block\.shapes +128, 256, 512, 1024 threads\n", printed)
-    code, _, error = command("info", "--arch", "90")
-    assert code == 1
-    assert "--arch 90: it must be sm_ and a compute capability, such as sm_90" in error
-    code, _, error = command("info", "--arch", "sm_72")
-    assert code == 1
-    assert "--arch sm_72: there are kernels from sm_75 on" in error
+    assert "Next would be block, " in printed[()]
+    assert "by a rule, because nothing like it was measured on sm_86" in printed["--arch", "sm_86"]
+    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "grid")
+    _, forced, _ = command("info", "--explain", "64,50257,50,float32")
+    assert forced == "grid (sm_90, 132 multiprocessors): because DMLOPS_TOP_K_ALGORITHM asks for it\n"
 
 
-def test_info_shows_the_shapes_of_top_k_on_each_kind_of_gpu(command, gpus, monkeypatch):
-    driver = pytest.importorskip("cuda.bindings.driver")
-    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12090))
-    _, printed, _ = command("info")
-    assert re.findall(r"Shapes and limits of top_k on (\w+)", printed) == ["sm_120", "sm_90"]
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("1,9,2,float", "--arch", "sm_90"), "--explain 1,9,2,float: it must be ROWS,N,K,TYPE, such as "),
+        (("1,9,float32", "--arch", "sm_90"), "--explain 1,9,float32: it must be ROWS,N,K,TYPE, such as "),
+        (("1,9,10,int8", "--arch", "sm_90"), "TopK1.k: got 10, but axis 1 of input_tensor has 9 elements"),
+        (("1,9,2,int8", "--arch", "90"), "--arch 90: it must be sm_ and a compute capability, such as sm_90"),
+        (("1,9,2,int8", "--arch", "sm_72"), "--arch sm_72: there are kernels from sm_75 on"),
+    ],
+)
+def test_what_info_cannot_explain(command, options, error):
+    pytest.importorskip("cuda.bindings")
+    code, _, printed = command("info", "--explain", *options)
+    assert code == 1
+    assert error in printed
 
 
 @pytest.mark.parametrize(
@@ -102,11 +107,13 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     compiled = []
     monkeypatch.setattr(warmup, "_compile", lambda name, tasks, n_jobs: compiled.append((name, n_jobs)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     if "cpu" not in options:
         pytest.importorskip("kernels_cuda.gather_nd")
-    code, _, error = command("warmup", *options, "--operator", "gather_nd", "--jobs", 3)
-    assert (code, error) == (0, "")
-    assert compiled == [(name, 3) for name in names]
+    for jobs in (3, 10**9):
+        code, _, error = command("warmup", *options, "--operator", "gather_nd", "--jobs", jobs)
+        assert (code, error) == (0, "")
+    assert compiled == [(name, n_jobs) for n_jobs in (3, 8) for name in names]
 
 
 def test_a_driver_without_devices_is_told(command, monkeypatch):

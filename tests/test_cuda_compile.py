@@ -1,7 +1,9 @@
 """CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
+import itertools
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops.calls import dispatch
 from dmlops.devices import cuda
-from dmlops.store import compilers, kernel_store
+from dmlops.store import compilers
 from tests.cuda_plans import planned
 from tests.cuda_ptx import ptx_of
 from tests.marks import COMPILE_ALL, exhaustive
@@ -18,7 +20,9 @@ from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+block_launches = importlib.import_module("kernels_cuda.top_k.read_once.block_launches")
+tile_launches = importlib.import_module("kernels_cuda.top_k.rows_in_blocks.tile_launches")
+TileShape = importlib.import_module("kernels_cuda.top_k.shared.shapes").TileShape
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ELF_MAGIC = b"\x7fELF"
@@ -73,10 +77,10 @@ def check_shared_memory(variant, ptx):
     n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
     if variant.name == "top_k_tile":
         element_size, *shape = variant.parameters
-        expected = shapes.TileShape(*shape).shared_bytes(element_size)
+        expected = tile_launches.tile_bytes(TileShape(*shape), element_size)
         assert n_bytes + variant.dynamic_shared_bytes == expected
     elif variant.name == "top_k_block":
-        assert n_bytes <= shapes.block_static_bytes(variant.parameters[1])
+        assert n_bytes <= block_launches.block_static_bytes(variant.parameters[1])
     else:
         assert n_bytes <= 48 << 10
 
@@ -277,9 +281,9 @@ def test_code_is_the_same_whatever_was_compiled_before():
     script = """
         import hashlib, importlib, sys
         from kernels_cuda.runtime.compiler import compile_variant
-        from kernels_cuda.top_k import kernels
+        from kernels_cuda import top_k
 
-        variants = {variant.label: variant for variant in kernels.variants()}
+        variants = {variant.label: variant for variant in top_k.variants()}
         codes = {name: compile_variant(variants[f"dmlops_top_k_{name}"], "sm_90") for name in NAMES.split()}
         print(hashlib.sha256(codes["columns_1"]).hexdigest())
     """
@@ -316,10 +320,11 @@ def test_architectures_do_not_share_cubins(tmp_path, monkeypatch):
 
 def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
     """Any file of the sources, the kernel, the architecture and each compiler's version are in the key."""
+    sources = tmp_path / "sources"
     for name, content in (("__init__.py", ""), ("top_k/keys.py", "a = 1\n"), ("ptx.py", "b = 2\n")):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content)
-    monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (sources / name).write_text(content)
+    copies = (tmp_path / str(number) for number in itertools.count())
     names = ["numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"]
     names += ["nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"]  # NVVM and nvJitLink of CUDA 12
     installed = dict.fromkeys(names, "1.0")
@@ -327,24 +332,24 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
     variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
 
     def path(variant=variant, arch="sm_90"):
-        kernel_store.source_digest.cache_clear()
+        copy = shutil.copytree(sources, next(copies))  # a process reads a folder once
+        monkeypatch.setattr("kernels_cuda.__file__", str(copy / "__init__.py"))
         return cuda.key(variant, arch).path
 
     seen = [path(), path(other), path(arch="sm_80")]
     for change in (
-        lambda: (tmp_path / "top_k" / "keys.py").write_text("a = 2\n"),
-        lambda: (tmp_path / "ptx.py").rename(tmp_path / "top_k" / "ptx.py"),
+        lambda: (sources / "top_k" / "keys.py").write_text("a = 2\n"),
+        lambda: (sources / "ptx.py").rename(sources / "top_k" / "ptx.py"),
         # The same bytes in all, otherwise shared out.
-        lambda: [(tmp_path / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
+        lambda: [(sources / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
         *(lambda name=name: installed.update({name: "1.1"}) for name in installed),
     ):
         change()
         seen.append(path())
         assert seen[-1] == path()
     assert len(set(seen)) == len(seen)
-    (tmp_path / "notes.txt").write_text("no source")
+    (sources / "notes.txt").write_text("no source")
     assert path() == seen[-1]
-    kernel_store.source_digest.cache_clear()
 
 
 SHARED_OUT = {"keys.py": "a = 2\nb = ", "ptx.py": "2\n"}

@@ -74,7 +74,7 @@ def test_scratch_is_freed_and_nothing_runs_after_an_interrupt():
         notes.clear()
         dmlops.nonzero_coordinates(x)
         print([name for name, *_ in notes])
-        print(len(cuda._pinned))
+        print(len(cuda_driver._pinned))
     """)
     # The wait itself is what is interrupted the second time, and so it is not noted.
     assert printed[0] == "['allocate', 'free', 'wait']"
@@ -124,12 +124,12 @@ def test_lent_arrays_are_kept_until_the_driver_says_that_the_call_has_ended():
     printed = run("""
         for status in (real.CUresult.CUDA_ERROR_NOT_READY, failure, success):
             driver.cuEventQuery = note("query", (status,))
-            cuda.Ordering(5, set(), [x]).end()
-            print(len(cuda._lent))
+            cuda_driver.Ordering(5, set(), [x]).end()
+            print(len(cuda_driver._lent))
         notes.clear()
         driver.cuStreamIsCapturing = lambda handle: (success, active)
-        cuda.Ordering(5, {7}, [x]).end()
-        print([name for name, *_ in notes], len(cuda._lent))
+        cuda_driver.Ordering(5, {7}, [x]).end()
+        print([name for name, *_ in notes], len(cuda_driver._lent))
     """)
     # A graph's inputs are the caller's to keep, and a query would end the capture.
     assert printed == ["1", "2", "0", "['record', 'destroy'] 0"]

@@ -39,7 +39,7 @@ WITHOUT_GPU = """
 
     cuda.bindings.driver = driver = Driver()
     from dmlops.calls import dispatch
-    from dmlops.devices import cuda
+    from dmlops.devices import cuda, cuda_driver
     from dmlops.store import kernel_store
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
@@ -232,7 +232,7 @@ def test_plans_need_no_compiler():
                 operator = dispatch.OPERATORS[type(lowest)]
                 kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
                 target = Target(0, arch, 132, shared_bytes)
-                kernels.plan(**operator.problem(lowest, Options()), target=target)
+                kernels.plan(operator.problem(lowest, Options()), target)
                 n_planned += 1
             everything = {
                 variant.label

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops.devices import backend
+from dmlops.devices import cpu
 from kernels_cpu.kernel import Table
 from kernels_cpu.launch_list import MAX_ADDRESSES, MAX_VALUES
 from kernels_cpu.native_call import LAUNCH
@@ -86,7 +86,7 @@ def by_compiled_code(launches):
 
     def call(stream, *addresses):
         rest = [0] * (MAX_ADDRESSES - len(addresses))
-        bound = backend.load_on_host(LAUNCH).bind((table, len(addresses)), MAX_ADDRESSES + 1)
+        bound = cpu.load(LAUNCH).bind((table, len(addresses)), MAX_ADDRESSES + 1)
         status = bound(*addresses, stream, *rest)
         if status:
             raise RuntimeError(CUresult(status).name)
@@ -224,7 +224,7 @@ def attributes_of_loaded(monkeypatch, **given):
     monkeypatch.setattr(launch, "_device", lambda number: 0)
     monkeypatch.setattr(launch, "_driver_version", lambda: 12_090)
     variant = importlib.import_module("kernels_cuda.runtime.variant")
-    target = variant.Target(0, "sm_86", 80, 99 << 10, lambda *_: b"")
+    target = variant.Target(0, "sm_86", 80, 99 << 10, fetch=lambda *_: b"")
     assert launch._load(variant.Variant("any", "nowhere:none", **given), target).function == 77
     return attributes
 

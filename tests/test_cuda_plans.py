@@ -1,7 +1,5 @@
 """Launches of CUDA plans, without a GPU: they respect limits and do all the work exactly once."""
 
-import dataclasses
-import importlib
 import math
 from itertools import pairwise
 
@@ -21,7 +19,6 @@ from tests.cuda_plans import SHARED_BYTES, TOP_K, nonzero, planned, top_k
 
 pytestmark = pytest.mark.quick
 
-Policy = importlib.import_module("kernels_cuda.top_k").Policy
 T = TensorDataType
 LARGEST_GRID = (1 << 31) - 1
 DEFAULT_SHARED_BYTES = 48 << 10
@@ -198,9 +195,8 @@ def spans(asked, name, first, n_each=1):
     ],
 )
 def test_launches_share_the_rows(algorithm, kernel, sizes, k, n_units):
-    policy = dataclasses.replace(Policy.auto((9, 0), 4), launch_blocks=7)
-    asked = planned(top_k(sizes, k), algorithm=algorithm, policy=policy).asked
-    found = spans(asked, kernel, "first_block" if kernel != "top_k_tile" else "first_row")
+    asked = planned(top_k(sizes, k), algorithm=algorithm, changes={"launch_blocks": 7}).asked
+    found = spans(asked, kernel, "first")
     assert len(found) == -(-n_units // 7)
     assert found[0][0] == 0
     assert all(end == following for (_, end), (following, _) in pairwise(found))

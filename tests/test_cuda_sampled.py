@@ -12,8 +12,7 @@ pytest.importorskip("cuda.core")
 from tests.sampled_rows import sample_positions
 from tests.test_cuda_top_k_plans import CAPABILITIES, SHARED_BYTES, planned
 
-policies = importlib.import_module("kernels_cuda.top_k.policy")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+launches = importlib.import_module("kernels_cuda.top_k.read_once.sampled_launches")
 
 SHAPES = {
     "selected_of_many": (131_072, 32),
@@ -37,12 +36,12 @@ def test_samples_of_random_rows_do_not_mislead(name):
     given = sampled_shape(n_elements, k)
     sample_size = 1 << given.sample_bits
     positions = sample_positions(sample_size, n_elements, 4)
-    rank = shapes.sample_rank(sample_size, k, n_elements)
+    rank = launches.sample_rank(sample_size, k, n_elements)
     rng = np.random.default_rng(5)
     for _ in range(40):
         row = rng.standard_normal(n_elements, np.float32)
         sample = -np.sort(-row[positions])
-        for used in (rank, shapes.most_of_sample(rank)):
+        for used in (rank, launches.most_of_sample(rank)):
             assert k <= np.count_nonzero(row >= sample[used - 1]) <= given.n_slots
 
 
@@ -76,7 +75,7 @@ def test_what_fits_a_block(element_size, arch):
                     assert launch.shared_bytes <= launch.variant.dynamic_shared_bytes
                 given = found.launches[-1].parameters
                 assert given.n_slots >= 2 * k
-                assert given.n_segments * shapes.segment_elements(element_size) >= n_elements + 15
+                assert given.n_segments * launches.segment_elements(element_size) >= n_elements + 15
     assert served >= 8
 
 

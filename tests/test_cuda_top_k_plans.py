@@ -9,9 +9,15 @@ pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
-policies = importlib.import_module("kernels_cuda.top_k.policy")
 problems = importlib.import_module("kernels_cuda.top_k.problem")
-shapes = importlib.import_module("kernels_cuda.top_k.shapes")
+families = "kernels_cuda.top_k"
+block_launches = importlib.import_module(f"{families}.read_once.block_launches")
+cluster = importlib.import_module(f"{families}.many_blocks.cluster_launches")
+partition = importlib.import_module(f"{families}.rows_in_blocks.partition_launches")
+rounds = importlib.import_module(f"{families}.short_rows.rounds_launches")
+sampled = importlib.import_module(f"{families}.read_once.sampled_launches")
+shapes = importlib.import_module(f"{families}.shared.shapes")
+tile = importlib.import_module(f"{families}.rows_in_blocks.tile_launches")
 algorithms = importlib.import_module("tests.gpu.algorithms")
 Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 
@@ -48,7 +54,7 @@ def planned(
     element_size=4,
     arch="sm_90",
     algorithm=None,
-    policy=None,
+    changes=None,
     is_sorted=True,
     multiprocessors=132,
 ):
@@ -64,12 +70,10 @@ def planned(
         axis_size=axis_size,
         rows=problems.describe_rows([problems.RowDimension(*row) for row in rows if row[0] > 1], inner),
         strides=problems.AxisStrides(inner, inner, inner),
-        multiprocessors=multiprocessors,
+        target=Target(0, arch, multiprocessors, SHARED_BYTES[arch]),
         is_sorted=is_sorted,
     )
-    if policy is None:
-        policy = policies.Policy.auto(CAPABILITIES[arch], element_size)
-    return dispatch.launches_of(problem, policy, algorithm)
+    return dispatch.launches_of(problem, algorithm, changes)
 
 
 @pytest.mark.parametrize("arch", SHARED_BYTES)
@@ -111,7 +115,7 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
         assert n_keys * element_size % 16 == 0
         assert n_keys <= 32
         # Those of 4 and 8 bytes come by whole groups, too.
-        assert element_size < 4 or n_keys % shapes.ROUNDS_LARGEST_K == 0
+        assert element_size < 4 or n_keys % rounds.ROUNDS_LARGEST_K == 0
     for axis_size, k in ((513, 1), (100, 9)):
         with pytest.raises(ValueError, match="'rounds' does not take"):
             planned((5000, axis_size, 1), k, element_size, algorithm="rounds")
@@ -205,7 +209,7 @@ def test_partitions_have_room_on_every_device(is_sorted):
                 except ValueError:
                     continue
                 (launch,) = found.launches
-                assert launch.shared_bytes + shapes.PARTITION_STATIC_BYTES <= shared_bytes
+                assert launch.shared_bytes + partition.PARTITION_STATIC_BYTES <= shared_bytes
 
 
 @pytest.mark.parametrize(
@@ -312,8 +316,9 @@ ALGORITHMS = {choice.name: choice for choice in algorithms.ALGORITHMS["top_k"]}
 def forced(name, shape, k, algorithm=None):
     """Return the launches of a problem as the GPU's tests force them, or by another algorithm."""
     target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
-    given = ALGORITHMS[name].arguments(4, target)
-    return planned(shape, k, algorithm=algorithm or given["algorithm"], policy=given["policy"]).launches
+    choice = ALGORITHMS[name]
+    changes = choice.arguments(target).get("changes")
+    return planned(shape, k, algorithm=algorithm or choice.algorithm, changes=changes).launches
 
 
 @pytest.mark.parametrize(
@@ -334,7 +339,7 @@ def test_forced_blocks(name, n_threads, shape):
 def test_forced_chunks(name, coarse_chunks):
     maxima, block = forced(name, (3, 1 << 18, 1), 2)
     assert maxima.parameters.coarse_chunks == coarse_chunks
-    assert block.parameters.top_stage == shapes.COARSE
+    assert block.parameters.top_stage == block_launches.COARSE
 
 
 @pytest.mark.parametrize(
@@ -361,7 +366,7 @@ def all_launches(arch, element_size):
             for k in {1, 8, 32, 400, 1000, 2048, 4096, 5000, axis_size}:
                 if k > axis_size or n_rows * axis_size > LARGEST_PROBLEM:
                     continue
-                for algorithm in (None, *dispatch.Algorithm):
+                for algorithm in (None, *dispatch.ALGORITHMS):
                     try:
                         yield from planned((n_rows, axis_size, 1), k, element_size, arch, algorithm).launches
                     except ValueError:
@@ -371,13 +376,13 @@ def all_launches(arch, element_size):
 def shared_bytes(launch, element_size):
     """Return the shared memory of a block, with what the kernel has of its own."""
     if launch.variant.name == "top_k_tile":
-        return shapes.TileShape(*launch.variant.parameters[1:]).shared_bytes(element_size)
+        return tile.tile_bytes(shapes.TileShape(*launch.variant.parameters[1:]), element_size)
     own_bytes = {
-        "top_k_block": shapes.block_static_bytes(launch.block),
+        "top_k_block": block_launches.block_static_bytes(launch.block),
         # Digits are counted by each warp.
         "top_k_sort": launch.block // 32 * shapes.N_DIGITS * 4 + OWN_BYTES,
-        "top_k_cluster": shapes.cluster_static_bytes(element_size),
-        "top_k_list": 4 * shapes.LISTING_WORDS,
+        "top_k_cluster": cluster.cluster_static_bytes(element_size),
+        "top_k_list": 4 * sampled.LISTING_WORDS,
     }
     return launch.shared_bytes + own_bytes.get(launch.variant.name, OWN_BYTES)
 

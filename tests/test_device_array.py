@@ -152,6 +152,6 @@ def test_the_device_of_memory_from_pools():
         driver.cuDeviceGet = lambda number: (success, number)
         driver.cuDeviceGetDefaultMemPool = lambda device: (success, 100 + device)
         driver.cuPointerGetAttribute, driver.cuMemPoolGetAccess = attribute, access
-        print([cuda.pointer_device(pointer, "x") for pointer in pools])
+        print([cuda_driver.pointer_device(pointer, "x") for pointer in pools])
     """)
     assert printed == ["[0, 1, 1, 0]"]

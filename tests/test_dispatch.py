@@ -479,9 +479,9 @@ class TestTopKProblem:
         def rows(strides):
             lengths = TensorDesc(TensorDataType.INT32, (2, 3), strides)
             problem = self.problem(TensorDataType.FLOAT32, (2, 3, 4), is_sorted=False, lengths=lengths)
-            assert not problem["is_sorted"]
-            assert (problem["length_size"], problem["length_signed"]) == (4, True)
-            return problem["rows"], problem["length_strides"]
+            assert not problem.is_sorted
+            assert (problem.length_size, problem.length_signed) == (4, True)
+            return problem.rows, problem.length_strides
 
         assert rows((3, 1)) == (((6, 4, 1, 1),), (1,))
         assert rows((1, 2)) == (((2, 12, 3, 3), (3, 4, 1, 1)), (1, 2))
@@ -499,6 +499,6 @@ class TestTopKProblem:
         for direction, value in (("DECREASING", lowest), ("INCREASING", highest)):
             problem = self.problem(data_type, (4,), direction=AxisDirection[direction], lengths=lengths)
             bits = np.array(value, dtype).view(f"u{dtype.itemsize}")
-            assert problem["padding"] == int(bits)
-            assert (problem["length_size"], problem["length_signed"]) == (8, False)
-            assert problem["length_strides"] == ()
+            assert problem.padding == int(bits)
+            assert (problem.length_size, problem.length_signed) == (8, False)
+            assert problem.length_strides == ()

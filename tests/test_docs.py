@@ -16,7 +16,7 @@ import dmlops
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
 from dmlops.cli.app import app
-from dmlops.cli.options import OPERATORS
+from dmlops.cli.options import Operator
 from dmlops.store import precompile
 from kernels_cpu.processor import LEVELS
 from tests.scripts import ROOT, blocks, plain_blocks
@@ -169,14 +169,19 @@ def _recorded(run, unit):
 
 def test_figures_of_the_readme_were_recorded():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \|$", text, flags=re.MULTILINE)
-    quoted = {
-        (name, peer.lower().removesuffix(" and a sort"), float(ours), float(theirs))
-        for name, ours, peer, theirs in rows
-    }
+    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
+    quoted = {(name, peer.lower(), float(ours), float(theirs)) for name, ours, peer, theirs, _ in rows}
     runs = {"h200-2026-11-22": 1e6, "epyc-2threads-2026-11-21": 1e3, "epyc-small-2threads-2026-11-22": 1e3}
-    assert rows
+    assert len(rows) == 12
     assert quoted <= {row for run, unit in runs.items() for row in _recorded(run, unit)}
+    for name, ours, _, theirs, ratio in rows:
+        assert float(ratio) == pytest.approx(float(theirs) / float(ours), rel=0.02), name
+    assert sum(float(ratio) < 1 for *_, ratio in rows) >= 4  # what dmlops loses is shown too
+    low, high, median = re.search(
+        r"([\d.]+) to ([\d.]+) times as long as dmlops, ([\d.]+) times in the", text
+    ).groups()
+    benchmarks = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")  # which the next test compares
+    assert f"| {median} times that of dmlops | {low} to {high} |" in benchmarks
 
 
 def test_contests_of_the_benchmarks_page_were_recorded():
@@ -211,7 +216,7 @@ def _numbers_of_kernels():
 def test_numbers_of_cpu_kernels():
     found = [number for target, number in _numbers_of_kernels() if target in LEVELS]
     assert len(found) == 1 + len(LEVELS)
-    assert set(found) == {len(precompile.cpu_tasks(OPERATORS))}
+    assert set(found) == {len(precompile.cpu_tasks(Operator))}
 
 
 def test_numbers_and_labels_of_cuda_kernels():
@@ -219,8 +224,8 @@ def test_numbers_and_labels_of_cuda_kernels():
     found = [(target, number) for target, number in _numbers_of_kernels() if target not in LEVELS]
     assert len(found) == 2 + 8
     for target, number in found:
-        assert number == len(precompile.cuda_tasks(OPERATORS, [target])), target
-    labels = {task.label for task in precompile.cuda_tasks(OPERATORS, ["sm_87"])}
+        assert number == len(precompile.cuda_tasks(Operator, [target])), target
+    labels = {task.label for task in precompile.cuda_tasks(Operator, ["sm_87"])}
     named = re.findall(r"^compil(?:ing|ed) (\w+) for sm_87", KERNELS_PAGE, re.MULTILINE)
     assert named
     assert set(named) <= labels

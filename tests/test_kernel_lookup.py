@@ -88,7 +88,7 @@ IN_WHEEL = """
     from pathlib import Path
 
     import dmlops
-    from dmlops.devices import backend
+    from dmlops.devices import cpu
     from dmlops.store import kernel_store
     from kernels_cpu import processor
 
@@ -98,15 +98,15 @@ IN_WHEEL = """
 BUILD = """
     from dmlops.store.kernel_archive import write
 
-    kernels, compiled = {}, backend.compiled
+    kernels, compiled = {}, cpu.compiled
 
     def recording(kernel):
         kernels[kernel.label] = code = compiled(kernel)
         return code
 
-    backend.compiled = recording
+    cpu.compiled = recording
     dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
-    sources = backend.source_digests()["cpu"]
+    sources = cpu.sources()
     path = kernel_store.WHEEL / "x86-64-v3.zip"
     write(path, device="cpu", target=path.stem, sources=sources, compilers="", kernels=kernels)
 """

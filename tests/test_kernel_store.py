@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from dmlops.calls import dispatch
-from dmlops.devices import backend
+from dmlops.devices import cpu
 from dmlops.store import compilers, kernel_cache, kernel_store
 from kernels_cpu import native_call
 from tests.scripts import ROOT, run_script
@@ -442,19 +442,19 @@ def other_packages():
 @pytest.mark.parametrize("compiler", ["numba", "llvmlite"])
 def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch, tmp_path, other_packages):
     (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
-    before = backend.cpu_key(kernel)
+    before = cpu.key(kernel)
     (tmp_path / f"{compiler}-0.0.dist-info").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     compilers.installed.cache_clear()
-    assert backend.cpu_key(kernel).path != before.path
+    assert cpu.key(kernel).path != before.path
 
 
 def test_python_is_part_of_a_cpu_key(monkeypatch):
     """Numba translates bytecode, which differs from one minor version of Python to the next."""
     (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
-    before = backend.cpu_key(kernel)
+    before = cpu.key(kernel)
     monkeypatch.setattr(compilers.sys, "version_info", SimpleNamespace(major=3, minor=99))
-    assert backend.cpu_key(kernel).path != before.path
+    assert cpu.key(kernel).path != before.path
 
 
 @pytest.mark.parametrize("name", ["numba", "numpy", "llvmlite", "pytest"])
@@ -507,13 +507,13 @@ def test_no_kernel_depends_on_anything_but_c():
     """Each artifact is complete: nothing of Numba has to be there when it is linked."""
     script = """
         import sys
-        from dmlops.devices import backend
+        from dmlops.devices import cpu
         from dmlops.store import kernel_store
         from kernels_cpu import top_k, nonzero_coordinates
 
         kernels = [*top_k.all_kernels(), *nonzero_coordinates.all_kernels()]
         with kernel_store.LOCK:
-            codes = [backend.artifact(kernel) for kernel in kernels if "pi16" in kernel.label][:6]
+            codes = [cpu.artifact(kernel) for kernel in kernels if "pi16" in kernel.label][:6]
         sys.modules["numba"] = None
         from kernels_cpu.linking import link
         print(len([link(code) for code in codes]))

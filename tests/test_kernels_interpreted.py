@@ -15,8 +15,8 @@ from dmlops.operators import Options
 from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k.policy import ROUNDS_SHAPES
-from kernels_cuda.top_k.shapes import ROW_STATE_BYTES, list_slots
+from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, list_slots
+from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
 from tests.cuda_plans import SHARED_BYTES, STREAM
 from tests.gpu.algorithms import ALGORITHMS

@@ -10,7 +10,7 @@ from numba.extending import is_jitted
 
 import dmlops
 from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
-from dmlops.devices import backend
+from dmlops.devices import cpu
 from kernels_cpu.intrinsics.pointers import elements_at
 from kernels_cpu.kernel import LoadedKernel
 from tests import reference
@@ -60,7 +60,7 @@ def loaded(monkeypatch):
         names.append(kernel.name)
         return load_by_numba(kernel)
 
-    monkeypatch.setattr(backend, "load_on_host", load)
+    monkeypatch.setattr(cpu, "load", load)
     dmlops.set_num_threads(1)
     yield names
     dmlops.set_num_threads(None)

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import graphlib
 import re
 import subprocess
 import sys
@@ -86,87 +87,90 @@ def test_a_star_leaves_built_in_functions_alone():
 
 
 def _imports(path):
-    """Return the modules that a source file imports, anywhere in it."""
+    """Return the modules, and what else, that a source file imports, anywhere in it."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            names.add(node.module)
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
-# Modules that see arrays, kernels or devices.
-RUNNERS = tuple(
-    f"dmlops.{name}"
-    for name in (
-        *("array_libraries", "backend", "binding", "call", "compiled", "cuda", "dispatch", "functions"),
-        *("kernel_cache", "kernel_store", "memory", "replay"),
-    )
+# Modules import those of their own and of lower layers. The longest name that fits a module says its layer.
+LAYERS = (
+    ("dmlops.types.errors",),
+    # Kernels are found by their keys, whatever they are.
+    ("dmlops.store.kernel_archive", "dmlops.store.kernel_cache", "dmlops.store.kernel_store"),
+    ("dmlops.types",),
+    ("dmlops.operators",),
+    ("dmlops.devices.cuda_driver", "dmlops.devices.memory", "dmlops.store.compilers"),
+    ("dmlops.array_libraries",),
+    ("dmlops.devices", "dmlops.store"),
+    ("dmlops.calls",),
+    ("dmlops.functions",),
+    ("dmlops",),
+    ("dmlops.integrations",),
+    ("dmlops.__main__", "dmlops.cli"),
 )
+# What else some of them know nothing of.
 FORBIDDEN = {
     "kernels_cpu": ("dmlops", "kernels_cuda", "cuda", "numba.cuda"),
     "kernels_cuda": ("dmlops", "kernels_cpu"),
-    # The definition of an operator knows nothing of arrays and kernels.
-    "dmlops/operators": ("numpy", *RUNNERS, *PACKAGES[1:]),
-    # Array libraries know nothing of operators and calls.
-    "dmlops/array_libraries": (
-        *(
-            "numba",
-            "kernels_cuda",
-            "dmlops.operators",
-            "dmlops.devices.backend",
-            "dmlops.calls.binding",
-            "dmlops.calls.call",
-        ),
-        *("dmlops.calls.compiled", "dmlops.calls.dispatch", "dmlops.functions", "dmlops.calls.replay"),
-    ),
-    # Bound calls are given their plan.
-    "dmlops/calls/call.py": (
-        "dmlops.operators",
-        "dmlops.devices.backend",
-        "dmlops.calls.dispatch",
-        *PACKAGES[1:],
-    ),
-    # Kernels are found without what compiles them.
-    **dict.fromkeys(
-        ("dmlops/store/kernel_archive.py", "dmlops/store/kernel_cache.py", "dmlops/store/kernel_store.py"),
-        (
-            "numpy",
-            "numba",
-            "llvmlite",
-            "cuda",
-            "dmlops.devices.backend",
-            "dmlops.store.compilers",
-            *PACKAGES[1:],
-        ),
-    ),
+    "dmlops.operators": ("numpy", *PACKAGES[1:]),
+    "dmlops.array_libraries": ("numba", "kernels_cuda"),
+    **dict.fromkeys(LAYERS[1], ("numpy", "numba", "llvmlite", "cuda", *PACKAGES[1:])),
 }
 # Plans for a GPU write lists of launches, and compiled host code reads them: one module describes the format.
 # `cached` is about Python alone.
-SHARED = {
-    "kernels_cuda": ("kernels_cpu.launch_list", "kernels_cpu.cached"),
-    "dmlops/calls/call.py": ("kernels_cpu.cached",),
-}
+SHARED = {"kernels_cuda": ("kernels_cpu.launch_list.", "kernels_cpu.cached.")}
 
 
-@pytest.mark.parametrize("place", FORBIDDEN)
-def test_imports_point_one_way(place):
-    at = ROOT / place
-    files = [at] if at.suffix else [path for path in at.rglob("*.py") if "integrations" not in path.parts]
-    assert files
-    for forbidden in FORBIDDEN[place]:
-        # A rule about a module that no longer exists would check nothing.
-        assert not forbidden.startswith(PACKAGES) or find_spec(forbidden) is not None, forbidden
-    for path in files:
-        shared = tuple(f"{name}." for name in SHARED.get(place, ()))
-        names = [name for name in _imports(path) if not f"{name}.".startswith(shared)]
-        for name in names:
-            for forbidden in FORBIDDEN[place]:
-                assert name != forbidden, path
-                assert not name.startswith(f"{forbidden}."), path
+def _is_in(module, package):
+    return f"{module}.".startswith(f"{package}.")
+
+
+@pytest.fixture(scope="module")
+def imports():
+    """Serve what each module imports."""
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found[name] = _imports(path)
+    return found
+
+
+def test_imports_go_down_and_in_no_circles(imports):
+    def layer(module):
+        fits = [
+            (package, i) for i, layer in enumerate(LAYERS) for package in layer if _is_in(module, package)
+        ]
+        return max(fits, key=lambda each: len(each[0]))[1]
+
+    def module_of(name):
+        return name if name in imports else name.rpartition(".")[0]
+
+    graph = {}
+    for module, names in imports.items():
+        graph[module] = {module_of(name) for name in names if module_of(name) in imports} - {module}
+        if _is_in(module, "dmlops.array_libraries"):  # a library loads what takes its calls over
+            graph[module] = {name for name in graph[module] if not _is_in(name, "dmlops.integrations")}
+        if _is_in(module, "dmlops"):
+            own = {name for name in graph[module] if _is_in(name, "dmlops")}
+            assert {name for name in own if layer(name) > layer(module)} == set(), module
+    tuple(graphlib.TopologicalSorter(graph).static_order())  # raises an error that names a circle
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_what_packages_know_nothing_of(package, imports):
+    modules = [module for module in imports if _is_in(module, package)]
+    assert modules
+    for module in modules:
+        names = [name for name in imports[module] if not f"{name}.".startswith(SHARED.get(package, "-"))]
+        known = [(name, other) for name in names for other in FORBIDDEN[package] if _is_in(name, other)]
+        assert not known, module
 
 
 # Numba's and numba-cuda's documented interfaces for extensions; all else is their inside.
@@ -196,7 +200,7 @@ def test_numba_is_imported_by_compilers_and_kernels_only():
         for device in ("kernels_cpu", "kernels_cuda"):
             for operator in OPERATORS.values():
                 importlib.import_module(f"{device}.{operator.name}")
-        for name in ("calls.compiled", "calls.replay", "devices.backend", "devices.cuda", "functions"):
+        for name in ("calls.compiled", "calls.fast_path", "devices.backend", "devices.cuda", "functions"):
             importlib.import_module(f"dmlops.{name}")
         print("numba" in sys.modules)
     """

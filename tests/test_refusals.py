@@ -524,7 +524,7 @@ CALLS = {
 FOREIGN = ">" if np.little_endian else "<"
 UNEQUAL = [
     *((name, "out", None, out) for name in CALLS for out in ((), [], (None, None), {}, 0, False, "")),
-    *((name, "out", None, (np.empty(5),) * 3) for name in CALLS),
+    *((name, "out", None, (np.zeros(5),) * 3) for name in CALLS),
     *(
         (name, "index_dtype", TensorDataType.UINT32, number)
         for name in ("top_k", "nonzero_coordinates")

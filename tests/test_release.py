@@ -143,7 +143,7 @@ def test_a_source_distribution_has_all_files_and_no_others(release, tmp_path):
     path, folder = tmp_path / "dmlops-0.tar.gz", "dmlops-0"
     with tarfile.open(path, "w:gz") as archive:
         for name in release.source_files():
-            if not name.startswith(".ci/") and name != "README.md":
+            if not name.startswith(release.NOT_IN_SDIST) and name != "README.md":
                 archive.add(ROOT / name, f"{folder}/{name}")
         archive.add(ROOT / "LICENSE", f"{folder}/PKG-INFO")
     with pytest.raises(SystemExit, match=r"lacks \['README.md'\] and has \[\]"):

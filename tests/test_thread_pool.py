@@ -139,11 +139,9 @@ def test_threads_that_die_are_replaced():
     run_script(script)
 
 
-@pytest.mark.parametrize("multiple", [1, 4])
-def test_parts_cover_everything_once(multiple):
+def test_parts_cover_everything_once():
     for n in (*range(40), 1000):
         for n_parts in (0, 1, 2, 3, 5, 7, 50):
-            parts = threads.split(n, n_parts, multiple)
+            parts = threads.split(n, n_parts)
             assert [i for first, last in parts for i in range(first, last)] == list(range(n))
-            assert all(first % multiple == 0 for first, _ in parts)
             assert len(parts) <= max(n_parts, 1)

@@ -9,7 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops.devices import backend
+from dmlops.devices import cpu
+from dmlops.operators.problem import KeyMasks
+from dmlops.operators.top_k import Problem
 from kernels_cpu.top_k import dispatch, plan
 from tests import reference
 from tests.data import DTYPES, INDEX_DTYPES, assert_same, bits, random, sample
@@ -42,12 +44,12 @@ PROBLEMS = int(os.environ.get("DMLOPS_GUARDED_PROBLEMS", "400"))
 
 
 def key_of(dtype):
-    """Return the keywords of a plan that say how elements compare."""
+    """Return the masks that say how elements compare."""
     width = 8 * dtype.itemsize
     sign = 0 if dtype.kind in "bu" else 1 << width - 1
     if dtype.kind in "biu":
-        return {"sign": sign, "flip": 0, "infinity": (1 << width) - 1}
-    return {"sign": sign, "flip": sign - 1, "infinity": int(bits(np.asarray(np.inf, dtype)))}
+        return KeyMasks(sign, 0, (1 << width) - 1)
+    return KeyMasks(sign, sign - 1, int(bits(np.asarray(np.inf, dtype))))
 
 
 def last_of(dtype, largest):
@@ -146,10 +148,10 @@ def check_problem(algorithm, threads, rows, n, k, *, has_lengths, number):
             "length_strides": strides_of(memory["lengths"].array),
             "padding": int(bits(last_of(dtype, largest))),
         }
-    made = plan(
+    problem = Problem(
         element_size=dtype.itemsize,
         index_size=index_dtype.itemsize,
-        **key_of(dtype),
+        masks=key_of(dtype),
         largest=largest,
         k=k,
         axis_size=n,
@@ -157,8 +159,8 @@ def check_problem(algorithm, threads, rows, n, k, *, has_lengths, number):
         axis_strides=(x[2], values[2], indices[2]),
         is_sorted=is_sorted,
         **lengths_keywords,
-        target=backend.cpu_target()._replace(threads=threads),
     )
+    made = plan(problem, cpu.target()._replace(threads=threads))
     assert made.variant.startswith(algorithm)
     # The workspace begins at a multiple of 64, and ends where its page does or less than 64 bytes before.
     workspace = memory["workspace"] = Guarded((-(-made.workspace_size // 64) * 64,), "uint8")

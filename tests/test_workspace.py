@@ -15,9 +15,9 @@ from dmlops import (
     TensorDataType,
     TensorDesc,
     TopK1,
-    backend,
-    dispatch,
 )
+from dmlops.calls import dispatch
+from dmlops.devices import cpu
 from dmlops.devices.memory import CPU
 from dmlops.operators import Options
 
@@ -30,7 +30,7 @@ TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, T
 
 def on_cpu(descriptor):
     """Return the workspace on the CPU; no kernel is loaded."""
-    with mock.patch.object(backend, "load_on_host"):
+    with mock.patch.object(cpu, "load"):
         return dispatch.plan(descriptor, CPU).plan.workspace_size
 
 
@@ -50,7 +50,7 @@ def on_cuda(arch):
                     stack.enter_context(mock.patch.object(module, "load"))
             problem = operator.problem(lowest, Options())
             target = variant.Target(0, arch, 132, BLOCK_SHARED_BYTES[arch])
-            return kernels.plan(**problem, target=target).workspace_size
+            return kernels.plan(problem, target).workspace_size
 
     return size
 

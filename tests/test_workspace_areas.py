@@ -7,7 +7,7 @@ import dmlops
 from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.calls import dispatch as operators
 from dmlops.devices.memory import CPU
-from kernels_cpu import workspace
+from kernels_cpu import plan as plans
 from kernels_cpu.nonzero_coordinates import planning as nonzero_planning
 from kernels_cpu.top_k import dispatch, problem
 from tests import reference
@@ -28,9 +28,9 @@ class Areas:
     """Lays out areas with room behind each, and remembers where that is."""
 
     def lay_out(self, areas):
-        """Return what `workspace.lay_out` does, for areas that are longer."""
+        """Return what `plan.lay_out` does, for areas that are longer."""
         self.sizes = dict(areas)
-        places, self.size = workspace.lay_out({name: size + FENCE for name, size in areas.items()})
+        places, self.size = plans.lay_out({name: size + FENCE for name, size in areas.items()})
         ends = [*list(places.values())[1:], self.size]
         self.fences = {
             name: slice(place + areas[name], end)
@@ -152,7 +152,7 @@ def test_nonzero(density, n_threads, areas):
 
 def test_areas_have_what_they_ask_for():
     sizes = {"a": 1, "b": 64, "none": 0, "c": 65, "d": 8}
-    places, size = workspace.lay_out(sizes)
+    places, size = plans.lay_out(sizes)
     assert list(places) == list(sizes)
     begins = [*places.values(), size]
     for begin, needed, end in zip(begins, sizes.values(), begins[1:], strict=False):

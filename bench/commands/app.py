@@ -4,7 +4,7 @@ import typer
 
 from bench.commands import choices, host, landscape, report, run, sweep
 from dmlops.cli import ending
-from dmlops.cli.help_texts import Command, Group
+from dmlops.cli.app import Command, Group
 
 app = typer.Typer(
     cls=Group,

@@ -70,7 +70,7 @@ def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
 
 
 def numpy_kinds(x: Any) -> Iterator[tuple[str, Any]]:
-    """Yield arrays of equal elements: what each is called, and the array."""
+    """Yield the names of arrays of equal elements, and the arrays."""
     yield "owner", x.copy()
     yield "view", np.stack([x, x])[1]
     locked = x.copy()

@@ -1,6 +1,5 @@
 """`python -m bench landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
 
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -13,10 +12,9 @@ from rich.table import Table
 
 from bench.commands import measuring
 from bench.commands.measuring import Seconds, json_option
-from dmlops.cli.console import err, out, plain_console, progress_bar, summary_of
-from dmlops.cli.errors import CommandError
-from dmlops.cli.numbers import duration
-from dmlops.cli.output_files import check_output
+from dmlops.cli.console import duration, err, out, plain_console, progress_bar
+from dmlops.cli.ending import CommandError
+from dmlops.cli.outputs import check_output
 
 if TYPE_CHECKING:
     from bench.contests import Standing
@@ -66,7 +64,7 @@ def landscape(
         record["seconds"] = round(time.perf_counter() - started, 1)
         record["workloads"] = [row.to_json() for row in rows]
         if results is not None:
-            measuring.write(results, _text(record))
+            measuring.write(results, measuring.text_of(record))
 
     with progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=len(table))
@@ -90,10 +88,9 @@ def landscape(
             if len(rows) % KEPT_EVERY == 0:
                 keep()
     keep()
-    with summary_of(results):
-        _summarise(record)
-        if results is not None:
-            out.print(f"Results: {results}. A page with the picture: python -m bench report {results}")
+    _summarise(record)
+    if results is not None:
+        out.print(f"Results: {results}. A page with the picture: python -m bench report {results}")
     measuring.check_rows("bench landscape", rows)
 
 
@@ -107,13 +104,6 @@ def _table(applications: list[str] | None, quick: bool) -> list["TopK"]:
             raise CommandError(message)
     chosen = [case for case in cases(applications or APPLICATIONS) if recorded(case) or not quick]
     return [case.workload(is_sorted) for case in chosen for is_sorted in (True, False)]
-
-
-def _text(record: dict[str, Any]) -> str:
-    """Return the results file, with a line for each problem."""
-    head = {name: value for name, value in record.items() if name != "workloads"}
-    rows = ",\n".join(json.dumps(row) for row in record["workloads"])
-    return f'{json.dumps(head, indent=1)[:-2]},\n "workloads": [\n{rows}\n]}}\n'
 
 
 def _summarise(record: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The options, the harness and the results file that all measuring commands share."""
 
+import json
 import math
 import os
 import sys
@@ -13,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dmlops import __version__
-from dmlops.cli.console import out
-from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.console import duration, out
+from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.info import version
-from dmlops.cli.numbers import duration
-from dmlops.cli.output_files import replaced
+from dmlops.cli.outputs import replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
 
 if TYPE_CHECKING:
@@ -107,6 +107,26 @@ def check_rows(command: str, rows: Sequence["Row"]) -> None:
         reasons = Counter(why_not(row) for row in rows)
         message = f"{command}: no workload was measured: {reasons.most_common(1)[0][0]}"
         raise CommandError(message)
+
+
+def text_of(record: dict[str, Any]) -> str:
+    """Return a results file: a line for each workload, and numbers without more digits than are measured."""
+    parts = []
+    for name, value in record.items():
+        text = json.dumps(_rounded(value), separators=(",", ":"))
+        if isinstance(value, list) and value:
+            lines = [json.dumps(_rounded(each), separators=(",", ":")) for each in value]
+            text = "[\n" + ",\n".join(lines) + "\n]"
+        parts.append(f"{json.dumps(name)}: {text}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from bench.commands.measuring import FORMAT, write
-from dmlops.cli.console import out, summary_of
-from dmlops.cli.errors import CommandError, users_errors
-from dmlops.cli.output_files import check_output
+from dmlops.cli.console import out
+from dmlops.cli.ending import CommandError, users_errors
+from dmlops.cli.outputs import check_output
 
 PICTURES = (".svg", ".png")
 BENCH_EXTRA = 'pip install ".[bench]"'
@@ -62,8 +62,7 @@ def report(
         message = f"bench report: {error.name} is not installed: {BENCH_EXTRA}"
         raise CommandError(message) from error
     write(target, content)
-    with summary_of(target):
-        out.print(f"Wrote {target}")
+    out.print(f"Wrote {target}")
 
 
 def _read(path: Path) -> dict[str, Any]:

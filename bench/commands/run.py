@@ -1,6 +1,5 @@
 """`python -m bench run`: compare dmlops with other libraries."""
 
-import json
 import statistics
 import time
 from collections import Counter
@@ -17,11 +16,11 @@ from rich.text import Text
 
 from bench.commands import measuring
 from bench.commands.measuring import Seconds, Where, json_option, why_not
+from bench.numbers import ratio, times
 from dmlops import get_num_threads
-from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
-from dmlops.cli.numbers import duration, ratio, times
-from dmlops.cli.options import Operators, chosen_operators
-from dmlops.cli.output_files import check_output
+from dmlops.cli.console import duration, err, is_live, out, plain_console, progress_bar
+from dmlops.cli.options import Operator, OperatorOption
+from dmlops.cli.outputs import check_output
 from dmlops.types.errors import counted
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def run(
     threads: Annotated[
         int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for every library.")
     ] = None,
-    operator: Operators = None,
+    operator: OperatorOption = None,
     workload: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,7 +54,7 @@ def run(
     """Compare dmlops with the other libraries that are installed, each in its best form."""
     from bench.workload_table import workloads  # noqa: PLC0415 - for this command only
 
-    operators = chosen_operators(operator)
+    operators = operator or [*Operator]
     table = [row for row in workloads(device) if (not quick or row.quick) and row.operator in operators]
     if workload:
         table = measuring.named(table, workload, "--workload")
@@ -76,16 +75,15 @@ def run(
             record["seconds"] = round(time.perf_counter() - started, 1)
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
-                measuring.write(results, json.dumps(record, indent=1) + "\n")
+                measuring.write(results, measuring.text_of(record))
             if not is_live():
                 err.print(measuring.line(row))
-    with summary_of(results):
-        width = measuring.width_of_table()
-        console = plain_console(width=width)
-        console.print(_table(rows, harness.bandwidth, width))
-        _explain(rows, harness, console)
-        if results is not None:
-            out.print(f"Results: {results}. A page with plots: python -m bench report {results}")
+    width = measuring.width_of_table()
+    console = plain_console(width=width)
+    console.print(_table(rows, harness.bandwidth, width))
+    _explain(rows, harness, console)
+    if results is not None:
+        out.print(f"Results: {results}. A page with plots: python -m bench report {results}")
     measuring.check_rows("bench run", rows)
 
 

@@ -1,6 +1,5 @@
 """`python -m bench sweep`: look for sizes and kinds of data for which an operator is much slower."""
 
-import json
 import time
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,11 +13,11 @@ from rich.text import Text
 
 from bench.commands import measuring
 from bench.commands.measuring import Seconds, Where, json_option
+from bench.numbers import times
 from dmlops import get_num_threads
-from dmlops.cli.console import err, is_live, out, plain_console, progress_bar, summary_of
-from dmlops.cli.numbers import duration, times
-from dmlops.cli.options import Operators, chosen_operators
-from dmlops.cli.output_files import check_output
+from dmlops.cli.console import duration, err, is_live, out, plain_console, progress_bar
+from dmlops.cli.options import Operator, OperatorOption
+from dmlops.cli.outputs import check_output
 
 if TYPE_CHECKING:
     from bench.runner import Row
@@ -33,7 +32,7 @@ def sweep(
     threads: Annotated[
         int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for dmlops and torch.")
     ] = None,
-    operator: Operators = None,
+    operator: OperatorOption = None,
     part: Annotated[
         list[str] | None,
         typer.Option(
@@ -50,7 +49,7 @@ def sweep(
     from bench import sweep_analysis  # noqa: PLC0415 - for this command only
     from bench.sweeps import sweeps  # noqa: PLC0415
 
-    operators = chosen_operators(operator)
+    operators = operator or [*Operator]
     table = [each for each in sweeps(device) if each.operator in operators]
     if part:
         table = measuring.named(table, part, "--sweep")
@@ -76,15 +75,14 @@ def sweep(
             record["workloads"] = [row.to_json() for verdict in verdicts for row in verdict.rows]
             record["sweeps"] = [verdict.to_json() for verdict in verdicts]
             if results is not None:
-                measuring.write(results, json.dumps(record, indent=1) + "\n")
-    with summary_of(results):
-        console = plain_console(width=measuring.width_of_table())
-        console.print(_sweeps(verdicts))
-        if any(verdict.violations for verdict in verdicts):
-            console.print(_violations(verdicts))
-        _summarise(verdicts)
-        if results is not None:
-            out.print(f"Results: {results}. A page with plots: python -m bench report {results}")
+                measuring.write(results, measuring.text_of(record))
+    console = plain_console(width=measuring.width_of_table())
+    console.print(_sweeps(verdicts))
+    if any(verdict.violations for verdict in verdicts):
+        console.print(_violations(verdicts))
+    _summarise(verdicts)
+    if results is not None:
+        out.print(f"Results: {results}. A page with plots: python -m bench report {results}")
     measuring.check_rows("bench sweep", [row for verdict in verdicts for row in verdict.rows])
 
 

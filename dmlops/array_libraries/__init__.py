@@ -4,7 +4,14 @@ No library is imported on the user's behalf: if a library made an array, it is a
 """
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand
-from dmlops.array_libraries.detect import SIGNATURES, as_input, as_output, as_plain, find_library
+from dmlops.array_libraries.detect import (
+    SIGNATURES,
+    as_input,
+    as_output,
+    as_plain,
+    compiling_framework,
+    find_library,
+)
 from dmlops.array_libraries.numpy import NUMPY
 
 __all__ = [
@@ -15,5 +22,6 @@ __all__ = [
     "as_input",
     "as_output",
     "as_plain",
+    "compiling_framework",
     "find_library",
 ]

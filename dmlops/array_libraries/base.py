@@ -43,13 +43,13 @@ new_operand: Any = functools.partial(tuple.__new__, Operand)
 class ArrayLibrary:
     """The interface of an array library.
 
-    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `is_dispatched`, `signature` and
-    what `plain_check` returns may get arrays that nobody has vouched for; all other methods get only vouched
-    ones, and those that the library itself has made.
+    Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `takes_over`, `check_scalar`,
+    `signature` and what `plain_check` returns may get arrays that nobody has vouched for; all other methods
+    get only vouched ones, and those that the library itself has made.
     """
 
     name: str
-    native_type: type | None = None
+    native_type: Any = None
     """The type whose instances native calls can inspect; None if there is none."""
     index_type = TensorDataType.INT64
     needs_ordering = False
@@ -92,8 +92,12 @@ class ArrayLibrary:
         """
         raise NotImplementedError
 
-    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
-        """Return whether only the library's own dispatcher can run a call on an input.
+    def takes_over(self, array: Any, differentiable: bool) -> Any:
+        """Return the library's own functions if they must make a call on an input, or None.
+
+        They do if the result has a derivative, or if the array stands for others in a graph or a
+        transformation. Each is called like the function, with its words for error texts in front of all
+        inputs in one tuple, ``out``, ``stream`` and the arguments that are no arrays.
 
         Parameters
         ----------
@@ -102,11 +106,16 @@ class ArrayLibrary:
         differentiable : bool
             Whether the result depends on the elements in a way that has a derivative.
         """
-        return False
+        return None
 
-    def is_transforming(self) -> bool:
-        """Return whether calls are traced or transformed, so that the library must see each of them."""
-        return False
+    def check_scalar(self, array: Any, where: str) -> None:
+        """Refuse an array that is more than a number where a number is needed.
+
+        Raises
+        ------
+        TypeError
+            If a derivative by it would be lost.
+        """
 
     def as_output(self, array: Any, where: str) -> Operand:
         """Return an array that kernels may write.
@@ -150,27 +159,19 @@ class ArrayLibrary:
         """Return `address` of several arrays, as fast as possible."""
         return [self.address(array) for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        """Return the description by which native calls recognise such an array; None if they cannot."""
+    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
+        """Return the descriptions by which native calls recognise such arrays, inputs first, or None."""
         return None
 
     def is_current(self, device: Device) -> bool:
         """Return whether a CUDA device is known to be the current one of this thread."""
         return False
 
-    def plain_check(
-        self, reaches: Sequence[int], *, has_complex: bool
-    ) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
+    def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
         """Return a check for what native calls would miss about arrays of this library, if there is anything.
 
-        It takes all arrays that the caller gives, and those of them that the call writes to.
-
-        Parameters
-        ----------
-        reaches : sequence of int
-            The number of bytes that each array must have from its first element on.
-        has_complex : bool
-            Whether any of them is complex.
+        It takes all arrays that the caller gives, which have the signatures of `likes`, and those of them
+        that the call writes to.
         """
         return None
 
@@ -188,7 +189,7 @@ class ArrayLibrary:
 
     def trimmed(self, array: Any, rows: int) -> Any:
         """Return a copy of the first rows of an array in host memory."""
-        raise NotImplementedError
+        return array[:rows].copy()
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         """Refuse a data type that the library would silently change.

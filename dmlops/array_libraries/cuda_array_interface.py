@@ -9,7 +9,7 @@ import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand, describe_numpy_like, refuse_unaligned
 from dmlops.array_libraries.device_array import DeviceArray
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import error_text, instance_of, refuse
@@ -67,7 +67,7 @@ class CudaArrayInterface(ArrayLibrary):
             reason, remedy = "the mask would be lost", "fill it first"
             raise TypeError(error_text(where, "a masked array", reason, remedy))
         if 0 < view.pointer < _ADDRESSES:
-            view.device_number = cuda.pointer_device(view.pointer, where)
+            view.device_number = cuda_driver.pointer_device(view.pointer, where)
         return self._operand(view, where)
 
     def as_output(self, array: Any, where: str) -> Operand:

@@ -10,6 +10,7 @@ from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.store import kernel_store
 from dmlops.types.errors import error_text, instance_of
+from dmlops.types.tensor import TensorDesc, describe_arrays_by
 
 # The types whose objects all belong to one library; objects of other types are examined one by one.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
@@ -53,6 +54,28 @@ def as_output(array: Any, where: str) -> Operand:
     """Return an output that its library has vouched for; see `ArrayLibrary.as_output`."""
     library = _BY_TYPE.get(type(array)) or find_library(array, where)
     return library.as_output(array, where)
+
+
+def _described(array: Any, where: str) -> TensorDesc:
+    library, plain, *_ = as_input(array, where)
+    return library.describe(plain, where)
+
+
+describe_arrays_by(_described)
+
+
+def compiling_framework() -> Any:
+    """Return the functions of the framework whose compiler traces this code, or None; see `takes_over`.
+
+    Its compiler must see operators instead, as it cannot trace what finds the library of an array.
+    """
+    # Another thread may be importing torch at the moment.
+    ask = getattr(sys.modules.get("torch.compiler"), "is_dynamo_compiling", None)
+    if ask is None or not ask():
+        return None
+    from dmlops.integrations.torch import compiler, functions  # noqa: F401, PLC0415
+
+    return functions
 
 
 def find_library(array: Any, where: str) -> ArrayLibrary:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.store import kernel_store
 from dmlops.types.errors import error_text, refuse
@@ -76,16 +76,16 @@ class DeviceArray:
             allowed = "dtype must be bool, a number, a date or a duration of NumPy's"
             raise TypeError(error_text(f"{where}.dtype", str(self.dtype), reason, allowed))
         device = operator.index(device)
-        cuda.target(device, f"{where}.device")  # says what is missing
+        cuda_driver.check_device(device, f"{where}.device")  # says what is missing
         self.device = Device("cuda", device)
-        handle = 0 if stream is None else cuda.stream_handle(stream, f"{where}.stream")
-        cuda.check_stream_device(handle, device, f"{where}.stream")
-        self.stream = handle or cuda.LEGACY_STREAM
+        handle = 0 if stream is None else cuda_driver.stream_handle(stream, f"{where}.stream")
+        cuda_driver.check_stream_device(handle, device, f"{where}.stream")
+        self.stream = handle or cuda_driver.LEGACY_STREAM
         self.pointer = 0
         if self.nbytes:
-            with cuda.device_made_current(device):
-                self.pointer = cuda.allocate(self.nbytes, self.stream, where)
-            release = weakref.finalize(self, cuda.free, self.pointer, self.stream, device, stream)
+            with cuda_driver.device_made_current(device):
+                self.pointer = cuda_driver.allocate(self.nbytes, self.stream, where)
+            release = weakref.finalize(self, cuda_driver.free, self.pointer, self.stream, device, stream)
             release.atexit = False  # the driver takes all memory back
 
     @classmethod
@@ -109,16 +109,16 @@ class DeviceArray:
         host = np.asarray(array, order="C")
         made = cls(host.shape, host.dtype, device, stream)
         if made.pointer:
-            with cuda.device_made_current(device):
-                cuda.copy_from_host(made.pointer, host.ctypes.data, made.nbytes, made.stream)
+            with cuda_driver.device_made_current(device):
+                cuda_driver.copy_from_host(made.pointer, host.ctypes.data, made.nbytes, made.stream)
         return made
 
     def to_numpy(self) -> "np.ndarray[Any, Any]":
         """Return a copy in host memory, after waiting for the array's stream."""
         host: np.ndarray[Any, Any] = np.empty(self.shape, self.dtype)
         if self.pointer:
-            with cuda.device_made_current(self.device.number):
-                cuda.copy_to_host(host.ctypes.data, self.pointer, self.nbytes, self.stream)
+            with cuda_driver.device_made_current(self.device.number):
+                cuda_driver.copy_to_host(host.ctypes.data, self.pointer, self.nbytes, self.stream)
         return host
 
     @property
@@ -141,15 +141,15 @@ class DeviceArray:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return where the array lives, for libraries that know DLPack."""
-        return cuda.DLPACK_CUDA, self.device.number
+        return cuda_driver.DLPACK_CUDA, self.device.number
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Return the array as a capsule of DLPack, ordered with the consumer's stream."""
         views = kernel_store.imported("cuda.core.utils").StridedMemoryView  # takes longer than all else
-        with cuda.device_made_current(self.device.number):
+        with cuda_driver.device_made_current(self.device.number):
             # Make the consumer's stream wait for the array's stream; -1 requests no order.
             view = views.from_cuda_array_interface(
-                self, stream_ptr=cuda.LEGACY_STREAM if stream is None else stream
+                self, stream_ptr=cuda_driver.LEGACY_STREAM if stream is None else stream
             )
             return view.__dlpack__(stream=-1, **options)
 

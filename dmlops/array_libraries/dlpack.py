@@ -7,7 +7,7 @@ import numpy as np
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.array_libraries.numpy import NUMPY, NumPy
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.store import kernel_store
 from dmlops.types.errors import error_text, instance_of, refuse
 
@@ -20,9 +20,9 @@ class DLPack(CudaArrayInterface):
 
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         number = int(array.__dlpack_device__()[1])
-        cuda.target(number, where)  # if that device is not available, the error says so
+        cuda_driver.check_device(number, where)  # if that device is not available, the error says so
         views = kernel_store.imported("cuda.core.utils").StridedMemoryView
-        with cuda.device_made_current(number):
+        with cuda_driver.device_made_current(number):
             try:
                 # The producer makes this stream wait for its own work; 1 is the default stream.
                 view = views.from_dlpack(array, stream_ptr=stream or 1)

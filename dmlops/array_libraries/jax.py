@@ -7,7 +7,7 @@ import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, described, refuse_type
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.devices.memory import CPU, Device
 from dmlops.types.data_types import named_data_type, numpy_dtype
 from dmlops.types.enums import TensorDataType
@@ -117,5 +117,5 @@ class Jax(ArrayLibrary):
     def finalize(self, array: Any, stream: int) -> Any:
         if isinstance(array, np.ndarray):
             return self._jax.numpy.asarray(array)
-        cuda.synchronize(stream)
+        cuda_driver.synchronize(stream)
         return array

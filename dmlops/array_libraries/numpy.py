@@ -95,14 +95,12 @@ class NumPy(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [_address(array) for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        dtype = operand.array.dtype
-        if dtype.kind not in _TOLD_KINDS and dtype.char not in _TOLD_CHARACTERS:
-            return None
-        return NativeOperand.of_array_interface(operand.array, is_output=is_output)
-
-    def trimmed(self, array: Any, rows: int) -> Any:
-        return array[:rows].copy()
+    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
+        for array in arrays:
+            if array.dtype.kind not in _TOLD_KINDS and array.dtype.char not in _TOLD_CHARACTERS:
+                return None
+        of_array = NativeOperand.of_array_interface
+        return [of_array(array, is_output=i >= n_inputs) for i, array in enumerate(arrays)]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         array = operand.array

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from dmlops.array_libraries.base import (
     ArrayLibrary,
@@ -17,6 +17,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, Device
+from dmlops.store import kernel_store
 from dmlops.types.data_types import SUPPORTED, named_data_type
 from dmlops.types.errors import error_text, instance_of, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
@@ -45,7 +46,7 @@ class Torch(ArrayLibrary):
         self._has_transform = self._observer("has_transform", "FuncTorchDynamicLayerFrontMode")
         # The operators cost as much as a small kernel. This flag is raised while any thread is in a mode.
         modes = sys.modules.get("torch.utils._python_dispatch")
-        self._may_have_mode = getattr(modes, "is_in_torch_dispatch_mode", self._is_traced)
+        self._may_have_mode = getattr(modes, "is_in_torch_dispatch_mode", lambda: True)
         self.native_type = torch.Tensor if dlpack_describe(torch.Tensor) else None
         self._current_device, self._current_stream = torch.cuda.current_device, torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
@@ -121,7 +122,17 @@ class Torch(ArrayLibrary):
             remedy = "pass x.as_subclass(torch.Tensor), if it is one underneath"
             raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
-    def is_dispatched(self, array: Any, differentiable: bool) -> bool:
+    def takes_over(self, array: Any, differentiable: bool) -> Any:
+        if self._is_dispatched(array, differentiable) or self._is_traced() or self._has_transform():
+            return kernel_store.imported("dmlops.integrations.torch.functions")
+        return None
+
+    def check_scalar(self, array: Any, where: str) -> None:
+        if self._is_dispatched(array, True):
+            refuse_as_scalar(where)
+
+    def _is_dispatched(self, array: Any, differentiable: bool) -> bool:
+        """Return whether a tensor has a derivative, or stands for others."""
         if type(array) not in self._plain_types:
             return True
         if differentiable and (
@@ -138,13 +149,12 @@ class Torch(ArrayLibrary):
         except RuntimeError:
             return True
 
-    def is_transforming(self) -> bool:
-        return self._is_traced() or self._has_transform()
-
     def _is_traced(self) -> bool:
         """Return whether torch records operators, or lets a mode see them."""
         if self._is_tracing():
             return True
+        if not self._may_have_mode():
+            return False
         # With pre_dispatch, make_fx has a mode of another kind, which would record the operator that asks.
         proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
         return (proxies is not None and proxies.get_proxy_mode() is not None) or self._has_mode()
@@ -173,15 +183,11 @@ class Torch(ArrayLibrary):
             got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
             remedy = "pass tensors only, and x itself as one"
             raise TypeError(error_text(where, got, reason, remedy)) from None
-        shape, strides, n_elements = array.shape, array.stride(), array.numel()
-        if n_elements:
-            if not array.is_contiguous():
-                n_elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if array.numel():
             n_bytes = array.untyped_storage().nbytes()
-            if not address or (array.storage_offset() + n_elements) * array.element_size() > n_bytes:
+            if not address or (array.storage_offset() + _span(array)) * array.element_size() > n_bytes:
                 raise memory_error(array, address, n_bytes, where)
-        signature = array.dtype, shape, strides, array.device
-        return new_operand((self, array, signature, address))  # type: ignore[no-any-return]
+        return new_operand((self, array, self.signature(array), address))  # type: ignore[no-any-return]
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
@@ -206,19 +212,21 @@ class Torch(ArrayLibrary):
     def addresses(self, arrays: Sequence[Any]) -> list[int]:
         return [array.data_ptr() for array in arrays]
 
-    def native_operand(self, operand: Operand, *, is_output: bool) -> NativeOperand | None:
-        array = operand.array
-        code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
-        if self.native_type is None or code is None:
-            return None
-        device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
-        return NativeOperand.of_dlpack(
-            code, 8 * array.element_size(), tuple(array.shape), array.stride(), device
-        )
+    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
+        operands = []
+        for array in arrays:
+            code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
+            if code is None:
+                return None
+            device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
+            shape, strides = tuple(array.shape), array.stride()
+            operands.append(NativeOperand.of_dlpack(code, 8 * array.element_size(), shape, strides, device))
+        return operands
 
-    def plain_check(
-        self, reaches: Sequence[int], *, has_complex: bool
-    ) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+    def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+        # The number of bytes that each tensor must have from its first element on.
+        reaches = [_span(like) * like.element_size() for like in likes]
+        has_complex = any(like.is_complex() for like in likes)
         # Every call runs this: names of the closure are faster than attributes.
         plain: Any = self.native_type
         is_tracing, may_have_mode, have_tangents = self._is_tracing, self._may_have_mode, self._have_tangents
@@ -295,6 +303,14 @@ _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 
 
+def _span(array: Any) -> int:
+    """Return the number of elements from the first to the last one in memory, both included."""
+    if array.is_contiguous():
+        return array.numel()  # type: ignore[no-any-return]
+    steps = zip(array.shape, array.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps)  # type: ignore[no-any-return]
+
+
 def check_kind(array: Any, where: str) -> None:
     """Refuse tensors that are not dense, or that hold more than their elements."""
     if array.is_nested:
@@ -306,6 +322,12 @@ def check_kind(array: Any, where: str) -> None:
     if array.layout is not sys.modules["torch"].strided:
         got, reason = f"a {array.layout} tensor", "its elements are not strided"
         raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))
+
+
+def refuse_as_scalar(where: str) -> NoReturn:
+    """Refuse a tensor that may have a derivative as a number."""
+    reason, allowed = "there is no derivative with respect to it", "it must be a number: pass value.item()"
+    raise TypeError(error_text(where, "a tensor", reason, allowed))
 
 
 def check_inference(array: Any, where: str) -> None:

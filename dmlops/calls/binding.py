@@ -1,238 +1,207 @@
-"""Turn the arguments of a function into a bound call: check them, describe the call, plan it."""
+"""From the arguments of a function to a bound call, as far as all functions do it alike."""
 
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from dmlops.array_libraries import NUMPY, ArrayLibrary, Operand, as_input, as_output
-from dmlops.calls.call import BoundCall, Manner, Named
-from dmlops.calls.dispatch import check_level, level_or, plan_kernels
-from dmlops.devices.backend import HIGHEST_LEVELS
-from dmlops.devices.memory import CPU, Device
-from dmlops.functions.function_errors import InWordsOf
-from dmlops.operators import Descriptor, Options
-from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
-from dmlops.operators.gather_nd import check_can_be_in_range, gather_nd_descriptor, infer_gather_nd
-from dmlops.operators.nonzero_coordinates import (
-    check_fill,
-    infer_nonzero_coordinates,
-    nonzero_coordinates_descriptor,
+from dmlops.array_libraries import (
+    SIGNATURES,
+    ArrayLibrary,
+    Operand,
+    as_input,
+    as_output,
+    as_plain,
+    compiling_framework,
+    find_library,
 )
+from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.call_cache import CALLS
+from dmlops.calls.dispatch import check_level, level_or, plan_kernels
+from dmlops.calls.guard import Named
+from dmlops.devices import cuda_driver
+from dmlops.devices.backend import HIGHEST_LEVELS
+from dmlops.devices.memory import Device
+from dmlops.operators import Descriptor, Options
 from dmlops.operators.support import INDEX_TYPES
-from dmlops.operators.top_k import infer_top_k, top_k_descriptor
-from dmlops.types import arguments
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     DeviceMismatchError,
     UnsupportedFeatureError,
+    Words,
+    counted,
     error_text,
     refuse,
 )
-from dmlops.types.opaque_types import ElementType, OpaqueType, identity, type_name
+from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
 
-# The constructor of a named tuple calls this as well, and takes three times as long.
-_new: Any = tuple.__new__
+
+class Function:
+    """A function of arrays, once its other arguments are plain.
+
+    Parameters
+    ----------
+    name : str
+        As users call it.
+    bind : callable
+        Makes a bound call of a `Binding` and the arguments that are no arrays.
+    inputs : tuple of str
+        The parameters that are arrays to read; those at the end may be left out.
+    results : mapping of str to str
+        What texts call each result, and the parameter that says its type.
+    fields : mapping of str to str
+        The parameter for each field of the operator's descriptor.
+    made : mapping of str to str, optional
+        The parameters that say of which type the outputs are, if the caller gives none.
+    operator : str, optional
+        The function of which this one is a form.
+    has_derivative : bool
+        Whether the result has a derivative by the first input.
+    convert : callable, optional
+        Turns the first input, its name and the stream's handle into what kernels read.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bind: "Callable[..., BoundCall]",
+        inputs: tuple[str, ...],
+        results: Mapping[str, str],
+        fields: Mapping[str, str],
+        *,
+        made: Mapping[str, str] | None = None,
+        operator: str = "",
+        has_derivative: bool = True,
+        convert: Callable[[Operand, str, int | None], Operand] | None = None,
+    ) -> None:
+        self.name, self.results, self._bind, self._convert = name, tuple(results), bind, convert
+        self._operator, self._has_derivative = operator or name, has_derivative
+        self.inputs = tuple([f"{name}.{parameter}" for parameter in inputs])
+        numbers = range(len(results)) if len(results) > 1 else [None]
+        places = ["out" if i is None else f"out[{i}]" for i in numbers]
+        self.outputs = tuple([f"{name}.{place}" for place in places])
+        self.types = tuple([f"{name}.{parameter}" for parameter in results.values()])
+        outputs = dict(zip(made or ("output_tensor",), places, strict=True))
+        self.words_with_out = Words(name, {**fields, **outputs})
+        self.words = Words(name, {**fields, **(made or outputs)})
+
+    def framework(self, inputs: Sequence[Any]) -> Any:
+        """Return the functions of the framework that takes a call on these inputs over; see `takes_over`."""
+        framework = compiling_framework()
+        for place, array in enumerate(inputs):
+            if framework is None:
+                library = find_library(array, self.inputs[place])
+                framework = library.takes_over(array, self._has_derivative and place == 0)
+        return framework
+
+    def run(
+        self, parameters: Hashable, inputs: tuple[Any, ...], out: Any, stream: Any, *others: Any
+    ) -> Sequence[Any]:
+        """Run the call that is bound for such arguments, on arrays that their libraries vouch for.
+
+        `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of
+        that.
+        """
+        framework = self.framework(inputs)
+        if framework is not None:
+            run = getattr(framework, self._operator)
+            return run(self.words, inputs, out, stream, *others)  # type: ignore[no-any-return]
+        names, outs = self.inputs, () if out is None else out if len(self.outputs) > 1 else (out,)
+        if stream is None and any(type(array) not in SIGNATURES for array in inputs):
+            inputs = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
+            results = CALLS.replay(parameters, inputs, outs)
+            if results is not None:
+                return results
+        handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
+        operands = [as_input(array, name, handle) for array, name in zip(inputs, names)]  # noqa: B905
+        if self._convert is not None:
+            operands[0] = self._convert(operands[0], names[0], handle)
+        outputs = [as_output(array, name) for array, name in zip(outs, self.outputs)]  # noqa: B905
+        return CALLS.run(
+            parameters, operands, outputs, partial(self.bind, operands, outputs, *others), stream
+        )
+
+    def bind(self, inputs: Sequence[Operand], out: Sequence[Operand], *others: Any) -> BoundCall:
+        """Check the arguments of a call, and plan it."""
+        return self._bind(Binding(self, inputs, out), *others)
 
 
-def bind_top_k(
-    x: Operand,
-    out: Sequence[Operand],
-    k: int,
-    axis: int,
-    largest: bool,
-    is_sorted: bool,
-    index_type: TensorDataType | None,
-    lengths: Operand | None = None,
-) -> BoundCall:
-    """Bind a call of `top_k`."""
-    library, device = x.library, x.library.device(x.array)
-    data = _described(x, "top_k.x")
-    inputs, input_descs, row_lengths = [x], [data], None
-    if lengths is not None:
-        row_lengths = lengths.library.describe(lengths.array, "top_k.lengths")
-        _check_device("top_k.lengths", lengths.library.device(lengths.array), device)
-        inputs, input_descs = [x, lengths], [data, row_lengths]
-    with InWordsOf("top_k", has_out=bool(out)):
-        index_type = resolved_index_type(index_type, library, out, "top_k")
-        inferred = infer_top_k(data, k, axis, index_type, row_lengths)
-        if isinstance(data.data_type, OpaqueType) and device is not CPU:
-            reason = "top_k of dates and durations runs only on the CPU"
-            remedy = "pass their int64; NaT is the lowest"
-            raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
-        values, indices = _check_outputs(out, ("values", "indices"), inferred, device, "top_k")
-        call = _Call("top_k", inputs, input_descs, out, [values, indices], device)
-        if lengths is not None:
-            check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
-        if k == 0:
-            check_extended("top_k.k", 0, "DirectML selects at least 1")
-            return call.without_kernels()
-        descriptor = top_k_descriptor(data, axis, k, largest, values, indices)
-        return call.bind(descriptor, Options(is_sorted=is_sorted, lengths=row_lengths))
+class Binding:
+    """The arrays of a function's call, for which its operator is described and planned.
 
-
-def bind_top_k_of_lengths(
-    x: Operand,
-    lengths: Operand,
-    out: Sequence[Operand],
-    k: int,
-    axis: int,
-    largest: bool,
-    is_sorted: bool,
-    index_type: TensorDataType | None,
-) -> BoundCall:
-    """Bind a call of `top_k` on the first elements of each row."""
-    return bind_top_k(x, out, k, axis, largest, is_sorted, index_type, lengths)
-
-
-def bind_nonzero_coordinates(
-    x: Operand, out: Sequence[Operand], size: int | None, fill: int | None, index_type: TensorDataType | None
-) -> BoundCall:
-    """Bind a call of `nonzero_coordinates`."""
-    where = "nonzero_coordinates"
-    library, device = x.library, x.library.device(x.array)
-    data = _described(x, f"{where}.x")
-    if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
-        reason = f"{library.name} is not asked which elements are zero"
-        raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
-    rows = data.element_count
-    if out and size is None:
-        given = out[0].library.describe(out[0].array, f"{where}.out[0]")
-        size = given.sizes[0] if given.sizes else 0
-    is_trimmed = size is None
-    capacity = rows if size is None else size
-    index_type = resolved_index_type(index_type, library, out, where)
-    check_fill(fill, index_type, is_trimmed=is_trimmed)
-    with InWordsOf(where, has_out=bool(out), sizes="size"):
-        coordinates, count = infer_nonzero_coordinates(data, capacity, index_type)
-    if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
-        count = count.with_leading_ones(1)
-    inferred = coordinates, count
-    coordinates, count = _check_outputs(out, ("coordinates", "count"), inferred, device, where)
-    if capacity != rows:
-        check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
-    options = Options(coordinates=coordinates, fill=fill)
-    call = _Call(where, [x], [data], out, [coordinates, count], device)
-    manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
-    with InWordsOf(where, has_out=bool(out), sizes="size"):
-        descriptor = nonzero_coordinates_descriptor(data, coordinates, count)
-        return call.bind(descriptor, options, manner, even_if_empty=True)
-
-
-def bind_gather_nd(x: Operand, indices: Operand, out: Sequence[Operand], batch: int, mode: str) -> BoundCall:
-    """Bind a call of `gather_nd`."""
-    where = "gather_nd"
-    device = x.library.device(x.array)
-    data = _described(x, f"{where}.x")
-    tuples = indices.library.describe(indices.array, f"{where}.indices")
-    _check_device(f"{where}.indices", indices.library.device(indices.array), device)
-    with InWordsOf(where, has_out=bool(out), sizes="indices"):
-        inferred = infer_gather_nd(data, tuples, batch, mode)
-    (output,) = _check_outputs(out, ("",), (inferred,), device, where)
-    check_can_be_in_range(data, tuples, batch, mode)
-    # After the check, every tuple is in range. Clamping is the cheapest mode that stays inside the input.
-    options = Options(mode="fill" if mode == "fill" else "clip")
-    call = _Call(where, [x, indices], [data, tuples], out, [output], device)
-    checks = mode == "raise" and tuples.sizes[-1] > 0
-    manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
-    with InWordsOf(where, has_out=bool(out)):
-        descriptor = gather_nd_descriptor(data, tuples, batch, output)
-        return call.bind(descriptor, options, manner, even_if_empty=checks, batch_dims=batch)
-
-
-def bind_diagonal_matrix(
-    x: Operand, out: Sequence[Operand], made: None, value: Any, begin: int, end: int
-) -> BoundCall:
-    """Bind a call of `diagonal_matrix` that copies the elements outside the band."""
-    library, device = x.library, x.library.device(x.array)
-    data = _described(x, "diagonal_matrix.x")
-    call = _matrix_call(data.sizes, data.data_type, value, "x", [x], [data], out, device, library)
-    with InWordsOf("diagonal_matrix", has_out=bool(out)):
-        output = call.output_descs[0]
-        return call.bind(diagonal_matrix_descriptor(data, output, value, begin, end))
-
-
-def bind_matrix_without_input(
-    out: Sequence[Operand], made: "Made", value: Any, begin: int, end: int
-) -> BoundCall:
-    """Bind a call of `diagonal_matrix` that writes zeros outside the band."""
-    call = _matrix_call(made.sizes, made.data_type, value, "shape", [], [], out, made.device, made.library)
-    with InWordsOf("diagonal_matrix", has_out=bool(out), sizes="shape"):
-        output = call.output_descs[0]
-        return call.bind(diagonal_matrix_descriptor(None, output, value, begin, end))
-
-
-def _matrix_call(
-    sizes: tuple[int, ...],
-    data_type: ElementType,
-    value: Any,
-    field: str,
-    inputs: Sequence[Operand],
-    input_descs: Sequence[TensorDesc],
-    out: Sequence[Operand],
-    device: Device,
-    library: ArrayLibrary,
-) -> "_Call":
-    where = "diagonal_matrix"
-    with InWordsOf(where, has_out=False, sizes=field):
-        inferred = infer_diagonal_matrix(data_type, sizes, value, f"{where}.{field}")
-    (output,) = _check_outputs(out, ("",), (inferred,), device, where)
-    return _Call(where, inputs, input_descs, out, [output], device, library)
-
-
-class Made(NamedTuple):
-    """The form of a diagonal matrix without an input."""
+    Attributes
+    ----------
+    library, device : ArrayLibrary, Device
+        Those of the first input, which are those of the results; see `make_on`.
+    words : Words
+        The names for error texts.
+    inputs : list of TensorDesc
+        The inputs as they lie in memory.
+    """
 
     library: ArrayLibrary
-    sizes: tuple[int, ...]
-    data_type: ElementType
     device: Device
-    identity: Hashable = None
-    """Tells types apart that are equal to NumPy but not the same."""
 
+    def __init__(self, function: Function, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
+        self.function, self.out, self._operands = function, out, inputs
+        self.words = function.words_with_out if out else function.words
+        self.inputs: list[TensorDesc] = []
+        self._outputs: Sequence[TensorDesc] = ()
+        for operand, where in zip(inputs, function.inputs, strict=False):
+            library, array = operand.library, operand.array
+            found = library.describe(array, where)
+            if not self.inputs:
+                self.library, self.device = library, library.device(array)
+                check_type_has_level(found.data_type, where)
+            self._check_device(where, library.device(array))
+            self.inputs.append(found)
 
-def made_from(shape: Any, dtype: Any, like: Any, out: Any) -> Made:
-    """Return the form of a diagonal matrix without an input."""
-    where = "diagonal_matrix"
-    if shape is None and out is None:
-        allowed = "one of x, shape and out must be given"
-        raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
-    library: ArrayLibrary = NUMPY
-    device, described = CPU, None
-    if like is not None:
-        library, pattern, *_ = as_input(like, f"{where}.like")
-        device, described = library.device(pattern), library.describe(pattern, f"{where}.like")
-    if out is not None:
-        out_library, array, *_ = as_output(out, f"{where}.out")
-        given = out_library.describe(array, f"{where}.out")
-        if like is None:
-            library, device, described = out_library, out_library.device(array), given
-        shape = given.sizes if shape is None else shape
-    if dtype is not None:
-        data_type = arguments.data_type(dtype, f"{where}.dtype")
-    else:
-        data_type = TensorDataType.FLOAT64 if described is None else described.data_type
-    _check_level_of(data_type, f"{where}.dtype")
-    dtype = data_type.dtype if isinstance(data_type, OpaqueType) else None
-    made = (
-        *(library, arguments.sizes(shape, f"{where}.shape"), data_type, device),
-        None if dtype is None else identity(dtype),
-    )
-    return _new(Made, made)  # type: ignore[no-any-return]
+    def make_on(self, library: ArrayLibrary, device: Device) -> None:
+        """Let the results of a call without inputs belong to a library and a device."""
+        self.library, self.device = library, device
 
+    def check_outputs(self, *inferred: TensorDesc) -> Sequence[TensorDesc]:
+        """Return the inferred descriptions of the outputs, or those of given outputs, which must fit."""
+        self._outputs = inferred
+        if not self.out:
+            return inferred
+        self._outputs = checked = []
+        function = self.function
+        for operand, where, name, expected in zip(
+            self.out, function.outputs, function.results, inferred, strict=True
+        ):
+            library, array = operand.library, operand.array
+            self._check_device(where, library.device(array))
+            got = library.describe(array, where)
+            is_plural = name.endswith("s")
+            if got.sizes != expected.sizes:
+                reason = f"the {name} {'have' if is_plural else 'has'} shape {expected.sizes}"
+                refuse(where, f"shape {got.sizes}", reason, "shapes must be equal")
+            if got.data_type != expected.data_type:
+                expected_type = type_name(expected.data_type)
+                reason = f"the {name} {'are' if is_plural else 'is'} {expected_type}"
+                refuse(where, type_name(got.data_type), reason, "types must be equal")
+            if got.overlaps_itself:
+                reason = f"sizes {got.sizes} then share addresses"
+                allowed = "the strides of an output must not overlap"
+                refuse(where, f"strides {got.strides}", reason, allowed)
+            checked.append(got)
+        return checked
 
-class _Call(NamedTuple):
-    """A function's arrays, for which a descriptor is planned."""
+    def index_type(self, index_type: TensorDataType | None) -> TensorDataType:
+        """Return the type of indices: what the caller asked for, or that of `out` or the library."""
+        if index_type is None and self.out:
+            # All indices share one type, that of the second output.
+            library, array, *_ = self.out[1]
+            where = self.function.outputs[1]
+            data_type = library.describe(array, where).data_type
+            if isinstance(data_type, OpaqueType) or data_type not in INDEX_TYPES:
+                reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
+                refuse(where, type_name(data_type), reason, allowed)
+            return data_type
+        return default_index_type(self.library) if index_type is None else index_type
 
-    function: str
-    inputs: Sequence[Operand]
-    input_descs: Sequence[TensorDesc]
-    out: Sequence[Operand]
-    output_descs: Sequence[TensorDesc]
-    device: Device
-    made_by: ArrayLibrary | None = None
-    """The library of results where there are no inputs."""
-
-    def bind(
+    def plan(
         self,
         descriptor: Descriptor,
         options: Options = Options(),  # noqa: B008
@@ -245,91 +214,58 @@ class _Call(NamedTuple):
         level = level_or(FeatureLevel.EXTENDED)
         if level is not HIGHEST_LEVELS[self.device.kind]:
             # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
-            served = descriptor if level is FeatureLevel.EXTENDED else descriptor.at_level(level)
-            check_level(served, level, self.device)
+            is_extended = level is FeatureLevel.EXTENDED
+            served = descriptor if is_extended else descriptor.in_form_of(level, self.words)
+            check_level(served, level, self.device, self.words)
         self._check_representable()
-        if not even_if_empty and not any(desc.element_count for desc in self.output_descs):
-            return self.without_kernels()
-        return self._bound(plan_kernels(descriptor, self.device, options), manner, batch_dims)
+        if not even_if_empty and not any(desc.element_count for desc in self._outputs):
+            return self._bound(None, Manner.LAUNCH, 0)
+        kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
+        return self._bound(kernels, manner, batch_dims)
 
-    def without_kernels(self) -> BoundCall:
+    def plan_nothing(self) -> BoundCall:
         """Return a call that has nothing to compute."""
         self._check_representable()
         return self._bound(None, Manner.LAUNCH, 0)
 
+    def _check_device(self, where: str, got: Device) -> None:
+        if got != self.device:
+            reason = f"x lives on {self.device}"
+            allowed = "all arrays must share a device"
+            raise DeviceMismatchError(error_text(where, f"an array on {got}", reason, allowed))
+
     def _check_representable(self) -> None:
         """Refuse results that their library does not have, or would silently change."""
-        library = self._library
-        if not self.out:
-            n_dims = max(desc.dimension_count for desc in self.output_descs)
-            library.check_dimensions(n_dims, f"{self.function}.{'x' if self.inputs else 'shape'}")
-        if self.out or type(library).check_representable is ArrayLibrary.check_representable:
+        if self.out:
             return
-        names = _TYPES_OF_RESULTS[self.function] if self.inputs else ("dtype",)
-        for name, desc in zip(names, self.output_descs, strict=True):
-            library.check_representable(desc.data_type, f"{self.function}.{name}")
-
-    @property
-    def _library(self) -> ArrayLibrary:
-        return self.made_by or self.inputs[0].library
+        library, function = self.library, self.function
+        n_dims = max([desc.dimension_count for desc in self._outputs])
+        library.check_dimensions(n_dims, function.inputs[0] if self.inputs else f"{function.name}.shape")
+        if type(library).check_representable is not ArrayLibrary.check_representable:
+            for where, desc in zip(function.types, self._outputs, strict=True):
+                library.check_representable(desc.data_type, where)
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
-        n_inputs = len(self.inputs)
-        library = self._library
-        owners = [operand.library for operand in (*self.inputs, *self.out)]
-        if not self.out:
-            owners += [library] * len(self.output_descs)
-        names = _NAMES[self.function, n_inputs]
-        named = list(map(Named, names, (*self.input_descs, *self.output_descs), owners))
-        return BoundCall(
-            *(self.function, kernels, named[:n_inputs], named[n_inputs:]),
-            *(library, self.device, manner, batch_dims),
-        )
+        function, library = self.function, self.library
+        owners = [operand.library for operand in self.out] or [library] * len(self._outputs)
+        inputs = [
+            Named(name, desc, operand.library)
+            for name, desc, operand in zip(function.inputs, self.inputs, self._operands)  # noqa: B905
+        ]
+        outputs = list(map(Named, function.outputs, self._outputs, owners))
+        return BoundCall(function.name, kernels, inputs, outputs, library, self.device, manner, batch_dims)
 
 
-def _names(function: str, *parameters: str) -> tuple[str, ...]:
-    return tuple(f"{function}.{parameter}" for parameter in parameters)
+def default_index_type(library: ArrayLibrary) -> TensorDataType:
+    """Return the type of indices in arrays of a library, or UINT32, which DirectML has at every level."""
+    is_extended = level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
+    return library.index_type if is_extended else TensorDataType.UINT32
 
 
-# Error texts use these names for the arrays of each function, by the number of inputs.
-_NAMES = {
-    ("top_k", 1): _names("top_k", "x", "out[0]", "out[1]"),
-    ("top_k", 2): _names("top_k", "x", "lengths", "out[0]", "out[1]"),
-    ("nonzero_coordinates", 1): _names("nonzero_coordinates", "x", "out[0]", "out[1]"),
-    ("gather_nd", 2): _names("gather_nd", "x", "indices", "out"),
-    ("diagonal_matrix", 0): _names("diagonal_matrix", "out"),
-    ("diagonal_matrix", 1): _names("diagonal_matrix", "x", "out"),
-}
-
-# The parameters that determine the types of results, for functions with inputs.
-_TYPES_OF_RESULTS = {
-    "top_k": ("x", "index_dtype"),
-    "nonzero_coordinates": ("index_dtype", "index_dtype"),
-    "gather_nd": ("x",),
-    "diagonal_matrix": ("x",),
-}
-
-
-def _described(operand: Operand, where: str) -> TensorDesc:
-    """Return an input's description, if the current level has its type."""
-    found = operand.library.describe(operand.array, where)
-    _check_level_of(found.data_type, where)
-    return found
-
-
-def _check_level_of(data_type: ElementType, where: str) -> None:
+def check_type_has_level(data_type: ElementType, where: str) -> None:
     """Refuse an opaque type at a level of DirectML."""
     if isinstance(data_type, OpaqueType):
         check_extended(where, data_type.name, "DirectML has no such type")
-
-
-def as_testable(x: Operand, where: str, stream: int | None) -> Operand:
-    """Return an array whose elements kernels can test for zero: bools if bits alone do not tell."""
-    dtype = x.array.dtype
-    if dtype.itemsize <= 8 and getattr(dtype, "names", None) is None:
-        return x
-    _described(x, where)
-    return x.library.as_bools(x, stream) or x
 
 
 def check_extended(where: str, got: object, reason: str) -> None:
@@ -339,62 +275,8 @@ def check_extended(where: str, got: object, reason: str) -> None:
         raise UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 
-def _check_outputs(
-    out: Sequence[Operand],
-    names: Sequence[str],
-    inferred: Sequence[TensorDesc],
-    device: Device,
-    function: str,
-) -> tuple[TensorDesc, ...]:
-    """Return the inferred descriptions of the outputs, or those of given outputs, which must fit."""
-    if not out:
-        return tuple(inferred)
-    checked = []
-    for i, (operand, name, expected) in enumerate(zip(out, names, inferred, strict=True)):
-        library, array = operand.library, operand.array
-        where = f"{function}.out[{i}]" if name else f"{function}.out"
-        what = name or "result"
-        _check_device(where, library.device(array), device)
-        got = library.describe(array, where)
-        is_plural = what.endswith("s")
-        if got.sizes != expected.sizes:
-            reason = f"the {what} {'have' if is_plural else 'has'} shape {expected.sizes}"
-            refuse(where, f"shape {got.sizes}", reason, "shapes must be equal")
-        if got.data_type != expected.data_type:
-            expected_type = type_name(expected.data_type)
-            reason = f"the {what} {'are' if is_plural else 'is'} {expected_type}"
-            refuse(where, type_name(got.data_type), reason, "types must be equal")
-        if got.overlaps_itself:
-            reason = f"sizes {got.sizes} then share addresses"
-            allowed = "the strides of an output must not overlap"
-            refuse(where, f"strides {got.strides}", reason, allowed)
-        checked.append(got)
-    return tuple(checked)
-
-
-def resolved_index_type(
-    index_type: TensorDataType | None, library: ArrayLibrary, out: Sequence[Operand], function: str
-) -> TensorDataType:
-    """Return the type of indices: what the caller asked for, or that of `out` or the library."""
-    if index_type is not None:
-        return index_type
-    if out:
-        # Indices of top_k and the count and coordinates of nonzero share one type, that of the second output.
-        data_type = out[1].library.describe(out[1].array, f"{function}.out[1]").data_type
-        if isinstance(data_type, OpaqueType) or data_type not in INDEX_TYPES:
-            reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
-            refuse(f"{function}.out[1]", type_name(data_type), reason, allowed)
-        return data_type
-    # UINT32 is the type of indices that DirectML has at every level.
-    return (
-        library.index_type
-        if level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED
-        else TensorDataType.UINT32
-    )
-
-
-def _check_device(where: str, got: Device, expected: Device) -> None:
-    if got != expected:
-        reason = f"x lives on {expected}"
-        allowed = "all arrays must share a device"
-        raise DeviceMismatchError(error_text(where, f"an array on {got}", reason, allowed))
+def check_is_pair(out: Any, where: str) -> None:
+    """Refuse an ``out`` argument that is not one array for each of two results."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__
+        raise TypeError(error_text(where, got, "there are 2 results", "out must be 2 arrays"))

@@ -1,8 +1,8 @@
-"""The one cache of calls: it finds the call that was bound for arguments of the same kinds, and replays it.
+"""The one cache of calls: it finds the call that was bound for arguments of the same kinds, and repeats it.
 
 Two calls are the same if they have the same parameters, and if all their arrays have the same signatures. The
 parameters, the signature of the first input and the shape of the second are read sooner, and with them goes
-the replay that ran last. It looks at all arrays itself, and most often it is the right one.
+the fast path that ran last. It looks at all arrays itself, and most often it is the right one.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any
 
 from dmlops.array_libraries import SIGNATURES, Operand
 from dmlops.calls.call import BoundCall
-from dmlops.calls.replay import Replay, make_replay, prepare
+from dmlops.calls.fast_path import FastPath, load_native_calls, make_fast_path
 
 _is_logged = logging.getLogger("dmlops").isEnabledFor
 
@@ -30,13 +30,13 @@ class CallCache:
     max_calls : int
         How many calls there may be.
     by_inputs : bool
-        Whether the inputs take part in finding the replay that ran last. Otherwise the parameters alone do,
-        and `replay` takes all arrays as its `others`.
+        Whether the inputs take part in finding the fast path that ran last. Otherwise the parameters alone
+        do, and `replay` takes all arrays as its `others`.
     """
 
     def __init__(self, max_calls: int, *, by_inputs: bool = True) -> None:
         self._calls: OrderedDict[Hashable, BoundCall] = OrderedDict()
-        self._latest: OrderedDict[Hashable, Replay] = OrderedDict()
+        self._latest: OrderedDict[Hashable, FastPath] = OrderedDict()
         self._max_calls, self._by_inputs = max_calls, by_inputs
 
     def replay(
@@ -68,28 +68,28 @@ class CallCache:
                 hint = hint, signature_of(first)
                 if len(inputs) > 1:
                     hint = hint, inputs[1].shape
-            replay = self._latest.get(hint)
+            latest = self._latest.get(hint)
         except _NO_ARRAY_ERRORS:
             return None
-        if replay is None:
+        if latest is None:
             return None
         arrays = inputs + others
-        results = replay(arrays)
-        return self._replay_another(replay, hint, parameters, arrays) if results is None else results
+        results = latest(arrays)
+        return self._replay_another(latest, hint, parameters, arrays) if results is None else results
 
     def _replay_another(
-        self, latest: Replay, hint: Hashable, parameters: Hashable, arrays: tuple[Any, ...]
+        self, latest: FastPath, hint: Hashable, parameters: Hashable, arrays: tuple[Any, ...]
     ) -> Sequence[Any] | None:
         """Repeat the call whose arrays have all these signatures, if it is not the one that ran last."""
         try:
             call = self._calls.get((parameters, *[SIGNATURES[type(array)](array) for array in arrays]))
         except (KeyError, *_NO_ARRAY_ERRORS):
             return None
-        if call is None or not call.replay or call.replay is latest:
+        if call is None or not call.fast_path or call.fast_path is latest:
             return None
-        results: Sequence[Any] | None = call.replay(arrays)
+        results: Sequence[Any] | None = call.fast_path(arrays)
         if results is not None:
-            self._keep(self._latest, hint, call.replay)
+            self._keep(self._latest, hint, call.fast_path)
         return results
 
     def run(
@@ -110,19 +110,21 @@ class CallCache:
         call = self._calls.get(key)
         if call is None:
             call = bind()
-            prepare(call, call.library)
+            load_native_calls(call)
             self._keep(self._calls, key, call)
         elif stream is None and not _is_logged(DEBUG):
-            if call.replay is None:
-                call.replay = make_replay(call, inputs, out, workspace) or False
-            results = call.replay(tuple([operand.array for operand in operands])) if call.replay else None
+            # Most calls of many shapes are made once: the first does not pay for the repetition.
+            if call.fast_path is None:
+                call.fast_path = make_fast_path(call, inputs, out, workspace) or False
+            fast_path = call.fast_path
+            results = fast_path(tuple([operand.array for operand in operands])) if fast_path else None
             if results is not None:
                 hint = parameters
                 if inputs and self._by_inputs:
                     hint = hint, inputs[0].signature
                     if len(inputs) > 1:
                         hint = hint, inputs[1].array.shape
-                self._keep(self._latest, hint, call.replay)
+                self._keep(self._latest, hint, fast_path)
                 return results  # type: ignore[no-any-return]
         return call(inputs, out, stream, workspace)
 
@@ -141,4 +143,4 @@ class CallCache:
 
 CALLS = CallCache(max_calls=2048)
 """All that is kept of past calls of functions. A call on 8-dimensional arrays with several threads takes
-about 12 KB, including its replay."""
+about 12 KB, including its fast path."""

@@ -6,11 +6,14 @@ from types import MappingProxyType
 from typing import Any
 
 from dmlops.array_libraries import Operand, as_input, as_output
-from dmlops.calls.call import BoundCall, Named, workspace_bytes
+from dmlops.calls.call import BoundCall, workspace_bytes
 from dmlops.calls.call_cache import CallCache
-from dmlops.devices import cuda
+from dmlops.calls.dispatch import DESCRIPTORS, check_level, device_of, level_or, plan
+from dmlops.calls.guard import Named
+from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.operators import Descriptor
+from dmlops.types.arguments import level_of
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
 from dmlops.types.tensor import TensorDesc
@@ -115,7 +118,7 @@ class CompiledOperator:
             given = (*arrays, workspace) if has_workspace else tuple(arrays)
             if self._calls.replay(has_workspace, (), given) is not None:
                 return
-        handle = None if stream is None else cuda.stream_handle(stream, f"{name}.stream")
+        handle = None if stream is None else cuda_driver.stream_handle(stream, f"{name}.stream")
         n = self._n_inputs
         inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905
         outputs = [
@@ -182,10 +185,64 @@ class CompiledOperator:
 
 def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
     """Return the operator of a pickle, whose level was checked when it was first compiled."""
-    from dmlops.calls import dispatch  # noqa: PLC0415 - which makes compiled operators
-
-    return dispatch.compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
+    return compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
 
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:
     return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]
+
+
+def compile(
+    descriptor: Descriptor, *, device: str = "cpu", feature_level: FeatureLevel | int | str | None = None
+) -> CompiledOperator:
+    """Plan an operator for a device.
+
+    Parameters
+    ----------
+    descriptor : Descriptor
+        The computation.
+    device : str
+        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+    feature_level : FeatureLevel, optional
+        The level whose rules apply: a member, its number or its name. The default is that of the
+        `feature_level` block, or else DML_6_4.
+
+    Returns
+    -------
+    CompiledOperator
+        The operator, which can be executed any number of times.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the level or the device does not support the descriptor, or the device cannot be used.
+    InvalidDescriptorError
+        If there is no such device or no such level.
+    TypeError
+        If `descriptor` is not a descriptor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dmlops import TensorDesc, TopK1, AxisDirection, TensorDataType
+    >>> desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=2,
+    ...              axis_direction=AxisDirection.DECREASING)
+    >>> op = compile(desc, device="cpu")
+    >>> values, indices = np.empty(2, np.float32), np.empty(2, np.uint32)
+    >>> op.execute({"input_tensor": np.array([3, 7, 1, 7], np.float32),
+    ...             "output_value_tensor": values, "output_index_tensor": indices})
+    >>> values, indices
+    (array([7., 7.], dtype=float32), array([1, 3], dtype=uint32))
+    """
+    if type(descriptor) not in DESCRIPTORS:
+        allowed = f"descriptor must be one of {', '.join(form.__name__ for form in DESCRIPTORS)}"
+        raise TypeError(
+            error_text("compile.descriptor", shown(descriptor), "it is not a descriptor", allowed)
+        )
+    where = device_of(device, "compile.device")
+    if feature_level is None:
+        level = level_or(FeatureLevel.DML_6_4)
+    else:
+        level = level_of(feature_level, "compile.feature_level")
+    check_level(descriptor, level, where)
+    return CompiledOperator(descriptor, where, *plan(descriptor, where))

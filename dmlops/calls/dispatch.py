@@ -1,23 +1,18 @@
-"""From a descriptor, a device and a feature level to a compiled operator; the registry of operators.
+"""From a descriptor, a device and a feature level to a plan; the registry of operators."""
 
-Validation and planning happen once per descriptor. A call then only has to vouch for its arrays and launch.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dmlops import operators
-from dmlops.calls.compiled import CompiledOperator
-from dmlops.devices import backend, cuda
+from dmlops.devices import backend, cuda_driver
 from dmlops.devices.memory import CPU, Device
-from dmlops.devices.part_plans import PartPlans
 from dmlops.operators import Descriptor, Operator, Options
 from dmlops.types.arguments import as_integer, level_of, member_of
 from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse, shown
+from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 _REGISTRY = (
@@ -120,9 +115,9 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
         raise UnsupportedFeatureError(
             error_text(f"{where}.feature", shown(feature), "there is no such feature", allowed)
         )
-    at = _device(device, f"{where}.device")
+    at = device_of(device, f"{where}.device")
     if at is not CPU:
-        cuda.target(at.number, f"{where}.device")
+        cuda_driver.check_device(at.number, f"{where}.device")
     if asked == Feature.TENSOR_DATA_TYPE_SUPPORT:
         data_type = member_of(TensorDataType, query)
         if data_type is None:
@@ -157,62 +152,6 @@ def _requested(query: Any, where: str) -> list[FeatureLevel]:
     return known
 
 
-def compile(
-    descriptor: Descriptor, *, device: str = "cpu", feature_level: FeatureLevel | int | str | None = None
-) -> CompiledOperator:
-    """Plan an operator for a device.
-
-    Parameters
-    ----------
-    descriptor : Descriptor
-        The computation.
-    device : str
-        ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
-    feature_level : FeatureLevel, optional
-        The level whose rules apply: a member, its number or its name. The default is that of the
-        `feature_level` block, or else DML_6_4.
-
-    Returns
-    -------
-    CompiledOperator
-        The operator, which can be executed any number of times.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        If the level or the device does not support the descriptor, or the device cannot be used.
-    InvalidDescriptorError
-        If there is no such device or no such level.
-    TypeError
-        If `descriptor` is not a descriptor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dmlops import TensorDesc, TopK1, AxisDirection, TensorDataType
-    >>> desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=2,
-    ...              axis_direction=AxisDirection.DECREASING)
-    >>> op = compile(desc, device="cpu")
-    >>> values, indices = np.empty(2, np.float32), np.empty(2, np.uint32)
-    >>> op.execute({"input_tensor": np.array([3, 7, 1, 7], np.float32),
-    ...             "output_value_tensor": values, "output_index_tensor": indices})
-    >>> values, indices
-    (array([7., 7.], dtype=float32), array([1, 3], dtype=uint32))
-    """
-    if type(descriptor) not in DESCRIPTORS:
-        allowed = f"descriptor must be one of {', '.join(form.__name__ for form in DESCRIPTORS)}"
-        raise TypeError(
-            error_text("compile.descriptor", shown(descriptor), "it is not a descriptor", allowed)
-        )
-    where = _device(device, "compile.device")
-    if feature_level is None:
-        level = level_or(FeatureLevel.DML_6_4)
-    else:
-        level = level_of(feature_level, "compile.feature_level")
-    check_level(descriptor, level, where)
-    return CompiledOperator(descriptor, where, *plan(descriptor, where))
-
-
 class Planned(NamedTuple):
     """A descriptor's kernels, ready to be called.
 
@@ -233,40 +172,75 @@ def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS)
     """Plan a descriptor, whose level has been checked, for a device."""
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    return Planned(plan_kernels(descriptor, device, options), tuple(operands.items()))
+    kernels = plan_kernels(descriptor, device, options, f"{descriptor.name}.device")
+    return Planned(kernels, tuple(operands.items()))
 
 
-def plan_kernels(descriptor: Descriptor, device: Device, options: Options) -> Any:
-    """Return the kernels' plan alone."""
+def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:
+    """Return the kernels' plan alone; an error about the device begins with `where`."""
     lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
     problems = [operator.problem(part, options) for part in lowest.parts()]
-    where = f"{descriptor.name}.device"
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
-    return plans[0] if len(plans) == 1 else PartPlans(plans, problems[0]["element_size"])
+    return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
 
 
-def check_level(descriptor: Descriptor, level: FeatureLevel, device: Device) -> None:
-    """Apply the rules of a feature level, and those of the device's back-end.
+class _PartPlans:
+    """Plans for elements that are too wide for kernels, each of which writes one part of all elements.
+
+    Parameters
+    ----------
+    plans : sequence of plan
+        In the order of the parts.
+    part_bytes : int
+        How far the parts of an element are from each other.
+    """
+
+    def __init__(self, plans: Sequence[Any], part_bytes: int) -> None:
+        self._plans, self._part_bytes = plans, part_bytes
+        self.workspace_size = max(plan.workspace_size for plan in plans)
+        self.variant = f"{len(plans)} parts of {part_bytes} bytes: {plans[0].variant}"
+
+    def launch(self, *arguments: int) -> None:
+        """Run all plans: ``launch([stream,] x, output, workspace)`` by address."""
+        *stream, x, output, workspace = arguments
+        for number, plan in enumerate(self._plans):
+            at = number * self._part_bytes
+            plan.launch(*stream, x + at if x else 0, output + at, workspace)
+
+    def launches(self, *_: int) -> None:
+        """Return None: there is no single list of launches."""
+
+
+def check_level(
+    descriptor: Descriptor, level: FeatureLevel, device: Device, words: Words | None = None
+) -> None:
+    """Apply the rules of a feature level, and those of the device's back-end; errors may be in other words.
 
     Raises
     ------
     UnsupportedFeatureError
         If either does not take the descriptor.
     """
-    descriptor.validate(level)
+    words = words or descriptor.words
+    descriptor.check_level(level, words)
     served = backend.HIGHEST_LEVELS[device.kind]
     if level > served and (needed := descriptor.minimum_feature_level()) > served:
         reason = f"the descriptor needs {needed.name}"
         remedy = f"the {device.kind} back-end serves levels up to {served.name}"
-        raise UnsupportedFeatureError(
-            error_text(f"{descriptor.name}.feature_level", level.name, reason, remedy)
-        )
+        raise UnsupportedFeatureError(error_text(words.where("feature_level"), level.name, reason, remedy))
 
 
-def _device(device: Any, where: str) -> Device:
+def device_of(device: Any, where: str) -> Device:
+    """Return the device that a name, such as ``"cuda:1"``, stands for.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If it names none.
+    """
     try:
-        name = str(device)  # a Device or a torch.device is accepted too
+        name = str(device)  # a Device, or that of a library, is accepted too
     except ValueError:  # it holds an integer of thousands of digits
         name = ""
     if name == "cpu":

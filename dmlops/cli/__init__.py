@@ -1,12 +1,9 @@
 """The `dmlops` command line. It needs the `cli` extra; importing this package does not."""
 
-import os
-
 from dmlops.cli import ending
-from dmlops.cli.errors import CommandError
+from dmlops.cli.ending import CommandError
 
 _EXTRA = {"typer", "rich"}
-_COMPLETE = "_DMLOPS_COMPLETE"
 
 
 def main() -> int:
@@ -22,12 +19,4 @@ def _command() -> int:
             raise
         message = 'the command line needs typer and rich: pip install "dmlops[cli]"'
         raise CommandError(message) from error
-    try:
-        return int(app(prog_name="dmlops", standalone_mode=False) or 0)
-    except Exception as error:
-        if not os.environ.get(_COMPLETE):
-            raise
-        message = (
-            f"{_COMPLETE} is set, as by a shell that completes a command, but not what goes with it; unset it"
-        )
-        raise CommandError(message) from error
+    return int(app(prog_name="dmlops", standalone_mode=False) or 0)

@@ -1,15 +1,38 @@
 """The commands."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dmlops import __version__, get_num_threads
 from dmlops.cli import cache, demo, files, info, warmup
 from dmlops.cli.console import out
-from dmlops.cli.errors import CommandError
-from dmlops.cli.help_texts import Command, Group
+from dmlops.cli.ending import CommandError
+
+
+class _ShowsNames:
+    """Leaves out the types that typer shows in helps: `<bool>` of flags, `<list[Path]>` of arguments."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        """Return all parameters, with that of `--help`."""
+        params: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for each in params:
+            if getattr(each, "is_bool_flag", False):
+                each.metavar = ""
+            elif each.param_type_name == "argument":
+                each.display_type_rich = lambda ctx: None
+        return params
+
+
+class Command(_ShowsNames, TyperCommand):
+    """A command."""
+
+
+class Group(_ShowsNames, TyperGroup):
+    """A group of commands."""
+
 
 app = typer.Typer(
     cls=Group,

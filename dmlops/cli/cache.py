@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from dmlops.cli.console import facts, out
-from dmlops.cli.errors import CommandError, reason_of
+from dmlops.cli.ending import CommandError, reason_of
 from dmlops.devices import backend
 from dmlops.store import kernel_cache, kernel_store
 from dmlops.store.kernel_archive import Archive, ArchiveError
@@ -47,17 +47,14 @@ def _clear() -> None:
 
 
 def kernels() -> list[Text]:
-    """Return what tells where the compiled kernels are."""
+    """Return the places of compiled kernels, as texts to print."""
     folder, problem = usable_folder()
     cached = [("new kernels", f"not kept: {problem}" if problem else "kept")]
     if folder is not None:
         cached = [("folder", str(folder)), *cached, *_in_cache(folder)]
-    wheel = _in_wheel() or [("none", "kernels are compiled when they are first needed")]
+    wheel = [(target, _archive(target)) for target in kernel_store.wheel_targets()]
+    wheel = wheel or [("none", "kernels are compiled when they are first needed")]
     return [facts("Kernels in the wheel", wheel), facts("Cache of compiled kernels", cached)]
-
-
-def _in_wheel() -> list[tuple[str, str]]:
-    return [(target, _archive(target)) for target in kernel_store.wheel_targets()]
 
 
 def _archive(target: str) -> str:

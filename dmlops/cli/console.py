@@ -1,9 +1,8 @@
-"""The consoles of the commands, and the progress that they show."""
+"""The consoles of the commands, the progress that they show, and the form of their texts."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,8 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.segment import Segment
 from rich.text import Text
 
-from dmlops.cli.ending import print_error
-from dmlops.cli.errors import OutputLostError, printable
+from dmlops.cli.ending import printable
 from dmlops.store import kernel_store
 
 
@@ -34,29 +32,6 @@ out = plain_console(soft_wrap=True)
 err = plain_console(stderr=True, soft_wrap=True)
 
 
-@contextmanager
-def summary_of(result: Path | None) -> Iterator[None]:
-    """Surround the printing of a summary, which may be lost if the result itself is on disk.
-
-    Parameters
-    ----------
-    result : Path, optional
-        The file with the result; None if the printed text is the only result.
-
-    Raises
-    ------
-    OutputLostError
-        If standard output accepts no more text and there is no file.
-    """
-    try:
-        yield
-    except OutputLostError as error:
-        if result is None:
-            raise
-        if str(error):
-            print_error(f"{error}; the result is in {result}")
-
-
 def is_live() -> bool:
     """Whether standard error is a terminal on which a line can be redrawn."""
     return err.is_terminal and not err.is_dumb_terminal
@@ -64,19 +39,13 @@ def is_live() -> bool:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """Show a progress bar, and what is being compiled, on standard error if that is a terminal."""
+    """Show a progress bar on standard error if that is a terminal."""
     name = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
     progress = Progress(*columns, console=err, transient=True, disable=not is_live())
     # Older versions of Rich, such as 14.2, end one that is disabled with an empty line.
     with nullcontext() if progress.disable else progress:
-        compilation = progress.add_task("", total=None, visible=False)
-
-        def show(text: str) -> None:
-            progress.update(compilation, description=text, visible=bool(text))
-
-        with _compilations_told_to(show):
-            yield progress
+        yield progress
 
 
 @contextmanager
@@ -92,23 +61,12 @@ def spinner(text: str = "") -> Iterator[None]:
         else:
             status.stop()
 
-    show("")
-    try:
-        with _compilations_told_to(show):
-            yield
-    finally:
-        status.stop()
-
-
-@contextmanager
-def _compilations_told_to(show: Callable[[str], None]) -> Iterator[None]:
-    """Call `show` with a text when a compilation begins, and with "" when it has ended."""
-
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             show(f"{record.getMessage()} ..." if record.msg == kernel_store.COMPILING else "")
 
     log, handler, level = kernel_store.log, Handler(), kernel_store.log.level
+    show("")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
@@ -116,6 +74,7 @@ def _compilations_told_to(show: Callable[[str], None]) -> Iterator[None]:
     finally:
         log.setLevel(level)
         log.removeHandler(handler)
+        status.stop()
 
 
 def facts(title: str, named: Iterable[tuple[str, str]]) -> Text:
@@ -124,3 +83,20 @@ def facts(title: str, named: Iterable[tuple[str, str]]) -> Text:
     for name, fact in named:
         text.append(f"\n {name:<18} ", "cyan").append(fact)
     return text
+
+
+def duration(seconds: float) -> str:
+    """Return a duration with three significant digits and the unit that suits it.
+
+    Examples
+    --------
+    >>> duration(1.2345e-5), duration(0.25), duration(3)
+    ('12.3 us', '250 ms', '3 s')
+    >>> duration(999.6e-6), duration(1234)
+    ('1 ms', '1234 s')
+    """
+    for factor, unit in ((1e6, "us"), (1e3, "ms"), (1, "s")):
+        text = f"{seconds * factor:.3g}"
+        if float(text) < 1000:
+            return f"{text} {unit}"
+    return f"{seconds:.0f} s"

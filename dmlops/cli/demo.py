@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 import dmlops
-from dmlops.cli.console import out, spinner
-from dmlops.cli.errors import CommandError
-from dmlops.cli.numbers import duration
-from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
+from dmlops.cli.console import duration, out, spinner
+from dmlops.cli.ending import CommandError
+from dmlops.cli.options import Device
+from dmlops.cli.placement import Cuda, Host, cuda_devices, place
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]

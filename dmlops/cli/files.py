@@ -4,9 +4,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -14,38 +13,20 @@ from rich.text import Text
 
 import dmlops
 from dmlops.cli import console, outputs
-from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.console import duration
+from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, FileArgument, open_input
-from dmlops.cli.numbers import duration
-from dmlops.cli.options import INT64, integer_option
+from dmlops.cli.options import INT64, Device, integer_option
 from dmlops.cli.outputs import OutputOption
-from dmlops.cli.placement import Device, Host, place
+from dmlops.cli.placement import place
 
 DeviceOption = Annotated[Device, typer.Option(help="Where it runs; auto is a GPU if one can be used.")]
-
-
-class IndexType(StrEnum):
-    """The values of `--index-dtype`."""
-
-    UINT32 = "uint32"
-    UINT64 = "uint64"
-    INT32 = "int32"
-    INT64 = "int64"
-
-
-class Mode(StrEnum):
-    """The values of `--mode`."""
-
-    RAISE = "raise"
-    CLIP = "clip"
-    FILL = "fill"
-
-
 INDICES_HELP = (
     "Index tuples: a file of the same kinds. Of the results of top-k and nonzero, the indices are taken."
 )
 IndexTypeOption = Annotated[
-    IndexType, typer.Option(metavar="TYPE", help="The type of the indices: uint32, uint64, int32 or int64.")
+    Literal["uint32", "uint64", "int32", "int64"],
+    typer.Option(metavar="TYPE", help="The type of the indices: uint32, uint64, int32 or int64."),
 ]
 
 
@@ -57,7 +38,7 @@ def top_k(
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
     ] = False,
-    index_dtype: IndexTypeOption = IndexType.INT64,
+    index_dtype: IndexTypeOption = "int64",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
@@ -66,9 +47,9 @@ def top_k(
     x = open_input(file)
 
     def select(data: Any) -> tuple[Any, ...]:
-        return dmlops.top_k(data, k, axis=axis, largest=not smallest, index_dtype=index_dtype.value)
+        return dmlops.top_k(data, k, axis=axis, largest=not smallest, index_dtype=index_dtype)
 
-    ran = _run("top-k", device, x.array.dtype, select, x.array)
+    ran = _run("top-k", device, select, x.array)
     order = "smallest" if smallest else "largest"
     title = f"top-k of {x.name}: the {k} {order} along axis {axis}"
     _finish(title, ran, ("values", "indices"), output)
@@ -82,9 +63,9 @@ def nonzero(
     ] = None,
     fill_value: Annotated[
         int | None,
-        integer_option("With --size: the value of the rows beyond the count.", show_default="0"),
+        integer_option("With --size: the value of the rows behind the count.", show_default="0"),
     ] = None,
-    index_dtype: IndexTypeOption = IndexType.INT64,
+    index_dtype: IndexTypeOption = "int64",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
@@ -98,12 +79,10 @@ def nonzero(
     x = open_input(file)
 
     def find(data: Any) -> tuple[Any, ...]:
-        return dmlops.nonzero_coordinates(
-            data, size=size, fill_value=fill_value, index_dtype=index_dtype.value
-        )
+        return dmlops.nonzero_coordinates(data, size=size, fill_value=fill_value, index_dtype=index_dtype)
 
-    ran = _run("nonzero", device, x.array.dtype, find, x.array)
-    title = f"nonzero of {x.name}: {int(ran.results[1].item()):,} of {x.array.size:,} elements"
+    ran = _run("nonzero", device, find, x.array)
+    title = f"nonzero of {x.name}: {ran[0][1].item():,} of {x.array.size:,} elements"
     _finish(title, ran, ("coordinates", "count"), output)
 
 
@@ -113,9 +92,9 @@ def gather(
     *,
     batch_dims: Annotated[int, integer_option("The number of leading dimensions that both share.")] = 0,
     mode: Annotated[
-        Mode,
+        Literal["raise", "clip", "fill"],
         typer.Option(help="For indices out of range: an error, the nearest valid index, or zeros."),
-    ] = Mode.RAISE,
+    ] = "raise",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
@@ -127,9 +106,9 @@ def gather(
     x, tuples = open_input(file), open_input(indices, as_indices=True)
 
     def read(data: Any, tuples: Any) -> tuple[Any, ...]:
-        return (dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=mode.value),)
+        return (dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=mode),)
 
-    ran = _run("gather", device, x.array.dtype, read, x.array, tuples.array)
+    ran = _run("gather", device, read, x.array, tuples.array)
     _finish(f"gather from {x.name} by {tuples.name}", ran, ("output",), output)
 
 
@@ -163,85 +142,54 @@ def diagonal(
     if file is not None:
         source, array = open_input(file)
         options["value"] = _value(value, array.dtype)
-        ran = _run(
-            "diagonal",
-            device,
-            array.dtype,
-            lambda data: (dmlops.diagonal_matrix(data, **options),),
-            array,
-        )
+        ran = _run("diagonal", device, lambda data: (dmlops.diagonal_matrix(data, **options),), array)
     else:
         if shape is None:
             message = "diagonal: give a FILE, or --shape"
             raise CommandError(message)
-        made = "float32" if dtype is None else dtype
+        dtype = "float32" if dtype is None else dtype
         # NumPy would write bytes without a meaning.
-        if output is not None and made.startswith(("bfloat16", "float8")):
-            message = f"-o {output}: it cannot hold {made}; float32 has the same values"
+        if output is not None and dtype.startswith(("bfloat16", "float8")):
+            message = f"-o {output}: it cannot hold {dtype}; float32 has the same values"
             raise CommandError(message)
         sizes = _shape(shape)
-        source = f"shape {sizes}"
-        options |= {"value": _value(value, made), "shape": sizes, "dtype": made}
-        ran = _run(
-            "diagonal",
-            device,
-            None,
-            lambda like: (dmlops.diagonal_matrix(like=like, **options),),
-            np.zeros(1),
-        )
+        source, like = f"shape {sizes}", np.zeros(1)
+        options |= {"value": _value(value, dtype), "shape": sizes, "dtype": dtype}
+        ran = _run("diagonal", device, lambda like: (dmlops.diagonal_matrix(like=like, **options),), like)
     _finish(f"diagonal of {source}: {value} on [{begin}, {end})", ran, ("output",), output)
 
 
-class _Ran(NamedTuple):
-    """What an operator has returned, where it ran, and for how many seconds."""
-
-    results: list[Array]
-    label: str
-    seconds: float
-
-
 def _run(
-    command: str,
-    device: Device,
-    dtype: "np.dtype[Any] | None",
-    operator: Callable[..., tuple[Any, ...]],
-    *arrays: Array,
-) -> _Ran:
-    """Run an operator on a device; with `auto`, types that not all operators take on a GPU stay on the CPU.
+    command: str, device: Device, operator: Callable[..., tuple[Any, ...]], *arrays: Array
+) -> tuple[list[Array], str]:
+    """Run an operator on a device; return its results, and where it ran for how long.
 
-    `dtype` is that of the data, if the operator has data.
+    With `auto`, data of types that not all operators take on a GPU stays on the CPU.
     """
-    is_plain = dtype is None or dtype.kind in "biuf"
+    is_plain = arrays[0].dtype.kind in "biuf"
     host = place(device if is_plain or device is not Device.AUTO else Device.CPU)
     with users_errors(command), console.spinner():
-        try:
-            placed = [host.put(array) for array in arrays]
-            host.wait()
-            start = time.perf_counter()
-            results = operator(*placed)
-        except TypeError as error:
-            if is_plain or host.label == Host.label:
-                raise
-            message = f"{error}; --device cpu may take it"
-            raise TypeError(message) from error
+        placed = [host.put(array) for array in arrays]
         host.wait()
-        seconds = time.perf_counter() - start
-        return _Ran([host.get(array) for array in results], host.label, seconds)
+        start = time.perf_counter()
+        results = operator(*placed)
+        host.wait()
+        took = duration(time.perf_counter() - start)
+        return [host.get(array) for array in results], f"{host.label}, {took} with compilation or loading"
 
 
-def _finish(title: str, ran: _Ran, names: Sequence[str], output: Path | None) -> None:
-    """Write the results; then print them, or what was written: printing may fail."""
-    arrays = dict(zip(names, ran.results, strict=True))
+def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], output: Path | None) -> None:
+    """Write the results before anything is printed, because printing may fail."""
+    results, how = ran
+    arrays = dict(zip(names, results, strict=True))
     if output is not None:
         outputs.write(output, arrays)
     out = console.err if output == STANDARD else console.out
-    with console.summary_of(output):
-        took = f" ({ran.label}, {duration(ran.seconds)} with compilation or loading)"
-        out.print(Text.assemble((title, "bold"), took))
-        for name, array in arrays.items():
-            outputs.show(out, name, array, is_written=output is not None)
-        if output is not None:
-            out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
+    out.print(Text.assemble((title, "bold"), f" ({how})"))
+    for name, array in arrays.items():
+        outputs.show(out, name, array, is_written=output is not None)
+    if output is not None:
+        out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
 
 
 def _value(text: str, dtype: "np.dtype[Any] | str") -> Any:

@@ -1,4 +1,4 @@
-"""`dmlops info`: versions, devices, feature levels, compiled kernels, and the shapes of top_k's kernels."""
+"""`dmlops info`: versions, devices, feature levels, compiled kernels; or which algorithm of top_k runs."""
 
 import platform
 import re
@@ -11,34 +11,49 @@ import typer
 from rich.text import Text
 
 from dmlops import __version__
-from dmlops.calls.dispatch import DESCRIPTORS
+from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
-from dmlops.cli.errors import CommandError
+from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
+from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
+from dmlops.operators import Options
 from dmlops.operators.support import SupportRow
-from dmlops.types.enums import TensorDataType
+from dmlops.operators.top_k import TopK1
+from dmlops.types.enums import AxisDirection, TensorDataType
+from dmlops.types.tensor import TensorDesc
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
-# Algorithms whose shapes are pairs: a number of lanes or threads, and the number of keys that each holds.
-KEYS_OF_SHAPES = {"rounds": "lanes and keys", "partition": "threads and keys"}
+# Kernels for GPUs are made from this compute capability on.
+OLDEST = (7, 5)
 
 
 def info(
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWS,N,K,TYPE",
+            show_default=False,
+            help="Only say which algorithm of top_k runs for the k largest of n elements, and why.",
+        ),
+    ] = None,
     arch: Annotated[
         str | None,
         typer.Option(
             metavar="sm_90",
             show_default=False,
-            help="Show only the shapes and limits of top_k's kernels for this architecture.",
+            help="With --explain: on this architecture, instead of the first GPU.",
         ),
     ] = None,
 ) -> None:
     """Show versions, devices, threads, where compiled kernels are, and the operators by feature level."""
-    if arch is not None:
-        out.print(_policy(arch))
+    if explain is not None:
+        out.print(_explanation(explain, arch))
         return
+    if arch is not None:
+        message = f"--arch {arch}: it says where top_k would run; --explain says what"
+        raise CommandError(message)
     from kernels_cpu import processor, threads  # noqa: PLC0415 - imports llvmlite, which --help must not
 
     out.print(
@@ -59,8 +74,6 @@ def info(
         out.print(text)
     out.print(facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
     out.print(_operators())
-    for found in _architectures():
-        out.print(_policy(found))
 
 
 def version(package: str) -> str:
@@ -107,69 +120,55 @@ def _cuda_facts() -> list[tuple[str, str]]:
     return found
 
 
-def _architectures() -> list[str]:
+def _explanation(given: str, arch: str | None) -> Text:
+    """Return which algorithm of top_k runs for a problem on a GPU, why, and which would be next."""
     try:
-        devices = cuda_devices()
-    except CommandError:
-        return []
-    return sorted({"sm_{}{}".format(*device.compute_capability) for device in devices})
-
-
-def _policy(arch: str) -> Text:
-    """Return the shapes and limits of the kernels of top_k on an architecture."""
-    if re.fullmatch(r"sm_\d{2,3}", arch) is None:
-        message = f"--arch {arch}: it must be sm_ and a compute capability, such as sm_90"
-        raise CommandError(message)
+        *sizes, type_name = given.split(",")
+        n_rows, length, k = map(int, sizes)
+        tensor = TensorDesc(TensorDataType[type_name.strip().upper()], (n_rows, length))
+    except (KeyError, ValueError) as error:
+        message = f"--explain {given}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32"
+        raise CommandError(message) from error
     try:
         # These import the CUDA driver's bindings.
-        from kernels_cuda.runtime.variant import capability_of  # noqa: PLC0415
-        from kernels_cuda.top_k.policy import BLOCK_KIB, ELEMENT_SIZES, Policy  # noqa: PLC0415
+        from kernels_cuda.top_k.dispatch import explain  # noqa: PLC0415
     except ImportError as error:
-        message = f"--arch {arch}: {CUDA_EXTRA} installs the packages that this needs"
+        message = f"--explain {given}: {CUDA_EXTRA} installs the packages that this needs"
         raise CommandError(message) from error
-    capability, oldest = capability_of(arch), min(BLOCK_KIB)
-    if capability < oldest:
-        message = f"--arch {arch}: there are kernels from sm_{oldest[0]}{oldest[1]} on"
-        raise CommandError(message)
-    policies = [Policy.auto(capability, size).values() for size in ELEMENT_SIZES]
-    text = Text.assemble(
-        (f"Shapes and limits of top_k on {arch}", "bold"),
-        f", by bytes of an element: {' | '.join(map(str, ELEMENT_SIZES))}",
-    )
-    for name in policies[0]:
-        shown = [quantity(name, policy[name]) for policy in policies]
-        one = shown[0] if len(set(shown)) == 1 else " | ".join(shown)
-        text.append(f"\n {name:<40} ", "cyan").append(one)
+    target = _first_target() if arch is None else _target_of(arch)
+    try:
+        descriptor = TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=AxisDirection.DECREASING)
+        problem = OPERATORS[TopK1].problem(descriptor, Options())
+        why, (chosen, *others) = explain(problem, target)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    where = f"{target.arch}, {target.multiprocessors} multiprocessors"
+    text = Text.assemble((chosen, "bold"), f" ({where}): {why}")
+    if others:
+        text.append(f"\nNext would be {', '.join(others)}")
     return text
 
 
-def quantity(name: str, value: Any) -> str:
-    """Return a value of a policy with its unit.
+def _first_target() -> Any:
+    try:
+        cuda_devices()
+    except CommandError as error:
+        message = f"--explain: {error}; name an architecture, as --arch sm_90"
+        raise CommandError(message) from error
+    return cuda.target(0, "info")
 
-    Examples
-    --------
-    >>> quantity("sort.batch_bytes", 1 << 28), quantity("columns.warp_bytes", 14080)
-    ('256 MiB', '14,080 B')
-    >>> quantity("warp.row_elements", (256, 1024)), quantity("launch_blocks", 1 << 30)
-    ('256, 1,024', '2^30')
-    """
-    algorithm, _, threshold = name.partition(".")
-    if "shapes" in threshold:
-        if algorithm in KEYS_OF_SHAPES:
-            shapes, unit = [" x ".join(map(str, shape)) for shape in value], KEYS_OF_SHAPES[algorithm]
-        else:
-            shapes, unit = [str(shape.n_threads) for shape in value], "threads"
-        return f"{', '.join(shapes)} {unit}"
-    if isinstance(value, tuple):
-        return ", ".join(quantity(name, each) for each in value) or "none"
-    if name.endswith("bytes"):
-        for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-            if value >= size and value % size == 0:
-                return f"{value // size} {unit}"
-        return f"{value:,} B"
-    if isinstance(value, int) and value >= 1 << 20 and value & (value - 1) == 0:
-        return f"2^{value.bit_length() - 1}"
-    return f"{value:,}"
+
+def _target_of(arch: str) -> Any:
+    """Return a large device of an architecture."""
+    from kernels_cuda.runtime.variant import capability_of, typical_target  # noqa: PLC0415
+
+    if re.fullmatch(r"sm_\d{2,3}", arch) is None:
+        message = f"--arch {arch}: it must be sm_ and a compute capability, such as sm_90"
+        raise CommandError(message)
+    if capability_of(arch) < OLDEST:
+        message = f"--arch {arch}: there are kernels from sm_{OLDEST[0]}{OLDEST[1]} on"
+        raise CommandError(message)
+    return typical_target(arch)
 
 
 def _operators() -> Text:

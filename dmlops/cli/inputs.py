@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-from dmlops.cli.errors import CommandError, reason_of, users_errors
+from dmlops.cli.ending import CommandError, reason_of, users_errors
 
 Array = np.ndarray[Any, Any]
 
@@ -27,8 +27,7 @@ FILE_HELP = (
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)]
 
 _MEMBER = ".npy"  # the suffix of arrays in an archive
-_FOREIGN = (".zarr", ".safetensors")
-_WITH_NAME = re.compile(r"(.+\.(?:npz|zarr|safetensors)):(.+)", re.DOTALL)
+_WITH_NAME = re.compile(r"(.+\.npz):(.+)", re.DOTALL)
 # The array that a command takes from another command's results: as data, and as indices.
 _RESULTS = {
     frozenset({"values", "indices"}): ("values", "indices"),
@@ -89,13 +88,11 @@ def open_input(file: Path, *, as_indices: bool = False) -> Input:
 def _from_file(file: Path, as_indices: bool) -> tuple[str, Array]:
     path, name = split_name(file)
     mode = path.stat().st_mode
-    if path.suffix in _FOREIGN:
-        message = f"{path}: commands read .npy and .npz files; write its array to one with numpy.save"
-        raise CommandError(message)
     if path.suffix != ".npz":
         return path.name, _from_npy(path, stat.S_ISREG(mode))
-    with _archive(path) as archive:
-        chosen = _choose(path, _arrays_of(archive), name, as_indices)
+    with _damage_told(str(path), ".npz"), zipfile.ZipFile(path) as archive:
+        names = [each.removesuffix(_MEMBER) for each in archive.namelist() if each.endswith(_MEMBER)]
+        chosen = _choose(path, names, name, as_indices)
         with archive.open(f"{chosen}{_MEMBER}") as stream:
             return f"{path.name}:{chosen}", _read_npy(f"{path}:{chosen}", stream)
 
@@ -125,7 +122,7 @@ def _from_npy(path: Path, is_regular: bool) -> Array:
     if not is_regular:
         with path.open("rb") as stream:
             return _read_npy(str(path), stream)
-    with _npy_errors(str(path)):
+    with _damage_told(str(path), ".npy"):
         return np.lib.format.open_memmap(path, mode="r")
 
 
@@ -143,43 +140,27 @@ def _standard_input() -> Any:
 def _read_npy(about: str, stream: Any) -> Array:
     # From an object with only a `read` method, NumPy reads in pieces and never asks for the position.
     source: Any = SimpleNamespace(read=stream.read)
-    with _npy_errors(about):
+    with _damage_told(about, ".npy"):
         array: Array = np.lib.format.read_array(source, allow_pickle=False)
         return array
 
 
 @contextmanager
-def _npy_errors(about: str) -> Iterator[None]:
+def _damage_told(about: str, kind: str) -> Iterator[None]:
+    """Turn every error of a damaged file, which may be a SyntaxError or a RecursionError, into a line."""
     try:
         # NumPy warns about headers from Python 2, and about sizes that overflow before it refuses them.
         with warnings.catch_warnings(action="ignore"):
             yield
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # a damaged header is a SyntaxError, a TokenError, a RecursionError, ...
-        text = reason_of(error)
-        if isinstance(error, ValueError) and "magic string" in text:
-            reason = "not an .npy file"
-        elif isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
-            reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
-        else:
-            reason = f"a damaged .npy file: {text}"
-        message = f"{about}: {reason}"
-        raise CommandError(message) from error
-
-
-@contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
     except (OSError, MemoryError, CommandError):
         raise
-    except Exception as error:  # of the archive, or of compression
-        kind = "a damaged" if zipfile.is_zipfile(path) else "not an"
-        message = f"{path}: {kind} .npz file: {reason_of(error)}"
+    except Exception as error:
+        text = reason_of(error)
+        if isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
+            reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
+        elif re.search("magic string|not a zip file", text):
+            reason = f"not an {kind} file: {text}"
+        else:
+            reason = f"a damaged {kind} file: {text}"
+        message = f"{about}: {reason}"
         raise CommandError(message) from error
-
-
-def _arrays_of(archive: zipfile.ZipFile) -> list[str]:
-    return [each.removesuffix(_MEMBER) for each in archive.namelist() if each.endswith(_MEMBER)]

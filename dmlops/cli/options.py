@@ -1,28 +1,37 @@
 """Options that several commands have."""
 
-from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from dmlops.cli.errors import CommandError
-
 INT64 = range(-(2**63), 2**63)
-OPERATORS = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
 
 
-def completion_of(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return what gives a shell the names that begin with some letters."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+class Operator(StrEnum):
+    """The values of `--operator`."""
+
+    TOP_K = "top_k"
+    NONZERO_COORDINATES = "nonzero_coordinates"
+    GATHER_ND = "gather_nd"
+    DIAGONAL_MATRIX = "diagonal_matrix"
 
 
-Operators = Annotated[
-    list[str] | None,
+class Device(StrEnum):
+    """The values of `--device`."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+OperatorOption = Annotated[
+    list[Operator] | None,
     typer.Option(
+        "--operator",
         metavar="NAME",
         show_default=False,
-        help=f"One of {', '.join(OPERATORS)}; may be repeated.",
-        autocompletion=completion_of(OPERATORS),
+        help=f"One of {', '.join(Operator)}; may be repeated.",
     ),
 ]
 
@@ -37,17 +46,3 @@ def _in_64_bits(number: int | None) -> int | None:
         message = f"it must be in [-2^63, 2^63 - 1], and has {number.bit_length()} bits"
         raise typer.BadParameter(message)
     return number
-
-
-def chosen_operators(names: Sequence[str] | None) -> Sequence[str]:
-    """Return the operators that were named, or all.
-
-    Raises
-    ------
-    CommandError
-        If a name is unknown. The text lists the known names.
-    """
-    if unknown := set(names or ()) - set(OPERATORS):
-        message = f"--operator {min(unknown)}: it must be one of {', '.join(OPERATORS)}"
-        raise CommandError(message)
-    return names or OPERATORS

@@ -1,21 +1,27 @@
-"""The output arrays of commands: .npy and .npz files, or an .npy stream on standard output."""
+"""The output arrays of commands: .npy and .npz files, or an .npy stream on standard output.
 
+Files are checked before the work starts, and appear as a whole when it is done.
+"""
+
+import os
+import shutil
+import stat
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, BinaryIO, cast
+from uuid import uuid4
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from dmlops.cli.ending import StandardStream
-from dmlops.cli.errors import CommandError, users_errors
+from dmlops.cli.ending import CommandError, StandardStream, users_errors
 from dmlops.cli.inputs import STANDARD, Array, split_name
-from dmlops.cli.output_files import check_output, replaced
 
 OUTPUT_HELP = "Write the result to this .npy or .npz file; - writes an .npy stream to standard output."
 OutputOption = Annotated[
@@ -24,13 +30,7 @@ OutputOption = Annotated[
 
 
 def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> None:
-    """Check before the work starts whether the results can be written.
-
-    Raises
-    ------
-    CommandError
-        If they cannot, because of the file's name or place.
-    """
+    """Raise a `CommandError` before the work starts if the results cannot be written."""
     if output is None:
         return
     if output == STANDARD:
@@ -46,6 +46,38 @@ def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> No
     check_output("-o", output, files)
 
 
+def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Raise a `CommandError` if a file cannot be written, or is one of `inputs`, even under another name.
+
+    `option` is the option that names the file.
+    """
+    about = f"{option} {path}"
+    with users_errors(about):
+        target = Path(os.path.realpath(path))
+        try:
+            status = target.stat()
+        except FileNotFoundError:
+            if not target.parent.is_dir():
+                message = f"{about}: there is no folder {target.parent}"
+                raise CommandError(message) from None
+        else:
+            if not stat.S_ISREG(status.st_mode):
+                kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+                message = f"{about}: it is {kind}; name a file"
+                raise CommandError(message)
+            for other in inputs:
+                with suppress(OSError):  # a file that cannot be read is reported when it is read
+                    if os.path.samestat(status, other.stat()):
+                        message = f"{about}: it is the file that {other} is read from; name another file"
+                        raise CommandError(message)
+            if not os.access(target, os.W_OK):
+                message = f"{about}: the file may not be written"
+                raise CommandError(message)
+        partial = _partial(target)
+        partial.touch(exist_ok=False)
+        partial.unlink()
+
+
 def write(output: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays to a file, or the first of them to standard output."""
     first = next(iter(arrays.values()))
@@ -54,24 +86,20 @@ def write(output: Path, arrays: Mapping[str, Array]) -> None:
             _write_npy(cast("StandardStream", sys.stdout).write_bytes, first)
             return
         with replaced(output) as stream:
-            if output.suffix == ".npz":
-                _write_npz(stream, arrays)
-            else:
+            if output.suffix == ".npy":
                 _write_npy(stream.write, first)
+                return
+            # `numpy.savez` has no place for arrays that are named as its own parameters are.
+            with zipfile.ZipFile(stream, "w") as archive:
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        _write_npy(member.write, array)
 
 
 def _write_npy(write: Callable[[bytes], int], array: Array) -> None:
     # To an object with only a `write` method, NumPy writes in pieces, and its errors are those of the system.
     stream: Any = SimpleNamespace(write=write)
     np.lib.format.write_array(stream, array, allow_pickle=False)
-
-
-def _write_npz(stream: BinaryIO, arrays: Mapping[str, Array]) -> None:
-    # `numpy.savez` has no place for arrays that are named as its own parameters are.
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                _write_npy(member.write, array)
 
 
 def show(out: Console, name: str, array: Array, *, is_written: bool) -> None:
@@ -81,3 +109,29 @@ def show(out: Console, name: str, array: Array, *, is_written: bool) -> None:
         array = array.view(np.int64)
     if not is_written:
         out.print(np.array2string(array, threshold=60, edgeitems=3))
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` when everything is written, and is removed otherwise.
+
+    A signal that ends the process at once leaves a hidden folder behind, and `path` as it was. A replaced
+    file keeps its permissions, and a symbolic link stays a link.
+    """
+    target = Path(os.path.realpath(path))
+    folder = _partial(target)
+    try:
+        folder.mkdir(0o700)  # what replaces a private file is private before it does
+        unfinished = folder / "file"
+        with unfinished.open("xb") as stream:
+            yield stream
+        with suppress(FileNotFoundError):
+            unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
+        unfinished.replace(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _partial(target: Path) -> Path:
+    # The name of the target may already have the largest length, so it is not part of this name.
+    return target.with_name(f".dmlops-{uuid4().hex}.partial")

@@ -1,35 +1,28 @@
 """The places of a command's arrays: the host, or the first CUDA device."""
 
-import importlib
 import platform
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dmlops.array_libraries.device_array import DeviceArray
-from dmlops.cli.errors import CommandError
-from dmlops.devices import cuda
+from dmlops.cli.ending import CommandError
+from dmlops.cli.options import Device
+from dmlops.devices import cuda_driver
 
 CUDA_EXTRA = 'pip install "dmlops[cuda]"'
 
 
-class Device(StrEnum):
-    """The values of `--device`."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 class Host:
-    """Keeps NumPy arrays as they are."""
+    """A place that keeps NumPy arrays as they are."""
 
     label = "CPU"
 
-    def __init__(self) -> None:
-        self.name = cpu_name()
+    @property
+    def name(self) -> str:
+        """The name of the device."""
+        return cpu_name()
 
     def put(self, array: Any) -> Any:
         """Return `array` in this place."""
@@ -44,25 +37,37 @@ class Host:
 
 
 class Cuda(Host):
-    """Copies arrays to the first CUDA device."""
+    """A place that copies arrays to and from the first CUDA device."""
 
     label = "GPU"
 
-    def __init__(self) -> None:
-        self.name = cuda_devices()[0].name
+    @property
+    def name(self) -> str:  # noqa: D102
+        return str(cuda_devices()[0].name)
 
-    def put(self, array: Any) -> Any:
-        """Copy `array` to the device."""
+    def put(self, array: Any) -> Any:  # noqa: D102 - as `Host`
         return DeviceArray.from_numpy(array)
 
-    def get(self, array: Any) -> "np.ndarray[Any, Any]":
-        """Copy `array` back to the host."""
+    def get(self, array: Any) -> "np.ndarray[Any, Any]":  # noqa: D102
         return array.to_numpy()  # type: ignore[no-any-return]
 
-    def wait(self) -> None:
-        """Wait for the device."""
-        with cuda.device_made_current(0):
-            cuda.synchronize(0)
+    def wait(self) -> None:  # noqa: D102
+        with cuda_driver.device_made_current(0):
+            cuda_driver.synchronize(0)
+
+
+def place(device: Device) -> Host:
+    """Return the place for a value of `--device`; `auto` means a GPU if one can be used."""
+    if device is Device.CPU:
+        return Host()
+    try:
+        cuda_devices()
+    except CommandError as error:
+        if device is Device.AUTO:
+            return Host()
+        message = f"--device cuda: {error}"
+        raise CommandError(message) from error
+    return Cuda()
 
 
 def cpu_name() -> str:
@@ -76,15 +81,9 @@ def cpu_name() -> str:
 
 
 def require_cuda() -> None:
-    """Check that the packages of the `cuda` extra are installed; this needs no GPU.
-
-    Raises
-    ------
-    CommandError
-        If a package is missing.
-    """
+    """Check that the packages of the `cuda` extra are installed; this needs no GPU."""
     try:
-        importlib.import_module("cuda.core")
+        import cuda.core  # noqa: F401, PLC0415 - part of the cuda extra
     except ImportError as error:
         message = f"CUDA needs cuda-core: {CUDA_EXTRA}"
         raise CommandError(message) from error
@@ -112,15 +111,6 @@ def cuda_devices() -> list[Any]:
     return devices
 
 
-def place(device: Device) -> Host:
-    """Return the place for a value of `--device`; `auto` means a GPU if one can be used."""
-    if device is Device.CPU:
-        return Host()
-    try:
-        cuda_devices()
-    except CommandError as error:
-        if device is Device.AUTO:
-            return Host()
-        message = f"--device cuda: {error}"
-        raise CommandError(message) from error
-    return Cuda()
+def architectures() -> list[str]:
+    """Return the architectures of this machine's CUDA devices; raise as `cuda_devices` does."""
+    return sorted({"sm_{}{}".format(*device.compute_capability) for device in cuda_devices()})

@@ -1,23 +1,19 @@
 """`dmlops warmup`: compile all kernels into the cache, so that no later process waits for the compiler."""
 
 import os
-import re
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dmlops.cli.cache import usable_folder
-from dmlops.cli.console import out, progress_bar, summary_of
-from dmlops.cli.errors import CommandError
-from dmlops.cli.numbers import duration
-from dmlops.cli.options import Operators, chosen_operators, integer_option
-from dmlops.cli.placement import Device, cuda_devices, require_cuda
+from dmlops.cli.console import duration, out, progress_bar
+from dmlops.cli.ending import CommandError
+from dmlops.cli.options import Device, Operator, OperatorOption, integer_option
+from dmlops.cli.placement import architectures, require_cuda
 from dmlops.devices.cuda import JIT_EXTRA
 from dmlops.store import precompile
-
-ARCHITECTURE = re.compile(r"sm_\d{2,3}")
 
 
 def warmup(
@@ -30,38 +26,34 @@ def warmup(
             help="Compile for this architecture, without needing the GPU; may be repeated.",
         ),
     ] = None,
-    operator: Operators = None,
+    operator: OperatorOption = None,
     jobs: Annotated[
         int | None,
-        integer_option("Number of compiling processes.", min=1, show_default="one per core"),
+        integer_option("Number of compiling processes, at most one per core.", min=1, show_default="all"),
     ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no call has to compile them."""
-    operators = chosen_operators(operator)
     if arch and device is Device.CPU:
         message = "--arch is for GPUs: it does not go with --device cpu"
         raise CommandError(message)
     if arch:
         _check_architectures(arch)
-    folder, problem = usable_folder()
+    _, problem = usable_folder()
     if problem:
         message = f"warmup: nothing that is compiled would be kept: {problem}"
         raise CommandError(message)
-    n_jobs = jobs or os.cpu_count() or 1
-    with summary_of(folder):
-        if device is not Device.CUDA and not arch:
-            _compile("CPU", precompile.cpu_tasks(operators), n_jobs)
-        if device is not Device.CPU:
-            for architecture in _architectures(device, arch):
-                _compile(architecture, precompile.cuda_tasks(operators, [architecture]), n_jobs)
+    operators = operator or [*Operator]
+    n_cores = os.cpu_count() or 1
+    n_jobs = min(jobs or n_cores, n_cores)
+    if device is not Device.CUDA and not arch:
+        _compile("CPU", precompile.cpu_tasks(operators), n_jobs)
+    if device is not Device.CPU:
+        for name in sorted(set(arch or _present(device))):
+            _compile(name, precompile.cuda_tasks(operators, [name]), n_jobs)
 
 
 def _check_architectures(names: Sequence[str]) -> None:
     """Check that the CUDA toolkit compiles for the architectures that the user names."""
-    for name in names:
-        if not ARCHITECTURE.fullmatch(name):
-            message = f"--arch {name}: it must be sm_ and a compute capability, such as sm_90"
-            raise CommandError(message)
     require_cuda()
     from cuda.bindings import nvrtc  # noqa: PLC0415 - part of the cuda extra
 
@@ -73,15 +65,13 @@ def _check_architectures(names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             allowed = f"it must be one of {', '.join(known)}"
-            message = f"--arch {name}: this CUDA toolkit compiles for none such; {allowed}"
+            message = f"--arch {name}: this CUDA toolkit does not compile for it; {allowed}"
             raise CommandError(message)
 
 
-def _architectures(device: Device, names: Sequence[str] | None) -> list[str]:
-    if names:
-        return sorted(set(names))
+def _present(device: Device) -> list[str]:
     try:
-        return sorted({_architecture(present) for present in cuda_devices()})
+        return architectures()
     except CommandError as error:
         if device is Device.CUDA:
             raise
@@ -101,8 +91,3 @@ def _compile(name: str, tasks: Sequence[precompile.Task], n_jobs: int) -> None:
             message = f"warmup: {error}"
             raise CommandError(message) from error
     out.print(f"{name}: {len(tasks)} kernels in {duration(time.perf_counter() - start)}")
-
-
-def _architecture(device: Any) -> str:
-    major, minor = device.compute_capability
-    return f"sm_{major}{minor}"

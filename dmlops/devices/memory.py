@@ -1,4 +1,4 @@
-"""Memory as kernels see it: a device, and the bytes around the first element that a layout covers."""
+"""Devices by name, and memory of the host: the alignment of workspaces, and scratch."""
 
 import ctypes
 import sys
@@ -7,13 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlops.types.tensor import TensorDesc
-
 # The alignment of a workspace that kernels may rely on, on both devices.
 ALIGNMENT = 256
 
-# Steps that the exact test for common addresses may take; after that, the answer is yes.
-_OVERLAP_WORK: Any = 100_000
 # Scratch up to this size is kept between calls: fresh pages cost more than the work done in them.
 _KEPT_SCRATCH = 1 << 26
 
@@ -36,68 +32,9 @@ def aligned(address: int) -> int:
     return -(-address // ALIGNMENT) * ALIGNMENT
 
 
-class ByteExtent(NamedTuple):
-    """The first and the last byte of a layout, relative to its element [0, ..., 0]."""
-
-    begin: int
-    end: int
-    desc: TensorDesc
-
-    @classmethod
-    def of(cls, desc: TensorDesc) -> "ByteExtent":
-        """Return the extent of arrays of this description."""
-        size = desc.data_type.bytes
-        return cls(-desc.offset * size, (desc.extent - desc.offset) * size, desc)
-
-
-class OverlapCandidate(NamedTuple):
-    """The distances between two operands at which they may share memory."""
-
-    first: int
-    second: int
-    above: int
-    below: int
-
-
-def overlap_candidate(i: int, a: ByteExtent, j: int, b: ByteExtent) -> OverlapCandidate:
-    """Return between which distances the extents of operands number `i` and `j` overlap."""
-    return OverlapCandidate(i, j, a.begin - b.end, a.end - b.begin)
-
-
-def share_memory(a: int, a_extent: ByteExtent, b: int, b_extent: ByteExtent) -> bool:
-    """Return whether two operands, given by the addresses of their first elements, have one in common."""
-    if not a_extent.begin - b_extent.end < b - a < a_extent.end - b_extent.begin:
-        return False
-    try:
-        return np.shares_memory(
-            _stand_in(a, a_extent.desc), _stand_in(b, b_extent.desc), max_work=_OVERLAP_WORK
-        )
-    except np.exceptions.TooHardError:
-        return True
-
-
 def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
     """Return the integer at an address in host memory."""
     return int.from_bytes(ctypes.string_at(address, dtype.itemsize), sys.byteorder, signed=dtype.kind == "i")
-
-
-class _StandIn:
-    """An array of which NumPy compares the addresses, and never reads the elements."""
-
-    def __init__(self, interface: dict[str, Any]) -> None:
-        self.__array_interface__ = interface
-
-
-def _stand_in(address: int, desc: TensorDesc) -> "np.ndarray[Any, Any]":
-    size = desc.data_type.bytes
-    interface = {
-        "version": 3,
-        "data": (address, True),
-        "shape": desc.sizes,
-        "strides": tuple(stride * size for stride in desc.effective_strides),
-        "typestr": f"|V{size}",
-    }
-    return np.asarray(_StandIn(interface))
 
 
 class Scratch(NamedTuple):

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -14,6 +14,7 @@ from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     InvalidDescriptorError,
     UnsupportedFeatureError,
+    Words,
     counted,
     error_text,
     refuse,
@@ -33,11 +34,12 @@ INFERRED: Any = None
 
 
 class Objection(NamedTuple):
-    """The reason why a feature level does not support a descriptor."""
+    """The reason why a feature level does not support a descriptor; it may begin with another field."""
 
     field: str
     got: object
     reason: str
+    other: str = ""
 
 
 class Descriptor:
@@ -49,9 +51,12 @@ class Descriptor:
     __slots__ = ()
 
     support: ClassVar[SupportTable]
+    words: ClassVar[Words]
+    """The names by which error texts call the operator and its fields."""
     _by_name: ClassVar[dict[str, type["Descriptor"]]] = {}
 
     def __init_subclass__(cls) -> None:
+        cls.words = Words(cls.__name__)
         if "support" in vars(cls):  # the others are base classes of operators
             Descriptor._by_name[cls.__name__] = cls
 
@@ -88,6 +93,14 @@ class Descriptor:
         for field, value in values.items():
             object.__setattr__(made, field, value)
         return made
+
+    def _fields_of(self, form: type["Descriptor"]) -> dict[str, Any]:
+        """Return the fields that this form of the operator and another one share."""
+        return {name: getattr(self, name) for name in self._fields() if name in form._fields()}
+
+    def _inferred_with(self, **changes: Any) -> Self:
+        """Return the descriptor with other values of some fields, which need no check."""
+        return self.of_inferred(**self._fields_of(type(self)) | changes)
 
     def lower(self) -> "Descriptor":
         """Return the same computation in the newest form of the operator."""
@@ -171,12 +184,15 @@ class Descriptor:
         >>> {name: tensor.sizes for name, tensor in desc.at_level("DML_3_0").outputs.items()}
         {'output_count_tensor': (1, 1, 1, 1), 'output_coordinates_tensor': (1, 1, 6, 2)}
         """
-        level = level_of(level, f"{self.name}.feature_level")
+        return self.in_form_of(level_of(level, f"{self.name}.feature_level"))
+
+    def in_form_of(self, level: FeatureLevel, words: Words | None = None) -> "Descriptor":
+        """Return `at_level`; errors are in the words of a function, or else of the form itself."""
         form, objection = self._best_form(level)
         if objection is None:
             return form
         lowest = next((other for other in FeatureLevel if self._best_form(other)[1] is None), None)
-        raise UnsupportedFeatureError(form._unsupported_text(objection, lowest))
+        raise _unsupported(objection, lowest, words or form.words)
 
     def _best_form(self, level: FeatureLevel) -> "tuple[Descriptor, Objection | None]":
         """Return the newest form that the level supports, and None; or else the newest form, and why not."""
@@ -216,7 +232,7 @@ class Descriptor:
         level = self._lowest_level()
         if level is None:
             objection = self._objection(self.support.rows[-1])
-            raise UnsupportedFeatureError(self._unsupported_text(objection, None))
+            raise _unsupported(objection, None, self.words)
         return level
 
     def validate(self, level: FeatureLevel | int | str) -> None:
@@ -234,9 +250,13 @@ class Descriptor:
         InvalidDescriptorError
             If there is no such level.
         """
-        objection = self._objection_at(level_of(level, f"{self.name}.feature_level"))
+        self.check_level(level_of(level, f"{self.name}.feature_level"), self.words)
+
+    def check_level(self, level: FeatureLevel, words: Words) -> None:
+        """Do the same as `validate`, with errors in the words of a function."""
+        objection = self._objection_at(level)
         if objection is not None:
-            raise UnsupportedFeatureError(self._unsupported_text(objection, self._lowest_level()))
+            raise _unsupported(objection, self._lowest_level(), words)
 
     def to_json(self) -> str:
         """Return the descriptor as JSON text.
@@ -330,19 +350,9 @@ class Descriptor:
         for name, desc in others:
             if desc.dimension_count != expected.dimension_count:
                 got = counted(desc.dimension_count, "dimension")
-                reason = (
-                    f"{first} has {expected.dimension_count}, and {level.name} wants as many in all tensors"
-                )
-                return Objection(name, got, reason)
+                reason = f"has {expected.dimension_count}, and {level.name} wants as many in all tensors"
+                return Objection(name, got, reason, first)
         return None
-
-    def _unsupported_text(self, objection: Objection | None, lowest: FeatureLevel | None) -> str:
-        if objection is None:
-            objection = Objection("feature_level", "none", "no level takes it")
-        remedy = "no level supports it"
-        if lowest is not None:
-            remedy = f"the lowest level that supports it is {lowest.name}"
-        return error_text(f"{self.name}.{objection.field}", objection.got, objection.reason, remedy)
 
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:
         refuse(f"{self.name}.{field}", got, reason, allowed)
@@ -376,16 +386,15 @@ class Descriptor:
             self._refuse(field, shown(got), "it is not a tensor", f"{field} must be a TensorDesc")
         return got
 
-    def _check_output(self, field: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
-        """Check the sizes of an output that was given; make a packed one of those where it was left out."""
+    def _check_output(self, field: str, inferred: TensorDesc) -> TensorDesc:
+        """Check an output that was given against the inferred one, or take that."""
         if getattr(self, field) is None:
-            inferred = _described(f"{self.name}.{field}", lambda: TensorDesc(data_type, sizes))
             self._set(field, inferred)
             return inferred
         given = self._tensor(field)
-        if given.sizes != sizes:
-            reason = f"the inputs give {sizes}"
-            self._refuse(f"{field}.sizes", given.sizes, reason, f"sizes must be {sizes}")
+        if given.sizes != inferred.sizes:
+            reason = f"the inputs give {inferred.sizes}"
+            self._refuse(f"{field}.sizes", given.sizes, reason, f"sizes must be {inferred.sizes}")
         if given.overlaps_itself:
             reason = f"sizes {given.sizes} then share addresses"
             allowed = "the strides of an output must not overlap"
@@ -399,14 +408,33 @@ class Descriptor:
             self._refuse(f"{field}.data_type", got.name, reason, f"data_type must be {expected.name}")
 
 
+def _unsupported(
+    objection: Objection | None, lowest: FeatureLevel | None, words: Words
+) -> UnsupportedFeatureError:
+    field, got, reason, other = objection or Objection("feature_level", "none", "no level takes it")
+    remedy = "no level supports it"
+    if lowest is not None:
+        remedy = f"the lowest level that supports it is {lowest.name}"
+    reason = f"{words[other]} {reason}" if other else reason
+    return UnsupportedFeatureError(error_text(words.where(field), got, reason, remedy))
+
+
+def result(where: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
+    """Return the description of a packed result; an error about its sizes begins with `where`."""
+    try:
+        return TensorDesc(data_type, sizes)
+    except InvalidDescriptorError as error:
+        raise InvalidDescriptorError(where + str(error).removeprefix("TensorDesc.sizes")) from None
+
+
 def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> None:
     """Refuse a type of an integer output that cannot hold the value `largest`."""
     if isinstance(data_type, OpaqueType) or data_type.is_float or data_type.bits == 0:
         allowed = "data_type must be an integer type"
-        refuse(f"{where}.data_type", data_type.name, f"it holds {what}", allowed)
+        refuse(where, data_type.name, f"it holds {what}", allowed)
     if largest > data_type.integer_range[1]:
         reason, allowed = f"{what} reaches {largest}", f"data_type must hold {largest}"
-        refuse(f"{where}.data_type", data_type.name, reason, allowed)
+        refuse(where, data_type.name, reason, allowed)
 
 
 def check_index_type(where: str, desc: TensorDesc) -> None:
@@ -416,13 +444,12 @@ def check_index_type(where: str, desc: TensorDesc) -> None:
         raise TypeError(error_text(where, type_name(desc.data_type), "it is not an index type", allowed))
 
 
-def _described(where: str, describe: Callable[[], TensorDesc]) -> TensorDesc:
-    """Return a tensor; errors in its description are reported for the field `where`."""
+def _tensor_of(where: str, value: Any) -> TensorDesc:
+    """Return the tensor of JSON data; errors are reported for the field `where`."""
     try:
-        return describe()
+        return TensorDesc.from_dict(value)
     except InvalidDescriptorError as error:
-        text = f"{where}{str(error).removeprefix('TensorDesc')}"
-        raise InvalidDescriptorError(text) from None
+        raise InvalidDescriptorError(where + str(error).removeprefix("TensorDesc")) from None
 
 
 def _to_plain(value: Any) -> Any:
@@ -448,7 +475,7 @@ def _kind_of_bits(bits: int) -> str | None:
 
 def _from_plain(where: str, value: Any) -> Any:
     if where.endswith("_tensor"):
-        return None if value is None else _described(where, lambda: TensorDesc.from_dict(value))
+        return None if value is None else _tensor_of(where, value)
     if where.endswith(".value"):
         return _number(value)
     if isinstance(value, bool):

@@ -4,12 +4,12 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from dmlops.operators.descriptor import INFERRED, Descriptor, Objection
-from dmlops.operators.layout import merge
+from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
+from dmlops.operators.layout import Dims, merge
 from dmlops.operators.parts import part_of, parts_as_batch
-from dmlops.operators.problem import Operator, Options, Problem
+from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -21,7 +21,7 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import InvalidDescriptorError, counted, refuse, shown
+from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes
 from dmlops.types.scalars import (
     as_real,
@@ -56,9 +56,9 @@ def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
         refuse(where, got, reason, "it must have at least 2")
 
 
-def held_value(operator: str, value: Any, data_type: ElementType) -> int | float | bytes:
+def held_value(words: Words, value: Any, data_type: ElementType) -> int | float | bytes:
     """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others."""
-    where, reason = f"{operator}.value", f"it fills {data_type.name}"
+    where, reason = words.where("value"), f"it fills {data_type.name}"
     if isinstance(data_type, OpaqueType):
         held = opaque_bytes(value, data_type)
         if held is None:
@@ -79,25 +79,23 @@ def held_value(operator: str, value: Any, data_type: ElementType) -> int | float
 
 
 def infer_diagonal_matrix(
-    data_type: ElementType,
-    sizes: tuple[int, ...],
-    value: Any,
-    where: str = "DiagonalMatrix1.output_tensor.sizes",
+    words: Words, data_type: ElementType, sizes: tuple[int, ...], value: Any
 ) -> TensorDesc:
     """Return the result of the function `diagonal_matrix`.
 
     Parameters
     ----------
+    words : Words
+        The names for error texts.
     data_type, sizes : ElementType, tuple of int
         Those of the input, or those that were asked for.
     value : scalar
         As the function takes it; it has no say in the result.
-    where : str
-        What the text of an error about the sizes begins with.
     """
+    where = words.where("output_tensor", ".sizes")
     check_matrices(where, sizes)
-    held_value("DiagonalMatrix1", value, data_type)
-    return TensorDesc(data_type, sizes)
+    held_value(words, value, data_type)
+    return result(where, data_type, sizes)
 
 
 def diagonal_matrix_descriptor(
@@ -108,7 +106,7 @@ def diagonal_matrix_descriptor(
         input_tensor=data,
         output_tensor=output,
         value_data_type=output.data_type,
-        value=held_value("DiagonalMatrix1", value, output.data_type),
+        value=held_value(DiagonalMatrix1.words, value, output.data_type),
         diagonal_fill_begin=begin,
         diagonal_fill_end=end,
     )
@@ -141,7 +139,7 @@ class _DiagonalDescriptor(Descriptor):
     def _check_matrices(self) -> TensorDesc:
         output = self._tensor("output_tensor")
         check_matrices(f"{self.name}.output_tensor.sizes", output.sizes)
-        return self._check_output("output_tensor", output.data_type, output.sizes)
+        return self._check_output("output_tensor", output)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -183,9 +181,9 @@ class DiagonalMatrix(_DiagonalDescriptor):
     def __post_init__(self) -> None:
         output = self._check_matrices()
         self._integer("offset")
-        self._set("value", held_value(self.name, self.value, TensorDataType.FLOAT32))
+        self._set("value", held_value(self.words, self.value, TensorDataType.FLOAT32))
         if output.data_type.is_float:
-            held_value(self.name, self.value, output.data_type)
+            held_value(self.words, self.value, output.data_type)
         elif isinstance(output.data_type, TensorDataType):
             low, high = output.data_type.integer_range
             if not low - 1 < self.value < high + 1:
@@ -259,7 +257,8 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     def __post_init__(self) -> None:
         if self.input_tensor is not None:
             data = self._tensor("input_tensor")
-            self._check_output("output_tensor", data.data_type, data.sizes)
+            sizes = self.words.where("output_tensor", ".sizes")
+            self._check_output("output_tensor", result(sizes, data.data_type, data.sizes))
             self._same_type("output_tensor", "input_tensor")
         output = self._check_matrices()
         if self.value_data_type is None:
@@ -270,7 +269,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
             self._refuse("value_data_type", value_type.name, reason, f"it must be {output.data_type.name}")
         for field in self._bounds:
             self._integer(field)
-        self._set("value", held_value(self.name, self.value, output.data_type))
+        self._set("value", held_value(self.words, self.value, output.data_type))
 
     def parts(self) -> "Sequence[DiagonalMatrix1]":
         """Return the same on unsigned integers; see `Descriptor.parts`.
@@ -284,16 +283,14 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         n_values = len(set(values))
         arrange = part_of if n_values > 1 else parts_as_batch
         x, output = self.input_tensor, arrange(self.output_tensor)
+        part = self._inferred_with(
+            input_tensor=None if x is None else arrange(x),
+            output_tensor=output,
+            value_data_type=output.data_type,
+        )
+        numbers = [int.from_bytes(value, sys.byteorder) for value in values]
         return [
-            DiagonalMatrix1.of_inferred(
-                input_tensor=None if x is None else arrange(x),
-                output_tensor=output,
-                value_data_type=output.data_type,
-                value=int.from_bytes(value, sys.byteorder),
-                diagonal_fill_begin=self.diagonal_fill_begin,
-                diagonal_fill_end=self.diagonal_fill_end,
-            )
-            for value in (values if n_values > 1 else values[:1])
+            part._inferred_with(value=number) for number in numbers[: n_values if n_values == 1 else None]
         ]
 
     def older_form(self) -> DiagonalMatrix | None:
@@ -313,28 +310,64 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         return older if older.lower() == self else None
 
 
+class Problem(NamedTuple):
+    """Matrices and their band as kernels see them; strides are in elements.
+
+    Attributes
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    has_input : bool
+        Whether the other elements are copied; else they are zero.
+    value : int
+        The bits of the band.
+    batch : tuple of (size, x_stride, output_stride)
+        All dimensions but rows and columns, slowest first.
+    height, width : int
+        Rows and columns of a matrix.
+    x_strides, output_strides : tuple of two ints
+        From row to row, and from column to column.
+    begin, end : int
+        The band is ``begin <= column - row < end``, with ``-height <= begin <= end <= width``.
+    inverted : bool
+        Whether everything else is filled instead.
+    """
+
+    element_size: int
+    has_input: bool
+    value: int
+    batch: Dims
+    height: int
+    width: int
+    x_strides: tuple[int, ...]
+    output_strides: tuple[int, ...]
+    begin: int
+    end: int
+    inverted: bool
+
+
 def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
-    """Return the keywords of ``diagonal_matrix.plan``."""
+    """Return the problem of a descriptor."""
     x, output = desc.input_tensor, desc.output_tensor
     x_strides = output.effective_strides if x is None else x.effective_strides
     height, width = output.sizes[-2:]
     data_type = output.data_type
     assert isinstance(data_type, TensorDataType)  # `parts` have no other
     first, last = sorted((desc.diagonal_fill_begin, desc.diagonal_fill_end))
-    return {
-        "element_size": data_type.bytes,
-        "has_input": x is not None,
-        "value": scalar_bits(desc.value, data_type),
-        "batch": merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
-        "height": height,
-        "width": width,
-        "x_strides": x_strides[-2:],
-        "output_strides": output.effective_strides[-2:],
+    return Problem(
+        element_size=data_type.bytes,
+        has_input=x is not None,
+        value=scalar_bits(desc.value, data_type),
+        batch=merge(output.sizes[:-2], x_strides[:-2], output.effective_strides[:-2]),
+        height=height,
+        width=width,
+        x_strides=x_strides[-2:],
+        output_strides=output.effective_strides[-2:],
         # All bounds beyond the matrix mean the same. Close to it, none can overflow.
-        "begin": min(max(first, -height), width),
-        "end": min(max(last, -height), width),
-        "inverted": desc.diagonal_fill_begin > desc.diagonal_fill_end,
-    }
+        begin=min(max(first, -height), width),
+        end=min(max(last, -height), width),
+        inverted=desc.diagonal_fill_begin > desc.diagonal_fill_end,
+    )
 
 
 OPERATOR = Operator(

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type
-from dmlops.operators.layout import merge
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, result
+from dmlops.operators.layout import Dims, merge
 from dmlops.operators.parts import in_parts
-from dmlops.operators.problem import Operator, Options, Problem
+from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import (
     EVERY_TYPE,
     FLOATS_64,
@@ -22,7 +22,7 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import IndexOutOfRangeError, counted, error_text, refuse, shown
+from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
 
@@ -39,7 +39,7 @@ _FROM_3_0 = (
 
 
 def gathered_sizes(
-    operator: str, data: TensorDesc, indices: TensorDesc, data_rank: int, indices_rank: int, batch: int
+    words: Words, data: TensorDesc, indices: TensorDesc, data_rank: int, indices_rank: int, batch: int
 ) -> tuple[int, ...]:
     """Return the sizes of the result, without padding.
 
@@ -48,26 +48,27 @@ def gathered_sizes(
     InvalidDescriptorError
         If a rank is 0, or the batch sizes or the tuple size do not fit.
     """
-    for name, rank in (("input_tensor", data_rank), ("indices_tensor", indices_rank)):
-        if rank == 0:
-            reason = "index tuples point into it"
-            if name == "indices_tensor":
-                reason = "its last dimension is that of the tuples"
-            refuse(f"{operator}.{name}.sizes", "0 dimensions", reason, "it must have at least 1")
+    where, x = words.where("indices_tensor", ".sizes"), words["input_tensor"]
+    if data_rank == 0:
+        reason = "index tuples point into it"
+        refuse(words.where("input_tensor", ".sizes"), "0 dimensions", reason, "it must have at least 1")
+    if indices_rank == 0:
+        reason = "its last dimension is that of the tuples"
+        refuse(where, "0 dimensions", reason, "it must have at least 1")
     limit = min(data_rank, indices_rank) - 1
     if not 0 <= batch <= limit:
-        reason = f"input_tensor has {counted(data_rank, 'dimension')} and indices_tensor {indices_rank}"
-        refuse(f"{operator}.batch_dimension_count", batch, reason, f"it must be in [0, {limit}]")
+        reason = f"{x} has {counted(data_rank, 'dimension')} and {words['indices_tensor']} {indices_rank}"
+        refuse(words.where("batch_dimension_count"), batch, reason, f"it must be in [0, {limit}]")
     input_sizes = data.sizes[data.dimension_count - data_rank :]
     indices_sizes = indices.sizes[indices.dimension_count - indices_rank :]
     if input_sizes[:batch] != indices_sizes[:batch]:
-        reason = f"input_tensor has batches {input_sizes[:batch]}"
-        refuse(f"{operator}.indices_tensor.sizes", indices.sizes, reason, "the batch sizes must be equal")
+        reason = f"{x} has batches {input_sizes[:batch]}"
+        refuse(where, indices.sizes, reason, "the batch sizes must be equal")
     indexable, tuple_size = data_rank - batch, indices_sizes[-1]
     if tuple_size > indexable:
-        reason = f"{counted(indexable, 'dimension')} of input_tensor can be indexed"
+        reason = f"{counted(indexable, 'dimension')} of {x} can be indexed"
         allowed = f"their last size must be in [0, {indexable}]"
-        refuse(f"{operator}.indices_tensor.sizes", f"shape {indices.sizes}", reason, allowed)
+        refuse(where, f"shape {indices.sizes}", reason, allowed)
     return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
 
 
@@ -107,25 +108,22 @@ def check_is_one_array(
         check_is_one_array(part, convert, depth + 1)
 
 
-def infer_gather_nd(
-    data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str = "raise"
-) -> TensorDesc:
-    """Return the result of the function `gather_nd`.
+def infer_gather_nd(words: Words, data: TensorDesc, indices: TensorDesc, batch_dims: int) -> TensorDesc:
+    """Return the result of a gather.
 
     Parameters
     ----------
+    words : Words
+        The names for error texts.
     data, indices : TensorDesc
         The inputs, of any numbers of dimensions.
     batch_dims : int
-        As the function takes it.
-    mode : str
-        As the function takes it; it has no say in the result.
+        The number of leading dimensions that they share.
     """
-    check_mode(mode)
     check_index_type("gather_nd.indices", indices)
     ranks = data.dimension_count, indices.dimension_count
-    sizes = gathered_sizes("GatherND1", data, indices, *ranks, batch_dims)
-    return TensorDesc(data.data_type, sizes)
+    sizes = gathered_sizes(words, data, indices, *ranks, batch_dims)
+    return result(words.where("output_tensor", ".sizes"), data.data_type, sizes)
 
 
 def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str) -> None:
@@ -152,7 +150,7 @@ def gather_nd_descriptor(
     Without `output`, that is inferred; one that is given was.
     """
     if output is None:
-        output = infer_gather_nd(data, indices, batch_dims)
+        output = infer_gather_nd(GatherND1.words, data, indices, batch_dims)
     rank = max(data.dimension_count, indices.dimension_count, output.dimension_count)
     return GatherND1.of_inferred(
         input_tensor=data.with_leading_ones(rank),
@@ -242,13 +240,14 @@ class GatherND(Descriptor):
         self._check_padding("input_dimension_count", data)
         self._check_padding("indices_dimension_count", indices)
         ranks = self.input_dimension_count, self.indices_dimension_count
-        sizes = gathered_sizes(self.name, data, indices, *ranks, self.batch_dimensions)
+        sizes = gathered_sizes(self.words, data, indices, *ranks, self.batch_dimensions)
         if len(sizes) > data.dimension_count:
             reason = f"the output {sizes} has more"
             allowed = f"all tensors must have at least {counted(len(sizes), 'dimension')}"
             self._refuse("input_tensor.sizes", counted(data.dimension_count, "dimension"), reason, allowed)
         padded = (1,) * (data.dimension_count - len(sizes)) + sizes
-        self._check_output("output_tensor", data.data_type, padded)
+        output = result(self.words.where("output_tensor", ".sizes"), data.data_type, padded)
+        self._check_output("output_tensor", output)
         self._same_type("output_tensor", "input_tensor")
 
     def _check_padding(self, field: str, desc: TensorDesc) -> None:
@@ -263,14 +262,7 @@ class GatherND(Descriptor):
 
     def lower(self) -> "GatherND1":
         """Return the GatherND1 that computes the same."""
-        return GatherND1(
-            input_tensor=self.input_tensor,
-            indices_tensor=self.indices_tensor,
-            output_tensor=self.output_tensor,
-            input_dimension_count=self.input_dimension_count,
-            indices_dimension_count=self.indices_dimension_count,
-            batch_dimension_count=0,
-        )
+        return GatherND1(**self._fields_of(GatherND1), batch_dimension_count=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -319,32 +311,54 @@ class GatherND1(GatherND):
         """Return the same on blocks of unsigned integers; see `Descriptor.parts`."""
         if not isinstance(self.input_tensor.data_type, OpaqueType):
             return (self,)
-        return (
-            GatherND1.of_inferred(
-                input_tensor=in_parts(self.input_tensor),
-                indices_tensor=self.indices_tensor,
-                output_tensor=in_parts(self.output_tensor),
-                input_dimension_count=self.input_dimension_count + 1,
-                indices_dimension_count=self.indices_dimension_count,
-                batch_dimension_count=self.batch_dimension_count,
-            ),
-        )
+        x, output = in_parts(self.input_tensor), in_parts(self.output_tensor)
+        rank = self.input_dimension_count + 1
+        return (self._inferred_with(input_tensor=x, output_tensor=output, input_dimension_count=rank),)
 
     def older_form(self) -> GatherND | None:
         """Return the GatherND that computes the same, or None: it has no batches."""
-        if self.batch_dimension_count:
-            return None
-        return GatherND(
-            input_tensor=self.input_tensor,
-            indices_tensor=self.indices_tensor,
-            output_tensor=self.output_tensor,
-            input_dimension_count=self.input_dimension_count,
-            indices_dimension_count=self.indices_dimension_count,
-        )
+        return None if self.batch_dimension_count else GatherND(**self._fields_of(GatherND))
+
+
+class Problem(NamedTuple):
+    """A gather as kernels see it; strides are in elements, and dimensions the slowest first.
+
+    Attributes
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    index_signed : bool
+        Whether negative indices count from the end.
+    batch : tuple of (size, x_stride, index_stride, output_stride)
+        Dimensions that input, indices and output share.
+    tuples : tuple of (size, index_stride, output_stride)
+        Dimensions that indices and output share.
+    coordinate_stride : int
+        From coordinate to coordinate of an index tuple.
+    bounds : tuple of (size, x_stride)
+        The dimension that each coordinate of a tuple indexes; a tuple without coordinates takes all.
+    slices : tuple of (size, x_stride, output_stride)
+        Dimensions that input and output share.
+    mode : {"clip", "fill"}
+        Whether an index out of range becomes the nearest one in it, or its slice zeros.
+    x_offset : int
+        How many elements the input has below its first one in memory.
+    """
+
+    element_size: int
+    index_size: int
+    index_signed: bool
+    batch: Dims
+    tuples: Dims
+    coordinate_stride: int
+    bounds: Dims
+    slices: Dims
+    mode: str
+    x_offset: int
 
 
 def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
-    """Return the keywords of ``gather_nd.plan``."""
+    """Return the problem of a descriptor."""
     x, indices, output = desc.input_tensor, desc.indices_tensor, desc.output_tensor
     batch, coordinates = desc.batch_dimension_count, desc.index_tuple_size
     x_sizes, index_sizes = desc.input_sizes, desc.indices_sizes
@@ -354,18 +368,18 @@ def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
     output_rank = len(index_sizes) - 1 + len(x_sizes) - sliced
     output_strides = output.effective_strides[output.dimension_count - output_rank :]
     tuple_dims = len(index_sizes) - 1
-    return {
-        "element_size": x.data_type.bytes,
-        "index_size": indices.data_type.bytes,
-        "index_signed": indices.data_type.is_signed,
-        "batch": merge(x_sizes[:batch], x_strides[:batch], index_strides[:batch], output_strides[:batch]),
-        "tuples": merge(index_sizes[batch:-1], index_strides[batch:-1], output_strides[batch:tuple_dims]),
-        "coordinate_stride": index_strides[-1],
-        "bounds": tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
-        "slices": merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
-        "mode": options.mode,
-        "x_offset": x.offset,
-    }
+    return Problem(
+        element_size=x.data_type.bytes,
+        index_size=indices.data_type.bytes,
+        index_signed=indices.data_type.is_signed,
+        batch=merge(x_sizes[:batch], x_strides[:batch], index_strides[:batch], output_strides[:batch]),
+        tuples=merge(index_sizes[batch:-1], index_strides[batch:-1], output_strides[batch:tuple_dims]),
+        coordinate_stride=index_strides[-1],
+        bounds=tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
+        slices=merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
+        mode=options.mode,
+        x_offset=x.offset,
+    )
 
 
 OPERATOR = Operator(

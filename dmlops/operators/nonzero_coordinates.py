@@ -1,11 +1,11 @@
 """NONZERO_COORDINATES: the coordinates of all non-zero elements."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds
-from dmlops.operators.layout import merge
-from dmlops.operators.problem import Operator, Options, Problem, key_masks
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
+from dmlops.operators.layout import Dims, merge
+from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -18,25 +18,29 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import counted, refuse
+from dmlops.types.errors import Words, counted, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
 
 
-def check_held(data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
+def check_held(words: Words, data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
     """Refuse types that cannot hold the count or a coordinate."""
-    where, largest = "NonzeroCoordinates", max(data.sizes, default=1) - 1
-    check_holds(f"{where}.output_count_tensor", count_type, data.element_count, "the count")
-    check_holds(f"{where}.output_coordinates_tensor", coordinate_type, largest, "a coordinate")
+    count, coordinates = (
+        words.where(f"output_{name}_tensor", ".data_type") for name in ("count", "coordinates")
+    )
+    check_holds(count, count_type, data.element_count, "the count")
+    check_holds(coordinates, coordinate_type, max(data.sizes, default=1) - 1, "a coordinate")
 
 
 def infer_nonzero_coordinates(
-    data: TensorDesc, capacity: int, index_type: TensorDataType
+    words: Words, data: TensorDesc, capacity: int, index_type: TensorDataType
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the coordinates and the count that the function `nonzero_coordinates` returns.
 
     Parameters
     ----------
+    words : Words
+        The names for error texts.
     data : TensorDesc
         The input.
     capacity : int
@@ -47,8 +51,10 @@ def infer_nonzero_coordinates(
     if capacity < 0:
         reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
-    check_held(data, index_type, index_type)
-    return TensorDesc(index_type, (capacity, data.dimension_count)), TensorDesc(index_type, ())
+    check_held(words, data, index_type, index_type)
+    sizes = capacity, data.dimension_count
+    coordinates = result(words.where("output_coordinates_tensor", ".sizes"), index_type, sizes)
+    return coordinates, TensorDesc(index_type, ())
 
 
 def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool) -> None:
@@ -163,8 +169,10 @@ class NonzeroCoordinates(Descriptor):
             given = self._tensor("output_coordinates_tensor").sizes
             self._check_columns(given, data)
             sizes = (1,) * (len(given) - 2) + (rows, given[-1])
-        coordinates = self._check_output("output_coordinates_tensor", TensorDataType.UINT32, sizes)
-        check_held(data, count.data_type, coordinates.data_type)
+        where = self.words.where("output_coordinates_tensor", ".sizes")
+        inferred = result(where, TensorDataType.UINT32, sizes)
+        coordinates = self._check_output("output_coordinates_tensor", inferred)
+        check_held(self.words, data, count.data_type, coordinates.data_type)
 
     def _check_columns(self, sizes: tuple[int, ...], data: TensorDesc) -> None:
         low, high = data.effective_rank, data.dimension_count
@@ -183,26 +191,63 @@ def _magnitude(data_type: ElementType) -> int:
     if isinstance(data_type, OpaqueType):
         assert data_type.magnitude is not None  # bools that stand for other elements
         return data_type.magnitude
-    return key_masks(data_type)["flip"] or (1 << data_type.bits) - 1
+    return key_masks(data_type).flip or (1 << data_type.bits) - 1
+
+
+class Problem(NamedTuple):
+    """A listing of non-zero elements as kernels see it.
+
+    Attributes
+    ----------
+    element_size : int
+        Bytes of an element: 1, 2, 4 or 8.
+    magnitude : int
+        An element is non-zero if ``bits & magnitude`` is.
+    sizes : tuple of int
+        The dimensions whose coordinates are columns of the output, slowest first.
+    dims : tuple of (size, stride)
+        The merged layout of the input, in the same order of elements.
+    x_offset : int
+        How many elements the input has below its first one in memory.
+    capacity : int
+        Rows that may be written.
+    coordinate_strides : tuple of two ints
+        Elements from row to row, and from column to column.
+    coordinate_size, count_size : int
+        Bytes of a coordinate and of the count: 4 or 8.
+    fill : int or None
+        Bits for the rows from the count on; None leaves them as they are.
+    """
+
+    element_size: int
+    magnitude: int
+    sizes: tuple[int, ...]
+    dims: Dims
+    x_offset: int
+    capacity: int
+    coordinate_strides: tuple[int, ...]
+    coordinate_size: int
+    count_size: int
+    fill: int | None
 
 
 def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
-    """Return the keywords of ``nonzero_coordinates.plan``."""
+    """Return the problem of a descriptor."""
     x, fill = desc.input_tensor, options.fill
     coordinates = options.coordinates or desc.output_coordinates_tensor
     columns = coordinates.sizes[-1]
-    return {
-        "element_size": x.data_type.bytes,
-        "magnitude": _magnitude(x.data_type),
-        "sizes": x.sizes[x.dimension_count - columns :],
-        "dims": merge(x.sizes, x.effective_strides),
-        "x_offset": x.offset,
-        "capacity": coordinates.sizes[-2],
-        "coordinate_strides": coordinates.effective_strides[-2:],
-        "coordinate_size": coordinates.data_type.bytes,
-        "count_size": desc.output_count_tensor.data_type.bytes,
-        "fill": None if fill is None else fill % (1 << coordinates.data_type.bits),
-    }
+    return Problem(
+        element_size=x.data_type.bytes,
+        magnitude=_magnitude(x.data_type),
+        sizes=x.sizes[x.dimension_count - columns :],
+        dims=merge(x.sizes, x.effective_strides),
+        x_offset=x.offset,
+        capacity=coordinates.sizes[-2],
+        coordinate_strides=coordinates.effective_strides[-2:],
+        coordinate_size=coordinates.data_type.bytes,
+        count_size=desc.output_count_tensor.data_type.bytes,
+        fill=None if fill is None else fill % (1 << coordinates.data_type.bits),
+    )
 
 
 OPERATOR = Operator(

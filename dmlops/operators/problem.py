@@ -1,4 +1,4 @@
-"""The input of an operator's kernels: a problem of plain integers, without types and shapes."""
+"""How operators reach their kernels: by a ``Problem`` of plain integers, which each operator defines."""
 
 import functools
 from collections.abc import Callable
@@ -10,9 +10,6 @@ from dmlops.types.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from dmlops.operators.descriptor import Descriptor
-
-Problem = dict[str, Any]
-"""Keywords of the kernels' ``plan`` functions, which are the same on either device."""
 
 
 class Options(NamedTuple):
@@ -49,14 +46,14 @@ class Operator(NamedTuple):
     forms : tuple of type
         The descriptors, oldest first; those lower to the newest.
     problem : callable
-        Makes the problem of a descriptor of the newest form.
+        Makes the ``Problem`` of a descriptor of the newest form, which the kernels of both devices take.
     operands : tuple of str
         The tensors by field name, in the order in which the kernels take them.
     """
 
     name: str
     forms: "tuple[type[Descriptor], ...]"
-    problem: Callable[[Any, Options], Problem]
+    problem: Callable[[Any, Options], Any]
     operands: tuple[str, ...]
 
     def tensors(self, descriptor: "Descriptor", options: Options) -> dict[str, TensorDesc]:
@@ -69,14 +66,29 @@ class Operator(NamedTuple):
         return {field: tensors[field] for field in self.operands if field in tensors}
 
 
+class KeyMasks(NamedTuple):
+    """The integers by which kernels turn the bits of an element into a key with the same order.
+
+    Attributes
+    ----------
+    sign, flip, infinity : int
+        The sign bit, the bits that a set sign bit inverts, and the bits of infinity: 0, 0 and all ones for
+        unsigned integers.
+    """
+
+    sign: int
+    flip: int
+    infinity: int
+
+
 @functools.cache
-def key_masks(data_type: ElementType) -> Problem:
-    """Return the integers by which kernels turn the bits of an element into a key with the same order."""
+def key_masks(data_type: ElementType) -> KeyMasks:
+    """Return the masks of a type."""
     if isinstance(data_type, OpaqueType):
         # Kernels of the CPU add the sign: 1 less, and NaT wraps around to the end of all dates.
-        return {"sign": data_type.highest_bits, "flip": 0, "infinity": (1 << data_type.bits) - 1}
+        return KeyMasks(data_type.highest_bits, 0, (1 << data_type.bits) - 1)
     if data_type is TensorDataType.BOOL:
         # A byte is a magnitude, and all that are set lie beyond infinity: they tie, as NaNs do.
-        return {"sign": 0, "flip": 0xFF, "infinity": 0}
+        return KeyMasks(0, 0xFF, 0)
     sign = 1 << (data_type.bits - 1) if data_type.is_signed else 0
-    return {"sign": sign, "flip": sign - 1 if data_type.is_float else 0, "infinity": data_type.infinity}
+    return KeyMasks(sign, sign - 1 if data_type.is_float else 0, data_type.infinity)

@@ -1,11 +1,11 @@
 """TOP_K and TOP_K1: the K largest or smallest elements along an axis."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
-from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type
-from dmlops.operators.layout import merge
-from dmlops.operators.problem import Operator, Options, Problem, key_masks
+from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type, result
+from dmlops.operators.layout import Dims, merge
+from dmlops.operators.problem import KeyMasks, Operator, Options, key_masks
 from dmlops.operators.support import (
     EVERY_TYPE,
     INDEX_TYPES,
@@ -18,7 +18,7 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
-from dmlops.types.errors import counted, error_text, refuse
+from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
 
@@ -34,32 +34,6 @@ _FROM_2_1 = (
     ),
     SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"output_index_tensor": INDEX_TYPES}),
 )
-
-
-def selected_sizes(
-    operator: str, sizes: tuple[int, ...], axis: int, k: int, *, lowest_axis: int = 0, lowest_k: int = 1
-) -> tuple[int, ...]:
-    """Return the sizes of both results of a selection.
-
-    Functions also take negative axes, and a `k` of 0.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If the axis or `k` is out of range.
-    """
-    rank = len(sizes)
-    if not lowest_axis <= axis < rank:
-        reason = f"input_tensor has {counted(rank, 'dimension')}"
-        allowed = f"axis must be in [{lowest_axis}, {rank - 1}]" if rank else "it must have at least 1"
-        refuse(f"{operator}.axis", axis, reason, allowed)
-    axis %= rank
-    size = sizes[axis]
-    if not lowest_k <= k <= size:
-        reason = f"axis {axis} of input_tensor has {counted(size, 'element')}"
-        allowed = f"k must be in [{lowest_k}, {size}]" if lowest_k <= size else "it must have at least 1"
-        refuse(f"{operator}.k", k, reason, allowed)
-    return (*sizes[:axis], k, *sizes[axis + 1 :])
 
 
 # The remedies for elements without an order.
@@ -87,35 +61,56 @@ def _check_ordered(data_type: ElementType) -> None:
 
 
 def infer_top_k(
-    data: TensorDesc, k: int, axis: int, index_type: TensorDataType, lengths: TensorDesc | None = None
+    words: Words,
+    data: TensorDesc,
+    k: int,
+    axis: int,
+    index_type: ElementType,
+    lengths: TensorDesc | None = None,
+    *,
+    is_function: bool = True,
 ) -> tuple[TensorDesc, TensorDesc]:
-    """Return the values and the indices that the function `top_k` returns.
+    """Return the values and the indices of a selection.
 
     Parameters
     ----------
+    words : Words
+        The names for error texts.
     data : TensorDesc
-        The input; one of 0 dimensions counts as one of shape (1,).
+        The input.
     k, axis : int
-        As the function takes them.
-    index_type : TensorDataType
+        The number of elements and the dimension.
+    index_type : ElementType
         That of the indices.
     lengths : TensorDesc, optional
         How many elements each row has.
+    is_function : bool
+        Whether negative axes, a `k` of 0 and an input of 0 dimensions, which counts as one of shape (1,), are
+        taken.
     """
-    _check_ordered(data.data_type)
-    given = data.sizes or (1,)
-    rank = len(given)
-    sizes = selected_sizes("TopK1", given, axis, k, lowest_axis=-rank, lowest_k=0)
+    if is_function:
+        _check_ordered(data.data_type)
+    given = data.sizes or (1,) * is_function
+    rank, x = len(given), words["input_tensor"]
+    lowest_axis, lowest_k = (-rank, 0) if is_function else (0, 1)
+    if not lowest_axis <= axis < rank:
+        allowed = f"axis must be in [{lowest_axis}, {rank - 1}]" if rank else "it must have at least 1"
+        refuse(words.where("axis"), axis, f"{x} has {counted(rank, 'dimension')}", allowed)
     axis %= rank
+    size, rows = given[axis], given[:axis] + given[axis + 1 :]
+    if not lowest_k <= k <= size:
+        allowed = f"k must be in [{lowest_k}, {size}]" if lowest_k <= size else "it must have at least 1"
+        refuse(words.where("k"), k, f"axis {axis} of {x} has {counted(size, 'element')}", allowed)
     if lengths is not None:
         check_index_type("top_k.lengths", lengths)
-        rows = given[:axis] + given[axis + 1 :]
         if lengths.sizes != rows:
             reason = f"x without axis {axis} has shape {rows}"
             refuse("top_k.lengths", f"shape {lengths.sizes}", reason, "shapes must be equal")
+    sizes = (*given[:axis], k, *given[axis + 1 :])
+    values = result(words.where("output_value_tensor", ".sizes"), data.data_type, sizes)
     if k:
-        check_holds("TopK1.output_index_tensor", index_type, given[axis] - 1, "an index")
-    return TensorDesc(data.data_type, sizes), TensorDesc(index_type, sizes)
+        check_holds(words.where("output_index_tensor", ".data_type"), index_type, size - 1, "an index")
+    return values, result(words.where("output_index_tensor", ".sizes"), index_type, sizes)
 
 
 def top_k_descriptor(
@@ -172,11 +167,12 @@ class TopK(Descriptor):
 
     def __post_init__(self) -> None:
         data, axis, k = self._tensor("input_tensor"), self._integer("axis"), self._integer("k")
-        sizes = selected_sizes(self.name, data.sizes, axis, k)
-        self._check_output("output_value_tensor", data.data_type, sizes)
+        given = self.output_index_tensor
+        index_type = TensorDataType.UINT32 if given is None else self._tensor("output_index_tensor").data_type
+        values, indices = infer_top_k(self.words, data, k, axis, index_type, is_function=False)
+        self._check_output("output_value_tensor", values)
         self._same_type("output_value_tensor", "input_tensor")
-        indices = self._check_output("output_index_tensor", TensorDataType.UINT32, sizes)
-        check_holds(f"{self.name}.output_index_tensor", indices.data_type, data.sizes[axis] - 1, "an index")
+        self._check_output("output_index_tensor", indices)
 
     def padded(self, dimension_count: int) -> Self:
         """Return the same computation on tensors of `dimension_count` dimensions; see `Descriptor.padded`."""
@@ -185,14 +181,7 @@ class TopK(Descriptor):
 
     def lower(self) -> "TopK1":
         """Return the TopK1 that computes the same."""
-        return TopK1(
-            input_tensor=self.input_tensor,
-            axis=self.axis,
-            k=self.k,
-            axis_direction=AxisDirection.DECREASING,
-            output_value_tensor=self.output_value_tensor,
-            output_index_tensor=self.output_index_tensor,
-        )
+        return TopK1(**self._fields_of(TopK1), axis_direction=AxisDirection.DECREASING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,45 +225,79 @@ class TopK1(TopK):
 
     def older_form(self) -> TopK | None:
         """Return the TopK that computes the same, or None: it selects the largest only."""
-        if self.axis_direction == AxisDirection.INCREASING:
-            return None
-        return TopK(
-            input_tensor=self.input_tensor,
-            axis=self.axis,
-            k=self.k,
-            output_value_tensor=self.output_value_tensor,
-            output_index_tensor=self.output_index_tensor,
-        )
+        is_largest = self.axis_direction == AxisDirection.DECREASING
+        return TopK(**self._fields_of(TopK)) if is_largest else None
+
+
+class Problem(NamedTuple):
+    """A selection as kernels see it.
+
+    Attributes
+    ----------
+    element_size, index_size : int
+        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
+    masks : KeyMasks
+        How elements compare.
+    largest : bool
+        Whether the largest elements come first; NaN is the largest.
+    k, axis_size : int
+        How many elements of how many are selected: ``0 <= k <= axis_size``.
+    rows : tuple of (size, x_stride, value_stride, index_stride)
+        The other dimensions, slowest first; strides in elements.
+    axis_strides : tuple of int
+        Strides of x, values and indices along the axis.
+    is_sorted : bool
+        Whether results are in order of key, equal ones by ascending position; else all by ascending position.
+    length_size, length_signed : int, bool
+        Bytes of a row's length (4, 8), or 0 if all rows have `axis_size` elements; whether it is signed.
+    length_strides : tuple of int
+        Strides of the lengths along the dimensions of `rows`.
+    padding : int
+        Bits of the values behind a row with fewer than `k` elements; their indices have all bits set.
+    """
+
+    element_size: int
+    index_size: int
+    masks: KeyMasks
+    largest: bool
+    k: int
+    axis_size: int
+    rows: Dims
+    axis_strides: tuple[int, ...]
+    is_sorted: bool = True
+    length_size: int = 0
+    length_signed: bool = True
+    length_strides: tuple[int, ...] = ()
+    padding: int = 0
 
 
 def top_k_problem(desc: TopK1, options: Options) -> Problem:
-    """Return the keywords of ``top_k.plan``."""
+    """Return the problem of a descriptor."""
     x, values, indices = desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor
     axis, lengths = desc.axis, options.lengths
     strides = [tensor.effective_strides for tensor in (x, values, indices)]
     outer = [(*each[:axis], *each[axis + 1 :]) for each in (x.sizes, *strides)]
     is_largest = desc.axis_direction == AxisDirection.DECREASING
-    problem: Problem = {
-        "element_size": x.data_type.bytes,
-        "index_size": indices.data_type.bytes,
-        **key_masks(x.data_type),
-        "largest": is_largest,
-        "k": desc.k,
-        "axis_size": x.sizes[axis],
-        "axis_strides": tuple([each[axis] for each in strides]),
-        "is_sorted": options.is_sorted,
-    }
+    problem = Problem(
+        element_size=x.data_type.bytes,
+        index_size=indices.data_type.bytes,
+        masks=key_masks(x.data_type),
+        largest=is_largest,
+        k=desc.k,
+        axis_size=x.sizes[axis],
+        rows=merge(*outer) if lengths is None else merge(*outer, lengths.effective_strides),
+        axis_strides=tuple([each[axis] for each in strides]),
+        is_sorted=options.is_sorted,
+    )
     if lengths is None:
-        problem["rows"] = merge(*outer)
         return problem
-    merged = merge(*outer, lengths.effective_strides)
-    return problem | {
-        "rows": tuple([row[:-1] for row in merged]),
-        "length_size": lengths.data_type.bytes,
-        "length_signed": lengths.data_type.is_signed,
-        "length_strides": tuple([row[-1] for row in merged]),
-        "padding": x.data_type.lowest_bits if is_largest else x.data_type.highest_bits,
-    }
+    return problem._replace(
+        rows=tuple([row[:-1] for row in problem.rows]),
+        length_size=lengths.data_type.bytes,
+        length_signed=lengths.data_type.is_signed,
+        length_strides=tuple([row[-1] for row in problem.rows]),
+        padding=x.data_type.lowest_bits if is_largest else x.data_type.highest_bits,
+    )
 
 
 OPERATOR = Operator(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from dmlops.store import kernel_cache
 from dmlops.store.kernel_cache import Key
+from dmlops.types.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from dmlops.store.kernel_archive import Archive
@@ -173,6 +174,13 @@ def _may_hold_locks() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def cannot_load(what: str, error: OSError) -> UnsupportedFeatureError:
+    """Return the error that says what an error of the system, such as too many open files, has prevented."""
+    return UnsupportedFeatureError(
+        f"dmlops: {what} cannot be loaded: {error}; call again when files can be opened"
+    )
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-from dmlops.devices import backend, cuda
+from dmlops.devices import cpu, cuda
 from dmlops.store.kernel_store import LOCK
 from kernels_cpu import native_call
 
@@ -61,7 +61,7 @@ def _cpu_code(kernel: Any) -> Mapping[str, bytes]:
     from kernels_cpu import processor  # noqa: PLC0415
 
     with LOCK:
-        return {processor.LEVEL: backend.artifact(kernel)}
+        return {processor.LEVEL: cpu.artifact(kernel)}
 
 
 def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes]:

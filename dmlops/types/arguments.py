@@ -24,12 +24,17 @@ def as_integer(value: Any) -> int | None:
     """
     if type(value) is int:
         return value
-    if getattr(value, "ndim", 0):  # torch and JAX accept any array of one element as an index
+    if getattr(value, "ndim", 0):  # some libraries accept any array of one element as an index
         return None
     try:
         return int(index(value))
     except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
         return None
+
+
+def is_symbol(value: Any) -> bool:
+    """Return whether a number stands for those that a tracer does not know yet."""
+    return type(value).__name__ in ("SymInt", "SymFloat")
 
 
 def member_of(enumeration: type[Member], value: Any) -> Member | None:
@@ -80,8 +85,7 @@ def integer(value: Any, where: str) -> int:
     """
     if type(value) is int:
         return value
-    # A symbolic size of torch.
-    number: int | None = value if type(value).__name__ == "SymInt" else as_integer(value)
+    number: int | None = value if is_symbol(value) and hasattr(value, "__index__") else as_integer(value)
     if number is None:
         allowed = f"{where.rpartition('.')[2]} must be an integer"
         raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))

@@ -10,7 +10,7 @@ from dmlops.types.errors import error_text, shown
 from dmlops.types.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of_numpy, type_name
 
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
-"""The data types that operators take, by the name that NumPy, torch and JAX all use."""
+"""The data types that operators take, by the name that all array libraries use."""
 
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
 _OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
@@ -96,11 +96,11 @@ def magnitude_of(dtype: "np.dtype[Any]") -> int | None:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a type that NumPy and torch have in common."""
+    """Return the name of a type that all libraries have in common."""
     if isinstance(dtype, (TensorDataType, OpaqueType)):
         return type_name(dtype)
-    if type(dtype).__module__ == "torch":
-        return str(dtype).removeprefix("torch.")
+    if type(dtype).__name__ == "dtype":  # of a library that says its own name too, as in "library.float32"
+        return str(dtype).rpartition(".")[2]
     if isinstance(dtype, str) and (dtype == "bfloat16" or dtype in OPAQUE):
         return dtype
     try:

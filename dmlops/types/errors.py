@@ -1,5 +1,6 @@
 """The exceptions that dmlops raises, and the common form of their texts."""
 
+from collections.abc import Mapping
 from typing import NoReturn
 
 # Characters of one part of an error text.
@@ -34,6 +35,39 @@ class IndexOutOfRangeError(DmlError, IndexError):
     """An index tuple points outside the input."""
 
     __module__ = "dmlops"
+
+
+class Words:
+    """The names by which error texts call an operator and the fields of its descriptor.
+
+    Parameters
+    ----------
+    operator : str
+        The operator, or the function that stands for it.
+    names : mapping of str to str, optional
+        The function's parameter for a field, or for a member of one such as ``"output_tensor.sizes"``; other
+        fields have their own names.
+
+    Examples
+    --------
+    >>> Words("TopK").where("input_tensor", ".sizes"), Words("TopK")["input_tensor"]
+    ('TopK.input_tensor.sizes', 'input_tensor')
+    >>> Words("top_k", {"input_tensor": "x"}).where("input_tensor", ".sizes")
+    'top_k.x'
+    """
+
+    __slots__ = ("_names", "operator")
+
+    def __init__(self, operator: str, names: Mapping[str, str] | None = None) -> None:
+        self.operator, self._names = operator, names or {}
+
+    def __getitem__(self, field: str) -> str:
+        return self._names.get(field, field)
+
+    def where(self, field: str, member: str = "") -> str:
+        """Return what a text about a field, or about a member of it, begins with."""
+        name = self._names.get(field + member) or self._names.get(field) or field + member
+        return f"{self.operator}.{name}"
 
 
 def refuse(where: str, got: object, reason: str, allowed: str) -> NoReturn:

@@ -4,6 +4,7 @@ They are complex numbers, NumPy's dates and durations, structured elements, and 
 function makes for an array may have such a type. A `TensorDesc` that users make has one of DirectML's.
 """
 
+import functools
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ OPAQUE = {
         *(OpaqueType(f"float8_{name}", "float8", 1, 0xFF if "uz" in name else 0x7F) for name in _FLOAT8),
     )
 }
-"""The types that their name alone says, by the name that NumPy, torch and JAX all use."""
+"""The types that their name alone says, by the name that all array libraries use."""
 
 
 def opaque_of_numpy(dtype: "np.dtype[Any]") -> OpaqueType | None:
@@ -138,6 +139,7 @@ def type_name(element_type: ElementType) -> str:
     return element_type.name if isinstance(element_type, OpaqueType) else element_type.name.lower()
 
 
+@functools.cache
 def part_bytes(element_type: ElementType) -> int:
     """Return the size of the parts in which kernels move an element, which is also its alignment."""
     return math.gcd(element_type.bytes, _WIDEST)

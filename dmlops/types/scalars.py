@@ -99,7 +99,7 @@ def as_real(value: Any) -> int | float | None:
     has_more = getattr(value, "ndim", 0) or getattr(dtype, "kind", None) in ("c", "m", "M", "S", "U", "O")
     if has_more or isinstance(value, (str, bytes, bytearray)):
         return None
-    name = getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
     data_type = TensorDataType.__members__.get(str(name).upper())
     try:
         if data_type is not None and data_type.is_float:
@@ -111,7 +111,7 @@ def as_real(value: Any) -> int | float | None:
 
 def _bits_of_scalar(value: Any, data_type: TensorDataType) -> int:
     """Return the bits of a scalar, or of a 0-d array, of any library."""
-    if hasattr(value, "resolve_neg"):  # torch negates imaginary parts when they are read
+    if hasattr(value, "resolve_neg"):  # imaginary parts may be negated when they are read
         value = value.resolve_neg()
     name = f"int{data_type.bits}"
     library = sys.modules.get(type(value).__module__.partition(".")[0])

@@ -1,13 +1,14 @@
 """`TensorDesc`, the description of a tensor: data type, sizes and strides, as in DML_BUFFER_TENSOR_DESC."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from dmlops.types.arguments import as_integer, member_of
+from dmlops.types.data_types import check_of_descriptors
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import counted, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
@@ -20,6 +21,15 @@ _MAX_INT64 = 2**63 - 1
 # Layouts that are not nested are checked for overlap offset by offset, up to this many.
 _MAX_ENUMERATED_OFFSETS = 2**20
 _sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
+
+
+def describe_arrays_by(describe: "Callable[[Any, str], TensorDesc]") -> None:
+    """Set how `TensorDesc.from_array` describes an array: array libraries import this module."""
+    global _describe_array  # noqa: PLW0603
+    _describe_array = describe
+
+
+_describe_array: "Callable[[Any, str], TensorDesc]"
 
 
 @contextmanager
@@ -217,13 +227,8 @@ class TensorDesc:
         >>> TensorDesc.from_array(np.zeros((4, 6), np.float16)[:, ::2]).strides
         (6, 2)
         """
-        # Array libraries import this module.
-        from dmlops.array_libraries import as_input  # noqa: PLC0415
-        from dmlops.types.data_types import check_of_descriptors  # noqa: PLC0415
-
         where = "TensorDesc.from_array.array"
-        operand = as_input(array, where)
-        found = operand.library.describe(operand.array, where)
+        found = _describe_array(array, where)
         check_of_descriptors(found.data_type, where)
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)

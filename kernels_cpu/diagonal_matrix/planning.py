@@ -1,28 +1,27 @@
 """The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
+from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.diagonal_matrix.table import CONTIGUOUS, KINDS, STREAMED, STRIDED
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, Table, pointer
-from kernels_cpu.target import Target
+from kernels_cpu.plan import Plan, Target
 from kernels_cpu.threads import launcher, split
+
+# The layout of the output's columns. Each has its own kernel.
+CONTIGUOUS, STREAMED, STRIDED = range(3)
+KINDS = ("contiguous", "streamed", "strided")
+
+# Fields of the table of integers that describes a problem to the kernel.
+HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES = range(7)
+X_ROW, X_COLUMN, OUTPUT_ROW, OUTPUT_COLUMN = range(7, 11)
+VALUE, N_BATCH, BATCH = range(11, 14)
+# Then (size, x_stride, output_stride) for every batch dimension.
 
 PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # if columns of the input are far apart: their lines then serve the next rows too
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A diagonal-matrix problem, ready to run any number of times from any thread."""
-
-    variant: str
-    workspace_size: int
-    launch: Callable[[int, int, int], int | None]
-    """Writes the output: ``launch(x, output, workspace)`` by address, 0 for an absent input."""
 
 
 @cache
@@ -42,49 +41,11 @@ def all_kernels() -> Iterator[Kernel]:
         yield _band_kernel(kind, x_is_contiguous, element_size)
 
 
-def plan(
-    *,
-    element_size: int,
-    has_input: bool,
-    value: int,
-    batch: tuple[tuple[int, int, int], ...],
-    height: int,
-    width: int,
-    x_strides: tuple[int, int],
-    output_strides: tuple[int, int],
-    begin: int,
-    end: int,
-    inverted: bool,
-    target: Target,
-) -> Plan:
-    """Prepare ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``.
-
-    Parameters
-    ----------
-    element_size : int
-        Bytes of an element.
-    has_input : bool
-        Without one, zero bits stand for its elements.
-    value : int
-        The bits to write.
-    batch : tuple of (size, x_stride, output_stride)
-        The dimensions before the last two, slowest first.
-    height, width : int
-        Of each matrix.
-    x_strides, output_strides : (row, column)
-        In elements.
-    begin, end : int
-        With ``-height <= begin <= end <= width``.
-    inverted : bool
-        Write the value off the band instead of on it.
-    target : Target
-        How many threads the work may be spread over, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Needs no workspace.
-    """
+def plan(problem: Any, target: Target) -> Plan:
+    """Plan ``out[y, x] = value if (begin <= x - y < end) != inverted else input[y, x]``."""
+    element_size, has_input, batch = problem.element_size, problem.has_input, problem.batch
+    height, width, begin, end = problem.height, problem.width, problem.begin, problem.end
+    x_strides, output_strides = problem.x_strides, problem.output_strides
     if abs(output_strides[0]) < abs(output_strides[1]) and height > 1:
         # The transposed problem: x - y in [begin, end) is y - x in [1 - end, 1 - begin).
         height, width = width, height
@@ -99,8 +60,8 @@ def plan(
     if kind == CONTIGUOUS and processor.WIDTH and n_bytes >= processor.streaming_bytes():
         kind = STREAMED
     tile = width if not has_input or x_strides[1] in (0, 1) else min(width, TILE_COLUMNS)
-    fields = [height, width, tile, begin, end, inverted, has_input, *x_strides, *output_strides]
-    fields += [value, len(batch)]
+    fields = [height, width, tile, begin, end, problem.inverted, has_input, *x_strides, *output_strides]
+    fields += [problem.value, len(batch)]
     for dimension in batch:
         fields += dimension
     n_parts = 1
@@ -110,4 +71,5 @@ def plan(
     kernel = target.load(_band_kernel(kind, not has_input or x_strides[1] == 1, element_size))
     table = Table(fields)
     parts = [(table, *part) for part in split(n_rows, n_parts)] if width else []
-    return Plan(f"row segments, {KINDS[kind]}", 0, launcher(kernel, parts, 3, target.threads))
+    launch = launcher(kernel, parts, 3, target.threads)
+    return Plan(f"row segments, {KINDS[kind]}", 0, {"launch": lambda: launch})

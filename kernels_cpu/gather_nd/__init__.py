@@ -1,5 +1,5 @@
 """GATHER_ND1 on the CPU."""
 
-from kernels_cpu.gather_nd.planning import Plan, all_kernels, plan
+from kernels_cpu.gather_nd.planning import all_kernels, plan
 
-__all__ = ["Plan", "all_kernels", "plan"]
+__all__ = ["all_kernels", "plan"]

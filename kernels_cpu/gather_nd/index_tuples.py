@@ -5,7 +5,7 @@ All arrays are pointers.
 
 from typing import Any
 
-from kernels_cpu.gather_nd.table import (
+from kernels_cpu.gather_nd.planning import (
     CLIPS,
     COORDINATE,
     DIMENSIONS,
@@ -50,7 +50,7 @@ def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
     """Return a coordinate that counts from the start: one unsigned comparison tells whether it is in range.
 
     Bits above the `highest` that is not negative count from the end: `wrap` is the size less 2 to the power
-    of their number. What is too negative wraps around to a very large coordinate.
+    of their number. A coordinate below the range wraps around to a very large one.
     """
     value = uint64(bits)
     return value + (wrap if value > highest else uint64(0))

@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from kernels_cpu.gather_nd.index_tuples import OUTSIDE, outer_offsets, resolve
-from kernels_cpu.gather_nd.table import (
+from kernels_cpu.gather_nd.planning import (
     DIMENSIONS,
     FAR,
     N_BOUNDS,
@@ -28,7 +28,7 @@ from kernels_cpu.intrinsics.pointers import stack_integers, tail
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.streaming import flush, stream_copy
 
-AHEAD = 4  # slices whose lines are asked for, where a slice has many
+AHEAD = 4  # how many slices ahead lines are prefetched, if slices have many lines
 AHEAD_LINES = 16  # lines of a slice to prefetch; the hardware predicts the rest
 BLOCK = 256  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of the second cache
 

@@ -2,22 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.cached import cached_property
-from kernels_cpu.gather_nd.table import (
-    CHECKED_COORDINATES,
-    CLIPS,
-    HALF,
-    KINDS,
-    LONG,
-    SHORT,
-    STREAMED,
-    STRIDED,
-)
 from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
@@ -29,43 +18,27 @@ from kernels_cpu.kernel import (
     Table,
     pointer,
 )
+from kernels_cpu.plan import Plan, Target
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.target import Target
 from kernels_cpu.threads import launcher, run, split
+
+HALF = (1 << 32) - 1  # the low half of a word: vectors multiply such numbers fast
+# The most coordinates per tuple for which the bounds of several tuples are laid out next to each other.
+CHECKED_COORDINATES = 4
+
+# A slice is a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel.
+SHORT, LONG, STREAMED, STRIDED = range(4)
+KINDS = ("short", "long", "streamed", "strided")
+
+# Fields of the table of integers that describes a problem to the kernels.
+SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = range(6)
+N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = range(6, 10)
+X_OFFSET, NARROW, FAR, DIMENSIONS = range(10, 14)
+# Then (size, x_stride, index_stride, output_stride) for each batch and tuple dimension, (size, x_stride) for
+# each coordinate, (size, x_stride, output_stride) for each slice dimension.
 
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # indices and slices per part: some 100 us of work
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A gather problem, ready to run any number of times from any thread."""
-
-    variant: str
-    workspace_size: int
-    launch: Callable[[int, int, int, int], int | None]
-    """Copies the slice of every tuple: ``launch(x, indices, output, workspace)``, all by address.
-
-    Returns 0 only if all tuples were in range; for others a slice is written none the less.
-    """
-    _check_parts: list[tuple[int, int]]
-    _index_size: int
-    _table: Table
-    _target: Target
-
-    @cached_property
-    def check(self) -> Callable[[int], int]:
-        """Return the position of the first tuple that is out of range, or -1: ``check(indices)``."""
-        kernel = self._target.load(_check_kernel(self._index_size))
-        table, threads = self._table.replaced({int(CLIPS): 0}), self._target.threads
-        checks = [kernel.bind((table, *part), 1) for part in self._check_parts]
-
-        def check(indices: int) -> int:
-            found: list[int] = []
-            run(lambda bound: found.append(bound(indices)), checks, threads)
-            return min((position for position in found if position >= 0), default=-1)
-
-        return check
 
 
 @cache
@@ -93,51 +66,12 @@ def all_kernels() -> Iterator[Kernel]:
             yield _gather_kernel(kind, element_size, index_size)
 
 
-def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    index_signed: bool,
-    batch: tuple[tuple[int, int, int, int], ...],
-    tuples: tuple[tuple[int, int, int], ...],
-    coordinate_stride: int,
-    bounds: tuple[tuple[int, int], ...],
-    slices: tuple[tuple[int, int, int], ...],
-    mode: str,
-    x_offset: int = 0,
-    target: Target,
-) -> Plan:
-    """Prepare copying, for every index tuple, the slice of the input that it names.
-
-    Parameters
-    ----------
-    element_size, index_size : int
-        Bytes of an element, and of a coordinate.
-    index_signed : bool
-        Negative coordinates count from the end.
-    batch : tuple of (size, x_stride, index_stride, output_stride)
-        The dimensions that input, indices and output share, slowest first.
-    tuples : tuple of (size, index_stride, output_stride)
-        The dimensions that indices and output share.
-    coordinate_stride : int
-        Between the coordinates of one tuple.
-    bounds : tuple of (size, x_stride)
-        The input dimension that each coordinate of a tuple indexes. A tuple without coordinates takes all.
-    slices : tuple of (size, x_stride, output_stride)
-        The dimensions of what is copied for each tuple.
-    mode : {"clip", "fill"}
-        A coordinate that is out of range becomes the nearest one that is not, or its slice becomes zeros.
-    x_offset : int
-        How many elements the input has below its first one in memory.
-    target : Target
-        How many threads the work may be spread over, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Needs no workspace.
-    """
-    dimensions = [*batch, *((size, 0, index, output) for size, index, output in tuples)] or [(1, 0, 0, 0)]
+def plan(problem: Any, target: Target) -> Plan:
+    """Plan the copy, for every index tuple, of the slice that it points at."""
+    element_size, index_size, x_offset = problem.element_size, problem.index_size, problem.x_offset
+    bounds, slices, coordinate_stride = problem.bounds, problem.slices, problem.coordinate_stride
+    tuples = [(size, 0, index, output) for size, index, output in problem.tuples]
+    dimensions = [*problem.batch, *tuples] or [(1, 0, 0, 0)]
     n_tuples = math.prod(size for size, *_ in dimensions)
     n_slice = math.prod(size for size, *_ in slices)
     slice_bytes = n_slice * element_size
@@ -148,8 +82,8 @@ def plan(
         is_large = slice_bytes >= STREAM_SLICE_BYTES and n_tuples * slice_bytes >= processor.streaming_bytes()
         if is_large and dimensions[-1][3] == n_slice:
             kind = STREAMED
-    clips = mode == "clip" and all(size for size, _ in bounds)
-    modulus = 1 << 8 * index_size if index_signed else 0
+    clips = problem.mode == "clip" and all(size for size, _ in bounds)
+    modulus = 1 << 8 * index_size if problem.index_signed else 0
     highest = modulus // 2 - 1  # all ones for unsigned integers
     # A dimension of one coordinate may have any stride, depending on the library.
     coordinate_stride = 1 if len(bounds) == 1 else coordinate_stride
@@ -176,15 +110,21 @@ def plan(
     index_bytes = n_tuples * len(bounds) * index_size
     gather = target.load(_gather_kernel(kind, element_size, index_size))
     ranges = _parts(n_tuples, index_bytes + n_tuples * slice_bytes, target.threads) if n_slice else []
-    return Plan(
-        variant=f"{KINDS[kind]} slices",
-        workspace_size=0,
-        launch=launcher(gather, [(table, *part) for part in ranges], 4, target.threads),
-        _check_parts=_parts(n_tuples, index_bytes, target.threads) if bounds else [],
-        _index_size=index_size,
-        _table=table,
-        _target=target,
-    )
+    launch = launcher(gather, [(table, *part) for part in ranges], 4, target.threads)
+
+    def load_check() -> Callable[[int], int]:
+        kernel, exact = target.load(_check_kernel(index_size)), table.replaced({int(CLIPS): 0})
+        check_ranges = _parts(n_tuples, index_bytes, target.threads) if bounds else []
+        checks = [kernel.bind((exact, *part), 1) for part in check_ranges]
+
+        def check(indices: int) -> int:
+            found: list[int] = []
+            run(lambda bound: found.append(bound(indices)), checks, target.threads)
+            return min((position for position in found if position >= 0), default=-1)
+
+        return check
+
+    return Plan(f"{KINDS[kind]} slices", 0, {"launch": lambda: launch, "check": load_check})
 
 
 def _parts(n_tuples: int, n_bytes: int, threads: int) -> list[tuple[int, int]]:

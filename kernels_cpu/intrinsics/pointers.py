@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.core.types.containers import NamedUniTuple
 from numba.extending import intrinsic
 
-from kernels_cpu.intrinsics.building import I64, literal_intrinsic, narrowed, reserved
+from kernels_cpu.intrinsics.building import I16, I32, I64, element_at, emitted, narrowed, reserved
 
 
 def type_of(name: str) -> Any:
@@ -57,33 +57,21 @@ def words_at(typing_context, address):  # type: ignore[no-untyped-def]
     return _pointer_at(address, types.uint64)
 
 
-@intrinsic
-def address_of(typing_context, pointer):  # type: ignore[no-untyped-def]
+@emitted(types.int64)
+def address_of(builder: Any, pointer: Any) -> Any:
     """Return the address that a pointer holds."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ptrtoint(arguments[0], ir.IntType(64))
-
-    return types.int64(pointer), generate
+    return builder.ptrtoint(pointer, I64)
 
 
-@intrinsic
-def put_index(typing_context, pointer, size, at, index):  # type: ignore[no-untyped-def]
+@emitted(lambda pointer, *integers: types.void(pointer, types.int64, types.int64, types.int64))
+def put_index(builder: Any, pointer: Any, size: Any, at: Any, index: Any) -> None:
     """Write an index of `size` (4 or 8) bytes, the one number `at` of those from `pointer` on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        memory, size, at, index = arguments
-        is_narrow = builder.icmp_unsigned("==", size, context.get_constant(types.int64, 4))
-        with builder.if_else(is_narrow) as (narrow, wide):
-            for branch, kind in ((narrow, types.uint32), (wide, types.uint64)):
-                with branch:
-                    llvm_kind = context.get_value_type(kind)
-                    start = builder.bitcast(memory, llvm_kind.as_pointer())
-                    value = index if kind is types.uint64 else builder.trunc(index, llvm_kind)
-                    builder.store(value, builder.gep(start, [at]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.int64, types.int64, types.int64), generate
+    is_narrow = builder.icmp_unsigned("==", size, ir.Constant(I64, 4))
+    with builder.if_else(is_narrow) as (narrow, wide):
+        for branch, kind in ((narrow, I32), (wide, I64)):
+            with branch:
+                start = builder.bitcast(pointer, kind.as_pointer())
+                builder.store(narrowed(builder, index, kind), builder.gep(start, [at]))
 
 
 def structure(fields: Any) -> Any:
@@ -108,67 +96,43 @@ def structure(fields: Any) -> Any:
     return intrinsic(unpack)
 
 
-@intrinsic
-def tail(typing_context, array, index):  # type: ignore[no-untyped-def]
+@emitted(lambda array, index: array(array, types.int64))
+def tail(builder: Any, array: Any, index: Any) -> Any:
     """Return a pointer to `array[index]`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.gep(arguments[0], [arguments[1]])
-
-    return array(array, types.int64), generate
+    return element_at(builder, array, index)
 
 
-@literal_intrinsic
-def element_size(typing_context: Any, array: Any) -> Any:
+@emitted(types.int64)
+def element_size(builder: Any, array: Any) -> Any:
     """Return how many bytes an element has."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return ir.Constant(I64, context.get_data_type(signature.args[0].dtype).width // 8)
-
-    return types.int64(array), generate
+    return ir.Constant(I64, array.type.pointee.width // 8)
 
 
-def _on_stack(element: Any, n: Any, *arguments: Any) -> Any:
-    if not isinstance(n, types.IntegerLiteral):
-        return None
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = context.get_data_type(element)
-        elements = reserved(builder, ir.ArrayType(kind, n.literal_value))
-        return builder.bitcast(elements, kind.as_pointer())
-
-    return types.CPointer(element)(*arguments, n), generate
-
-
-@literal_intrinsic
-def stack_positions(typing_context: Any, n: Any) -> Any:
+@emitted(types.CPointer(types.uint16), literal=0)
+def stack_positions(builder: Any, n: int) -> Any:
     """Return a pointer to `n` (a literal) uint16 on the stack, which live as long as the kernel runs."""
-    return _on_stack(types.uint16, n)
+    return reserved(builder, I16, n)
 
 
-@literal_intrinsic
-def stack_words(typing_context: Any, n: Any) -> Any:
+@emitted(types.CPointer(types.uint64), literal=0)
+def stack_words(builder: Any, n: int) -> Any:
     """Return a pointer to `n` (a literal) uint64 on the stack, which live as long as the kernel runs."""
-    return _on_stack(types.uint64, n)
+    return reserved(builder, I64, n)
 
 
-@literal_intrinsic
-def stack_integers(typing_context: Any, n: Any) -> Any:
+@emitted(types.CPointer(types.int64), literal=0)
+def stack_integers(builder: Any, n: int) -> Any:
     """Return a pointer to `n` (a literal) int64 on the stack, which live as long as the kernel runs."""
-    return _on_stack(types.int64, n)
+    return reserved(builder, I64, n)
 
 
-@literal_intrinsic
-def stack_like(typing_context: Any, array: Any, n: Any) -> Any:
+@emitted(lambda array, n: types.CPointer(array.dtype)(array, n), literal=1)
+def stack_like(builder: Any, array: Any, n: int) -> Any:
     """Return a pointer to `n` (a literal) elements like those of `array` on the stack."""
-    return _on_stack(array.dtype, n, array)
+    return reserved(builder, array.type.pointee, n)
 
 
-@literal_intrinsic
-def as_element(typing_context: Any, array: Any, word: Any) -> Any:
-    """Return the low bits of a uint64 as an element of `array`, an array or a pointer."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return narrowed(builder, arguments[1], context.get_data_type(signature.return_type))
-
-    return array.dtype(array, types.uint64), generate
+@emitted(lambda array, word: array.dtype(array, types.uint64))
+def as_element(builder: Any, array: Any, word: Any) -> Any:
+    """Return the low bits of a uint64 as an element of `array`."""
+    return narrowed(builder, word, array.type.pointee)

@@ -26,7 +26,7 @@ from kernels_cpu.intrinsics.pointers import (
 from kernels_cpu.jit import inline, int64, njit, uint64
 from kernels_cpu.nonzero_coordinates import bits
 from kernels_cpu.nonzero_coordinates.bits import LANES, LIST
-from kernels_cpu.nonzero_coordinates.table import (
+from kernels_cpu.nonzero_coordinates.planning import (
     CAPACITY,
     COLUMN_STRIDE,
     COUNTS,
@@ -167,6 +167,27 @@ def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
                 coordinates[row * row_stride + column * column_stride] = value
 
 
+@inline
+def _fill_share(coordinates: Any, total: Any, part: Any, table: Any) -> None:
+    """Write the fill value to one part's share of the rows behind all that there are."""
+    missing = table[CAPACITY] - total
+    share = missing // table[N_PARTS] + 1
+    first = min(share * part, missing)
+    _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
+
+
+@inline
+def _sums(counts: Any, part: Any, n_parts: Any) -> Any:
+    """Return the sum of the counts before a part's, and of all."""
+    before = 0
+    total = 0
+    for other in range(n_parts):
+        if other < part:
+            before += counts[other]
+        total += counts[other]
+    return before, total
+
+
 @njit
 def _probe(x: Any, table: Any) -> Any:
     """Return about how many elements of a large input are not zero."""
@@ -217,12 +238,8 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
                 n_rows = min(_probe(x, table), capacity)
         else:
             words = words_at(workspace)
-            total = 0
             counts = tail(integers_at(workspace), table[COUNTS])
-            for other in range(n_parts):
-                if other < part:
-                    row += counts[other]
-                total += counts[other]
+            row, total = _sums(counts, part, n_parts)
             n_rows = min(total, capacity)
         positions = stack_positions(LIST)
         position = part * table[PART_WORDS] * LANES
@@ -305,10 +322,7 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
         if columns:
             flush(coordinates, cursor, line, filled)
         if table[FILLS] and total < capacity:
-            missing = capacity - total
-            share = missing // n_parts + 1
-            first = min(share * part, missing)
-            _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
+            _fill_share(coordinates, total, part, table)
         if from_elements:
             count[0] = total
         return total

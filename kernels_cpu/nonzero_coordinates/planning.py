@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from typing import Any
 
 from kernels_cpu import processor
-from kernels_cpu.cached import cached_property
 from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
@@ -20,95 +18,18 @@ from kernels_cpu.kernel import (
     Table,
     pointer,
 )
-from kernels_cpu.nonzero_coordinates.table import CAPACITY, COLUMN_STRIDE, ROW_STRIDE
-from kernels_cpu.target import Target
+from kernels_cpu.plan import Plan, Target, lay_out
 from kernels_cpu.threads import launcher
-from kernels_cpu.workspace import lay_out
+
+# Fields of the table of integers that describes a problem to the kernels.
+N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = range(6)
+X_OFFSET, CAPACITY, ROW_STRIDE, COLUMN_STRIDE = range(6, 10)
+FILLS, FILL, STREAM_ROWS, COUNTS, TABLES = range(10, 15)
+# Then (size, x_stride) for each dimension of the input, then the logical sizes.
 
 PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
 PACKED_COLUMNS = 4  # at most, for that
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A nonzero-coordinates problem, ready to run any number of times from any thread.
-
-    `launch`, and `count` with `expand`, are two ways to run it. Each loads its kernels when it is first asked
-    for.
-    """
-
-    variant: str
-    workspace_size: int
-    in_one_pass: bool
-    """Whether `launch` reads the input once, and needs no workspace."""
-    _element_size: int
-    _coordinate_size: int
-    _count_size: int
-    _packed_columns: tuple[int, int]
-    _n_columns: int
-    _n_parts: int
-    _table: Table
-    _target: Target
-
-    @cached_property
-    def launch(self) -> Callable[[int, int, int, int], int]:
-        """Write the first rows up to the capacity, and write and return the full count.
-
-        Called as ``launch(x, coordinates, count, workspace)``, all by address.
-        """
-        as_given, _ = self._packed_columns
-        kernel = self._expand_kernel(self.in_one_pass, as_given)
-        write: Any = launcher(kernel, self._parts(self._table), 4, self._target.threads)
-        if self.in_one_pass:
-            return write  # type: ignore[no-any-return]
-        count = self.count
-
-        def count_and_write(x: int, coordinates: int, counted: int, workspace: int) -> int:
-            found = count(x, counted, workspace)
-            write(x, coordinates, counted, workspace)
-            return found
-
-        return count_and_write
-
-    @cached_property
-    def count(self) -> Callable[[int, int, int], int]:
-        """Write and return the full count, and leave in the workspace the words that `expand` reads.
-
-        Called as ``count(x, count, workspace)``.
-        """
-        load, threads = self._target.load, self._target.threads
-        mark = launcher(load(_mark_kernel(self._element_size)), self._parts(self._table), 2, threads)
-        total = load(_total_kernel(self._count_size)).bind((self._table,), 2)
-
-        def count(x: int, counted: int, workspace: int) -> int:
-            mark(x, workspace)
-            return total(counted, workspace)
-
-        return count
-
-    @cached_property
-    def expand(self) -> Callable[[int, int, int, int], None]:
-        """Write the first rows, packed, after `count` with the same workspace.
-
-        Called as ``expand(x, coordinates, n_rows, workspace)``.
-        """
-        _, packed = self._packed_columns
-        kernel = self._expand_kernel(False, packed)
-
-        def expand(x: int, coordinates: int, n_rows: int, workspace: int) -> None:
-            fields = {int(CAPACITY): n_rows, int(ROW_STRIDE): self._n_columns, int(COLUMN_STRIDE): 1}
-            parts = self._parts(self._table.replaced(fields))
-            launcher(kernel, parts, 4, self._target.threads)(x, coordinates, 0, workspace)
-
-        return expand
-
-    def _parts(self, table: Table) -> list[tuple[Table, int]]:
-        return [(table, part) for part in range(self._n_parts)]
-
-    def _expand_kernel(self, from_elements: bool, columns: int) -> LoadedKernel:
-        sizes = self._element_size, self._coordinate_size, self._count_size
-        return self._target.load(_expand_kernel(from_elements, columns, *sizes))
 
 
 @cache
@@ -151,50 +72,13 @@ def _packed_columns(sizes: Sequence[int], row_stride: int, column_stride: int) -
     return len(sizes) if packed and 0 < len(sizes) <= PACKED_COLUMNS and sizes[-1] >= UNIFORM_COLUMNS else 0
 
 
-def plan(
-    *,
-    element_size: int,
-    magnitude: int,
-    sizes: tuple[int, ...],
-    dims: tuple[tuple[int, int], ...],
-    capacity: int,
-    coordinate_strides: tuple[int, int],
-    coordinate_size: int,
-    count_size: int,
-    fill: int | None,
-    x_offset: int = 0,
-    target: Target,
-) -> Plan:
-    """Prepare listing the coordinates of all elements with ``bits & magnitude != 0``.
+def plan(problem: Any, target: Target) -> Plan:
+    """Plan the list of the coordinates of all elements with ``bits & magnitude != 0``.
 
-    Parameters
-    ----------
-    element_size : int
-        Bytes of an element.
-    magnitude : int
-        The bits of an element that make it count.
-    sizes : tuple of int
-        The logical dimensions, slowest first: one output column each.
-    dims : tuple of (size, x_stride)
-        The input's layout, in the same element order.
-    capacity : int
-        Rows that may be written.
-    coordinate_strides : (row, column)
-        Of the output.
-    coordinate_size, count_size : int
-        Bytes of a coordinate, and of the count.
-    fill : int or None
-        Bits for the rows from the count to the capacity; None leaves those alone.
-    x_offset : int
-        How many elements the input has below its first one in memory: none is read beyond them.
-    target : Target
-        How many threads the work may be spread over, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Its workspace holds one bit per element and one word per part.
+    The workspace holds one bit per element and one word per part.
     """
+    sizes, fill, coordinate_strides = problem.sizes, problem.fill, problem.coordinate_strides
+    element_size, coordinate_size = problem.element_size, problem.coordinate_size
     n_elements = math.prod(sizes)
     n_words = -(-n_elements // 64)
     n_bytes = n_elements * (element_size + len(sizes) * coordinate_size)
@@ -203,28 +87,61 @@ def plan(
         # More parts than threads, as parts with more non-zero elements take longer.
         n_parts = max(min(4 * target.threads, n_bytes // PART_BYTES, n_words), 1)
     part_words = -(-n_words // n_parts)
-    layout = dims or ((1, 1),)
-    fields = [n_elements, n_parts, part_words, magnitude, len(layout), len(sizes)]
-    fields += [x_offset, capacity, *coordinate_strides, fill is not None, fill or 0]
+    layout = problem.dims or ((1, 1),)
+    fields = [n_elements, n_parts, part_words, problem.magnitude, len(layout), len(sizes)]
+    fields += [problem.x_offset, problem.capacity, *coordinate_strides, fill is not None, fill or 0]
     # Kernels count in words.
     offsets, workspace_size = lay_out({"words": 8 * part_words * n_parts, "counts": 8 * n_parts})
     fields += [processor.streaming_bytes() // max(len(sizes) * coordinate_size, 1), offsets["counts"] // 8]
     for entry in layout:
         fields += entry
     fields += sizes
-    contiguous = len(layout) == 1 and layout[0][1] == 1
-    in_one_pass = contiguous and n_parts == 1
+    in_one_pass = len(layout) == 1 and layout[0][1] == 1 and n_parts == 1
     table = Table(fields)
-    return Plan(
-        variant="one pass" if in_one_pass else f"two passes, parts: {n_parts}",
-        workspace_size=workspace_size,
-        in_one_pass=in_one_pass,
-        _element_size=element_size,
-        _coordinate_size=coordinate_size,
-        _count_size=count_size,
-        _packed_columns=(_packed_columns(sizes, *coordinate_strides), _packed_columns(sizes, len(sizes), 1)),
-        _n_columns=len(sizes),
-        _n_parts=n_parts,
-        _table=table,
-        _target=target,
-    )
+
+    def parts(table: Table) -> list[tuple[Table, int]]:
+        return [(table, part) for part in range(n_parts)]
+
+    def expand_kernel(from_elements: bool, row_stride: int, column_stride: int) -> LoadedKernel:
+        columns = _packed_columns(sizes, row_stride, column_stride)
+        sizes_in_bytes = element_size, coordinate_size, problem.count_size
+        return target.load(_expand_kernel(from_elements, columns, *sizes_in_bytes))
+
+    def load_launch() -> Callable[[int, int, int, int], int]:
+        kernel = expand_kernel(in_one_pass, *coordinate_strides)
+        write: Any = launcher(kernel, parts(table), 4, target.threads)
+        if in_one_pass:
+            return write  # type: ignore[no-any-return]
+        count = load_count()
+
+        def count_and_write(x: int, coordinates: int, counted: int, workspace: int) -> int:
+            found = count(x, counted, workspace)
+            write(x, coordinates, counted, workspace)
+            return found
+
+        return count_and_write
+
+    def load_count() -> Callable[[int, int, int], int]:
+        mark = launcher(target.load(_mark_kernel(element_size)), parts(table), 2, target.threads)
+        total = target.load(_total_kernel(problem.count_size)).bind((table,), 2)
+
+        def count(x: int, counted: int, workspace: int) -> int:
+            mark(x, workspace)
+            return total(counted, workspace)
+
+        return count
+
+    def load_expand() -> Callable[[int, int, int, int], None]:
+        kernel = expand_kernel(False, len(sizes), 1)
+
+        def expand(x: int, coordinates: int, n_rows: int, workspace: int) -> None:
+            fields = {int(CAPACITY): n_rows, int(ROW_STRIDE): len(sizes), int(COLUMN_STRIDE): 1}
+            launch = launcher(kernel, parts(table.replaced(fields)), 4, target.threads)
+            launch(x, coordinates, 0, workspace)
+
+        return expand
+
+    variant = "one pass" if in_one_pass else f"two passes, parts: {n_parts}"
+    loaders: dict[str, Callable[[], Callable[..., Any]]]
+    loaders = {"launch": load_launch, "count": load_count, "expand": load_expand}
+    return Plan(variant, workspace_size, loaders, in_one_pass)

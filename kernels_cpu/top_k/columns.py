@@ -5,23 +5,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics.pointers import elements_at, integers_at
 from kernels_cpu.jit import njit
-from kernels_cpu.keys import unpack_masks
-from kernels_cpu.top_k.finish import finish, finish_few
-from kernels_cpu.top_k.output import write_padding
+from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, ROW_STATE
 from kernels_cpu.top_k.scan import Limits, Search, search_run
 from kernels_cpu.top_k.scratch import (
+    copy_to_stage,
     length_of,
-    numbers_of,
     offsets_of,
-    scratch_of,
     scratch_of_column,
-    sorting_of,
-    unpack,
+    stage_of,
+    unpacked,
 )
-from kernels_cpu.top_k.stage import copy_to_stage
 
 Array = NDArray[Any]
 
@@ -32,6 +27,7 @@ LISTED, THRESHOLD, UNTIL_STRICT, CLOSED, LENGTH = range(5)
 @functools.cache
 def select(sorts: bool) -> Any:
     """Return the kernel for rows that are not contiguous."""
+    finish_row = finish if sorts else finish_few
 
     @njit
     def select_columns(
@@ -39,15 +35,10 @@ def select(sorts: bool) -> Any:
         lengths: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
-        numbers = numbers_of(constants)
-        problem = unpack(numbers)
-        masks = unpack_masks(constants)
-        scratch = scratch_of(workspace, constants, problem, task)
-        sorting = sorting_of(workspace, problem, task)
-        start = workspace + task * problem.task_size
-        stage = elements_at(start + problem.stage, constants)
-        searches = integers_at(start + problem.row_states)
-        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+            constants, task, x, values, workspace
+        )
+        stage, searches = stage_of(constants, problem, workspace, task)
         n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)] if problem.n_dims else 1
         stripes = (n_columns_all + problem.columns - 1) // problem.columns
         for stripe in range(first_stripe, last_stripe):
@@ -97,12 +88,9 @@ def select(sorts: bool) -> Any:
                 records, positions = own.records, own.positions
                 count = searches[ROW_STATE * j + LISTED]
                 k = min(problem.k, searches[ROW_STATE * j + LENGTH])
-                if sorts:
-                    finish(
-                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
-                    )
-                else:
-                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count, k)
+                finish_row(
+                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                )
                 write_padding(outputs, indices, at, problem, k)
 
     return select_columns

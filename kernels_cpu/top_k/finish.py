@@ -4,14 +4,68 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.jit import inline, njit
+from kernels_cpu.intrinsics.pointers import put_index
+from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
-from kernels_cpu.top_k.output import write_listed, write_ranked
 from kernels_cpu.top_k.problem import RANK_LIMIT, Problem
-from kernels_cpu.top_k.records import keep_order, pad, radix_sort, rank, shrink
+from kernels_cpu.top_k.records import LOW_HALF, keep_order, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scratch import Sorting
 
 Array = NDArray[Any]
+
+
+@njit
+def write_ranked(
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
+    records: Array, positions: Array, order: Array, k: int,
+) -> None:  # fmt: skip
+    """Write the best `k` records, found through `order`."""
+    x_at, value_at, index_at = at
+    for r in range(k):
+        i = order[r]
+        position = records[i] & LOW_HALF
+        if problem.wide:
+            position = int64(positions[i])
+        values[value_at + r * problem.value_step] = x[x_at + position * problem.x_step]
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
+
+
+@njit
+def write_listed(
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    records: Array, positions: Array, first: int, last: int,
+) -> None:  # fmt: skip
+    """Write records `first` to `last` of the list, with bits computed from the key where it tells them.
+
+    That saves a far read of `x`.
+    """
+    x_at, value_at, index_at = at
+    zero, nan = int64(masks.plus), int64(masks.limit)
+    minus, direction = int64(masks.minus), int64(masks.direction)
+    is_float = masks.negative != 0
+    for r in range(first, last):
+        record = records[r]
+        position = record & LOW_HALF
+        ordered = (record >> 32) ^ direction
+        if problem.wide:
+            position = int64(positions[r])
+            ordered = record ^ direction
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
+        bits = ordered - zero
+        if is_float and (ordered <= zero or ordered == nan):
+            bits = minus - ordered
+            if ordered in (zero, nan):
+                bits = int64(x[x_at + position * problem.x_step])
+        values[value_at + r * problem.value_step] = bits
+
+
+@inline
+def write_padding(values: Array, indices: int, at: tuple[int, int, int], problem: Problem, k: int) -> None:
+    """Write the padding behind the `k` elements of a row that has no more."""
+    _, value_at, index_at = at
+    for r in range(k, problem.k):
+        values[value_at + r * problem.value_step] = problem.padding
+        put_index(indices, problem.index_size, index_at + r * problem.index_step, -1)
 
 
 @njit
@@ -27,7 +81,7 @@ def finish_unsorted(
 
 @inline
 def finish_few(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
+    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
     """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""

@@ -1,44 +1,39 @@
 """The plan of a top-k: an algorithm, its workspace and its tasks."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 from kernels_cpu import threads as pool
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, Kernel, Table, pointer
+from kernels_cpu.kernel import (
+    BYTES,
+    ELEMENT_SIZES,
+    INTEGER,
+    Arguments,
+    Kernel,
+    LoadedKernel,
+    Table,
+    packed,
+    pointer,
+)
 from kernels_cpu.key_constants import key_constants
-from kernels_cpu.target import Target
+from kernels_cpu.plan import Plan, Target
 from kernels_cpu.top_k.dispatch import choose
-from kernels_cpu.top_k.plan_shared_sort import shared_sort_kernels, shared_sort_launcher
 from kernels_cpu.top_k.problem import RANK_LIMIT, Shape, describe
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to answer one top-k problem.
-
-    Attributes
-    ----------
-    variant : str
-        The algorithm, and why it was chosen.
-    workspace_size : int
-        Bytes of scratch that a launch needs.
-    """
-
-    variant: str
-    workspace_size: int
-    launch: Callable[..., int | None]
-    """Writes the values and positions of the selected elements of each row.
-
-    Called as ``launch(x, values, indices, workspace)``, or ``launch(x, lengths, values, indices, workspace)``
-    where rows have lengths, all by address; the workspace is aligned to 64 bytes.
-    """
-
 
 ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side")
 """The algorithms of a single kernel: `select` in the module of that name."""
 _TWO_KERNELS = ("rows", "columns")  # one for lists to be ranked, and one for lists to be sorted
 _OPERANDS = (INTEGER, BYTES, BYTES, BYTES, INTEGER)  # lengths, x, values, indices, workspace
+_SHARED_SORT = {
+    "list_part": 6 * (INTEGER,),
+    "plan_passes": 2 * (INTEGER,),
+    "count_part": 6 * (INTEGER,),
+    "find_offsets": 5 * (INTEGER,),
+    "scatter_part": 6 * (INTEGER,),
+    "write_part": (*5 * (INTEGER,), INTEGER, INTEGER, BYTES, INTEGER),
+}
+"""The arguments of the kernels of `shared_sort` behind the constants of keys."""
 
 
 @cache
@@ -55,6 +50,15 @@ def _merge_kernel(element_size: int, sorts: bool) -> Kernel:
     return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", signature, (sorts,))
 
 
+def _shared_sort_kernels(element_size: int) -> dict[str, Kernel]:
+    """Return the kernels, by the names of their functions."""
+    keys = pointer("i", element_size)
+    return {
+        name: Kernel(f"top_k_sort_{name}", f"kernels_cpu.top_k.shared_sort:{name}", (keys, *arguments))
+        for name, arguments in _SHARED_SORT.items()
+    }
+
+
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need."""
     for element_size in ELEMENT_SIZES:
@@ -62,88 +66,43 @@ def all_kernels() -> Iterator[Kernel]:
             algorithms = _TWO_KERNELS if sorts else ALGORITHMS
             yield from (_kernel(algorithm, element_size, sorts) for algorithm in algorithms)
             yield _merge_kernel(element_size, sorts)
-        yield from shared_sort_kernels(element_size).values()
+        yield from _shared_sort_kernels(element_size).values()
 
 
-def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    sign: int,
-    flip: int,
-    infinity: int,
-    largest: bool,
-    k: int,
-    axis_size: int,
-    rows: Sequence[tuple[int, ...]],
-    axis_strides: tuple[int, int, int],
-    is_sorted: bool = True,
-    length_size: int = 0,
-    length_signed: bool = True,
-    length_strides: Sequence[int] = (),
-    padding: int = 0,
-    target: Target,
-) -> Plan:
+def plan(problem: Any, target: Target) -> Plan:
     """Plan a top-k; of equal elements those at the lowest positions are selected.
 
-    Parameters
-    ----------
-    element_size, index_size : int
-        Bytes of an element and of an index.
-    sign, flip, infinity : int
-        The constants that make bits comparable: see `kernels_cpu.key_constants.key_constants`.
-    largest : bool
-        Whether the greatest elements come first; NaN is the greatest.
-    k, axis_size : int
-        Elements selected of each row, and how many it has.
-    rows : sequence of tuple of int
-        Size, x, value and index stride of every other dimension, the slowest first.
-    axis_strides : tuple of int
-        Strides of x, values and indices along the axis.
-    is_sorted : bool
-        Whether the selected elements are written in the order of their keys, equal ones by ascending
-        position; else all are written by ascending position.
-    length_size : int
-        Bytes of the length of a row (4 or 8): only so many of its elements count, from 0 to `axis_size`.
-        0 where all rows are whole.
-    length_signed : bool
-        Whether lengths are signed integers.
-    length_strides : sequence of int
-        The stride of the lengths in each dimension of `rows`.
-    padding : int
-        The bits of the values behind a row that has less than `k` elements; the indices there are -1.
-    target : Target
-        How many threads may take part, and where kernels come from.
-
-    Returns
-    -------
-    Plan
-        Immutable; may be launched from any thread.
-
-    Notes
-    -----
-    Workspace: some 200 KB a thread, and 64 bytes for each of k elements; where more than 1/32 of a row is
-    selected, up to 36 bytes an element.
+    The workspace takes some 200 KB per thread, and 64 bytes for each of k elements; where more than 1/32 of a
+    row is selected, up to 36 bytes per element.
     """
+    element_size, k, axis_size = problem.element_size, problem.k, problem.axis_size
     dims: list[tuple[int, ...]] = []
     n_rows = 1
-    for dim, length_stride in zip(rows, length_strides or (0,) * len(rows), strict=True):
+    length_strides = problem.length_strides or (0,) * len(problem.rows)
+    for dim, length_stride in zip(problem.rows, length_strides, strict=True):
         n_rows *= dim[0]
         if dim[0] != 1:
             dims.append((*dim, length_stride))
     if k == 0 or n_rows == 0:
-        return Plan("nothing to do", 0, lambda *addresses: None)
-    dims.sort(key=_x_stride, reverse=True)
-    are_contiguous = axis_strides[0] == 1
+        return Plan("nothing to do", 0, {"launch": lambda: lambda *addresses: None})
+    dims.sort(key=lambda dim: abs(dim[1]), reverse=True)
+    are_contiguous = problem.axis_strides[0] == 1
     n_columns = dims[-1][0] if dims and dims[-1][1] == 1 and not are_contiguous else 0
-    are_whole = not length_size
+    are_whole = not problem.length_size
     shape = Shape(
-        element_size, k, axis_size, n_rows, n_columns, are_contiguous, are_whole, is_sorted, target.threads
+        *(element_size, k, axis_size, n_rows, n_columns, are_contiguous, are_whole),
+        *(problem.is_sorted, target.threads),
     )
     choice = choose(shape)
-    lengths = length_size, int(length_signed), padding
-    problem = describe(shape, choice, steps=axis_strides, index_size=index_size, lengths=lengths, dims=dims)
-    words = [*key_constants(element_size, sign, flip, infinity, largest), *problem]
+    described = describe(
+        shape,
+        choice,
+        steps=problem.axis_strides,
+        index_size=problem.index_size,
+        lengths=(problem.length_size, int(problem.length_signed), problem.padding),
+        dims=dims,
+    )
+    words = [*key_constants(element_size, *problem.masks, problem.largest), *described]
     for dim in dims:
         words += dim
     table = Table(words)
@@ -151,8 +110,9 @@ def plan(
     why = f"{8 * element_size} bits, {how}: k is 1/{axis_size // k} of the axis"
     launch: Callable[..., int | None]
     if choice.algorithm == "shared_sort":
-        launch = shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
-        return Plan(f"shared_sort, {why}; parts: {choice.segments}", problem.task_size, launch)
+        launch = _shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
+        variant = f"shared_sort, {why}; parts: {choice.segments}"
+        return Plan(variant, described.task_size, {"launch": lambda: launch})
     n_units = n_rows * choice.segments
     if choice.is_search and not are_contiguous and dims:
         n_units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
@@ -171,11 +131,7 @@ def plan(
         launch = _lengths_first(launch)
     where = "in place" if are_contiguous else f"{choice.columns} columns at a time"
     variant = f"{choice.algorithm}, {where}, {why}; tasks: {len(tasks)}"
-    return Plan(variant, len(tasks) * problem.task_size, launch)
-
-
-def _x_stride(dim: Sequence[int]) -> int:
-    return abs(dim[1])
+    return Plan(variant, len(tasks) * described.task_size, {"launch": lambda: launch})
 
 
 def _one_after_the_other(
@@ -193,3 +149,39 @@ def _lengths_first(launch: Callable[..., int | None]) -> Callable[..., int | Non
         return launch(lengths, x, *others)
 
     return launch_rows
+
+
+def _shared_sort_launcher(
+    table: Table, element_size: int, n_rows: int, axis_size: int, k: int, n_parts: int, target: Target
+) -> Callable[[int, int, int, int], None]:
+    """Return a function that sorts one row after the other, each in `n_parts` parts."""
+    kernels = {name: target.load(kernel) for name, kernel in _shared_sort_kernels(element_size).items()}
+    parts = _parts(axis_size, n_parts)
+    results = _parts(k, n_parts)
+
+    def run(name: str, blocks: list[Arguments]) -> None:
+        pool.run(kernels[name].call, [packed(block) for block in blocks])
+
+    def ask(name: str, *arguments: int) -> int:
+        kernel: LoadedKernel = kernels[name]
+        return kernel(table.address, *arguments)
+
+    def launch(x: int, values: int, indices: int, workspace: int) -> None:
+        for row in range(n_rows):
+            run("list_part", [(table, row, *part, x, workspace) for part in parts])
+            n_passes = ask("plan_passes", len(parts), workspace)
+            is_moved = 0
+            for number in range(n_passes):
+                numbered: list[Arguments] = [(table, number, is_moved, *part, workspace) for part in parts]
+                run("count_part", numbered)
+                if ask("find_offsets", len(parts), axis_size, is_moved, number == n_passes - 1, workspace):
+                    run("scatter_part", numbered)
+                    is_moved ^= 1
+            addresses = x, values, indices, workspace
+            run("write_part", [(table, row, is_moved, *part, *addresses) for part in results])
+
+    return launch
+
+
+def _parts(n: int, n_parts: int) -> list[tuple[int, int, int]]:
+    return [(first, last, part) for part, (first, last) in enumerate(pool.split(n, n_parts))]

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from kernels_cpu import processor
 from kernels_cpu.key_constants import KEY_WORDS
+from kernels_cpu.plan import lay_out
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.workspace import lay_out
 
 RANK_LIMIT = 160
-"""Up to so many records are ranked by comparing each with each; more are sorted digit by digit."""
+"""The most records that are ranked by comparing each with each; longer lists are sorted digit by digit."""
 PADDED_TO = 16  # elements to which lists are padded: two vectors of the widest kind
 DIGIT_BITS = 8  # 256 targets to write to: fewer passes over more targets lose to misses of the page tables
 BINS = 1 << DIGIT_BITS
@@ -25,22 +25,22 @@ STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
 MIN_REFINED, MAX_REFINED = 8, 512  # tiles whose elements may be compared in pairs
 WORD = 64  # elements whose comparisons make one mask
 
-# One of the streams may hold all that is selected, as in ascending rows. Its groups alone must be enough for
-# a threshold then, and some more, for thresholds are found roughly.
+# All selected elements may lie in one of the streams, as in ascending rows. The groups of that stream must
+# then suffice for a threshold, with some to spare, because thresholds are approximate.
 _GROUPS_PER_CANDIDATE = STREAMS + 1
 _MIN_GROUPS = 256
 
-# Rows that lie side by side: how many there are in a block of keys (a word has a bit for each), and how many
-# groups of each row are kept apart at least.
+# Rows that lie side by side: rows per block of keys (one bit of a word each), and the least number of groups
+# per row.
 SIDE_BY_SIDE_COLUMNS = WORD
 _SIDE_BY_SIDE_MIN_GROUPS = 64
 
 ROW_STATE = 5
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
-# The state that the parts of one sort share: the least record's key, the bits of a digit, and room for them
-# to be a line of their own; then the extent of each part, the counts of each part, and where bins end before
-# and after a pass.
+# The state that the parts of one sort share: the least record's key and the bits of a digit, alone in a line
+# of the cache; then the extent of each part, the counts of each part, and where bins end before and after a
+# pass.
 LEAST, BITS, EXTENTS = 0, 1, 8
 
 

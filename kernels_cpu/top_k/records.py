@@ -67,8 +67,8 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
 def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, taken: Array) -> None:
     """Set `ranks` to the rank of each record, and ``order[r]`` to the record of rank `r`.
 
-    Each is compared with each. `taken` is scratch; the other two have room for a padded list. No loop depends
-    on more of `count` than how many vectors hold it: a wrongly guessed branch costs as much as a vector.
+    Each is compared with each. `taken` is scratch; the other two have room for a padded list. Loops run to
+    whole vectors where they can: a mispredicted branch costs as much as a vector.
     """
     lanes = simd.lanes_of(records)
     padded = padded_count(count)

@@ -9,15 +9,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics.pointers import elements_at, integers_at
+from kernels_cpu.intrinsics.pointers import integers_at
 from kernels_cpu.jit import njit
-from kernels_cpu.keys import unpack_masks
-from kernels_cpu.top_k.finish import finish, finish_few
-from kernels_cpu.top_k.output import write_padding
+from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.problem import DIMENSION, HEADER
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
-from kernels_cpu.top_k.scratch import length_of, numbers_of, offsets_of, scratch_of, sorting_of, unpack
+from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of, sorting_of, unpacked
 
 Array = NDArray[Any]
 
@@ -25,6 +23,7 @@ Array = NDArray[Any]
 @functools.cache
 def select(sorts: bool) -> Any:
     """Return the kernel for contiguous rows; `sorts`: for lists that are too long to be ranked."""
+    finish_row = finish if sorts else finish_few
 
     @njit
     def select_rows(
@@ -32,12 +31,9 @@ def select(sorts: bool) -> Any:
         lengths: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows whose elements are contiguous, or segments of them, then one for each task."""
-        numbers = numbers_of(constants)
-        problem = unpack(numbers)
-        masks = unpack_masks(constants)
-        scratch = scratch_of(workspace, constants, problem, task)
-        sorting = sorting_of(workspace, problem, task)
-        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+            constants, task, x, values, workspace
+        )
         for unit in range(first_unit, last_unit):
             row = unit // problem.segments if problem.segments > 1 else unit
             last = length_of(numbers, problem, lengths, row)
@@ -58,12 +54,9 @@ def select(sorts: bool) -> Any:
                 if count < k:  # elements have changed since the threshold was found: take any
                     list_all(elements, at[0], k, masks, scratch, limits.wide)
                     count = k
-                if sorts:
-                    finish(
-                        elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
-                    )
-                else:
-                    finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count, k)
+                finish_row(
+                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                )
                 write_padding(outputs, indices, at, problem, k)
                 continue
             count = search.n_candidates
@@ -78,16 +71,14 @@ def select(sorts: bool) -> Any:
 @functools.cache
 def merge(sorts: bool) -> Any:
     """Return the kernel that runs after several tasks have searched segments of a row."""
+    finish_row = finish if sorts else finish_few
 
     @njit
     def merge_segments(
         constants: Array, lengths: int, x: int, values: int, indices: int, workspace: int
     ) -> None:
         """Add the lists of a row's segments to the first segment's, which has room for two of them."""
-        numbers = numbers_of(constants)
-        problem = unpack(numbers)
-        masks = unpack_masks(constants)
-        elements, outputs = elements_at(x, constants), elements_at(values, constants)
+        numbers, problem, masks, _, _, elements, outputs = unpacked(constants, 0, x, values, workspace)
         wide = problem.wide != 0
         n_rows = 1
         for d in range(problem.n_dims):
@@ -114,10 +105,7 @@ def merge(sorts: bool) -> Any:
             if count < k:  # elements or the length have changed since the search: take any
                 list_all(elements, at[0], k, masks, scratch, wide)
                 count = k
-            if sorts:
-                finish(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
-            else:
-                finish_few(elements, outputs, indices, at, problem, records, positions, sorting, count, k)
+            finish_row(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
             write_padding(outputs, indices, at, problem, k)
 
     return merge_segments

@@ -42,7 +42,7 @@ class Scratch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The numbers that a search keeps to."""
+    """The constants of a search."""
 
     k: int
     capacity: int
@@ -62,7 +62,7 @@ class Search(NamedTuple):
     threshold: int
     """Greater keys are not among the best k."""
     until_strict: int
-    """Elements to list before those equal to `threshold` no longer count, and it drops by one."""
+    """Elements to be listed until ties with `threshold` no longer count, and it drops by one."""
     closed: bool
     """No element of what follows can be among the best k."""
 
@@ -173,7 +173,7 @@ def scan(
                 worst = last if limits.wide else last >> 32
                 is_strict = worst <= threshold
             if is_strict:
-                # That many earlier elements are at least as good as one that equals the worst.
+                # A later element that equals the worst loses to `k` earlier ones.
                 until_strict = NEVER
                 closed = worst == limits.lowest
                 threshold = max(worst, limits.lowest + 1) - 1
@@ -216,7 +216,7 @@ def threshold_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
 
 @njit
 def tighten(groups: Array, n_groups: int, limits: Limits, n_candidates: int, threshold: int) -> int:
-    """Return `threshold`, or less where the first groups tell so and enough of them are within it."""
+    """Return `threshold`, or a lower one that `k` of the first groups do not exceed."""
     k = limits.k
     if n_groups < k or (n_candidates and count_at_most(groups, n_groups, threshold) <= k):
         return threshold

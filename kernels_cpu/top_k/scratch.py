@@ -4,8 +4,10 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from kernels_cpu.intrinsics import simd
 from kernels_cpu.intrinsics.pointers import address_of, elements_at, integers_at, short_integers_at, structure
 from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.keys import unpack_masks
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, KEY_BYTES, Problem
 from kernels_cpu.top_k.records import LOW_HALF
 from kernels_cpu.top_k.scan import Scratch
@@ -118,3 +120,46 @@ def sorting_of(workspace: int, problem: Problem, task: int) -> Sorting:
         integers_at(start + problem.taken),
         integers_at(start + problem.counters),
     )
+
+
+@inline
+def unpacked(constants: Array, task: int, x: int, values: int, workspace: int) -> Any:
+    """Return the problem and the arrays of a task, as its kernel uses them."""
+    numbers = numbers_of(constants)
+    problem = unpack(numbers)
+    return (
+        numbers,
+        problem,
+        unpack_masks(constants),
+        scratch_of(workspace, constants, problem, task),
+        sorting_of(workspace, problem, task),
+        elements_at(x, constants),
+        elements_at(values, constants),
+    )
+
+
+@inline
+def stage_of(constants: Array, problem: Problem, workspace: int, task: int) -> tuple[Array, Array]:
+    """Return a task's stage, and the states of its rows."""
+    start = workspace + task * problem.task_size
+    return elements_at(start + problem.stage, constants), integers_at(start + problem.row_states)
+
+
+@njit
+def copy_to_stage(
+    x: Array, at: int, step: int, column_step: int, n: int, n_columns: int, stage: Array, pitch: int
+) -> None:
+    """Copy `n` elements of `n_columns` rows to the stage of the workspace, so that each is contiguous."""
+    edge = simd.block_edge_of(x)
+    block_rows, block_columns = n & -edge, n_columns & -edge
+    if column_step != 1:
+        block_rows = block_columns = 0
+    for i in range(0, block_rows, edge):
+        for j in range(0, block_columns, edge):
+            simd.transpose(x, at + i * step + j, step, stage, j * pitch + i, pitch)
+        for j in range(block_columns, n_columns):
+            for r in range(i, i + edge):
+                stage[j * pitch + r] = x[at + r * step + j]
+    for i in range(block_rows, n):
+        for j in range(n_columns):
+            stage[j * pitch + i] = x[at + i * step + j * column_step]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import elements_at, integers_at
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import key, unpack_masks
-from kernels_cpu.top_k.output import write_listed
+from kernels_cpu.top_k.finish import write_listed
 from kernels_cpu.top_k.problem import BINS, BITS, DIGIT_BITS, EXTENTS, GAP, LEAST, Problem
 from kernels_cpu.top_k.scratch import numbers_of, offsets_of, unpack
 
@@ -38,7 +38,7 @@ def lists_of(problem: Problem, is_moved: bool, workspace: int) -> tuple[Array, A
 
 @njit
 def list_part(constants: Array, row: int, first: int, last: int, part: int, x: int, workspace: int) -> None:
-    """Make a record of every element of a part, and leave the least and the greatest."""
+    """Make a record of every element of a part, and write the least and the greatest to the state."""
     problem = unpack(numbers_of(constants))
     masks = unpack_masks(constants)
     records, positions, _, _ = lists_of(problem, False, workspace)
@@ -60,7 +60,7 @@ def list_part(constants: Array, row: int, first: int, last: int, part: int, x: i
 
 @njit
 def plan_passes(constants: Array, n_parts: int, workspace: int) -> int:
-    """Return how many passes the keys need, and leave what each pass must know."""
+    """Return how many passes the keys need, and write the state that all passes read."""
     problem = unpack(numbers_of(constants))
     state = integers_at(workspace + problem.counters)
     low, high = state[EXTENTS], state[EXTENTS + 1]

@@ -12,22 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
-from kernels_cpu.intrinsics.pointers import elements_at, integers_at, stack_words, tail
+from kernels_cpu.intrinsics.pointers import stack_words, tail
 from kernels_cpu.jit import inline, njit
-from kernels_cpu.keys import KeyMasks, key, unpack_masks
-from kernels_cpu.top_k.output import write_padding, write_ranked
+from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.problem import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
-from kernels_cpu.top_k.scratch import (
-    length_of,
-    numbers_of,
-    offsets_of,
-    scratch_of,
-    scratch_of_column,
-    sorting_of,
-    unpack,
-)
+from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of_column, stage_of, unpacked
 from kernels_cpu.top_k.thresholds import threshold_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
@@ -128,15 +120,10 @@ def select(
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search short rows whose elements are contiguous."""
-    numbers = numbers_of(constants)
-    problem = unpack(numbers)
-    masks = unpack_masks(constants)
-    scratch = scratch_of(workspace, constants, problem, task)
-    sorting = sorting_of(workspace, problem, task)
-    start = workspace + task * problem.task_size
-    keys = elements_at(start + problem.stage, constants)
-    states = integers_at(start + problem.row_states)
-    elements, outputs = elements_at(x, constants), elements_at(values, constants)
+    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+        constants, task, x, values, workspace
+    )
+    keys, states = stage_of(constants, problem, workspace, task)
     lowest, wide = problem.lowest, problem.wide != 0
     at_least = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
     words, less = stack_words(256), stack_words(256)  # a bit for each element of the longest row

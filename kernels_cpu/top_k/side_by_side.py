@@ -11,27 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
-from kernels_cpu.intrinsics.pointers import elements_at, integers_at, tail
+from kernels_cpu.intrinsics.pointers import tail
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks, key, unpack_masks
+from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import finish_few
 from kernels_cpu.top_k.problem import DIMENSION, HEADER, RANK_LIMIT
 from kernels_cpu.top_k.problem import SIDE_BY_SIDE_COLUMNS as COLUMNS
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.scratch import (
-    numbers_of,
-    offsets_of,
-    scratch_of,
-    scratch_of_column,
-    sorting_of,
-    unpack,
-)
+from kernels_cpu.top_k.scratch import offsets_of, scratch_of_column, stage_of, unpacked
 
 Array = NDArray[Any]
 
-NEIGHBOURS = 2  # elements of a row that are in the same group
-BITS = 16  # bits of a threshold below those that all groups share; more would cost more than they save
+NEIGHBOURS = 2  # consecutive elements of a row that share a group
+BITS = 16  # bits searched for below those that all groups share; more would cost more than they save
 
 
 @njit
@@ -113,7 +106,7 @@ def within_thresholds(keys: Array, at: int, thresholds: Array) -> Any:
 def close_in(
     records: Array, positions: Array, wide: bool, count: int, k: int, threshold: int
 ) -> tuple[int, int]:
-    """Return how long a list is after it was checked, and a key: only better ones count from now on.
+    """Return the length of a list after a check, and the key that later elements must be better than.
 
     Of a list that is full the best `k` are kept. In any other, `k` records are at most `threshold`.
     """
@@ -149,7 +142,7 @@ def list_keys(
             if count + 1 == checked_at[c]:
                 records = tail(lists.records, c * list_length)
                 positions = tail(lists.positions, c * list_length)
-                # That many earlier elements are at least as good as one that equals the worst.
+                # A later element that equals the worst loses to `k` earlier ones.
                 counts[c], worst = close_in(records, positions, wide, count + 1, k, int64(thresholds[c]))
                 checked_at[c] = RANK_LIMIT
                 if worst == lowest:
@@ -166,16 +159,11 @@ def select(
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search rows that lie side by side, up to 64 of them at a time; `lengths` is 0: all are whole."""
-    numbers = numbers_of(constants)
-    problem = unpack(numbers)
-    masks = unpack_masks(constants)
-    scratch = scratch_of(workspace, constants, problem, task)
-    sorting = sorting_of(workspace, problem, task)
-    start = workspace + task * problem.task_size
-    keys = elements_at(start + problem.stage, constants)
-    counts = integers_at(start + problem.row_states)
+    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+        constants, task, x, values, workspace
+    )
+    keys, counts = stage_of(constants, problem, workspace, task)
     checked_at = tail(counts, problem.columns)
-    elements, outputs = elements_at(x, constants), elements_at(values, constants)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     thresholds = scratch.minima
     n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]
@@ -210,6 +198,6 @@ def select(
             own = scratch_of_column(workspace, scratch, problem, task, c)
             at = offsets_of(numbers, problem.n_dims, first_row + c)
             finish_few(
-                elements, outputs, indices, at, problem, own.records, own.positions, sorting,
+                elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
                 counts[c], k,
             )  # fmt: skip

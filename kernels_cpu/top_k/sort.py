@@ -6,15 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
-from kernels_cpu.intrinsics.pointers import elements_at
 from kernels_cpu.jit import njit
-from kernels_cpu.keys import unpack_masks
-from kernels_cpu.top_k.finish import finish
-from kernels_cpu.top_k.output import write_listed, write_padding
+from kernels_cpu.top_k.finish import finish, write_listed, write_padding
 from kernels_cpu.top_k.problem import WORD
 from kernels_cpu.top_k.scan import Scratch, list_all
-from kernels_cpu.top_k.scratch import length_of, numbers_of, offsets_of, scratch_of, sorting_of, unpack
-from kernels_cpu.top_k.stage import copy_to_stage
+from kernels_cpu.top_k.scratch import copy_to_stage, length_of, offsets_of, stage_of, unpacked
 from kernels_cpu.top_k.thresholds import bounds_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size, write_all_keys
 
@@ -47,14 +43,10 @@ def select(
     lengths: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Sort rows of which a large part is selected."""
-    numbers = numbers_of(constants)
-    problem = unpack(numbers)
-    masks = unpack_masks(constants)
-    scratch = scratch_of(workspace, constants, problem, task)
-    sorting = sorting_of(workspace, problem, task)
-    start = workspace + task * problem.task_size
-    stage = elements_at(start + problem.stage, constants)
-    elements, outputs = elements_at(x, constants), elements_at(values, constants)
+    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+        constants, task, x, values, workspace
+    )
+    stage, _ = stage_of(constants, problem, workspace, task)
     lowest, wide = problem.lowest, problem.wide != 0
     for row in range(first_row, last_row):
         n = length_of(numbers, problem, lengths, row)

@@ -21,7 +21,7 @@ DEVIATIONS = 2  # standard deviations by which the rank of the k-th element in t
 
 
 class Bounds(NamedTuple):
-    """Two elements, of which the k-th is neither less than `low` nor greater than `high`."""
+    """Two elements: the k-th is neither less than `low` nor greater than `high`."""
 
     low: int
     n_less: int

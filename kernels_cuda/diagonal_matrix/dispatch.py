@@ -1,7 +1,7 @@
 """The one choice of an algorithm, and the plan that launches it."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_cuda.diagonal_matrix import kernels, launches
 from kernels_cuda.diagonal_matrix.launches import Part
@@ -76,74 +76,47 @@ class Plan:
             part.launch(stream, x + part.x, output + part.output)
 
 
-def plan(
-    *,
-    element_size: int,
-    has_input: bool,
-    value: int,
-    batch: tuple[tuple[int, int, int], ...],
-    height: int,
-    width: int,
-    x_strides: tuple[int, int],
-    output_strides: tuple[int, int],
-    begin: int,
-    end: int,
-    inverted: bool,
-    target: Target,
-    policy: Policy | None = None,
-) -> Plan:
+def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernel that writes a band.
 
     Parameters
     ----------
-    element_size : int
-        Bytes of an element: 1, 2, 4 or 8.
-    has_input : bool
-        Whether elements that are not set are copied; otherwise they become 0.
-    value : int
-        The bits to set.
-    batch : tuple of (size, x_stride, output_stride)
-        All dimensions but rows and columns.
-    height, width : int
-        Rows and columns of a matrix.
-    x_strides, output_strides : tuple of two ints
-        Elements from row to row and from column to column.
-    begin, end : int
-        Diagonals of the band, x - y, `end` not included.
-    inverted : bool
-        Whether the elements outside the band are set instead.
+    problem : Problem
+        Of `dmlops.operators.diagonal_matrix`.
     target : Target
         The device.
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
     policy = policy or Policy()
-    problem = Problem(
+    element_size, batch, output_strides = problem.element_size, problem.batch, problem.output_strides
+    band = Band(problem.begin, problem.end, problem.inverted, problem.has_input, problem.value)
+    matrices = Problem(
         element_size=element_size,
         batch=batch,
-        height=height,
-        width=width,
-        x_strides=x_strides,
+        height=problem.height,
+        width=problem.width,
+        x_strides=problem.x_strides,
         output_strides=output_strides,
-        band=Band(begin, end, inverted, has_input, value),
+        band=band,
     )
-    if problem.n_elements == 0:
+    if matrices.n_elements == 0:
         return Plan("diagonal_matrix: nothing to write", 0)
     if output_strides[1] != 1 and output_strides[0] == 1:
-        problem = problem.transposed()
-    algorithm = choose(problem, policy)
+        matrices = matrices.transposed()
+    algorithm = choose(matrices, policy)
     name = f"diagonal_matrix {8 * element_size}-bit {algorithm}"
     if algorithm == TRANSPOSED:
-        parts: tuple[Part, ...] = (launches.transposed_part(problem, target),)
+        parts: tuple[Part, ...] = (launches.transposed_part(matrices, target),)
         return Plan(name, 0, parts, parts)
     if algorithm == ELEMENTS:
-        return _elements_plan(name, problem, policy, target)
+        return _elements_plan(name, matrices, policy, target)
     make = launches.rows_parts if algorithm == ROWS else launches.strided_parts
-    strides = problem.output_strides[0], *(stride for *_, stride in batch)
+    strides = matrices.output_strides[0], *(stride for *_, stride in batch)
     is_every_row_aligned = all(stride * element_size % VECTOR == 0 for stride in strides)
     latest = VECTOR - element_size
     residues = 0 if is_every_row_aligned else latest, latest
-    aligned, anywhere = (tuple(make(problem, policy, residue, target)) for residue in residues)
+    aligned, anywhere = (tuple(make(matrices, policy, residue, target)) for residue in residues)
     return Plan(name, 0, aligned, anywhere)
 
 

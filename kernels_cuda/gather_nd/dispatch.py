@@ -1,6 +1,7 @@
 """The choice of an algorithm, and the plan that launches it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from kernels_cuda.gather_nd import launches
 from kernels_cuda.gather_nd.launches import UnitLaunch, VectorLaunches
@@ -48,82 +49,50 @@ class Plan:
         self._check(stream, indices, first)
 
 
-def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    index_signed: bool,
-    batch: tuple[tuple[int, int, int, int], ...],
-    tuples: tuple[tuple[int, int, int], ...],
-    coordinate_stride: int,
-    bounds: tuple[tuple[int, int], ...],
-    slices: tuple[tuple[int, int, int], ...],
-    mode: str,
-    x_offset: int,
-    target: Target,
-    policy: Policy | None = None,
-) -> Plan:
+def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernels that gather slices.
 
     Parameters
     ----------
-    element_size, index_size : int
-        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
-    index_signed : bool
-        Whether negative indices count from the end.
-    batch : tuple of (size, x_stride, index_stride, output_stride)
-        Dimensions that input, indices and output share.
-    tuples : tuple of (size, index_stride, output_stride)
-        Dimensions that indices and output share.
-    coordinate_stride : int
-        Elements from coordinate to coordinate of an index tuple.
-    bounds : tuple of (size, x_stride)
-        The dimensions that the coordinates of a tuple index; a tuple without coordinates takes all.
-    slices : tuple of (size, x_stride, output_stride)
-        Dimensions that input and output share.
-    mode : {"clip", "fill"}
-        What becomes of indices out of range.
-    x_offset : int
-        Not used here: `launch` takes the address of the first element.
+    problem : Problem
+        Of `dmlops.operators.gather_nd`.
     target : Target
         The device.
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    del x_offset
     policy = policy or Policy()
-    problem = Problem(
+    element_size, slices = problem.element_size, problem.slices
+    tuples = [(size, 0, index_stride, output_stride) for size, index_stride, output_stride in problem.tuples]
+    copied = [(size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices]
+    runs = Problem(
         element_size=element_size,
-        index_size=index_size,
-        is_signed=index_signed,
-        dims=(
-            *batch,
-            *((size, 0, index_stride, output_stride) for size, index_stride, output_stride in tuples),
-            *((size, x_stride, 0, output_stride) for size, x_stride, output_stride in slices),
-        ),
+        index_size=problem.index_size,
+        is_signed=problem.index_signed,
+        dims=(*problem.batch, *tuples, *copied),
         n_slice_dims=len(slices),
-        coordinate_stride=coordinate_stride,
-        bounds=bounds,
-        clips=mode == "clip",
+        coordinate_stride=problem.coordinate_stride,
+        bounds=problem.bounds,
+        clips=problem.mode == "clip",
     )
     vectors = None
-    if problem.is_gapless:
-        vectors = launches.unaligned_launches(problem, policy, target)
-    elif slices and bounds:
-        vectors = launches.strided_launches(problem, policy, target)
-    sizes = [*dict.fromkeys((problem.largest_unit, element_size))]
+    if runs.is_gapless:
+        vectors = launches.unaligned_launches(runs, policy, target)
+    elif slices and runs.bounds:
+        vectors = launches.strided_launches(runs, policy, target)
+    sizes = [*dict.fromkeys((runs.largest_unit, element_size))]
     if vectors is not None:
         # Where addresses allow, units of 16 bytes are as fast as vectors that are shifted.
-        sizes = [VECTOR] if problem.is_gapless and problem.largest_unit == VECTOR else []
-    if problem.n_runs * problem.run == 0:
+        sizes = [VECTOR] if runs.is_gapless and runs.largest_unit == VECTOR else []
+    if runs.n_runs * runs.run == 0:
         sizes = []
-    units = tuple(launches.unit_launch(problem, policy, unit, target) for unit in sizes)
+    units = tuple(launches.unit_launch(runs, policy, unit, target) for unit in sizes)
     return Plan(
-        variant=f"gather_nd {_described(problem, units, vectors)}",
+        variant=f"gather_nd {_described(runs, units, vectors)}",
         workspace_size=max((each.wide.table.workspace_size for each in units if each.wide), default=0),
         _units=units,
         _vectors=vectors,
-        _check=LaunchList([*launches.check_launches(problem, policy, target)]),
+        _check=LaunchList([*launches.check_launches(runs, policy, target)]),
     )
 
 

@@ -1,6 +1,7 @@
 """The choice of an algorithm, and the plan that launches it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernels_cuda.layout import is_wide
 from kernels_cuda.nonzero_coordinates.launches import MaskLaunches, SmallLaunch
@@ -92,68 +93,38 @@ class MaskPlan:
 Plan = SmallPlan | MaskPlan
 
 
-def plan(
-    *,
-    element_size: int,
-    magnitude: int,
-    sizes: tuple[int, ...],
-    dims: tuple[tuple[int, int], ...],
-    x_offset: int,
-    capacity: int,
-    coordinate_strides: tuple[int, int],
-    coordinate_size: int,
-    count_size: int,
-    fill: int | None,
-    target: Target,
-    policy: Policy | None = None,
-) -> Plan:
+def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernels that list the non-zero elements.
 
     Parameters
     ----------
-    element_size : int
-        Bytes of an element: 1, 2, 4 or 8.
-    magnitude : int
-        An element is non-zero where ``bits & magnitude`` is.
-    sizes : tuple of int
-        The dimensions whose coordinates are columns of the output, slowest first.
-    dims : tuple of (size, stride)
-        The merged layout of the input.
-    x_offset : int
-        Not used here: `launch` takes the address of the first element.
-    capacity : int
-        Rows that may be written.
-    coordinate_strides : tuple of two ints
-        Elements from row to row and from column to column.
-    coordinate_size, count_size : int
-        Bytes of a coordinate and of the count: 4 or 8.
-    fill : int or None
-        Bits for the rows that are left, or None to leave them as they are.
+    problem : Problem
+        Of `dmlops.operators.nonzero_coordinates`.
     target : Target
         The device.
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    del x_offset
     policy = policy or Policy()
-    problem = Problem(
-        element_size=element_size,
-        magnitude=magnitude,
-        sizes=sizes,
-        dims=dims,
-        capacity=capacity,
-        coordinate_strides=coordinate_strides,
-        coordinate_size=coordinate_size,
-        count_size=count_size,
-        fill=fill,
+    n_columns = len(problem.sizes)
+    listing = Problem(
+        element_size=problem.element_size,
+        magnitude=problem.magnitude,
+        sizes=problem.sizes,
+        dims=problem.dims,
+        capacity=problem.capacity,
+        coordinate_strides=problem.coordinate_strides,
+        coordinate_size=problem.coordinate_size,
+        count_size=problem.count_size,
+        fill=problem.fill,
     )
-    name = f"nonzero_coordinates {8 * element_size}-bit"
-    if is_small(problem, policy):
-        launch = SmallLaunch.of(problem, target)
-        variant = f"{name}, one block, {len(sizes)} columns"
-        return SmallPlan(variant, 0, launch.prepare(capacity), launch.prepare(0), launch)
-    steps = MaskLaunches.of(problem, policy, target)
-    return MaskPlan(f"{name}, {steps.name}, {len(sizes)} columns", steps.workspace_size, steps)
+    name = f"nonzero_coordinates {8 * problem.element_size}-bit"
+    if is_small(listing, policy):
+        launch = SmallLaunch.of(listing, target)
+        variant = f"{name}, one block, {n_columns} columns"
+        return SmallPlan(variant, 0, launch.prepare(problem.capacity), launch.prepare(0), launch)
+    steps = MaskLaunches.of(listing, policy, target)
+    return MaskPlan(f"{name}, {steps.name}, {n_columns} columns", steps.workspace_size, steps)
 
 
 def is_small(problem: Problem, policy: Policy) -> bool:

@@ -34,8 +34,8 @@ _STATE = threading.local()
 # Linked functions, and what each was compiled to for other capabilities than the last.
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
-# PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `top_k.warp`), and NVVM
-# has another code generator from 10.0 on.
+# PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `warp` of top_k), and
+# NVVM has another code generator from 10.0 on.
 _CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 _LAST_ASKED_FOR = (9, 0)
 _ENTRY = re.compile(r"\.entry\s+([^\s(]+)")

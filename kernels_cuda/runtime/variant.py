@@ -68,6 +68,8 @@ class Target(NamedTuple):
         How many it has.
     block_shared_bytes : int
         The most shared memory that a block may have, if it asks for it.
+    bytes_per_microsecond : int
+        What kernels read of its memory in this time.
     fetch : callable, optional
         Gives a plan the code of its kernels.
     """
@@ -76,6 +78,7 @@ class Target(NamedTuple):
     arch: str
     multiprocessors: int
     block_shared_bytes: int
+    bytes_per_microsecond: int = 4_000_000
     fetch: Fetch | None = None
 
 
@@ -89,6 +92,20 @@ def capability_of(arch: str) -> tuple[int, int]:
     """
     digits = re.sub(r"\D", "", arch)
     return int(digits[:-1]), int(digits[-1])
+
+
+# A block may have this many KiB of shared memory, by compute capability, and 99 on other devices (CUDA C++
+# programming guide, technical specifications).
+_BLOCK_KIB = {
+    **dict.fromkeys([(9, 0), (10, 0), (10, 1), (10, 3), (11, 0)], 227),
+    **dict.fromkeys([(8, 0), (8, 7)], 163),
+    (7, 5): 64,
+}
+
+
+def typical_target(arch: str) -> Target:
+    """Return a large device of an architecture, where there is none to ask."""
+    return Target(0, arch, 132, _BLOCK_KIB.get(capability_of(arch), 99) << 10)
 
 
 def is_ptx(arch: str) -> bool:

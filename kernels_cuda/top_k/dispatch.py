@@ -1,120 +1,250 @@
-"""The one choice of an algorithm, by what was measured, and the plan that launches it."""
+"""The one choice of an algorithm, why, and how to force it; and the plan that launches it.
 
-from collections.abc import Callable, Iterator, Sequence
+Devices of an architecture that was measured choose by a table, ``tables/<architecture>.json``, which
+``python -m bench choices --table`` makes; all others by `rule`. Where the best algorithm does not serve a
+problem, the next one is tried. ``DMLOPS_TOP_K_ALGORITHM`` forces one; it is read when a call is planned, and
+a call that the process has made before keeps its plan.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
-from typing import NamedTuple
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from kernels_cuda.layout import ceil_div
+from kernels_cuda.runtime.launch import NULL, LaunchList, Pointer, load
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
-from kernels_cuda.runtime.launch import LaunchList, as_signed, load
-from kernels_cuda.runtime.variant import Target, capability_of
-from kernels_cuda.top_k import launches
-from kernels_cuda.top_k.block_launches import block_launches
-from kernels_cuda.top_k.cluster_launches import cluster_launches
-from kernels_cuda.top_k.fastest import Kind, fastest
-from kernels_cuda.top_k.grid_launches import grid_launches, is_transposed
-from kernels_cuda.top_k.launches import Launch, UnservedError, Workspace
-from kernels_cuda.top_k.optional_launches import by_index, take_lengths
-from kernels_cuda.top_k.partition_launches import partition_launches
-from kernels_cuda.top_k.policy import Policy
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    LengthFormat,
-    Problem,
-    RowDimension,
-    describe_rows,
-    key_format,
-    unfolded_format,
+from kernels_cuda.runtime.variant import Target, Variant
+from kernels_cuda.top_k.columns.columns_launches import COLUMNS
+from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER
+from kernels_cuda.top_k.many_blocks.grid_launches import GRID
+from kernels_cuda.top_k.problem import Problem, describe
+from kernels_cuda.top_k.read_once.block_launches import BLOCK
+from kernels_cuda.top_k.read_once.one_pass_launches import ONE_PASS
+from kernels_cuda.top_k.read_once.sampled_launches import SAMPLED
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION
+from kernels_cuda.top_k.rows_in_blocks.tile_launches import TILE
+from kernels_cuda.top_k.shared.launches import (
+    INDICES,
+    LENGTHS,
+    VALUES,
+    WORKSPACE,
+    Launch,
+    UnservedError,
+    Workspace,
+    X,
+    offsets_variant,
 )
-from kernels_cuda.top_k.sampled_launches import sampled_launches
+from kernels_cuda.top_k.shared.order_launches import by_index, order_variants
+from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, KIB
+from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS
+from kernels_cuda.top_k.short_rows.warp_launches import WARP
+from kernels_cuda.top_k.sort.sort_launches import SORT, clear_variant
 
-
-class Algorithm(StrEnum):
-    """How a top-k is found; `kernels_cuda.top_k` tells what each of them is for."""
-
-    ROUNDS = "rounds"
-    WARP = "warp"
-    BLOCK = "block"
-    GRID = "grid"
-    COLUMNS = "columns"
-    TILE = "tile"
-    PARTITION = "partition"
-    ONE_PASS = "one_pass"
-    CLUSTER = "cluster"
-    SORT = "sort"
-    SAMPLED = "sampled"
-
-
-class Implementation(NamedTuple):
-    """How an algorithm is launched. Its kernels also read row lengths if the problem has them.
-
-    Attributes
-    ----------
-    launches : function
-        Returns the launches that solve a problem; raises `UnservedError` if it does not take it.
-    orders_by_index : bool
-        Whether its results come by ascending index where they are not to be sorted; results of the others
-        are reordered.
-    """
-
-    launches: Callable[[Problem, Policy, Workspace], list[Launch]]
-    orders_by_index: bool = False
-
-
-IMPLEMENTATIONS = {
-    Algorithm.ROUNDS: Implementation(launches.rounds_launches, orders_by_index=True),
-    Algorithm.WARP: Implementation(launches.warp_launches, orders_by_index=True),
-    Algorithm.BLOCK: Implementation(block_launches, orders_by_index=True),
-    Algorithm.GRID: Implementation(grid_launches, orders_by_index=True),
-    Algorithm.COLUMNS: Implementation(launches.columns_launches),
-    Algorithm.TILE: Implementation(launches.tile_launches),
-    Algorithm.PARTITION: Implementation(partition_launches, orders_by_index=True),
-    Algorithm.ONE_PASS: Implementation(launches.one_pass_launches, orders_by_index=True),
-    Algorithm.CLUSTER: Implementation(cluster_launches, orders_by_index=True),
-    Algorithm.SORT: Implementation(launches.sort_launches),
-    Algorithm.SAMPLED: Implementation(sampled_launches, orders_by_index=True),
+# `kernels_cuda.top_k` tells what each of them is for.
+ALGORITHMS = {
+    "rounds": ROUNDS,
+    "warp": WARP,
+    "partition": PARTITION,
+    "tile": TILE,
+    "one_pass": ONE_PASS,
+    "sampled": SAMPLED,
+    "block": BLOCK,
+    "cluster": CLUSTER,
+    "grid": GRID,
+    "columns": COLUMNS,
+    "sort": SORT,
 }
+VARIABLE = "DMLOPS_TOP_K_ALGORITHM"
+TABLES = Path(__file__).with_name("tables")
+# The pointer slots of a launch if rows have lengths, in the order of the addresses that a plan takes.
+WITH_LENGTHS = (X, LENGTHS, VALUES, INDICES, WORKSPACE)
 
 
-def candidates(problem: Problem, policy: Policy) -> Iterator[Algorithm]:
-    """Yield algorithms for a problem, best first; the last one serves every problem."""
-    transposed = is_transposed(problem, policy)
-    kind = Kind(problem.element_size, transposed, not problem.is_by_index)
-    names = fastest(kind, problem.n_rows, problem.axis_size, problem.k, problem.multiprocessors)
-    for algorithm in map(Algorithm, names):
-        # Rows with gaps between their elements were not measured: it reads them by single elements.
-        if algorithm is not Algorithm.PARTITION or transposed or problem.strides.x == 1:
-            yield algorithm
-    yield from (Algorithm.BLOCK, Algorithm.GRID, Algorithm.TILE, Algorithm.SORT)
+def variants() -> Iterator[Variant]:
+    """List every compilable kernel once."""
+    yield offsets_variant()
+    yield clear_variant()
+    yield from order_variants()
+    for element_size in ELEMENT_SIZES:
+        for algorithm in ALGORITHMS.values():
+            yield from algorithm.variants(element_size)
+
+
+class Kind(NamedTuple):
+    """What parts of a table tell apart: bytes of an element, where rows lie, and the order of results."""
+
+    element_size: int
+    is_transposed: bool
+    is_sorted: bool
+
+    def __str__(self) -> str:
+        where = "side by side" if self.is_transposed else "one after the other"
+        return f"{self.element_size} bytes, rows {where}, by {'value' if self.is_sorted else 'index'}"
+
+
+def kind_of(problem: Problem) -> Kind:
+    """Return which part of a table a problem belongs to; what holds for two bytes comes closest to one."""
+    element_size = max(problem.element_size, 2)
+    return Kind(element_size, GRID.policy.is_transposed(problem), not problem.is_by_index)
+
+
+@functools.cache
+def table_of(arch: str) -> Mapping[str, Any] | None:
+    """Return what was measured on an architecture; None if nothing was."""
+    path = TABLES / f"{arch}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def measured(problem: Problem) -> str | None:
+    """Return the algorithm that a table names; None if there is none for the device.
+
+    Each k, number of rows and length in a table stands for those below, down to the next smaller one in it.
+    The number of rows counts in proportion to the multiprocessors of the device that was measured.
+    """
+    table = table_of(problem.target.arch)
+    if table is None:
+        return None
+    n_rows = ceil_div(problem.n_rows * table["multiprocessors"], problem.target.multiprocessors)
+    line = _at(_at(table["fastest"][str(kind_of(problem))], problem.k), n_rows)
+    *parts, last = (part.split() for part in line.split(", "))
+    return next((name for length, name in parts if problem.axis_size <= int(length)), last[-1])
+
+
+def _at(limits: Mapping[str, Any], amount: int) -> Any:
+    """Return the value up to the first limit that is not below an amount; the last one holds beyond."""
+    return limits[next((limit for limit in limits if amount <= int(limit)), next(reversed(limits)))]
+
+
+def rule(problem: Problem) -> Iterator[str]:
+    """Yield algorithms for a device that was not measured, best first; the last one serves every problem.
+
+    What counts is how many rows each multiprocessor has, whether a cluster's shared memory holds a row, and
+    what part of a row is selected: few elements are found by a threshold, many by histograms or a sort.
+    """
+    element_size, is_transposed, is_sorted = kind_of(problem)
+    length, k, target = problem.axis_size, problem.k, problem.target
+    per_multiprocessor = problem.n_rows / target.multiprocessors
+    has_few_rows = per_multiprocessor < 1 / 4
+    # Wider keys leave no registers to read a row once.
+    is_narrow = element_size < 8
+    if k <= 8 and length <= 512:
+        yield "rounds"
+    is_for_a_warp = (k <= 32 and length <= 1024) or (k <= 128 and length <= 256)
+    if is_for_a_warp and (is_sorted or k <= 16 or per_multiprocessor >= 8):
+        yield "warp"
+    if is_transposed and k <= 16 and per_multiprocessor >= 32:
+        yield "columns"
+    if is_sorted and is_narrow and length <= min(2048, 4 * k):
+        yield "tile"
+    if length <= max(1024, (32 if is_transposed else 16) * k) or (
+        not is_sorted and length <= (4096 if is_transposed else 8192)
+    ):
+        yield "partition"
+    if k > 4096:
+        yield "tile" if is_sorted and length <= 16384 else "sort"
+    elif not is_transposed:
+        if has_few_rows and length <= 1 << 19 and k >= 256 and per_multiprocessor > 1 / 10:
+            yield "sampled"
+        if has_few_rows and is_narrow and k <= 128 and problem.row_bytes <= 64 * KIB:
+            yield "one_pass"
+        room = target.multiprocessors * target.block_shared_bytes // 4
+        if has_few_rows and 16 * KIB <= problem.row_bytes <= room // problem.n_rows:
+            yield "cluster"
+        is_short = not has_few_rows or problem.row_bytes <= 512 * KIB
+        if is_narrow and is_short and k <= 128 and per_multiprocessor <= 2:
+            yield "one_pass"
+        if not has_few_rows and 8192 < length <= 1 << 19 and k >= (512 if is_sorted else 128):
+            yield "sampled"
+        if not has_few_rows and length <= 1 << 16:
+            yield "block"
+    yield from ("grid", "block", "tile", "sort")
+
+
+def candidates(problem: Problem) -> Iterator[str]:
+    """Yield algorithms for a problem, best first."""
+    is_packed = problem.strides.x == 1 or GRID.policy.is_transposed(problem)
+    best = measured(problem)
+    for name in dict.fromkeys((*([best] if best else ()), *rule(problem))):
+        # It reads rows with gaps between their elements, which were not measured, by single elements.
+        if name != "partition" or is_packed:
+            yield name
+
+
+def forced_algorithm() -> str | None:
+    """Return the algorithm that the user asks for.
+
+    Raises
+    ------
+    ValueError
+        If there is no such algorithm.
+    """
+    name = os.environ.get(VARIABLE)
+    if name and name not in ALGORITHMS:
+        msg = f"{VARIABLE}: got {name!r}, which is no algorithm; it must be one of {', '.join(ALGORITHMS)}"
+        raise ValueError(msg)
+    return name or None
+
+
+def explain(given: Any, target: Target) -> tuple[str, list[str]]:
+    """Return why an algorithm is chosen, and all that serve what `plan` is given, the chosen one first."""
+    problem = describe(given, target)
+    if forced_algorithm() is not None:
+        return f"because {VARIABLE} asks for it", [launches_of(problem).algorithm]
+    names = [name for name in candidates(problem) if serves(problem, name)]
+    if measured(problem) == names[0]:
+        return f"the fastest, or about as fast, by the times measured on {target.arch}", names
+    return f"by a rule, because nothing like it was measured on {target.arch}", names
+
+
+def serves(problem: Problem, name: str) -> bool:
+    """Tell whether an algorithm serves a problem."""
+    try:
+        return bool(_launches_of(problem, name, {}))
+    except UnservedError:
+        return False
 
 
 class Launches(NamedTuple):
     """What a problem is solved by."""
 
-    algorithm: Algorithm
+    algorithm: str
     launches: list[Launch]
     workspace_size: int
 
 
-def launches_of(problem: Problem, policy: Policy, algorithm: Algorithm | str | None = None) -> Launches:
+def launches_of(
+    problem: Problem, algorithm: str | None = None, changes: Mapping[str, Any] | None = None
+) -> Launches:
     """Return the launches that solve a problem, with the first algorithm that serves it or the given one."""
+    algorithm = algorithm or forced_algorithm()
     if algorithm is not None:
-        return _launches_of(problem, policy, Algorithm(algorithm))
-    for candidate in candidates(problem, policy):
+        return _launches_of(problem, algorithm, changes or {})
+    for candidate in candidates(problem):
         with suppress(UnservedError):
-            return _launches_of(problem, policy, candidate)
+            return _launches_of(problem, candidate, changes or {})
     raise UnservedError(problem, "sort")
 
 
-def _launches_of(problem: Problem, policy: Policy, algorithm: Algorithm) -> Launches:
-    workspace = Workspace()
-    implementation = IMPLEMENTATIONS[algorithm]
-    launched = implementation.launches(problem, policy, workspace)
-    if problem.is_by_index and not implementation.orders_by_index:
-        launched += by_index(problem, policy, workspace)
+def _launches_of(problem: Problem, name: str, changes: Mapping[str, Any]) -> Launches:
+    algorithm, workspace = ALGORITHMS[name], Workspace()
+    policy = replace(algorithm.policy, **changes) if changes else algorithm.policy
+    launches = algorithm.launches(problem, policy, workspace)
+    if problem.is_by_index and not algorithm.orders_by_index:
+        launches += by_index(problem, policy, workspace)
     if problem.lengths is not None:
-        launched = take_lengths(launched)
-    return Launches(algorithm, launched, workspace.size)
+        launches = [
+            launch._replace(pointers=tuple(map(_with_lengths, launch.pointers))) for launch in launches
+        ]
+    return Launches(name, launches, workspace.size)
+
+
+def _with_lengths(pointer: Pointer) -> Pointer:
+    return pointer if pointer == NULL else pointer._replace(slot=WITH_LENGTHS.index(pointer.slot))
 
 
 class Plan:
@@ -167,57 +297,20 @@ class Plan:
 
 
 def plan(
-    *,
-    element_size: int,
-    index_size: int,
-    sign: int,
-    flip: int,
-    infinity: int,
-    largest: bool,
-    k: int,
-    axis_size: int,
-    rows: Sequence[tuple[int, int, int, int]],
-    axis_strides: tuple[int, int, int],
-    is_sorted: bool = True,
-    length_size: int = 0,
-    length_signed: bool = True,
-    length_strides: Sequence[int] = (),
-    padding: int = 0,
-    target: Target,
-    policy: Policy | None = None,
-    algorithm: Algorithm | str | None = None,
+    given: Any, target: Target, algorithm: str | None = None, changes: Mapping[str, Any] | None = None
 ) -> Plan:
     """Plan the k first elements of every row, in order, ties by ascending position.
 
     Parameters
     ----------
-    element_size, index_size : int
-        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
-    sign, flip, infinity : int
-        The format: the sign bit, the bits that a set sign bit inverts, and the bits of infinity; 0, 0 and
-        all ones for unsigned integers.
-    largest : bool
-        Whether large elements come first.
-    k, axis_size : int
-        How many elements of how many, with ``0 <= k <= axis_size``.
-    rows : sequence of (size, x_stride, value_stride, index_stride)
-        The other dimensions, slowest first; strides in elements.
-    axis_strides : tuple of int
-        Strides of x, values and indices along the axis.
-    is_sorted : bool
-        Whether the elements are to be in order; otherwise the same ones come by ascending position.
-    length_size, length_signed : int, bool
-        Bytes of a row's length (4, 8), or 0 where all rows have `axis_size` elements; whether it is signed.
-    length_strides : sequence of int
-        Strides of the lengths along the dimensions of `rows`.
-    padding : int
-        Bits of the value that positions from a row's length on hold; their indices have all bits set.
+    given : Problem
+        Of `dmlops.operators.top_k`.
     target : Target
         The device.
-    policy : Policy, optional
-        Block shapes and thresholds; by default those for the device and the element size.
-    algorithm : Algorithm or str, optional
-        Take this one, if it can serve the problem.
+    algorithm : str, optional
+        Take this one, if it can serve the problem; by default ``DMLOPS_TOP_K_ALGORITHM``.
+    changes : mapping, optional
+        Other values of the algorithm's policy, by name.
 
     Returns
     -------
@@ -233,27 +326,12 @@ def plan(
     -----
     Kernels that neither the wheel nor the cache has are compiled here.
     """
-    lengths = LengthFormat(length_size, int(length_signed), as_signed(padding)) if length_size else None
-    length_strides = length_strides or (0,) * len(rows)
-    dimensions = [RowDimension(*row, length) for row, length in zip(rows, length_strides, strict=True)]
-    described = describe_rows(dimensions, axis_strides[0])
-    if described.count == 0 or k == 0:
+    problem = describe(given, target)
+    if problem.n_rows == 0 or problem.k == 0:
         return Plan("nothing to do", 0, (), target)
-    problem = Problem(
-        element_size=element_size,
-        index_size=index_size,
-        key_format=key_format(element_size, sign, flip, infinity, largest),
-        unfolded_format=unfolded_format(element_size, sign, flip, infinity, largest),
-        k=k,
-        axis_size=axis_size,
-        rows=described,
-        strides=AxisStrides(*axis_strides),
-        multiprocessors=target.multiprocessors,
-        is_sorted=is_sorted,
-        lengths=lengths,
+    found = launches_of(problem, algorithm, changes)
+    shape = (
+        f"{problem.n_rows} rows of {problem.axis_size}, k {problem.k}, {problem.element_size}-byte elements"
     )
-    policy = policy or Policy.auto(capability_of(target.arch), element_size)
-    found = launches_of(problem, policy, algorithm)
-    shape = f"{described.count} rows of {axis_size}, k {k}, {element_size}-byte elements"
     variant = f"{found.algorithm} ({shape}, launches: {len(found.launches)})"
     return Plan(variant, found.workspace_size, found.launches, target)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from kernels_cuda.runtime.launch import as_signed
+from kernels_cuda.runtime.variant import Target, capability_of
 
 
 class RowDimension(NamedTuple):
@@ -70,7 +71,7 @@ class LengthFormat(NamedTuple):
 class KeyFormat(NamedTuple):
     """How an element becomes its ordered key (see `keys`): the largest key comes first.
 
-    `sign`, `flip` and `infinity` are those of `dispatch.plan`, but see `bool_key_format`. An element is XORed
+    `sign`, `flip` and `infinity` are the masks of `describe`, but see `bool_key_format`. An element is XORed
     with `positive`, or with `negative` if its sign bit is set. All NaNs have the key `unordered`.
     """
 
@@ -188,7 +189,7 @@ def neighbours_last(
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What `dispatch.plan` is asked for, and how many multiprocessors there are for it.
+    """What `describe` is asked for, and on which device.
 
     If `is_sorted` is false, the selected elements are to come by ascending position. If there are no
     `lengths`, all rows have `axis_size` elements.
@@ -202,7 +203,7 @@ class Problem:
     axis_size: int
     rows: Rows
     strides: AxisStrides
-    multiprocessors: int
+    target: Target
     is_sorted: bool = True
     lengths: LengthFormat | None = None
 
@@ -241,34 +242,14 @@ class Problem:
         return self.axis_size * self.element_size
 
     @property
-    def row_parameters(self) -> "RowParameters":
-        """What all kernels that write the results of rows take."""
-        return {
-            "index_size": self.index_size,
-            "axis_size": self.axis_size,
-            "k": self.k,
-            "strides": self.strides,
-            "layout": self.rows.layout,
-            "key_format": self.key_format,
-            "length_format": self.length_format,
-        }
+    def layout(self) -> RowLayout:
+        """Where the rows lie, if there is no table of their offsets."""
+        return self.rows.layout
 
     @property
-    def register_parameters(self) -> "RowParameters":
-        """`row_parameters` for kernels whose rows are aligned keys in registers."""
-        return {**self.row_parameters, "key_format": self.aligned_format}
-
-
-class RowParameters(TypedDict):
-    """Parameters of a kernel that are a problem's, by their names in `parameters`."""
-
-    index_size: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
+    def capability(self) -> tuple[int, int]:
+        """The compute capability of the device."""
+        return capability_of(self.target.arch)
 
 
 def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> KeyFormat:
@@ -351,3 +332,24 @@ def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, larg
         offset = ((offset << unused) - (not largest)) & 0xFFFFFFFF
     numbers = (shift, lone_zero, first_nan, last_nan, flip << unused, turn, offset, change)
     return UnfoldedFormat(*map(as_signed, numbers))
+
+
+def describe(given: Any, target: Target) -> Problem:
+    """Return a problem of `dmlops.operators.top_k` on a device, as kernels need it."""
+    masks = (*given.masks, given.largest)
+    strides = given.length_strides or (0,) * len(given.rows)
+    dimensions = [RowDimension(*row, length) for row, length in zip(given.rows, strides, strict=True)]
+    lengths = LengthFormat(given.length_size, int(given.length_signed), as_signed(given.padding))
+    return Problem(
+        element_size=given.element_size,
+        index_size=given.index_size,
+        key_format=key_format(given.element_size, *masks),
+        unfolded_format=unfolded_format(given.element_size, *masks),
+        k=given.k,
+        axis_size=given.axis_size,
+        rows=describe_rows(dimensions, given.axis_strides[0]),
+        strides=AxisStrides(*given.axis_strides),
+        target=target,
+        is_sorted=given.is_sorted,
+        lengths=lengths if given.length_size else None,
+    )

@@ -1,37 +1,42 @@
 """The algorithms that CUDA plans choose between, and the settings that force each of them.
 
-They are forced by arguments of plans: a policy with other shapes or limits and, for `top_k`, an algorithm.
-Inside `forced`, earlier plans are forgotten.
+`DMLOPS_TOP_K_ALGORITHM` forces one of `top_k`; arguments of plans set other shapes or limits. Both are read
+when a call is planned: inside `forced`, earlier plans are forgotten.
 """
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops.calls.call_cache import CallCache
+from dmlops.calls.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
-from kernels_cuda.runtime.variant import capability_of
-from kernels_cuda.top_k.policy import BLOCK_THREADS, PARTITION_SHAPES, Policy, block_shape
-from kernels_cuda.top_k.shapes import PartitionShape
+from kernels_cuda.top_k.read_once.block_launches import BLOCK_THREADS
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_SHAPES
+from kernels_cuda.top_k.shared.launches import UnservedError as CannotServeError
+
+__all__ = ["ALGORITHMS", "CannotServeError", "Choice", "forced"]
 
 ENDLESS = 1 << 62
 
 
-class CannotServeError(Exception):
-    """Raised where a forced algorithm does not serve a problem."""
-
-
 class Choice(NamedTuple):
-    """A name, an operator, and the arguments of its plans that force this choice.
+    """A name, an operator, and what forces this choice: an algorithm's name, and shapes or limits.
 
-    `arguments` takes the element size and the target that a plan is made for.
+    `limits` takes the target that a plan is made for, and returns arguments of the plan.
     """
 
     name: str
     operator: Any
-    arguments: Callable[[int, Any], dict[str, Any]]
+    limits: Callable[[Any], dict[str, Any]] | None
+    algorithm: str = ""
+
+    def arguments(self, target):
+        """Return all arguments of a plan that force this choice."""
+        named = {"algorithm": self.algorithm} if self.algorithm else {}
+        return named | (self.limits(target) if self.limits else {})
 
     def __str__(self) -> str:
         return self.name
@@ -41,50 +46,37 @@ class Choice(NamedTuple):
 def forced(choice):
     """Have CUDA problems solved by a choice; None for the one that plans make."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("dmlops.functions.CALLS", CallCache(99)))
+        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict(), _latest=OrderedDict()))
         if choice:
-            stack.enter_context(mock.patch.object(choice.operator, "plan", _forced_plan(choice)))
+            stack.enter_context(mock.patch.dict("os.environ", DMLOPS_TOP_K_ALGORITHM=choice.algorithm))
+        if choice and choice.limits:
+            plan = choice.operator.plan
+
+            def plan_as_forced(problem, target):
+                return plan(problem, **{"target": target} | choice.limits(target))
+
+            stack.enter_context(mock.patch.object(choice.operator, "plan", plan_as_forced))
         yield
 
 
-def _forced_plan(choice):
-    """Return an operator's `plan` with the arguments of a choice."""
-    plan = choice.operator.plan
-
-    def forced_plan(**problem):
-        given = problem | choice.arguments(problem["element_size"], problem["target"])
-        try:
-            return plan(**given)
-        except ValueError as error:
-            raise CannotServeError(str(error)) from error
-
-    return forced_plan
-
-
-def _top_k(name, algorithm=None, changes=None, multiprocessors=None):
-    def arguments(element_size, target):
-        policy = Policy.auto(capability_of(target.arch), element_size)
-        # Block shapes are made from the policy that they replace.
-        values = {
-            name: value(policy) if callable(value) else value for name, value in (changes or {}).items()
-        }
-        policy = policy.changed(values)
+def _top_k(name, algorithm="", multiprocessors=None, **changes):
+    def limits(target):
         if multiprocessors is not None:
             target = target._replace(multiprocessors=multiprocessors)
-        return {"algorithm": algorithm, "policy": policy, "target": target}
+        return {"changes": changes, "target": target}
 
-    return Choice(name, top_k, arguments)
+    return Choice(name, top_k, limits if changes or multiprocessors else None, algorithm)
 
 
 def _choice(operator, name, *, multiprocessors=None, **thresholds):
     """Return a choice of an operator whose policy is the same for all problems."""
 
-    def arguments(element_size, target):
+    def limits(target):
         if multiprocessors is not None:
             target = target._replace(multiprocessors=multiprocessors)
         return {"policy": operator.Policy(**thresholds), "target": target}
 
-    return Choice(name, operator, arguments)
+    return Choice(name, operator, limits)
 
 
 # Masks are made, however small the input.
@@ -95,73 +87,53 @@ _diagonal = functools.partial(_choice, diagonal_matrix)
 
 def _blocks_of(n_threads: int) -> dict[str, Any]:
     """Give all rows blocks of one size."""
-
-    def shapes(policy):
-        return (block_shape(policy.element_size, n_threads, policy.block_bytes),) * len(BLOCK_THREADS)
-
-    return {"block.shapes": shapes}
-
-
-def _tiles_from(n_threads: int) -> dict[str, Any]:
-    """Leave out smaller tiles, but of elements that have none as large."""
-
-    def shapes(policy):
-        tiles = policy.tile.shapes
-        return tuple(tile for tile in tiles if tile.n_threads >= n_threads) or tiles[-1:]
-
-    return {"tile.shapes": shapes}
+    return {"n_threads": (n_threads,) * len(BLOCK_THREADS)}
 
 
 def _partitions_of(number: int) -> dict[str, Any]:
     """Give all rows that a block holds blocks of one shape, by its number."""
-
-    def shapes(policy):
-        return (PartitionShape(*PARTITION_SHAPES[policy.element_size][number]),)
-
     names = ("shapes", "shapes_of_few_rows", "shapes_of_few_sorted_rows")
-    return {f"partition.{name}": shapes for name in names}
+    return dict.fromkeys(names, (number,))
 
 
 _NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
-_NO_UNIT_GROUPS = {"block.unit_groups_per_thread": 0, "block.unit_fine_groups": 0}
 # Rows of any length, begun with coarse groups.
-_COARSE = {"block.unit_fine_groups": 0, "block.fine_bytes": 0}
+_COARSE = {"unit_fine_groups": 0, "fine_bytes": 0}
 # Parts of which a block still takes what is selected, up to 4096 elements of each.
-_PARTS = {"grid.part_elements": 1 << 15}
+_PARTS = {"part_elements": 1 << 15}
 # Rows of any layout, read as if they lay side by side.
 _TRANSPOSED = {"transposed_rows": 1}
 _FEW_BLOCKS = {"launch_blocks": 7}
 
 ALGORITHMS = {
     "top_k": (
-        *(_top_k(str(algorithm), algorithm) for algorithm in top_k.Algorithm),
-        *(_top_k(f"block-{n}", "block", _blocks_of(n)) for n in BLOCK_THREADS),
-        _top_k("block-staggered", "block", {"block.staggered_bytes": 0, "block.staggered_waves": 0}),
-        _top_k("grid-small_blocks", "grid", _blocks_of(256)),
-        _top_k("grid-large_blocks", "grid", _blocks_of(1024)),
-        _top_k("grid-no_unit_groups", "grid", _NO_UNIT_GROUPS),
-        _top_k("grid-unit_coarse_groups", "grid", {"block.unit_fine_groups": 0}),
-        _top_k("grid-four_chunks", "grid", {"grid.coarse_chunks": (4,), **_COARSE}),
-        _top_k(
-            "grid-two_chunks",
-            "grid",
-            {"grid.coarse_chunks": (2,), **_COARSE, "block.unit_groups_per_thread": 0},
+        *(_top_k(name, name) for name in top_k.ALGORITHMS),
+        *(_top_k(f"block-{n}", "block", **_blocks_of(n)) for n in BLOCK_THREADS),
+        _top_k("block-staggered", "block", staggered_bytes=0, staggered_waves=0),
+        _top_k("grid-small_blocks", "grid", **_blocks_of(256)),
+        _top_k("grid-large_blocks", "grid", **_blocks_of(1024)),
+        _top_k("grid-no_unit_groups", "grid", unit_groups_per_thread=0, unit_fine_groups=0),
+        _top_k("grid-unit_coarse_groups", "grid", unit_fine_groups=0),
+        _top_k("grid-four_chunks", "grid", coarse_chunks=(4,), **_COARSE),
+        _top_k("grid-two_chunks", "grid", coarse_chunks=(2,), unit_groups_per_thread=0, **_COARSE),
+        _top_k("grid-parts", "grid", **_PARTS),
+        _top_k("grid-parts-long_positions", "grid", narrow_axis_elements=0, **_PARTS),
+        _top_k("grid-transposed", "grid", **_TRANSPOSED),
+        _top_k("grid-transposed-parts", "grid", **_TRANSPOSED, **_PARTS),
+        _top_k("grid-transposed-many_launches", "grid", **_TRANSPOSED, **_FEW_BLOCKS),
+        _top_k("grid-strided", "grid", transposed_rows=ENDLESS),
+        *(_top_k(f"tile-{n}", "tile", fewest_threads=n) for n in (384, 512, 1024)),
+        *(
+            _top_k(f"partition-{n}", "partition", **_partitions_of(n))
+            for n in range(len(PARTITION_SHAPES[4]))
         ),
-        _top_k("grid-parts", "grid", _PARTS),
-        _top_k("grid-parts-long_positions", "grid", {**_PARTS, "narrow_axis_elements": 0}),
-        _top_k("grid-transposed", "grid", _TRANSPOSED),
-        _top_k("grid-transposed-parts", "grid", _TRANSPOSED | _PARTS),
-        _top_k("grid-transposed-many_launches", "grid", _TRANSPOSED | _FEW_BLOCKS),
-        _top_k("grid-strided", "grid", {"transposed_rows": ENDLESS}),
-        *(_top_k(f"tile-{n}", "tile", _tiles_from(n)) for n in (384, 512, 1024)),
-        *(_top_k(f"partition-{n}", "partition", _partitions_of(n)) for n in range(len(PARTITION_SHAPES[4]))),
-        _top_k("one_pass-1024", "one_pass", {"one_pass.n_threads": 1024}),
-        *(_top_k(f"cluster-{n}", "cluster", {"cluster.blocks": (n,)}) for n in (4, 8)),
-        _top_k("columns-stacked", "columns", {"columns.longest_part": 1 << 12}),
-        _top_k("sort-long_positions", "sort", {"sort.narrow_elements": 0}),
-        _top_k("sort-few_rows_at_a_time", "sort", {"sort.batch_bytes": 1 << 20}),
+        _top_k("one_pass-1024", "one_pass", n_threads=1024),
+        *(_top_k(f"cluster-{n}", "cluster", blocks=(n,)) for n in (4, 8)),
+        _top_k("columns-stacked", "columns", longest_part=1 << 12),
+        _top_k("sort-long_positions", "sort", narrow_elements=0),
+        _top_k("sort-few_rows_at_a_time", "sort", batch_bytes=1 << 20),
         _top_k("one_multiprocessor", multiprocessors=1),
-        _top_k("many_launches", changes=_FEW_BLOCKS),
+        _top_k("many_launches", **_FEW_BLOCKS),
     ),
     "nonzero_coordinates": (
         _nonzero("masks"),

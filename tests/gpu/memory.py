@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 
 from dmlops.calls import dispatch
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 
 FENCE = 512
@@ -84,7 +84,7 @@ def execute(case, rng, fence=FENCE, gaps=()):
     absent = () if "input_tensor" in memory else (0,)
     stream = 0
     try:
-        with cuda.device_made_current(DEVICE.number):
+        with cuda_driver.device_made_current(DEVICE.number):
             plan.launch(stream, *absent, *addresses, memory["workspace"].address if size else 0)
         if fence:
             found = memory["workspace"].content(f"the workspace of {case}")

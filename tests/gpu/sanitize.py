@@ -1,4 +1,4 @@
-"""Small problems for compute-sanitizer, by every algorithm; see CONTRIBUTING.md for the commands.
+"""Small problems for compute-sanitizer, by every algorithm; docs/how_it_works.md has the commands.
 
 Every operand is an allocation of its own that ends with the last element, and workspaces are used as the
 driver gives them. Accesses outside of arrays, and reads of memory that was never written, are therefore

@@ -6,6 +6,7 @@ torch tensors without memory of their own are in `tests/no_plain_tensors.py`.
 import ctypes
 import functools
 import importlib
+from collections import OrderedDict
 from contextlib import ExitStack
 from importlib.util import find_spec
 from unittest import mock
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.calls.call_cache import CallCache
+from dmlops.calls.call_cache import CALLS
 from tests import reference
 from tests.data import assert_same
 
@@ -271,7 +272,7 @@ def check_refused(field, call, launches, text=""):
 def unknown_calls():
     """Return a context in which no call is known."""
     known = ExitStack()
-    known.enter_context(mock.patch("dmlops.functions.CALLS", CallCache(99)))
+    known.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict(), _latest=OrderedDict()))
     return known
 
 

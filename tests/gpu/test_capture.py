@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from tests import reference
 from tests.data import sample
 from tests.gpu.numba_cuda import numba_cuda
@@ -243,7 +243,9 @@ class OnDeviceArrays:
         return dmlops.DeviceArray.from_numpy(host)
 
     def write(self, array, host):
-        cuda.copy_from_host(array.pointer, np.ascontiguousarray(host).ctypes.data, array.nbytes, array.stream)
+        cuda_driver.copy_from_host(
+            array.pointer, np.ascontiguousarray(host).ctypes.data, array.nbytes, array.stream
+        )
 
     def read(self, array):
         return array.to_numpy()

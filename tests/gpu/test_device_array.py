@@ -9,7 +9,7 @@ import pytest
 
 import dmlops
 from dmlops import DeviceArray
-from dmlops.devices import cuda
+from dmlops.devices import cuda_driver
 from tests import reference
 from tests.data import DTYPES, assert_same, sample
 from tests.gpu.numba_cuda import numba_cuda
@@ -202,7 +202,7 @@ def test_a_blocking_stream_may_be_captured():
     dmlops.diagonal_matrix(x, out=out, stream=int(stream))
     ask(driver().cuGraphDestroy(ask(driver().cuStreamEndCapture(stream))))
     ask(driver().cuStreamDestroy(stream))
-    assert len(cuda._unfreed) == 1
+    assert len(cuda_driver._unfreed) == 1
     DeviceArray((1,), "uint8")
     assert bytes_in_use() == n_before
 
@@ -226,17 +226,17 @@ def test_memory_of_a_pool_of_its_own(number):
     properties.allocType = driver().CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = driver().CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     properties.location.id = number
-    with cuda.device_made_current(number):
+    with cuda_driver.device_made_current(number):
         pool = ask(driver().cuMemPoolCreate(properties))
-        pointer = ask(driver().cuMemAllocFromPoolAsync(256, pool, cuda.LEGACY_STREAM))
-        ask(driver().cuMemsetD32Async(pointer, 5, 64, cuda.LEGACY_STREAM))
+        pointer = ask(driver().cuMemAllocFromPoolAsync(256, pool, cuda_driver.LEGACY_STREAM))
+        ask(driver().cuMemsetD32Async(pointer, 5, 64, cuda_driver.LEGACY_STREAM))
         interface = {"version": 3, "shape": (64,), "typestr": "<i4", "data": (int(pointer), False)}
         x = SimpleNamespace(__cuda_array_interface__=interface)
     values = dmlops.top_k(x, 3).values
     assert str(values.device) == f"cuda:{number}"
     assert values.to_numpy().tolist() == [5, 5, 5]
-    with cuda.device_made_current(number):
-        ask(driver().cuMemFreeAsync(pointer, cuda.LEGACY_STREAM))
+    with cuda_driver.device_made_current(number):
+        ask(driver().cuMemFreeAsync(pointer, cuda_driver.LEGACY_STREAM))
         ask(driver().cuMemPoolDestroy(pool))
 
 

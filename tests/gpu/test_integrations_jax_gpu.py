@@ -25,7 +25,7 @@ captured = []
 
 class Recording(xla_calls.Stream):
     def __enter__(self):
-        captured.append(xla_calls.cuda.is_capturing(self.handle))
+        captured.append(xla_calls.cuda_driver.is_capturing(self.handle))
         return super().__enter__()
 
 

@@ -17,7 +17,7 @@ BEGIN = """
     import torch
 
     import dmlops
-    from dmlops.devices import backend, cuda
+    from dmlops.devices import cpu, cuda
     from dmlops.store import kernel_archive, kernel_store
     from kernels_cpu import native_call, processor
     from tests import reference
@@ -63,8 +63,8 @@ BUILD = """
         # Calls with torch's tensors look at these on the host.
         kernel_archive.write(
             folder / f"{processor.LEVEL}.zip",
-            device="cpu", target=processor.LEVEL, sources=backend.source_digests()["cpu"], compilers="",
-            kernels={kernel.label: backend.compiled(kernel) for kernel in native_call.KERNELS},
+            device="cpu", target=processor.LEVEL, sources=cpu.sources(), compilers="",
+            kernels={kernel.label: cpu.compiled(kernel) for kernel in native_call.KERNELS},
         )
 """
 WITHOUT_COMPILER = """

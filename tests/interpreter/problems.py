@@ -23,7 +23,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     target = variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
     operator = dispatch.OPERATORS[type(case.descriptor.lower())]
     problem = operator.problem(case.descriptor.lower(), case.options)
-    forced = choice.arguments(problem["element_size"], target) if choice else {}
+    forced = {"target": target} | (choice.arguments(target) if choice else {})
     checks_results = memory is None
     memory, storage, addresses = memory or GlobalMemory(), {}, []
     for field in operator.operands:
@@ -42,9 +42,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
         element_size = descriptor.data_type.bytes
         addresses.append(memory.add(storage[field]) + descriptor.offset * element_size)
     with interpreted(memory) as interpreter, areas_apart() as gaps:
-        plan = importlib.import_module(f"kernels_cuda.{operator.name}").plan(
-            **problem | {"target": target} | forced
-        )
+        plan = importlib.import_module(f"kernels_cuda.{operator.name}").plan(problem, **forced)
         workspace = aligned(plan.workspace_size, ALIGNMENT)
         plan.launch(STREAM, *addresses, memory.add(workspace))
     for begin, end in gaps:

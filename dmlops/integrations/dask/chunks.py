@@ -11,7 +11,6 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from dmlops import TensorDesc
-from dmlops.functions.function_errors import InWordsOf
 from dmlops.types.data_types import data_type_of
 from dmlops.types.errors import DmlError, error_text, refuse
 
@@ -52,11 +51,10 @@ def describe(x: da.Array, where: str) -> TensorDesc:
 
 
 @contextmanager
-def errors_in_words_of(function: str, *arrays: Any, sizes: str = "x") -> Iterator[None]:
-    """Raise errors of descriptors in the words of a function; mark sizes that dask does not know."""
+def mark_unknown_sizes(*arrays: Any) -> Iterator[None]:
+    """Say in errors that sizes of these arrays, if there are any that dask does not know, are shown as 1."""
     try:
-        with InWordsOf(function, has_out=False, sizes=sizes):
-            yield
+        yield
     except DmlError as error:
         if not any(math.isnan(size) for x in arrays if x is not None for size in x.shape):
             raise

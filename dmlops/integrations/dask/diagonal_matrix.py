@@ -9,14 +9,14 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 import dmlops
-from dmlops.functions import refuse_with_input
+from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, refuse_with_input
 from dmlops.integrations.dask.chunks import (
     as_dask_array,
     check_known,
     check_not_masked,
     describe,
     empty_like,
-    errors_in_words_of,
+    mark_unknown_sizes,
 )
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.types.arguments import integer
@@ -49,8 +49,8 @@ def diagonal_matrix(
         refuse_with_input(shape=shape, dtype=dtype, chunks=chunks, like=like)
         x = as_dask_array(x, f"{where}.x")
         data = describe(x, f"{where}.x")
-        with errors_in_words_of(where, x):
-            infer_diagonal_matrix(data.data_type, data.sizes, band["value"], f"{where}.x")
+        with mark_unknown_sizes(x):
+            infer_diagonal_matrix(DIAGONAL_MATRIX.words, data.data_type, data.sizes, band["value"])
         check_known(x, -1, f"{where}.x")
         check_known(x, -2, f"{where}.x")
         return x.map_blocks(_fill_chunk, **band, meta=meta_from_array(x))
@@ -64,8 +64,7 @@ def diagonal_matrix(
         raise TypeError(error_text(f"{where}.shape", shown(shape), reason, allowed)) from None
     data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
     dtype = numpy_dtype(data_type)
-    with errors_in_words_of(where, sizes="shape"):
-        infer_diagonal_matrix(data_type, sizes, band["value"], f"{where}.shape")
+    infer_diagonal_matrix(MATRIX_WITHOUT_INPUT.words, data_type, sizes, band["value"])
     try:
         chunks = da.core.normalize_chunks("auto" if chunks is None else chunks, sizes, dtype=dtype)
     except ZeroDivisionError:

@@ -20,6 +20,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 import dmlops
+from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.integrations.dask import chunks
 from dmlops.integrations.dask.gather_tasks import (
     WHERE_INDICES,
@@ -30,7 +31,7 @@ from dmlops.integrations.dask.gather_tasks import (
     nothing,
     sort_by_chunk,
 )
-from dmlops.operators.gather_nd import check_is_one_array, infer_gather_nd
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd
 from dmlops.types.arguments import integer
 from dmlops.types.array_types import Mode
 
@@ -64,8 +65,9 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     for axis in range(min(batch_dims, x.ndim, indices.ndim)):
         chunks.check_alike(x, axis, WHERE_X, indices, axis, WHERE_INDICES)
     data, tuples = chunks.describe(x, WHERE_X), chunks.describe(indices, WHERE_INDICES)
-    with chunks.errors_in_words_of("gather_nd", x, indices, sizes="indices"):
-        result = infer_gather_nd(data, tuples, batch_dims, mode)
+    check_mode(mode)
+    with chunks.mark_unknown_sizes(x, indices):
+        result = infer_gather_nd(GATHER_ND.words, data, tuples, batch_dims)
     end = batch_dims + tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
         check_range(known, x.shape[batch_dims:end], batch_dims, mode)

@@ -13,6 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 import dmlops
 from dmlops import NonzeroResult
+from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.integrations.dask import chunks
 from dmlops.operators.nonzero_coordinates import check_fill, infer_nonzero_coordinates
 from dmlops.types.arguments import integer
@@ -45,8 +46,9 @@ def nonzero_coordinates(
         "int64" if index_dtype is None else index_dtype, "nonzero_coordinates.index_dtype"
     )
     columns = x.ndim
-    with chunks.errors_in_words_of("nonzero_coordinates", x, sizes="size"):
-        infer_nonzero_coordinates(chunks.describe(x, where), 0 if size is None else size, index_type)
+    with chunks.mark_unknown_sizes(x):
+        rows, words = 0 if size is None else size, NONZERO_COORDINATES.words
+        infer_nonzero_coordinates(words, chunks.describe(x, where), rows, index_type)
     check_fill(fill, index_type, is_trimmed=size is None)
     x = x.reshape(1) if columns == 0 else x
     chunks.check_known(x, 0, where)

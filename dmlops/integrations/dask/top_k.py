@@ -9,6 +9,7 @@ from dask.array.utils import meta_from_array
 
 import dmlops
 from dmlops import TopKResult
+from dmlops.functions.top_k import TOP_K
 from dmlops.integrations.dask import chunks
 from dmlops.operators.top_k import infer_top_k
 from dmlops.types.arguments import boolean, integer
@@ -56,8 +57,8 @@ def top_k(
             others = [other for other in range(x.ndim) if other != axis % x.ndim]
             for i, other in enumerate(others):
                 chunks.check_alike(x, other, where, lengths, i, where_lengths)
-    with chunks.errors_in_words_of("top_k", x, lengths):
-        infer_top_k(chunks.describe(x, where), k, axis, index_type, described)
+    with chunks.mark_unknown_sizes(x, lengths):
+        infer_top_k(TOP_K.words, chunks.describe(x, where), k, axis, index_type, described)
     axis %= x.ndim
     if k == 0:
         # dask does not merge chunks that are all empty.

@@ -28,7 +28,7 @@ from dmlops.array_libraries.base import are_nonzero
 from dmlops.array_libraries.jax import Jax
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.dispatch import level_set
-from dmlops.functions import refuse_with_input
+from dmlops.functions.diagonal_matrix import refuse_with_input
 from dmlops.integrations.jax.xla_calls import call, check_input, index_type_name, number_text
 from dmlops.operators.gather_nd import check_is_one_array, check_mode
 from dmlops.types import arguments, scalars

@@ -17,13 +17,18 @@ from jax import Array
 
 from dmlops.array_libraries import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
-from dmlops.calls import binding
+from dmlops.calls.binding import default_index_type
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import feature_level
-from dmlops.calls.replay import LAUNCH_ALIGNMENT, launch_on_gpu
-from dmlops.devices import cuda
-from dmlops.devices.executors import HOST, Stream
+from dmlops.calls.fast_path import LAUNCH_ALIGNMENT, launch_on_gpu
+from dmlops.devices import cuda_driver
+from dmlops.devices.cpu import HOST
+from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import CPU, Device, aligned
+from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
+from dmlops.functions.gather_nd import GATHER_ND
+from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
+from dmlops.functions.top_k import TOP_K
 from dmlops.integrations.jax import xla_ffi
 from dmlops.types.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
 from dmlops.types.enums import FeatureLevel
@@ -66,7 +71,7 @@ class _Request(NamedTuple):
     Attributes
     ----------
     function : str
-        A name of `_BIND`.
+        The function's name, or ``"matrix_without_input"``.
     inputs : sequence of (str, sequence of int)
         The data type and the sizes of each.
     parameters : sequence
@@ -91,8 +96,12 @@ class _Request(NamedTuple):
 
     def bind(self, library: _Described) -> BoundCall:
         """Plan the kernels, or refuse the request."""
+        if self.function == "matrix_without_input":
+            name, sizes, value, *bounds = self.parameters
+            made = Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
+            return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
         arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
-        return _BIND[self.function](library, [library.operand(array) for array in arrays], *self.parameters)
+        return _BIND[self.function]([library.operand(array) for array in arrays], *self.parameters)
 
 
 def check_input(x: Any, where: str) -> None:
@@ -104,34 +113,21 @@ def check_input(x: Any, where: str) -> None:
 
 
 def _bind_top_k(
-    library: Any, operands: Any, k: int, axis: int, largest: bool, is_sorted: bool, index_type: str
+    operands: Any, k: int, axis: int, largest: bool, is_sorted: bool, index_type: str
 ) -> BoundCall:
-    x, *lengths = operands
-    return binding.bind_top_k(x, (), k, axis, largest, is_sorted, SUPPORTED[index_type], *lengths)
+    return TOP_K.bind(operands, (), k, axis, largest, is_sorted, SUPPORTED[index_type])
 
 
-def _bind_nonzero_coordinates(
-    library: Any, operands: Any, size: int, fill: int, index_type: str
-) -> BoundCall:
-    (x,) = operands
-    return binding.bind_nonzero_coordinates(x, (), size, fill, SUPPORTED[index_type])
+def _bind_nonzero_coordinates(operands: Any, size: int, fill: int, index_type: str) -> BoundCall:
+    return NONZERO_COORDINATES.bind(operands, (), size, fill, SUPPORTED[index_type])
 
 
-def _bind_gather_nd(library: Any, operands: Any, batch_dims: int, mode: str) -> BoundCall:
-    x, indices = operands
-    return binding.bind_gather_nd(x, indices, (), batch_dims, mode)
+def _bind_gather_nd(operands: Any, batch_dims: int, mode: str) -> BoundCall:
+    return GATHER_ND.bind(operands, (), batch_dims, mode)
 
 
-def _bind_diagonal_matrix(library: Any, operands: Any, value: int | str, begin: int, end: int) -> BoundCall:
-    (x,) = operands
-    return binding.bind_diagonal_matrix(x, (), None, _number(value), begin, end)
-
-
-def _bind_matrix_without_input(
-    library: Any, operands: Any, name: str, sizes: Sequence[int], value: int | str, begin: int, end: int
-) -> BoundCall:
-    made = binding.Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
-    return binding.bind_matrix_without_input((), made, _number(value), begin, end)
+def _bind_diagonal_matrix(operands: Any, value: int | str, begin: int, end: int) -> BoundCall:
+    return DIAGONAL_MATRIX.bind(operands, (), None, _number(value), begin, end)
 
 
 _BIND: dict[str, Callable[..., BoundCall]] = {
@@ -139,14 +135,13 @@ _BIND: dict[str, Callable[..., BoundCall]] = {
     "nonzero_coordinates": _bind_nonzero_coordinates,
     "gather_nd": _bind_gather_nd,
     "diagonal_matrix": _bind_diagonal_matrix,
-    "matrix_without_input": _bind_matrix_without_input,
 }
 
 
 def index_type_name(dtype: Any, function: str) -> str:
     """Return the name of an ``index_dtype``; the default is JAX's default integer."""
     index_type = None if dtype is None else index_data_type(dtype, f"{function}.index_dtype")
-    return binding.resolved_index_type(index_type, Jax(), (), function).name.lower()
+    return (index_type or default_index_type(Jax())).name.lower()
 
 
 def number_text(number: complex) -> int | str:
@@ -222,7 +217,7 @@ def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
 
 def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
     handle, gpus = stream(), _gpus()
-    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda.stream_device(handle))
+    device = gpus[0] if len(gpus) == 1 else Device(_CUDA, cuda_driver.stream_device(handle))
     bound = _bound(call.text, device, 0)
     _check_count(call, bound, len(bound.results) + 1)
     *results, workspace = call.results
@@ -231,7 +226,7 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
         allowed = "trace the function on a machine with such a GPU"
         refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
     addresses = (*call.operands, *results)
-    with cuda.device_made_current(device.number):
+    with cuda_driver.device_made_current(device.number):
         launch = _native_launch(call.text, device)
         is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
         if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
@@ -251,7 +246,7 @@ def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int
     launch = launch_on_gpu(bound, [0] * (len(bound.inputs) + len(bound.results)))
     if launch is None:
         return None
-    leading = (*launch.leading, *[0] * bound.n_leading)
+    leading = (*launch.leading, *bound.leading)
     return lambda operands: launch.kernel(*(*leading, *operands, *_PADDING)[: len(LAUNCH.signature)])
 
 

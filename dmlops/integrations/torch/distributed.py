@@ -23,8 +23,10 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from dmlops import functions
 from dmlops.calls.binding import check_extended
-from dmlops.functions.function_errors import InWordsOf
-from dmlops.operators.gather_nd import check_can_be_in_range, infer_gather_nd
+from dmlops.functions.gather_nd import GATHER_ND
+from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
+from dmlops.functions.top_k import TOP_K
+from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.types.array_types import Mode
@@ -56,8 +58,7 @@ def top_k(
         described = _describe(lengths, "top_k.lengths")
     index_dtype = index_dtype or torch.int64
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
-    with InWordsOf("top_k", has_out=False):
-        desc, _ = infer_top_k(_describe(x, "top_k.x"), k, axis, index_type, described)
+    desc, _ = infer_top_k(TOP_K.words, _describe(x, "top_k.x"), k, axis, index_type, described)
     axis %= max(x.ndim, 1)
     rows = None if lengths is None else _redistributed(lengths, [_of_rows(p, axis) for p in x.placements])
     options: dict[str, Any] = {"largest": largest, "sorted": sorted}
@@ -92,8 +93,7 @@ def nonzero_coordinates_static(
     x = _distributed(x, f"{where}.x")
     index_dtype = index_dtype or torch.int64
     index_type = index_data_type(index_dtype, f"{where}.index_dtype")
-    with InWordsOf(where, has_out=False, sizes="size"):
-        infer_nonzero_coordinates(_describe(x, f"{where}.x"), size, index_type)
+    infer_nonzero_coordinates(NONZERO_COORDINATES.words, _describe(x, f"{where}.x"), size, index_type)
     local, options = x.to_local().detach(), {"fill_value": fill_value, "index_dtype": index_dtype}
     if _all_cuts(x):
         results = _coordinates_across(local, x, size, options)
@@ -110,8 +110,8 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
     tuples = _describe(indices, "gather_nd.indices")
     data = _describe(x, "gather_nd.x")
-    with InWordsOf("gather_nd", has_out=False, sizes="indices"):
-        desc = infer_gather_nd(data, tuples, batch_dims, mode)
+    check_mode(mode)
+    desc = infer_gather_nd(GATHER_ND.words, data, tuples, batch_dims)
     # The kernels would refuse them only on ranks that have some of the tuples.
     check_can_be_in_range(data, tuples, batch_dims, mode)
     layouts = [

@@ -1,19 +1,19 @@
 """The functions for calls that torch differentiates or traces: from their arguments to ``torch.ops.dmlops``.
 
-The functions of `dmlops` call this module if kernels alone are not enough: because a derivative is requested,
-or because the tensors stand for others in a graph or a transformation.
+The functions of `dmlops` call these if kernels alone are not enough: because a derivative is requested, or
+because the tensors stand for others in a graph or a transformation (see `ArrayLibrary.takes_over`).
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dmlops.array_libraries.torch import check_inference, check_kind
+from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
+from dmlops.calls.binding import check_is_pair
 from dmlops.calls.dispatch import level_or
-from dmlops.functions import check_is_pair
 from dmlops.integrations.torch.operators import (
     DIAGONAL_MATRIX,
     GATHER_ND,
@@ -34,13 +34,14 @@ from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import error_text, instance_of, refuse, shown
+from dmlops.types.errors import Words, error_text, instance_of, refuse, shown
 
 # The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
 _FARTHEST_DIAGONAL = 2**62
 
 
 def top_k(
+    words: Words,
     inputs: Sequence[Any],
     out: Any,
     stream: Any,
@@ -63,6 +64,7 @@ def top_k(
 
 
 def nonzero_coordinates(
+    words: Words,
     inputs: Sequence[Any],
     out: Any,
     stream: Any,
@@ -92,7 +94,9 @@ def nonzero_coordinates(
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
 
-def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str) -> Sequence[Tensor]:
+def gather_nd(
+    words: Words, inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str
+) -> Sequence[Tensor]:
     """Run `dmlops.gather_nd`."""
     _check_stream(stream, "gather_nd")
     x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
@@ -101,22 +105,33 @@ def gather_nd(inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mod
 
 
 def diagonal_matrix(
-    inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: int, end: int
+    words: Words,
+    inputs: Sequence[Any],
+    out: Any,
+    stream: Any,
+    pattern: Any,
+    value: Any,
+    begin: int,
+    end: int,
 ) -> Sequence[Tensor]:
     """Run `dmlops.diagonal_matrix`.
 
     If `inputs` is empty, `pattern` has the arguments ``shape``, ``dtype`` and ``like``.
     """
-    where = "diagonal_matrix"
+    where = words.operator
     _check_stream(stream, where)
     if isinstance(value, Tensor):
-        refuse_tensor_as_value()
+        refuse_as_scalar(f"{where}.value")
     value = _number(value)
     if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
     begin, end = _bounds(_any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end"))
-    x = _tensor(inputs[0], f"{where}.x") if inputs else _zeros(pattern, out)
+    if inputs:
+        x = _tensor(inputs[0], words.where("input_tensor"))
+        check_matrices(words.where("input_tensor"), tuple(x.shape))
+    else:
+        x = _zeros(words, pattern, out)
     # The difference is NaN for infinities and NaN.
     if torch.compiler.is_exporting() and x.is_floating_point() and is_known(value - value != 0):
         # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
@@ -126,16 +141,9 @@ def diagonal_matrix(
     return results if out is None else _written(results, (out,), ("result",), x, where)
 
 
-def refuse_tensor_as_value() -> NoReturn:
-    """Refuse a tensor, which may have a derivative, as the value of a diagonal matrix."""
-    got, reason = "a tensor", "there is no derivative with respect to it"
-    allowed = "it must be a number: pass value.item()"
-    raise TypeError(error_text("diagonal_matrix.value", got, reason, allowed))
-
-
-def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
+def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     """Return zeros as the input of a diagonal matrix that has none."""
-    where = "diagonal_matrix"
+    where = words.operator
     shape, dtype, like = pattern
     like = out if like is None else like
     if not isinstance(like, Tensor):
@@ -151,7 +159,7 @@ def _zeros(pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
         shape = out.shape
     if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
         shape = arguments.sizes(shape, f"{where}.shape")
-        check_matrices(f"{where}.shape", shape)
+        check_matrices(words.where("output_tensor", ".sizes"), shape)
     made = like.dtype if dtype is None else torch_dtype(arguments.data_type(dtype, f"{where}.dtype"))
     return like.new_zeros((), dtype=made).expand(shape)
 

@@ -15,9 +15,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from dmlops import functions
-from dmlops.functions.function_errors import InWordsOf
+from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_FUNCTION
+from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
+from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
+from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
-from dmlops.operators.gather_nd import infer_gather_nd
+from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.types.array_types import Mode
@@ -158,10 +161,9 @@ def _fake_top_k(
     # Whether a type holds all indices is known once the sizes are.
     is_sized = all(isinstance(size, int) for size in x.shape)
     index_type = index_data_type(_or_int64(index_dtype) if is_sized else torch.int64, "top_k.index_dtype")
-    with InWordsOf("top_k", has_out=False):
-        # torch checks a symbolic k, and then knows that it is not larger than the axis.
-        known_k = k if isinstance(k, int) else 0
-        values, indices = infer_top_k(data, known_k, axis, index_type, row_lengths)
+    # torch checks a symbolic k, and then knows that it is not larger than the axis.
+    known_k = k if isinstance(k, int) else 0
+    values, indices = infer_top_k(TOP_K_FUNCTION.words, data, known_k, axis, index_type, row_lengths)
     if not isinstance(k, int):
         size = x.shape[axis] if x.dim() else 1
         torch._check(k >= 0, lambda: f"top_k.k: got {k}, but it must be >= 0")
@@ -191,16 +193,9 @@ def _with_any_elements(saved: Any) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=device)
 
 
-def _differentiable_top_k(
-    x: Tensor,
-    k: int,
-    axis: int,
-    largest: bool,
-    sorted: bool,
-    lengths: Tensor | None,
-    index_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
-    values, indices = TOP_K(x.detach(), k, axis, largest, sorted, lengths, index_dtype)
+def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
+    _, _, lengths, *_ = others
+    values, indices = TOP_K(x.detach(), k, axis, *others)
     x = x if x.dim() else x.reshape(1)
     if lengths is None:
         # A copy, because the caller may write to the indices before the backward pass.
@@ -212,15 +207,9 @@ def _differentiable_top_k(
 
 
 def _batched_top_k(
-    in_dims: tuple[int | None, ...],
-    x: Tensor,
-    k: int,
-    axis: int,
-    largest: bool,
-    sorted: bool,
-    lengths: Tensor | None,
-    index_dtype: torch.dtype | None = None,
+    in_dims: tuple[int | None, ...], x: Tensor, k: int, axis: int, *others: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    largest, sorted, lengths, *index_dtype = others
     of_x, of_lengths = in_dims[0], in_dims[5]
     if of_x is None:
         assert lengths is not None
@@ -234,7 +223,7 @@ def _batched_top_k(
             lengths = lengths.movedim(of_lengths, 0)
     x = x if x.dim() > 1 else x.unsqueeze(1)
     axis = axis if axis < 0 else axis + 1
-    return TOP_K(x, k, axis, largest, sorted, lengths, index_dtype), (0, 0)
+    return TOP_K(x, k, axis, largest, sorted, lengths, *index_dtype), (0, 0)
 
 
 def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
@@ -273,8 +262,8 @@ def _fake_nonzero_coordinates_static(
     index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
     # Neither result depends on the sizes of x.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
-    with InWordsOf("nonzero_coordinates", has_out=False, sizes="size"):
-        coordinates, count = infer_nonzero_coordinates(data, symbols.number(size), index_type)
+    words, capacity = NONZERO_FUNCTION.words, symbols.number(size)
+    coordinates, count = infer_nonzero_coordinates(words, data, capacity, index_type)
     return symbols.empty(x, coordinates), symbols.empty(x, count)
 
 
@@ -315,8 +304,8 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
     tuples = _equated(
         "gather_nd.indices", tuples, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims]
     )
-    with InWordsOf("gather_nd", has_out=False, sizes="indices"):
-        return symbols.empty(x, infer_gather_nd(data, tuples, batch_dims, mode))
+    check_mode(mode)
+    return symbols.empty(x, infer_gather_nd(GATHER_ND_FUNCTION.words, data, tuples, batch_dims))
 
 
 def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
@@ -393,9 +382,8 @@ def _fake_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end:
     # The shape of the result depends neither on the bounds nor on a traced value.
     known = value if isinstance(value, (int, float, complex)) else 0
     data = symbols.describe(x, "diagonal_matrix.x")
-    with InWordsOf("diagonal_matrix", has_out=False):
-        result = infer_diagonal_matrix(data.data_type, data.sizes, known, "diagonal_matrix.x")
-    return symbols.empty(x, result)
+    words = DIAGONAL_MATRIX_FUNCTION.words
+    return symbols.empty(x, infer_diagonal_matrix(words, data.data_type, data.sizes, known))
 
 
 def _differentiable_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:

@@ -1,0 +1,38 @@
+"""Format ratios."""
+
+
+def ratio(number: float) -> str:
+    """Return a ratio without more digits than a measurement has.
+
+    Examples
+    --------
+    >>> ratio(0.9512), ratio(1.3), ratio(24.23), ratio(5123.4), ratio(0.00123)
+    ('0.95', '1.30', '24.2', '5,100', '0.0012')
+    """
+    if number >= 100:
+        return f"{float(f'{number:.2g}'):,.0f}"
+    if number >= 10:
+        return f"{number:.1f}"
+    return f"{number:.2f}" if number >= 0.1 else f"{number:.2g}"
+
+
+def times(number: float) -> str:
+    """Return a ratio with the sign of multiplication.
+
+    Examples
+    --------
+    >>> times(5123.4)
+    '5,100 x'
+    """
+    return f"{ratio(number)} x"
+
+
+def spread(low: float, high: float) -> str:
+    """Return the range of a ratio.
+
+    Examples
+    --------
+    >>> spread(4803, 5312)
+    '4,800 to 5,300'
+    """
+    return f"{ratio(low)} to {ratio(high)}"

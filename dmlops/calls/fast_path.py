@@ -1,0 +1,246 @@
+"""The fast path: repeat a bound call on arrays that no library has vouched for.
+
+For a small array, every look-up in Python takes noticeable time compared with the kernel. The fast path
+therefore allocates the outputs, and makes one native call, which checks the arrays. If the call is a single
+kernel on the CPU, or launches on a GPU that need no wait, the same native call runs it: a small kernel with
+the GIL held, everything else without it. Any other call is run by its `BoundCall`, on the addresses that the
+native call returns. If the arrays differ from those that the call was bound for, it takes the ordinary path.
+"""
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dmlops.array_libraries import ArrayLibrary, Operand
+from dmlops.calls.call import BoundCall, Manner, is_profiled
+from dmlops.devices import cpu
+from dmlops.devices.cpu import HOST
+from dmlops.devices.cuda_driver import PER_THREAD_STREAM
+from dmlops.devices.memory import CPU, aligned, take_scratch
+from dmlops.types.enums import TensorDataType
+from dmlops.types.errors import DmlError
+from kernels_cpu.kernel import BoundKernel, LoadedKernel, Table
+from kernels_cpu.native_call import CALL, KERNELS, LAUNCH, LOOK, MISMATCH, native_call, native_look
+from kernels_cpu.native_call import Operand as NativeOperand
+
+# Launches on a GPU depend on the addresses of operands modulo this.
+LAUNCH_ALIGNMENT = 16
+_has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+
+# Takes all arrays of a call, and those of them that are new; returns the new outputs in the caller's form, or
+# None with nothing done.
+Run = Callable[[tuple[Any, ...], list[Any]], list[Any] | None]
+
+
+class FastPath:
+    """Runs a bound call on arrays that one native call checks.
+
+    Parameters
+    ----------
+    call : BoundCall
+        The call.
+    library : ArrayLibrary
+        The library of all operands.
+    given : sequence of array
+        Arrays like those that the caller gives: inputs, and perhaps outputs and a workspace.
+    run : callable
+        Makes the native call.
+    """
+
+    def __init__(self, call: BoundCall, library: ArrayLibrary, given: Sequence[Any], run: Run) -> None:
+        self._n_given, self._n_inputs, self._run = len(given), len(call.inputs), run
+        self._allocators = () if self._n_given > self._n_inputs else call.allocators
+        self._are_plain = library.plain_check(given)
+        self._was_written: Any = None if self._allocators else library.was_written
+
+    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
+        """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
+        if len(arrays) != self._n_given:
+            return None
+        written = () if self._was_written is None else arrays[self._n_inputs :]
+        if self._are_plain is not None and not self._are_plain(arrays, written):
+            return None
+        if not written:
+            made = []
+            for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
+                made.append(make())
+            return self._run((*arrays, *made) if made else arrays, made)
+        # As in `BoundCall`.
+        try:
+            results = self._run(arrays, [])
+            if results is not None:
+                self._was_written(written)
+        except DmlError:
+            raise
+        except BaseException:
+            self._was_written(written)
+            raise
+        return results
+
+
+def load_native_calls(call: BoundCall) -> None:
+    """Load what the fast path of a call needs, so that no later call imports or compiles anything."""
+    if call.plan is not None and call.library.native_type is not None and _has_gil():
+        for kernel in (CALL, LOOK) if call.device is CPU else KERNELS:
+            cpu.load(kernel)
+
+
+def make_fast_path(
+    call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None = None
+) -> FastPath | None:
+    """Return the fast path of a call for arrays like these, or None if there is none."""
+    given = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+    library = given[0].library if given else call.library
+    libraries = {operand.library for operand in given} | (set() if out else {call.library})
+    if call.plan is None or library.native_type is None or len(libraries) > 1 or not _has_gil():
+        return None
+    made = [] if out else [make() for make in call.allocators]
+    arrays = [operand.array for operand in given] + made
+    operands = library.native_operands(arrays, len(inputs))
+    if operands is None:
+        return None
+    overlaps = call.guard.candidates_of(len(given)) if out else []
+    run = None
+    if workspace is None and call.device is CPU:
+        run = _run_on_host(call, library, operands, overlaps, has_out=bool(out))
+    elif workspace is None:
+        addresses = [operand.address for operand in given] + list(map(library.address, made))
+        run = _run_on_stream(call, library, operands, overlaps, addresses)
+    run = run or _run_by_call(call, library, operands, overlaps, has_workspace=workspace is not None)
+    return FastPath(call, library, arrays[: len(given)], run)
+
+
+def _run_on_host(
+    call: BoundCall,
+    library: ArrayLibrary,
+    operands: Sequence[NativeOperand],
+    overlaps: Sequence[Any],
+    *,
+    has_out: bool,
+) -> Run | None:
+    """Return what launches the only kernel of a call in the native call; None if it has several."""
+    is_checked = call.manner is Manner.CHECK_THEN_GATHER
+    # Other calls do not launch the plan, or not first. To look at `launch` would load its kernel.
+    if (is_checked and has_out) or (call.manner is Manner.COUNT_THEN_EXPAND and not call.is_trimmed):
+        return None
+    if not isinstance(call.plan.launch, BoundKernel):
+        return None
+    is_small = call.is_small
+    launch = native_call(
+        *(call.plan.launch, len(call.leading), operands, overlaps),
+        keeps_gil=is_small,
+        array_type=library.native_type,
+        load=cpu.load,
+    )
+    # A gather that checks while it writes sets a bit if any index is out of range.
+    failure = -1 if is_checked else 0
+    trimmed = library.trimmed if call.is_trimmed else None
+    size = call.workspace_size
+    shared = _small_scratch((size - 1).bit_length())[0] if is_small and size else 0
+
+    def run(arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        try:
+            if size and not shared:
+                with take_scratch(size) as scratch:
+                    status = launch(arrays, scratch, 0)
+            else:
+                status = launch(arrays, shared, 0)
+        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary path says by its name
+            return None
+        if status == MISMATCH or status & failure:
+            return None
+        if trimmed is not None:
+            made[0] = trimmed(made[0], status)
+        return made
+
+    return run
+
+
+@functools.cache
+def _small_scratch(n_bits: int) -> tuple[int, Any]:
+    """Return the address of memory that all small calls share, as only one thread at a time holds the GIL."""
+    memory = np.empty(1 << n_bits, np.uint8)
+    return aligned(memory.ctypes.data), memory
+
+
+def _run_on_stream(
+    call: BoundCall,
+    library: ArrayLibrary,
+    operands: Sequence[NativeOperand],
+    overlaps: Sequence[Any],
+    addresses: Sequence[int],
+) -> Run | None:
+    """Return what launches all kernels of a call in the native call, on the current stream of a GPU."""
+    launch_list = launch_on_gpu(call, addresses)
+    if launch_list is None:
+        return None
+    launch = native_call(
+        *(launch_list, len(call.leading)),
+        *([operand.aligned_to(LAUNCH_ALIGNMENT) for operand in operands], overlaps),
+        keeps_gil=False,
+        array_type=library.native_type,
+        load=cpu.load,
+    )
+
+    def run(arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        if not library.is_current(call.device):
+            return None
+        stream = library.current_stream(call.device)
+        workspace = 0
+        if call.workspace_size:
+            if stream == PER_THREAD_STREAM:
+                return None
+            scratch = library.empty((call.workspace_size,), TensorDataType.UINT8, call.device)
+            workspace = aligned(library.address(scratch))
+        # After an error of the driver, the ordinary path launches everything again.
+        try:
+            return None if launch(arrays, workspace, stream) else made
+        except ctypes.ArgumentError:  # as in `_run_on_host`
+            return None
+
+    return run
+
+
+def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | None:
+    """Return a function that launches a call from compiled code; None if the plan must do so.
+
+    It takes the leading arguments, the addresses, that of the workspace and the stream, and returns the
+    driver's error or 0.
+    """
+    if call.manner is not Manner.LAUNCH or is_profiled() or any(at % LAUNCH_ALIGNMENT for at in addresses):
+        return None
+    bases = [*call.leading, *addresses]
+    launches = call.plan.launches(*bases)
+    words = None if launches is None else launches.words()
+    if words is None:
+        return None
+    launch: LoadedKernel = cpu.load(LAUNCH)
+    return launch.bind((Table(words), len(bases) + 1), len(bases) + 2)
+
+
+def _run_by_call(
+    call: BoundCall,
+    library: ArrayLibrary,
+    operands: Sequence[NativeOperand],
+    overlaps: Sequence[Any],
+    *,
+    has_workspace: bool,
+) -> Run:
+    """Return what checks the arrays in the native call, and has the bound call run on their addresses."""
+    look = native_look(operands, overlaps, array_type=library.native_type, load=cpu.load)
+
+    def run(arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
+        addresses = look(arrays)
+        if not addresses:
+            return None
+        workspace = addresses[-1] if has_workspace else 0
+        addresses = addresses[:-1] if has_workspace else addresses
+        if call.device is CPU:
+            return call.run(HOST, addresses, made, workspace)
+        return call.run_on_cuda(library, addresses, made, workspace)
+
+    return run

@@ -1,0 +1,117 @@
+"""The CPU: how plans get their kernels, and how they run."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmlops.devices.memory import read_integer, take_scratch
+from dmlops.store import kernel_store
+from dmlops.store.compilers import load_compiler, made_by
+from dmlops.store.kernel_cache import Key
+from kernels_cpu import threads
+
+_loaded: dict[Any, Any] = {}
+
+
+def load(kernel: Any) -> Any:
+    """Return a kernel, ready to be called."""
+    loaded = _loaded.get(kernel)
+    return kernel_store.apart(_load, kernel) if loaded is None else loaded
+
+
+def _load(kernel: Any) -> Any:
+    loaded = _loaded.get(kernel)
+    if loaded is None:  # no other thread was faster
+        from kernels_cpu.linking import link  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not
+
+        try:
+            loaded = _loaded[kernel] = link(artifact(kernel))
+        except OSError as error:
+            what = f"the kernel {kernel.label}"
+            raise kernel_store.cannot_load(what, error) from error
+    return loaded
+
+
+def artifact(kernel: Any) -> bytes:
+    """Return the object code of a kernel: found, or compiled; the caller holds the store's lock."""
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    levels = [processor.LEVEL] if processor.LEVEL else []
+    code = kernel_store.find_in_wheel("cpu", kernel.label, sources(), levels)
+    return compiled(kernel) if code is None else code
+
+
+def compiled(kernel: Any) -> bytes:
+    """Return the object code of a kernel as this machine compiles it, whatever the wheel has."""
+    known_by = key(kernel)
+
+    def compile_kernel() -> bytes:
+        compiler = load_compiler("kernels_cpu.compiler", ["numba"], known_by, "pip install numba")
+        return compiler.compile_kernel(kernel)  # type: ignore[no-any-return]
+
+    return kernel_store.find_or_compile(known_by, compile_kernel)
+
+
+def key(kernel: Any) -> Key:
+    """Return the key of a kernel in the cache."""
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    return Key("cpu", kernel.label, processor.TARGET, sources(), made_by("numba", "llvmlite"))
+
+
+def sources() -> str:
+    """Return the digest of the installed sources of CPU kernels."""
+    return kernel_store.source_digest(Path(threads.__file__).parent)
+
+
+def target() -> Any:
+    """Return the host as plans see it."""
+    return kernel_store.imported("kernels_cpu.plan").Target(threads.get_num_threads(), load)
+
+
+def plan(operator: str, problem: Any, number: int, where: str) -> Any:
+    """Plan a problem for the host."""
+    return kernel_store.imported(f"kernels_cpu.{operator}").plan(problem, target())
+
+
+class Host:
+    """Runs plans, in the calling thread and those of the pool; `cuda.Stream` has the same methods."""
+
+    leading: Sequence[int] = ()
+    """The first arguments of every launch."""
+
+    def scratch(self, size: int) -> AbstractContextManager[int]:
+        """Return scratch memory for a ``with`` block, which gets its aligned address."""
+        return take_scratch(size)
+
+    def first_offender(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
+        """Return the position of the first tuple out of range, or -1.
+
+        Parameters
+        ----------
+        plan : object
+            That of a gather.
+        indices : int
+            Their address.
+        meanwhile : callable, optional
+            Launches the gather before the answer is known; returns 0 if it has found all tuples in range.
+        """
+        check = plan.check  # loads its kernel in the first call, whatever the indices are
+        if meanwhile is not None and meanwhile() == 0:
+            return -1
+        return check(indices)  # type: ignore[no-any-return]
+
+    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: "np.dtype[Any]") -> int:
+        """Write and return the number of non-zero elements, an integer of type `dtype`."""
+        plan.expand  # noqa: B018 - loads its kernel in the first call, even if nothing is counted
+        return plan.count(x, count, scratch)  # type: ignore[no-any-return]
+
+    def read(self, address: int, dtype: "np.dtype[Any]") -> int:
+        """Return an integer of this memory."""
+        return read_integer(address, dtype)
+
+
+HOST = Host()

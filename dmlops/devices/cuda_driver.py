@@ -1,0 +1,446 @@
+"""Requests to the CUDA driver: devices, streams, memory, order, and waits."""
+
+import functools
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmlops.devices.memory import aligned, read_integer
+from dmlops.store import kernel_store
+from dmlops.types.arguments import as_integer
+from dmlops.types.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
+
+# The protocols' handle of the legacy default stream: 0 could be either default stream.
+LEGACY_STREAM = 1
+# This handle means a different stream in each thread.
+PER_THREAD_STREAM = 2
+# The legacy and the per-thread default stream belong to the device that is current.
+_DEFAULT_STREAMS = (0, LEGACY_STREAM, PER_THREAD_STREAM)
+
+DLPACK_CUDA = 2
+"""The kind of device that DLPack calls CUDA's."""
+
+
+def launcher(where: str) -> ModuleType:
+    """Return the module that launches kernels.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the cuda extra is not installed; the text begins with `where` and says what to type.
+    """
+    try:
+        return kernel_store.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
+    except ImportError as error:
+        reason = f"the CUDA packages are not installed ({error.name} is missing)"
+        remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'
+        raise UnsupportedFeatureError(error_text(where, "a CUDA device", reason, remedy)) from error
+
+
+def check_device(number: int, where: str) -> Any:
+    """Refuse a CUDA device that cannot be used; return what plans know of one that can.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the cuda extra, the driver or the device is missing.
+    """
+    launch = launcher(where)
+    try:
+        return launch.target(number)
+    except Exception as error:
+        got = f"cuda:{number}"
+        raise _no_device(got, error, where) from error
+
+
+def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureError:
+    reason = f"the CUDA driver does not give that device ({str(error).strip() or type(error).__name__})"
+    remedy = "a GPU with NVIDIA's driver is needed; `nvidia-smi` should list it"
+    return UnsupportedFeatureError(error_text(where, got, reason, remedy))
+
+
+def device_count() -> int:
+    """Return how many CUDA devices can be used; 0 without the cuda extra or a driver."""
+    try:
+        # Not cuda.core.system: with NVML, it also counts devices that CUDA_VISIBLE_DEVICES hides.
+        return int(launcher("device").device_count())
+    except Exception:  # every way in which a driver can be missing
+        return 0
+
+
+def stream_handle(stream: Any, where: str) -> int:
+    """Return the handle of a stream given as an int or as an object of any library.
+
+    Raises
+    ------
+    TypeError
+        If it is not a stream.
+    """
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    number = None if isinstance(stream, bool) else as_integer(stream)
+    if number is not None and number >= 0:
+        return number
+    allowed = "stream must be None, an integer handle or an object with __cuda_stream__"
+    raise TypeError(error_text(where, shown(stream), "it is not a CUDA stream", allowed))
+
+
+def check_stream_device(handle: int, device_number: int, where: str) -> None:
+    """Refuse a stream of another device than number `device_number`; default streams belong to all devices.
+
+    Raises
+    ------
+    DeviceMismatchError
+        If it belongs to another device.
+    """
+    if handle in _DEFAULT_STREAMS:
+        return
+    number = stream_device(handle)
+    if number != device_number:
+        got, reason = f"a stream of cuda:{number}", f"the arrays live on cuda:{device_number}"
+        raise DeviceMismatchError(error_text(where, got, reason, "both must share a device"))
+
+
+def stream_device(handle: int) -> int:
+    """Return the number of the device of a stream that is not a default stream."""
+    return _device_of(_checked(_driver().cuStreamGetCtx(handle), "asking a stream for its device"))
+
+
+@functools.cache
+def _driver() -> Any:
+    # The launcher has imported it, where no signal handler raises.
+    return kernel_store.imported("kernels_cuda.runtime.launch").driver
+
+
+def _checked(result: tuple[Any, ...], doing: str) -> Any:
+    status, *values = result
+    if status != _driver().CUresult.CUDA_SUCCESS:
+        msg = f"CUDA driver: {status.name} while {doing}"
+        raise RuntimeError(msg)
+    return values[0] if values else None
+
+
+def pointer_device(pointer: int, where: str) -> int | None:
+    """Return the number of the device that an address belongs to; None for other addresses.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the cuda extra or the driver is missing.
+    """
+    launcher(where)
+    kinds = _driver().CUpointer_attribute
+    try:
+        # The ordinal alone is not enough: some drivers report 0 for the memory of every device.
+        context = _pointer_attribute(kinds.CU_POINTER_ATTRIBUTE_CONTEXT, pointer)
+        if context:
+            return _device_of(context)
+        # Memory from a pool has no context.
+        pool = _pointer_attribute(kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer)
+        number = _pool_device(pool) if pool else None
+        if number is None:
+            number = _pointer_attribute(kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
+    except Exception as error:  # there is no driver to ask
+        got = "an array of a CUDA device"
+        raise _no_device(got, error, where) from error
+    return number if number is not None and number >= 0 else None
+
+
+def _pointer_attribute(kind: Any, pointer: int) -> int | None:
+    """Return what the driver knows of an address; None if it is not one of CUDA's."""
+    driver = _driver()
+    status, value = driver.cuPointerGetAttribute(kind, pointer)
+    return int(value) if status == driver.CUresult.CUDA_SUCCESS else None
+
+
+def _pool_device(pool: int) -> int | None:
+    """Return the number of the device that a pool's memory is on; None if that cannot be told."""
+    defaults = _default_pools()
+    if pool in defaults:
+        return defaults.index(pool)
+    driver = _driver()
+    # Other devices reach the memory of a pool only if they have been allowed to.
+    place = driver.CUmemLocation()
+    place.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    reaching = []
+    for number in range(len(defaults)):
+        place.id = number
+        if _checked(driver.cuMemPoolGetAccess(pool, place), "asking who reaches a pool").value:
+            reaching.append(number)
+    return reaching[0] if len(reaching) == 1 else None
+
+
+@functools.cache
+def _default_pools() -> tuple[int, ...]:
+    """Return the handles of the pools that devices have from the start, in order of device."""
+    driver, doing = _driver(), "asking devices for their pools"
+    numbers = range(int(_checked(driver.cuDeviceGetCount(), doing)))
+    devices = (_checked(driver.cuDeviceGet(number), doing) for number in numbers)
+    return tuple(int(_checked(driver.cuDeviceGetDefaultMemPool(device), doing)) for device in devices)
+
+
+def _device_of(context: Any) -> int:
+    driver, doing = _driver(), "asking a context for its device"
+    _checked(driver.cuCtxPushCurrent(context), doing)
+    try:
+        return int(_checked(driver.cuCtxGetDevice(), doing))
+    finally:
+        driver.cuCtxPopCurrent()
+
+
+def is_capturing(handle: int) -> bool:
+    """Return whether work put on the stream is being recorded into a CUDA graph."""
+    return _capture_status(handle) not in (None, _no_capture())
+
+
+def _capture_status(handle: int) -> Any:
+    """Return the driver's report on the capture of a stream; None if it gives none."""
+    driver = _driver()
+    error, status = driver.cuStreamIsCapturing(handle)
+    return status if error == driver.CUresult.CUDA_SUCCESS else None
+
+
+def _no_capture() -> Any:
+    return _driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+
+
+_NO_CONTEXT: AbstractContextManager[None] = nullcontext()
+
+
+def device_made_current(number: int) -> AbstractContextManager[None]:
+    """Return a context in which a device is current; afterwards, the previous one is current again.
+
+    A thread need not have had any device before.
+    """
+    launch = launcher("device")
+    return _NO_CONTEXT if launch.current_device_is(number) else launch.current_device(number)
+
+
+# Unused page-locked words, which the driver can copy to directly.
+_pinned: list[int] = []
+
+
+def _new_pinned() -> int:
+    driver = _driver()
+    # Kept for the life of the process, for all threads and devices.
+    return int(
+        _checked(driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE), "getting page-locked memory")
+    )
+
+
+def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:
+    """Return an integer of device memory, after waiting for the stream; its device is current."""
+    driver = _driver()
+    try:
+        pinned = _pinned.pop()
+    except IndexError:
+        pinned = _new_pinned()
+    # After an interrupt, the word is not reused: the copy may still be under way.
+    _checked(driver.cuMemcpyDtoHAsync(pinned, pointer, dtype.itemsize, handle), "reading a result back")
+    _checked(driver.cuStreamSynchronize(handle), "waiting for a result")
+    value = read_integer(pinned, dtype)
+    _pinned.append(pinned)
+    return value
+
+
+def synchronize(handle: int) -> None:
+    """Wait until all work on a stream has ended; its device is current."""
+    _checked(_driver().cuStreamSynchronize(handle), "waiting for a stream")
+
+
+def finish(handle: int) -> None:
+    """Wait like `synchronize`, while an error is being raised; a capture is left alone."""
+    if not is_capturing(handle):
+        _driver().cuStreamSynchronize(handle)
+
+
+class LibraryMemory(NamedTuple):
+    """Scratch memory from a library whose allocator knows the stream that uses it."""
+
+    address: int
+    owner: Any
+
+    def __enter__(self) -> int:
+        """Return where the memory begins."""
+        return self.address
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Do nothing: the owner is dropped."""
+
+
+class StreamMemory:
+    """Device memory that the driver allocates in stream order; in a capture, it belongs to the graph.
+
+    An array library that knows nothing of the stream, or of the capture, would give the memory to other
+    arrays while it is still in use.
+    """
+
+    def __init__(self, size: int, handle: int) -> None:
+        self._handle = handle
+        self._pointer = int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+        self.address = aligned(self._pointer)
+
+    def __enter__(self) -> int:
+        """Return where the memory begins."""
+        return self.address
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Free the memory after the work that is on the stream, even if the call has failed."""
+        result = _driver().cuMemFreeAsync(self._pointer, self._handle)
+        if kind is None:
+            _checked(result, "freeing on a stream")
+
+
+def allocate(size: int, handle: int, where: str) -> int:
+    """Allocate memory of the current device, which `free` returns in stream order; return its address.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the stream is being captured.
+    """
+    for _ in range(len(_unfreed)):
+        try:
+            free(*_unfreed.popleft())
+        except IndexError:  # another thread was faster
+            break
+    if not _is_outside_captures(handle):
+        reason = "the stream is being captured into a CUDA graph, which would own the memory"
+        refuse(where, "a new array", reason, "allocate it before the capture: functions take it as out")
+    with _during_other_captures():
+        return int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+
+
+# Memory that was freed while its stream was captured.
+_unfreed: deque[tuple[int, int, int, Any]] = deque()
+
+
+def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
+    """Free memory of `allocate` after the work that is now on a stream of device `number`.
+
+    Where the stream is being captured, the memory waits for the next allocation after that. `owner` keeps the
+    stream until then.
+    """
+    # The legacy stream waits for the streams of all threads, and those of this thread are not known.
+    ordered = LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
+    with device_made_current(number):
+        if _is_outside_captures(ordered):
+            with _during_other_captures():
+                _driver().cuMemFreeAsync(pointer, ordered)
+        else:
+            _unfreed.append((pointer, handle, number, owner))
+
+
+def _is_outside_captures(handle: int) -> bool:
+    """Return whether work on a stream touches no capture: the legacy stream's may, of a stream beside it."""
+    return bool(_capture_status(handle) == _no_capture())
+
+
+@contextmanager
+def _during_other_captures() -> Iterator[None]:
+    """Let this thread allocate and free on uncaptured streams while other streams are captured.
+
+    Most modes of capture forbid it, to this thread or to all, as something that might be meant for the graph.
+    """
+    driver = _driver()
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = _checked(driver.cuThreadExchangeStreamCaptureMode(relaxed), "relaxing the mode of captures")
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(before)
+
+
+def copy_from_host(pointer: int, host: int, size: int, handle: int) -> None:
+    """Copy host memory to the current device, and wait for it."""
+    _checked(_driver().cuMemcpyHtoDAsync(pointer, host, size, handle), "copying to a device")
+    synchronize(handle)
+
+
+def copy_to_host(host: int, pointer: int, size: int, handle: int) -> None:
+    """Copy memory of the current device to the host, after waiting for the stream."""
+    _checked(_driver().cuMemcpyDtoHAsync(host, pointer, size, handle), "copying from a device")
+    synchronize(handle)
+
+
+class Ordering:
+    """The order of one call between the streams of all libraries that take part.
+
+    Parameters
+    ----------
+    handle : int
+        The stream of the call.
+    streams : set of int
+        The streams of other libraries, and those that arrays name.
+    lent : list of object
+        Arrays whose library has no streams: they are kept until the call has ended on the device.
+    """
+
+    def __init__(self, handle: int, streams: set[int], lent: list[Any]) -> None:
+        self._handle = handle
+        if is_capturing(handle):
+            # A stream outside a capture cannot be ordered with it; an attempt would end the capture.
+            streams = {stream for stream in streams if is_capturing(stream)}
+            # The caller keeps whatever a graph reads for as long as it launches the graph.
+            lent = []
+        self._lent = lent
+        legacy = {0, LEGACY_STREAM}
+        self._streams = streams - (legacy if handle in legacy else {handle})
+
+    def begin(self) -> None:
+        """Make the call wait for the work that has been put on the other streams."""
+        for stream in self._streams:
+            _wait_for(self._handle, stream)
+
+    def end(self) -> None:
+        """Make the other streams wait for the call."""
+        for stream in self._streams:
+            _wait_for(stream, self._handle)
+        if self._lent:
+            _keep_until_done(self._handle, self._lent)
+
+
+def _new_event() -> Any:
+    driver = _driver()
+    flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
+    return _checked(driver.cuEventCreate(flags), "making an event")
+
+
+def _wait_for(waiting: int, stream: int) -> None:
+    """Make later work on one stream wait for the work that is on another, without blocking the host."""
+    driver, event = _driver(), _new_event()
+    try:
+        _checked(driver.cuEventRecord(event, stream), "recording an event")
+        _checked(driver.cuStreamWaitEvent(waiting, event, 0), "ordering two streams")
+    finally:
+        # The driver keeps what it still needs of the event.
+        driver.cuEventDestroy(event)
+
+
+_lent: deque[tuple[Any, list[Any]]] = deque()
+
+
+def _keep_until_done(handle: int, arrays: list[Any]) -> None:
+    """Keep arrays alive until the work that is on a stream has ended; later calls release them."""
+    driver = _driver()
+    event = _new_event()
+    _checked(driver.cuEventRecord(event, handle), "recording an event")
+    _lent.append((event, arrays))
+    for _ in range(len(_lent)):
+        try:
+            event, arrays = _lent.popleft()
+        except IndexError:  # another thread was faster
+            return
+        # Any other answer, such as that during another thread's capture, does not tell whether it has ended.
+        if driver.cuEventQuery(event)[0] == driver.CUresult.CUDA_SUCCESS:
+            driver.cuEventDestroy(event)
+        else:
+            _lent.append((event, arrays))

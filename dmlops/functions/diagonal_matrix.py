@@ -1,0 +1,378 @@
+"""The function `diagonal_matrix`, and its forms with NumPy's names: `tril`, `triu` and `eye`."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Unpack, overload
+
+from numpy import ndarray
+from numpy.typing import NDArray
+
+from dmlops.array_libraries import (
+    NUMPY,
+    ArrayLibrary,
+    as_input,
+    as_output,
+    compiling_framework,
+    find_library,
+)
+from dmlops.calls.binding import Binding, Function, check_type_has_level
+from dmlops.calls.call import BoundCall
+from dmlops.calls.call_cache import CALLS
+from dmlops.calls.dispatch import level_or, level_set
+from dmlops.devices.memory import CPU, Device
+from dmlops.operators.diagonal_matrix import INT32_MAX, diagonal_matrix_descriptor, infer_diagonal_matrix
+from dmlops.types import arguments, scalars
+from dmlops.types.array_types import (
+    Array,
+    DataType,
+    DiagonalOptions,
+    Element,
+    Listed,
+    MatrixOptions,
+    OutputOptions,
+)
+from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.opaque_types import ElementType, OpaqueType, identity
+from kernels_cpu.threads import get_num_threads
+
+# The constructor of a named tuple calls this as well, and takes three times as long.
+_new: Any = tuple.__new__
+# More rows or columns than any matrix has.
+_INT64_MAX = 2**63 - 1
+_NUMBERS = frozenset((int, float))
+
+
+@overload
+def diagonal_matrix(x: NDArray[Element], /, **options: Unpack[DiagonalOptions]) -> NDArray[Element]: ...
+@overload
+def diagonal_matrix(x: Listed, /, **options: Unpack[DiagonalOptions]) -> NDArray[Any]: ...
+@overload
+def diagonal_matrix(
+    x: None = None, /, *, like: None = None, **options: Unpack[MatrixOptions]
+) -> NDArray[Any]: ...
+@overload
+def diagonal_matrix(x: None = None, /, *, like: Array, **options: Unpack[MatrixOptions]) -> Array: ...
+@overload
+def diagonal_matrix(x: Array, /, **options: Unpack[DiagonalOptions]) -> Array: ...
+def diagonal_matrix(
+    x: Any = None,
+    /,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: DataType | None = None,
+    value: Any = 1,
+    begin: int = 0,
+    end: int = 1,
+    like: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return a copy of `x`, or a matrix of zeros, in which a band of diagonals is filled with `value`.
+
+    Parameters
+    ----------
+    x : array, optional
+        An array of shape (batch..., height, width), of the same types as for `gather_nd`. Without it, the
+        elements outside the band are zero.
+    shape, dtype : sequence of int, data type, optional
+        The shape and the type of the result, without `x`. The default shape is that of `out`. The default
+        type is that of `like` or `out`, or else float64.
+    value : scalar
+        The value of the band: a number; for dates and durations also a scalar of NumPy or ``"NaT"``; for
+        structured elements 0 or a scalar of their type.
+    begin, end : int
+        The band is ``begin <= column - row < end``. If `begin` is greater than `end`, everything is filled
+        except ``end <= column - row < begin``. If they are equal, nothing is filled.
+    like : array, optional
+        Without `x`, the result belongs to the library of this array and is on its device. The default is
+        `out`, or else NumPy.
+    out : array, optional
+        The array to write to.
+    stream : int or stream object, optional
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
+
+    Returns
+    -------
+    array
+        An array of the type and shape of `x`, or of `dtype` and `shape`.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there are fewer than two dimensions, `value` does not fit the type, or `out` does not fit.
+    TypeError
+        If `x` is not an array, or is of an unsupported type, or if neither `x` nor `shape` is given.
+    DeviceMismatchError
+        If `out` or `stream` is on another device.
+    UnsupportedFeatureError
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
+
+    Notes
+    -----
+    The call never waits, except for JAX arrays, and needs no scratch memory. Of `x`, it reads only what it
+    keeps.
+
+    References
+    ----------
+    DML_DIAGONAL_MATRIX1_OPERATOR_DESC (directml.h).
+
+    Examples
+    --------
+    The lower triangle, as numpy.tril has it, and a matrix with ones on the diagonal:
+
+    >>> import dmlops
+    >>> dmlops.diagonal_matrix([[1, 2], [3, 4]], value=0, begin=1, end=2)
+    array([[1, 0],
+           [3, 4]])
+    >>> dmlops.diagonal_matrix(shape=(2, 3), dtype="uint8")
+    array([[1, 0, 0],
+           [0, 1, 0]], dtype=uint8)
+    """
+    if x is None:
+        return _make(MATRIX_WITHOUT_INPUT, shape, dtype, value, begin, end, like, out, stream)
+    if not (shape is None and dtype is None and like is None):
+        refuse_with_input(shape=shape, dtype=dtype, like=like)
+    return _fill(DIAGONAL_MATRIX, x, value, begin, end, out, stream)
+
+
+@overload
+def tril(m: NDArray[Element], k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Element]: ...
+@overload
+def tril(m: Listed, k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
+@overload
+def tril(m: Array, k: int = 0, **options: Unpack[OutputOptions]) -> Array: ...
+def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
+    """Return a copy of matrices with zeros above diagonal `k`, any integer: 0 is the main one.
+
+    This is `diagonal_matrix` with ``value=0, begin=k + 1`` and an open end, and takes the same arrays. NumPy
+    repeats an array of one dimension to a square matrix. Here it is refused: pass
+    ``np.broadcast_to(m, (m.size, m.size))``.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> dmlops.tril([[1, 2, 3], [4, 5, 6]])
+    array([[1, 0, 0],
+           [4, 5, 0]])
+    """
+    k, end = arguments.integer(k, "tril.k"), _beyond_all(m, "tril")
+    return _fill(_TRIL, m, 0, min(max(k + 1, -end), end), end, out, stream)
+
+
+@overload
+def triu(m: NDArray[Element], k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Element]: ...
+@overload
+def triu(m: Listed, k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
+@overload
+def triu(m: Array, k: int = 0, **options: Unpack[OutputOptions]) -> Array: ...
+def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
+    """Return a copy of matrices with zeros below diagonal `k`; see `tril`.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> dmlops.triu([[1, 2, 3], [4, 5, 6]], k=1)
+    array([[0, 2, 3],
+           [0, 0, 6]])
+    """
+    k, end = arguments.integer(k, "triu.k"), _beyond_all(m, "triu")
+    return _fill(_TRIU, m, 0, -end, min(max(k, -end), end), out, stream)
+
+
+@overload
+def eye(
+    N: int,  # noqa: N803
+    M: int | None = None,  # noqa: N803
+    k: int = 0,
+    dtype: DataType | None = float,
+    *,
+    like: None = None,
+    **options: Unpack[OutputOptions],
+) -> NDArray[Any]: ...
+@overload
+def eye(
+    N: int,  # noqa: N803
+    M: int | None = None,  # noqa: N803
+    k: int = 0,
+    dtype: DataType | None = float,
+    *,
+    like: Array,
+    **options: Unpack[OutputOptions],
+) -> Array: ...
+def eye(  # with NumPy's parameters
+    N: int,  # noqa: N803
+    M: int | None = None,  # noqa: N803
+    k: int = 0,
+    dtype: DataType | None = float,
+    *,
+    like: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return a matrix of `N` rows and `M` columns, by default `N`, with ones on diagonal `k`.
+
+    This is `diagonal_matrix` without an input, whose `dtype` is float64 by default, as in NumPy; None stands
+    for the type of `like` or `out`.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> dmlops.eye(2, 3, dtype=bool)
+    array([[ True, False, False],
+           [False,  True, False]])
+    """
+    rows = arguments.integer(N, "eye.N")
+    columns = rows if M is None else arguments.integer(M, "eye.M")
+    for name, size in (("N", rows), ("M", columns)):
+        if size < 0:
+            refuse(f"eye.{name}", size, "a size is negative", f"{name} must be >= 0")
+    k = arguments.integer(k, "eye.k")
+    data_type = None if dtype is None else arguments.data_type(dtype, "eye.dtype")
+    if isinstance(data_type, OpaqueType) and data_type.family == "structured":
+        reason, remedy = "no structured element is a one", "use diagonal_matrix, with value= such an element"
+        raise TypeError(error_text("eye.dtype", data_type.name, reason, remedy))
+    function = _EYE if columns <= rows else _WIDE_EYE
+    return _make(function, (rows, columns), data_type, 1, k, k + 1, like, out, stream)
+
+
+def _beyond_all(m: Any, function: str) -> int:
+    """Return a bound beyond all diagonals; at DirectML's levels one that fits into INT32, if possible."""
+    if m is None:  # for which `diagonal_matrix` would make a matrix
+        raise TypeError(error_text(f"{function}.m", None, "it is copied", "it must be an array"))
+    # A compiler cannot trace the look-up of the level.
+    if compiling_framework() is not None or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
+        return _INT64_MAX
+    return _INT64_MAX if max(getattr(m, "shape", ())[-2:], default=0) > INT32_MAX else INT32_MAX
+
+
+def _fill(function: Function, x: Any, value: Any, begin: int, end: int, out: Any, stream: Any) -> Any:
+    """Return a copy of `x` with a band of `value`."""
+    if type(x) is not ndarray and (framework := compiling_framework()) is not None:
+        others = (x,), out, stream, None, value, begin, end
+        return framework.diagonal_matrix(function.words, *others)[0]
+    if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
+        value, begin, end = _plain_band(function.name, value, begin, end)
+    outs = () if out is None else (out,)
+    number = scalars.scalar_key(value)
+    parameters = (function.name, number, begin, end, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, (x,), outs) if stream is None else None
+    if results is None:
+        results = function.run(parameters, (x,), out, stream, None, value, begin, end)
+    return results[0] if out is None else out
+
+
+def _make(
+    function: Function,
+    shape: Any,
+    dtype: Any,
+    value: Any,
+    begin: int,
+    end: int,
+    like: Any,
+    out: Any,
+    stream: Any,
+) -> Any:
+    """Return a matrix of zeros with a band of `value`."""
+    pattern = out if like is None else like
+    framework = compiling_framework()
+    if framework is None and type(pattern) is not ndarray and pattern is not None:
+        where = f"{function.name}.{'out' if like is None else 'like'}"
+        framework = find_library(pattern, where).takes_over(pattern, False)
+    if framework is not None:
+        others = (), out, stream, (shape, dtype, like), value, begin, end
+        return framework.diagonal_matrix(function.words, *others)[0]
+    if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
+        value, begin, end = _plain_band(function.name, value, begin, end)
+    made = _made_of(function.name, shape, dtype, like, out)
+    outs = () if out is None else (out,)
+    number = scalars.scalar_key(value)
+    parameters = (function.name, number, begin, end, made, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, (), outs) if stream is None else None
+    if results is None:
+        results = function.run(parameters, (), out, stream, made, value, begin, end)
+    return results[0] if out is None else out
+
+
+def _plain_band(function: str, value: Any, begin: Any, end: Any) -> tuple[Any, int, int]:
+    """Return the arguments that describe a band as plain numbers."""
+    if type(value) not in _NUMBERS and not arguments.is_symbol(value):
+        find_library(value, f"{function}.value").check_scalar(value, f"{function}.value")
+        value = scalars.fill_scalar(value, f"{function}.value")
+    begin, end = arguments.integer(begin, f"{function}.begin"), arguments.integer(end, f"{function}.end")
+    return value, begin, end
+
+
+class Made(NamedTuple):
+    """The form of a diagonal matrix without an input."""
+
+    library: ArrayLibrary
+    sizes: tuple[int, ...]
+    data_type: ElementType
+    device: Device
+    identity: Hashable = None
+    """Tells types apart that are equal to NumPy but not the same."""
+
+
+def _made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
+    """Return the form of a diagonal matrix without an input."""
+    if shape is None and out is None:
+        allowed = "one of x, shape and out must be given"
+        raise TypeError(error_text(f"{function}.shape", None, "neither x nor shape is given", allowed))
+    library: ArrayLibrary = NUMPY
+    device, described = CPU, None
+    if like is not None:
+        library, pattern, *_ = as_input(like, f"{function}.like")
+        device, described = library.device(pattern), library.describe(pattern, f"{function}.like")
+    if out is not None:
+        out_library, array, *_ = as_output(out, f"{function}.out")
+        given = out_library.describe(array, f"{function}.out")
+        if like is None:
+            library, device, described = out_library, out_library.device(array), given
+        shape = given.sizes if shape is None else shape
+    if dtype is not None:
+        data_type = arguments.data_type(dtype, f"{function}.dtype")
+    else:
+        data_type = TensorDataType.FLOAT64 if described is None else described.data_type
+    check_type_has_level(data_type, f"{function}.dtype")
+    dtype = data_type.dtype if isinstance(data_type, OpaqueType) else None
+    sizes = arguments.sizes(shape, f"{function}.shape")
+    made = (library, sizes, data_type, device, None if dtype is None else identity(dtype))
+    return _new(Made, made)  # type: ignore[no-any-return]
+
+
+def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) -> BoundCall:
+    if made is None:
+        (data,) = call.inputs
+        data_type, sizes = data.data_type, data.sizes
+    else:
+        data, data_type, sizes = None, made.data_type, made.sizes
+        call.make_on(made.library, made.device)
+    (output,) = call.check_outputs(infer_diagonal_matrix(call.words, data_type, sizes, value))
+    return call.plan(diagonal_matrix_descriptor(data, output, value, begin, end))
+
+
+def refuse_with_input(**given: Any) -> None:
+    """Refuse parameters that describe a matrix without an input, if there is an input."""
+    for name, argument in given.items():
+        if argument is not None:
+            allowed = f"{name} describes a result without x"
+            refuse(f"diagonal_matrix.{name}", shown(argument), "x is given", allowed)
+
+
+def _form(name: str, fields: Mapping[str, str], x: str | None = None, dtype: str = "dtype") -> Function:
+    """Return a form of `diagonal_matrix`, whose input is called `x`, if it has one."""
+    inputs = () if x is None else (x,)
+    if x is not None:
+        fields = {"input_tensor": x, "output_tensor.sizes": x, **fields}
+    return Function(
+        name, _bind, inputs, {"result": dtype if x is None else x}, fields, operator="diagonal_matrix"
+    )
+
+
+_BOUNDS = {"diagonal_fill_begin": "begin", "diagonal_fill_end": "end"}
+_DIAGONAL = dict.fromkeys(_BOUNDS, "k")
+DIAGONAL_MATRIX = _form("diagonal_matrix", _BOUNDS, "x")
+MATRIX_WITHOUT_INPUT = _form("diagonal_matrix", {"output_tensor.sizes": "shape", **_BOUNDS})
+_TRIL, _TRIU = _form("tril", _DIAGONAL, "m"), _form("triu", _DIAGONAL, "m")
+# An error about the sizes names the larger one.
+_EYE, _WIDE_EYE = (_form("eye", {"output_tensor.sizes": size, **_DIAGONAL}) for size in "NM")

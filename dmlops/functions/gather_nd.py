@@ -1,0 +1,143 @@
+"""The function `gather_nd`."""
+
+from typing import Any, Unpack, overload
+
+from numpy import ndarray
+from numpy.typing import NDArray
+
+from dmlops.array_libraries import as_plain, compiling_framework
+from dmlops.calls.binding import Binding, Function
+from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.call_cache import CALLS
+from dmlops.calls.dispatch import level_set
+from dmlops.operators import Options
+from dmlops.operators.gather_nd import (
+    check_can_be_in_range,
+    check_is_one_array,
+    check_mode,
+    gather_nd_descriptor,
+    infer_gather_nd,
+)
+from dmlops.types import arguments
+from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode
+from kernels_cpu.threads import get_num_threads
+
+
+@overload
+def gather_nd(
+    x: NDArray[Element], indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
+) -> NDArray[Element]: ...
+@overload
+def gather_nd(
+    x: Listed, indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
+) -> NDArray[Any]: ...
+@overload
+def gather_nd(x: Array, indices: Any, /, **options: Unpack[GatherOptions]) -> Array: ...
+def gather_nd(
+    x: Any,
+    indices: Any,
+    /,
+    *,
+    batch_dims: int = 0,
+    mode: Mode = "raise",
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the elements or slices of `x` that index tuples point at.
+
+    Parameters
+    ----------
+    x : array
+        An array of shape (batch..., indexed..., slice...), of bools, numbers (complex and float8 included),
+        datetime64, timedelta64 or structured elements.
+    indices : array of uint32, uint64, int32 or int64
+        An array of shape (batch..., any..., tuple size), or nested lists of numbers. Negative indices count
+        from the end of their dimension. A tuple of length 0 selects all of `x`, or all of its batch. Arrays
+        in a tuple, as from `numpy.nonzero`, are refused: pass ``np.stack(arrays, -1)``.
+    batch_dims : int
+        The number of leading dimensions that `x` and `indices` have in common.
+    mode : {"raise", "clip", "fill"}
+        What happens to an index out of range. ``"raise"`` raises IndexOutOfRangeError; a call on a GPU waits
+        for this check. ``"clip"`` takes the nearest valid index, as DirectML does. ``"fill"`` gives zeros.
+    out : array, optional
+        The array to write to.
+    stream : int or stream object, optional
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
+
+    Returns
+    -------
+    array
+        An array of the type of `x` and of shape (batch..., any..., slice...).
+
+    Raises
+    ------
+    IndexOutOfRangeError
+        With ``mode="raise"``, if an index is out of range. Names the first such tuple in element order.
+    InvalidDescriptorError
+        If the shapes, `mode` or `out` do not fit, or in a CUDA graph capture with ``mode="raise"``.
+    TypeError
+        If an argument is not an array, or is of an unsupported type.
+    DeviceMismatchError
+        If the arrays or `stream` are on different devices.
+    UnsupportedFeatureError
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
+
+    Notes
+    -----
+    The call reads the indices and the slices, and writes the result. It needs no scratch memory.
+
+    References
+    ----------
+    DML_GATHER_ND1_OPERATOR_DESC (directml.h); ONNX GatherND.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> dmlops.gather_nd([[0, 1], [2, 3]], [[1], [0]])
+    array([[2, 3],
+           [0, 1]])
+    """
+    inputs = x, indices
+    if type(mode) is not str:
+        check_mode(mode)
+    if type(x) is not ndarray and (framework := compiling_framework()) is not None:
+        check_is_one_array(indices)
+        return framework.gather_nd(GATHER_ND.words, inputs, out, stream, batch_dims, mode)[0]
+    if type(batch_dims) is not int:
+        batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
+    outs = () if out is None else (out,)
+    parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, inputs, outs) if stream is None else None
+    if results is None:
+        check_is_one_array(indices, as_plain)
+        results = GATHER_ND.run(parameters, inputs, out, stream, batch_dims, mode)
+    return results[0] if out is None else out
+
+
+def _bind(call: Binding, batch_dims: int, mode: str) -> BoundCall:
+    data, tuples = call.inputs
+    check_mode(mode)
+    (output,) = call.check_outputs(infer_gather_nd(call.words, data, tuples, batch_dims))
+    check_can_be_in_range(data, tuples, batch_dims, mode)
+    # After the check, every tuple is in range. Clamping is the cheapest mode that stays inside the input.
+    options = Options(mode="fill" if mode == "fill" else "clip")
+    checks = mode == "raise" and tuples.sizes[-1] > 0
+    manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
+    descriptor = gather_nd_descriptor(data, tuples, batch_dims, output)
+    return call.plan(descriptor, options, manner, even_if_empty=checks, batch_dims=batch_dims)
+
+
+GATHER_ND = Function(
+    "gather_nd",
+    _bind,
+    inputs=("x", "indices"),
+    results={"result": "x"},
+    fields={
+        "input_tensor": "x",
+        "input_dimension_count": "x",
+        "indices_tensor": "indices",
+        "indices_dimension_count": "indices",
+        "batch_dimension_count": "batch_dims",
+        "output_tensor.sizes": "indices",
+    },
+)

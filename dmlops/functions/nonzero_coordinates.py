@@ -1,0 +1,180 @@
+"""The function `nonzero_coordinates`."""
+
+from typing import Any, Generic, NamedTuple, Unpack, overload
+
+from numpy import ndarray
+from numpy.typing import NDArray
+
+from dmlops.array_libraries import Operand, compiling_framework
+from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
+from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.call_cache import CALLS
+from dmlops.calls.dispatch import level_set
+from dmlops.operators import Options
+from dmlops.operators.nonzero_coordinates import (
+    check_fill,
+    infer_nonzero_coordinates,
+    nonzero_coordinates_descriptor,
+)
+from dmlops.types import arguments
+from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
+from dmlops.types.data_types import index_data_type
+from dmlops.types.enums import TensorDataType
+from dmlops.types.errors import error_text
+from dmlops.types.opaque_types import OpaqueType
+from kernels_cpu.threads import get_num_threads
+
+# The constructor of a named tuple calls this as well, and takes three times as long.
+_new: Any = tuple.__new__
+
+
+class NonzeroResult(NamedTuple, Generic[Indices]):
+    """The result of `nonzero_coordinates`.
+
+    Attributes
+    ----------
+    coordinates : array
+        One row per non-zero element, one column per dimension.
+    count : array
+        The number of non-zero elements, without dimensions.
+    """
+
+    coordinates: Indices
+    count: Indices  # type: ignore[assignment]  # tuples have a method of that name
+
+
+@overload
+def nonzero_coordinates(
+    x: NDArray[Any] | Listed, /, **options: Unpack[NonzeroOptions]
+) -> NonzeroResult[NDArray[Any]]: ...
+@overload
+def nonzero_coordinates(x: Array, /, **options: Unpack[NonzeroOptions]) -> NonzeroResult[Array]: ...
+def nonzero_coordinates(
+    x: Any,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: int | None = None,
+    index_dtype: IndexType | None = None,
+    out: Any = None,
+    stream: Any = None,
+) -> NonzeroResult[Any]:
+    """Return the coordinates of the non-zero elements, in ascending element order, and their count.
+
+    Parameters
+    ----------
+    x : array
+        An array of any shape, of bools, numbers (complex and float8 included), datetime64, timedelta64 or
+        structured elements.
+    size : int, optional
+        The number of rows of the result. By default, the result is trimmed to the count, for which a call on
+        a GPU waits. With a size, it never waits.
+    fill_value : int, optional
+        The value of the rows from the count on, if `size` or `out` is given. By default, they are undefined.
+    index_dtype : data type, optional
+        The type of both results: uint32, uint64, int32 or int64. The default is the type of the second array
+        of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
+        DirectML.
+    out : tuple of two arrays, optional
+        The arrays to write coordinates and count to. The first has as many rows as `size` would say, and the
+        second has shape () or (1,).
+    stream : int or stream object, optional
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
+
+    Returns
+    -------
+    NonzeroResult
+        ``coordinates``, of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
+        device. It is the full count even if there are fewer rows. NaN and NaT are non-zero; 0.0 and -0.0 are
+        zero. A complex number is zero if both its parts are, and a structured element if all its fields are.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If `size` is negative, there are no rows for `fill_value`, `out` does not fit, or `size` is left out
+        in a CUDA graph capture.
+    TypeError
+        If `x` is not an array, or is of an unsupported type.
+    DeviceMismatchError
+        If `out` or `stream` is on another device.
+    UnsupportedFeatureError
+        If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
+
+    Notes
+    -----
+    `x` is read once. On a GPU, scratch memory is a little more than one bit per element.
+
+    References
+    ----------
+    DML_NONZERO_COORDINATES_OPERATOR_DESC (directml.h); numpy.argwhere; jax.numpy.nonzero for `size`.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> dmlops.nonzero_coordinates([[1, 0, 0, 2], [0, 3, 0, -5]])
+    NonzeroResult(coordinates=array([[0, 0],
+           [0, 3],
+           [1, 1],
+           [1, 3]]), count=array(4))
+    """
+    where = "nonzero_coordinates"
+    if type(x) is not ndarray and (framework := compiling_framework()) is not None:
+        words, others = NONZERO_COORDINATES.words, (size, fill_value, index_dtype)
+        return NonzeroResult(*framework.nonzero_coordinates(words, (x,), out, stream, *others))
+    size = None if size is None else arguments.integer(size, f"{where}.size")
+    fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
+    index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
+    if out is not None:
+        check_is_pair(out, "nonzero_coordinates.out")
+        out = tuple(out)
+    parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
+    results = CALLS.replay(parameters, (x,), out or ()) if stream is None else None
+    if results is None:
+        results = NONZERO_COORDINATES.run(parameters, (x,), out, stream, size, fill, index_type)
+    return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
+
+
+def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorDataType | None) -> BoundCall:
+    where = "nonzero_coordinates"
+    (data,), out = call.inputs, call.out
+    if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
+        reason = f"{call.library.name} is not asked which elements are zero"
+        raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
+    if out and size is None:
+        given = out[0].library.describe(out[0].array, f"{where}.out[0]")
+        size = given.sizes[0] if given.sizes else 0
+    rows, is_trimmed = data.element_count, size is None
+    capacity = rows if size is None else size
+    index_type = call.index_type(index_type)
+    check_fill(fill, index_type, is_trimmed=is_trimmed)
+    coordinates, count = infer_nonzero_coordinates(call.words, data, capacity, index_type)
+    if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
+        count = count.with_leading_ones(1)
+    coordinates, count = call.check_outputs(coordinates, count)
+    if capacity != rows:
+        check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
+    descriptor = nonzero_coordinates_descriptor(data, coordinates, count)
+    manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
+    return call.plan(descriptor, Options(coordinates=coordinates, fill=fill), manner, even_if_empty=True)
+
+
+def _as_testable(x: Operand, where: str, stream: int | None) -> Operand:
+    """Return an array whose elements kernels can test for zero: bools if bits alone do not tell."""
+    library, array = x.library, x.array
+    dtype = array.dtype
+    if dtype.itemsize <= 8 and getattr(dtype, "names", None) is None:
+        return x
+    check_type_has_level(library.describe(array, where).data_type, where)
+    return library.as_bools(x, stream) or x
+
+
+NONZERO_COORDINATES = Function(
+    "nonzero_coordinates",
+    _bind,
+    inputs=("x",),
+    results={"coordinates": "index_dtype", "count": "index_dtype"},
+    fields={"input_tensor": "x", "output_coordinates_tensor.sizes": "size"},
+    made={"output_coordinates_tensor": "index_dtype", "output_count_tensor": "index_dtype"},
+    has_derivative=False,
+    convert=_as_testable,
+)

@@ -1,0 +1,1 @@
+"""Rows that lie side by side in memory: columns."""

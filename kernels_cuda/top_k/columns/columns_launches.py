@@ -1,0 +1,214 @@
+"""The launches of `columns`, and what they and its kernel agree on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kernels_cuda.layout import ceil_div
+from kernels_cuda.runtime.launch import NULL, Pointer
+from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.problem import (
+    AxisStrides,
+    KeyFormat,
+    LengthFormat,
+    Problem,
+    RowLayout,
+    UnfoldedFormat,
+)
+from kernels_cuda.top_k.shared.launches import (
+    INDICES,
+    VALUES,
+    Algorithm,
+    Launch,
+    Policy,
+    UnservedError,
+    Workspace,
+    X,
+    fill_offsets,
+    lengths_of,
+    parameters_of,
+    variant,
+)
+from kernels_cuda.top_k.shared.shapes import KIB, WARP_LANES
+
+POSITION_BYTES = 2
+# From a slot of a lane to its next.
+POSITION_STEP = WARP_LANES * POSITION_BYTES
+# Rows of a chunk; two chunks are loaded ahead, enough for the memory's latency.
+CHUNK_ROWS = {1: 16, 2: 16, 4: 16, 8: 8}
+# This many warps keep a multiprocessor's share of the memory busy.
+WARPS_PER_MULTIPROCESSOR = 12
+# A part of a column has at least this many elements, and this many per selected one, to be worth its
+# selection.
+PART_ELEMENTS = 64
+PART_ELEMENTS_PER_SELECTED = 8
+# Each lane has room for at least this many more candidates before it must drop some.
+SPARE_SLOTS = 12
+# Each of 16 warps of a multiprocessor may use this much shared memory, and a block this.
+WARP_BYTES = 14080
+BLOCK_BYTES = 56 * KIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsPolicy(Policy):
+    """Limits of `columns`."""
+
+    # A part of a column has at most this many elements: positions of candidates count within it.
+    longest_part: int = 1 << 8 * POSITION_BYTES
+
+
+class ColumnShape(NamedTuple):
+    """How a block uses its shared memory: warps, and slots for candidates per lane."""
+
+    n_warps: int
+    n_slots: int
+    first_position: int
+    shared_bytes: int
+
+
+class ColumnsParameters(NamedTuple):
+    """Parameters of `columns.column_top_k`.
+
+    Attributes
+    ----------
+    source_size, index_size : int
+        Bytes of an index in `sources` (0: there are none) and in `indices`.
+    n_column_blocks, n_stacked : int
+        Blocks side by side, and blocks one above the other, which share columns.
+    parts_per_block : int
+        Warps of a block that share columns.
+    n_slots, n_spare, position_offset : int
+        Candidates for which a lane has room, how many more than k may stay, and where positions begin in
+        shared memory.
+    """
+
+    source_size: int
+    index_size: int
+    n_column_blocks: int
+    n_rows: int
+    axis_size: int
+    n_stacked: int
+    parts_per_block: int
+    k: int
+    n_slots: int
+    n_spare: int
+    position_offset: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
+def column_key_bytes(element_size: int) -> int:
+    """Return the bytes of a candidate's key."""
+    return max(element_size, 2)
+
+
+def _spare_candidates(k: int) -> int:
+    """Return how many more than k candidates of a column may stay, to find a threshold soon."""
+    return max(2, k // 4)
+
+
+def columns_variants(element_size: int) -> Iterator[Variant]:
+    """List the kernels for an element size."""
+    yield variant("columns", "columns.columns:columns_kernel", element_size, dynamic_shared_bytes=BLOCK_BYTES)
+
+
+def _fitting_shape(problem: Problem) -> ColumnShape | None:
+    """Return the shape of blocks, or None if what a warp selects does not fit."""
+    k, key_bytes = problem.k, column_key_bytes(problem.element_size)
+    slot_bytes = WARP_LANES * (key_bytes + POSITION_BYTES)
+    fewest = k + _spare_candidates(k) + CHUNK_ROWS[problem.element_size] + max(SPARE_SLOTS, k // 2)
+    # The kernel reads candidates in eights. Several warps merge what they select, and read one beyond two
+    # lists.
+    n_slots = max(_ceil_to_eight(fewest), WARP_BYTES // slot_bytes // 8 * 8)
+    n_slots = min(n_slots, _ceil_to_eight(max(problem.axis_size, k)))
+    n_merging = max(n_slots, _ceil_to_eight(2 * k + 1))
+    for n_warps, n_each in ((4, n_merging), (2, n_merging), (1, n_slots)):
+        if n_warps * n_each * slot_bytes <= BLOCK_BYTES:
+            first_position = n_warps * n_each * WARP_LANES * key_bytes
+            return ColumnShape(
+                n_warps, n_each, first_position, first_position + n_warps * n_each * POSITION_STEP
+            )
+    return None
+
+
+def _ceil_to_eight(count: int) -> int:
+    return ceil_div(count, 8) * 8
+
+
+def columns_launches(problem: Problem, policy: ColumnsPolicy, workspace: Workspace) -> list[Launch]:
+    """Walk down all columns; columns of elements selected from parts are walked down once more."""
+    launches: list[Launch] = []
+    shape = _fitting_shape(problem)
+    if shape is None:
+        raise UnservedError(problem, "columns")
+    (kernel,) = columns_variants(problem.element_size)
+    most_warps = WARPS_PER_MULTIPROCESSOR * problem.target.multiprocessors
+    n_groups = ceil_div(problem.n_rows, WARP_LANES)
+    position_size = policy.position_bytes(problem)
+    smallest_part = max(PART_ELEMENTS, PART_ELEMENTS_PER_SELECTED * problem.k)
+    stage, x, sources, source_size = problem, Pointer(X), NULL, 0
+    while True:
+        n_parts = 1
+        while n_parts < shape.n_warps and (
+            n_groups * n_parts < most_warps and stage.axis_size >= 2 * n_parts * smallest_part
+        ):
+            n_parts *= 2
+        n_stacked = ceil_div(stage.axis_size, policy.longest_part)
+        if stage is problem:
+            # What is selected from parts takes at most a quarter of the space that the columns do.
+            pair_bytes = problem.element_size + position_size
+            most_stacked = min(
+                problem.row_bytes // (4 * problem.k * pair_bytes),
+                problem.axis_size // (n_parts * smallest_part),
+            )
+            n_stacked = max(n_stacked, min(most_warps // (n_groups * n_parts), most_stacked))
+        values, indices, part = Pointer(VALUES), Pointer(INDICES), stage
+        if n_stacked > 1:
+            n_left = n_stacked * problem.k
+            values = workspace.take(problem.n_rows * n_left * problem.element_size)
+            indices = workspace.take(problem.n_rows * n_left * position_size)
+            part = replace(
+                stage,
+                index_size=position_size,
+                strides=stage.strides._replace(values=problem.n_rows, indices=problem.n_rows),
+                rows=stage.rows.with_packed_outputs(1),
+                lengths=problem.lengths and problem.lengths._replace(padding=problem.filler),
+            )
+        n_column_blocks = ceil_div(problem.n_rows, WARP_LANES * (shape.n_warps // n_parts))
+        offsets, table = fill_offsets(part, workspace)
+        launches += table
+        launches.append(
+            Launch(
+                kernel,
+                n_column_blocks * n_stacked,
+                shape.n_warps * WARP_LANES,
+                (x, lengths_of(problem), values, indices, sources, offsets),
+                parameters_of(
+                    ColumnsParameters,
+                    part,
+                    source_size=source_size,
+                    n_column_blocks=n_column_blocks,
+                    n_stacked=n_stacked,
+                    parts_per_block=n_parts,
+                    n_slots=shape.n_slots,
+                    n_spare=_spare_candidates(problem.k),
+                    position_offset=shape.first_position,
+                ),
+                shape.shared_bytes,
+            )
+        )
+        if n_stacked == 1:
+            return launches
+        x, sources, source_size = values, indices, position_size
+        stage = replace(
+            problem,
+            axis_size=n_left,
+            strides=problem.strides._replace(x=problem.n_rows),
+            rows=problem.rows.with_packed_x(1),
+        )
+
+
+COLUMNS = Algorithm(columns_launches, columns_variants, ColumnsPolicy(), orders_by_index=False)

@@ -1,0 +1,1 @@
+"""Rows that many blocks share: cluster and grid."""

@@ -1,0 +1,174 @@
+"""Keys of a row in shared memory, each thread with its own: for blocks that go over them again and again.
+
+In each step, a thread has a vector of the row. The keys of a warp lie together, in the order of steps, lanes
+and elements, wherever in the row they are from.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD_SHARED,
+    READ_IF,
+    copy_async_u32x4,
+    copy_async_wait,
+    load_shared_u32x4,
+    load_shared_u64x2,
+    next_pass,
+    store_shared_u32x4,
+    store_shared_u64x2,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# From a thread's vector to its next.
+STEP_BYTES = WARP_LANES * VECTOR_BYTES
+
+
+class KeyFunctions(NamedTuple):
+    """Device functions for one element width; a vector is a local array of `n_words` words, of any keys."""
+
+    n_words: int
+    load_vector: Any
+    store_vector: Any
+    key_at: Any
+    load_key: Any
+
+
+@functools.cache
+def key_functions(element_size: int) -> KeyFunctions:
+    """Make the functions for one element width; keys of less than 32 bits share a word."""
+    load_shared = LOAD_SHARED[element_size]
+    per_word = max(1, 4 // element_size)
+    n_words = VECTOR_BYTES // element_size // per_word
+    bits = 8 * element_size
+    ones = (1 << bits) - 1
+
+    @device_function
+    def key_at(words, place):
+        """Return key number `place` of a vector."""
+        word = words[place // per_word]
+        if per_word > 1:
+            word = (word >> u32(place % per_word * bits)) & ones
+        return word
+
+    if element_size == 8:
+
+        @device_function
+        def load_vector(words, at):
+            words[0], words[1] = load_shared_u64x2(at)
+
+        @device_function
+        def store_vector(words, at):
+            store_shared_u64x2(at, words[0], words[1])
+
+    else:
+
+        @device_function
+        def load_vector(words, at):
+            words[0], words[1], words[2], words[3] = load_shared_u32x4(at)
+
+        @device_function
+        def store_vector(words, at):
+            store_shared_u32x4(at, words[0], words[1], words[2], words[3])
+
+    @device_function
+    def load_key(at, place):
+        """Return key number `place`, which is known only now, of the vector at an address."""
+        return load_shared(at + place * element_size)
+
+    return KeyFunctions(n_words, load_vector, store_vector, key_at, load_key)
+
+
+class LoadFunctions(NamedTuple):
+    """Device functions that copy a thread's elements to shared memory, as they are or as keys."""
+
+    load_elements: Any
+    load_keys: Any
+
+
+@functools.cache
+def load_functions(element_size: int) -> LoadFunctions:
+    """Make the functions for one element width.
+
+    `places` are the number of the first element of a thread's first vector, and the advance from step to
+    step. Vectors may be beyond the end of the row.
+    """
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    keys = key_functions(element_size)
+    n_words, load_vector, store_vector, key_at = (
+        keys.n_words,
+        keys.load_vector,
+        keys.store_vector,
+        keys.key_at,
+    )
+    read_if = READ_IF[element_size]
+    per_vector = VECTOR_BYTES // element_size
+    per_word = max(1, 4 // element_size)
+    bits = 8 * element_size
+
+    @linked_function
+    def load_elements(own, row, places, n_steps):
+        """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
+
+        `row` is ``(address, stride, count, is_aligned)``, the last of which tells whether whole vectors are
+        aligned in memory. What is not in the row becomes zeros.
+        """
+        address, stride, count, is_aligned = row
+        begin, advance = places
+        step_bytes = stride * element_size
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            first = begin + step * advance
+            if is_aligned and max(count, first) - first >= per_vector:
+                copy_async_u32x4(own, address + i64(first) * element_size)
+            else:
+                for word in range(n_words):
+                    packed = key_type(0)
+                    for part in range(per_word):
+                        at = first + u32(word * per_word + part)
+                        element = read_if(address + i64(at) * step_bytes, at < count)
+                        packed |= element << key_type(part * bits)
+                    words[word] = packed
+                store_vector(words, own)
+            own += STEP_BYTES
+            step = next_pass(step)
+        copy_async_wait()
+
+    @linked_function
+    def make_keys(own, count, places, n_steps, key_format):
+        """Turn a thread's elements into keys; what is not in the row gets the lowest."""
+        begin, advance = places
+        words = cuda.local.array(n_words, key_type)
+        step = u32(0)
+        while step < n_steps:
+            first = begin + step * advance
+            load_vector(words, own)
+            for word in range(n_words):
+                packed = key_type(0)
+                for part in range(per_word):
+                    key = ordered_key(key_at(words, word * per_word + part), key_format)
+                    if first + u32(word * per_word + part) < count:
+                        packed |= key << key_type(part * bits)
+                words[word] = packed
+            store_vector(words, own)
+            own += STEP_BYTES
+            step = next_pass(step)
+
+    @device_function
+    def load_keys(own, row, places, n_steps, key_format):
+        _, _, count, _ = row
+        load_elements(own, row, places, n_steps)
+        make_keys(own, count, places, n_steps, key_format)
+
+    return LoadFunctions(load_elements, load_keys)

@@ -1,0 +1,426 @@
+"""One block per row: how a row of any length is finished.
+
+1. Find the maxima of groups of neighbouring elements (`groups`), in shared memory.
+2. Find a threshold that at least k of them are at or above, and list these groups (`threshold`): some more
+   than k or, if too many tie, the first k by (maximum, position). No other group has any of the first k
+   elements.
+3. Read the listed groups again, from cache, and keep the elements at or above the threshold in shared memory
+   (`filter_pass`).
+4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, the first k are
+   ordered once more, by position.
+
+Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
+threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
+the elements of the listed groups, until the elements at or above it fit, or it is the k-th key. So the order
+in which elements arrive in shared memory never matters, and no data make a block read more than k groups a
+few times.
+
+Of a long row, other blocks have written two stages of group maxima (`grid`). Steps 1 and 2 are then done with
+the unfolded keys of a stage instead of elements, each of which is a group by itself if they are few; and step
+3 at each stage down to the elements, where each pass keeps the list of groups for the next.
+
+A row longer than `part_size` is `n_parts` parts, whose selected elements lie one after the other in the
+output. They are in order, hence by ascending index where keys are equal: another launch over them, to which
+`sources` tells the index of each, finishes the row.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    global_timer,
+    grid_dependency_wait,
+    same_u32,
+    shared_from,
+    sleep_some_nanoseconds,
+)
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
+from kernels_cuda.top_k.read_once.block_launches import (
+    COARSE,
+    ELEMENTS,
+    FINE,
+    LARGEST_LANE_BITS,
+    BlockParameters,
+)
+from kernels_cuda.top_k.read_once.filter_pass import CONTIGUOUS, Items, Source, filter_functions
+from kernels_cuda.top_k.read_once.select import select_function
+from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.rank import write_function
+from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
+from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
+from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
+
+u16 = types.uint16
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# Entries of the block's state in shared memory; the first two have one for each stage.
+VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
+WRITTEN = 13
+N_STATE = 14
+# Nanoseconds from one reading of the clock to the next, about, and at least.
+_POLL = 100
+_SHORTEST_POLL = 8
+
+
+def block_kernel(element_size: int, n_threads: int) -> Any:
+    """Make the kernel for one element width and block size."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    load_element = functions.load_element
+    unfolding_of = functions.unfolding_of
+    group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
+    finding = threshold_functions(n_threads, key_type)
+    block_extremes = finding.block_extremes
+    find_threshold, list_groups = finding.find_threshold, finding.list_groups
+    filters = filter_functions(element_size, n_threads)
+    forget_found, count_before = filters.forget_found, filters.count_before
+    select = select_function(element_size, n_threads)
+    write_first = write_function(element_size, n_threads)
+    pad_row = pad_function(element_size)
+
+    n_key_bytes = group_key_bytes(element_size)
+    per_vector = VECTOR_BYTES // element_size
+    keys_per_vector = VECTOR_BYTES // n_key_bytes
+    keys_per_vector_bits = keys_per_vector.bit_length() - 1
+    ones = (1 << 8 * element_size) - 1
+
+    @linked_function
+    def count_groups(n_vectors, bits, has_unit_groups):
+        if has_unit_groups:
+            return n_vectors * keys_per_vector
+        return (n_vectors + ((1 << bits) - 1)) >> bits
+
+    @device_function
+    def lane_bits_of(n_vectors, bits, n_groups, enough_groups):
+        """Return the bits that make enough groups of a short row, but no more than the longest one has."""
+        while bits > 0 and n_vectors >> bits < enough_groups and n_vectors <= n_groups << (bits - 1):
+            bits -= 1
+        return bits
+
+    @device_function
+    def start_of_short_row(start, n_coarse, n_row_vectors, p):
+        """Return where to begin with a row that is shorter than others: stage, lane bits, unit groups.
+
+        From the stage that it has twice as many maxima of as are selected; each is a group if they fit.
+        """
+        stage, bits, has_unit_groups = start
+        most_vectors = p.n_groups << LARGEST_LANE_BITS
+        n_fine_vectors = n_coarse << p.coarse_bits
+        if stage == COARSE and n_coarse < 2 * p.k and n_fine_vectors <= most_vectors:
+            stage, bits, has_unit_groups = i64(FINE), u32(LARGEST_LANE_BITS), False
+        if stage == FINE:
+            if n_fine_vectors * keys_per_vector <= p.n_groups:
+                bits, has_unit_groups = u32(0), True
+            if n_fine_vectors * keys_per_vector < 2 * p.k and n_row_vectors <= most_vectors:
+                stage, bits, has_unit_groups = i64(ELEMENTS), u32(LARGEST_LANE_BITS), False
+        return stage, bits, has_unit_groups
+
+    @device_function
+    def vector_bits(stage, fine_bits, coarse_bits):
+        """Return the bits of the number of vectors of a stage that make a group of the stage above."""
+        bits = u32(fine_bits)
+        if stage == FINE:
+            bits = u32(coarse_bits)
+        return bits
+
+    @linked_function
+    def wait(nanoseconds):
+        begin = global_timer()
+        # Should the clock stand still, this ends all the same.
+        polls = nanoseconds // _SHORTEST_POLL
+        while polls > 0 and global_timer() - begin < nanoseconds:
+            sleep_some_nanoseconds(u32(_POLL))
+            polls -= 1
+
+    @linked_function
+    def first_pass(
+        memory,
+        stage,
+        vectors,
+        bits,
+        has_unit_groups,
+        unaligned_bits,
+        k,
+        most_groups,
+        unfolded_format,
+        key_format,
+        ids,
+    ):
+        """List the groups to read again; return how many, the threshold of these, and the highest key.
+
+        The last is whether so many elements equal the threshold that not all of those in the listed groups
+        are candidates, surely.
+
+        `memory` are the shared arrays, `vectors` are ``(address, count, stride)`` of the stage's, and `ids`
+        ``(thread, lane, warp)``.
+        """
+        keys, candidate_groups, histogram, sums, extremes, counters, state = memory
+        address, n_vectors, stride = vectors
+        thread, lane, warp = ids
+        if has_unit_groups:
+            copy_keys(keys, address, n_vectors, thread)
+        else:
+            unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
+            group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
+        cuda.syncthreads()
+        # The loads need the registers of what else follows from these.
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
+        n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
+        n_selected = u32(min(k, state[COUNT]))
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        if thread < u32(state[UNALIGNED]):
+            highest = ordered_key(unaligned_bits, key_format)
+        lowest, highest = order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread)
+        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+        threshold, n_above, n_at_or_above = find_threshold(
+            keys,
+            n_groups,
+            lowest,
+            highest,
+            n_selected,
+            most_groups,
+            histogram,
+            sums,
+            extremes,
+            counters,
+            thread,
+            lane,
+            warp,
+        )
+        n_ties = u32(0xFFFFFFFF)
+        are_many_equal = False
+        if n_at_or_above > most_groups:
+            n_ties = n_selected - n_above
+            # In three of four groups, if at all: more than two in each of these.
+            are_many_equal = n_at_or_above > n_groups - n_groups // 4
+            n_at_or_above = n_selected
+        list_groups(keys, n_groups, threshold, n_ties, candidate_groups, sums, thread, lane, warp)
+        return n_at_or_above, threshold, highest, are_many_equal
+
+    # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
+    max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
+
+    @cuda.jit(max_registers=max_registers)
+    def block_top_k(x, lengths, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
+        keys = dynamic_shared_array(key_type)
+        words = dynamic_shared_array(u32)
+        lows = shared_from(words, p.n_slots * (n_key_bytes // 4))
+        candidate_groups = shared_from(words, p.list_word)
+        order = shared_from(dynamic_shared_array(u16), 2 * p.list_word)
+        bin_ends = shared_from(words, p.bins_word)
+        histogram = cuda.shared.array(n_threads, u32)
+        sums = cuda.shared.array(64, u32)
+        extremes = cuda.shared.array(64, key_type)
+        counters = cuda.shared.array(N_COUNTERS, u32)
+        state = cuda.shared.array(N_STATE, i64)
+
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        unit = p.first + i64(cuda.blockIdx.x)
+        row, part = part_of(unit, p.n_parts)
+        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        available = length
+        if sources != 0:
+            # Fillers take the places of what parts of a row with a length did not select.
+            available = p.axis_size
+        value_row, index_row, count, base, first_address, prefix, n_row_vectors = locate(
+            x, offsets, row, part, available, p.part_size, p.strides.x, element_size, p.layout
+        )
+        begin = part * p.part_size
+        histogram[thread] = u32(0)
+        if thread < N_COUNTERS:
+            counters[thread] = u32(0)
+
+        # Find the address of the vectors of the first stage, and their number.
+        n_coarse = i64(0)
+        if p.top_stage != ELEMENTS:
+            coarse_group_bits = p.coarse_bits + keys_per_vector_bits + p.fine_bits
+            n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
+        fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
+        coarse_address = coarse + unit * p.n_coarse * n_key_bytes
+        stage, bits, has_unit_groups = p.top_stage, u32(p.lane_bits), p.has_unit_groups != 0
+        if length < p.axis_size and p.strides.x == 1 and sources == 0:
+            start = stage, bits, has_unit_groups
+            stage, bits, has_unit_groups = start_of_short_row(start, n_coarse, n_row_vectors, p)
+        address = first_address
+        n_vectors = u32(n_row_vectors)
+        if stage == FINE:
+            address = fine_address
+            n_vectors = u32(n_coarse << p.coarse_bits)
+        elif stage == COARSE:
+            address = coarse_address
+            n_vectors = u32(n_coarse // keys_per_vector)
+        # The first pass does not need these: registers are to be free for its loads.
+        if thread == 0:
+            state[COUNT] = count
+            state[PREFIX] = prefix
+            state[UNALIGNED] = count - n_row_vectors * per_vector
+            state[BASE] = base
+            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
+            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+            state[SOURCE] = begin
+            if sources != 0:
+                state[SOURCE] = row * p.axis_size + begin
+            state[VECTORS + ELEMENTS] = n_row_vectors
+            state[WRITTEN] = min(p.k, count, length)
+            state[VECTORS + FINE] = n_coarse << p.coarse_bits
+            state[VECTORS + COARSE] = n_coarse // keys_per_vector
+            state[ADDRESS + ELEMENTS] = first_address
+            state[ADDRESS + FINE] = fine_address
+            state[ADDRESS + COARSE] = coarse_address
+        grid_dependency_wait()
+        if i64(cuda.blockIdx.x) < p.n_staggered:
+            wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
+        if lengths != 0:
+            pad_row(
+                values + (value_row + part * p.k * p.strides.values) * element_size,
+                indices + (index_row + part * p.k * p.strides.indices) * p.index_size,
+                p.strides,
+                p.index_size,
+                p.length_format.padding,
+                min(p.k, count, length) + i64(thread),
+                i64(n_threads),
+                min(p.k, p.part_size, p.axis_size - begin),
+            )
+        # Elements before the first and after the last whole vector are in no group: the first threads have
+        # one each.
+        unaligned_bits = key_type(0)
+        if thread < u32(count - n_row_vectors * per_vector):
+            unaligned = i64(thread)
+            if unaligned >= prefix:
+                unaligned += n_row_vectors * per_vector
+            unaligned_bits = load_element(base + unaligned * p.strides.x * element_size)
+
+        group_bits = u32(0)
+        has_candidate_groups = False
+        are_many_equal = False
+        n_at_or_above = u32(0)
+        threshold = key_type(0)
+        highest = key_type(ones)
+        bits = lane_bits_of(n_vectors, bits, u32(p.n_groups), u32(p.enough_groups))
+        n_selected = u32(min(p.k, count))
+        n_groups = count_groups(n_vectors, bits, has_unit_groups)
+        if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
+            stride = p.strides.x
+            if stage != ELEMENTS:
+                stride = i64(1)
+            n_at_or_above, threshold, highest, are_many_equal = first_pass(
+                (keys, candidate_groups, histogram, sums, extremes, counters, state),
+                stage,
+                (address, n_vectors, stride),
+                bits,
+                has_unit_groups,
+                unaligned_bits,
+                p.k,
+                u32(p.most_groups),
+                p.unfolded_format,
+                p.key_format,
+                (thread, lane, warp),
+            )
+            has_candidate_groups = True
+            group_bits = bits
+            if has_unit_groups:
+                # The list is of groups of the stage below.
+                stage -= 1
+                group_bits = vector_bits(stage, p.fine_bits, p.coarse_bits)
+        else:
+            cuda.syncthreads()
+
+        thread = same_u32(thread)
+        lane = thread & 31
+        warp = thread >> 5
+        prefix = state[PREFIX]
+        n_selected = u32(min(p.k, state[COUNT]))
+        has_unaligned = thread < u32(state[UNALIGNED])
+        unaligned = thread
+        if unaligned >= u32(prefix):
+            unaligned += u32(state[VECTORS] * per_vector)
+        unaligned_key = ordered_key(unaligned_bits, p.key_format)
+        address = state[ADDRESS + stage]
+        n_vectors = u32(state[VECTORS + stage])
+        n_items = n_vectors
+        if has_candidate_groups:
+            n_items = n_at_or_above << group_bits
+        n_pairs = u32(0)
+        searching_stages = True
+        while searching_stages:
+            are_unfolded = stage != ELEMENTS
+            # Few more than k: each is a group to read or a candidate to order.
+            limit = u32(p.n_slots)
+            if has_candidate_groups:
+                limit = min(limit, (n_selected << 1) + SPARE_CANDIDATES)
+            first_position = prefix
+            step = i64(CONTIGUOUS)
+            if are_unfolded:
+                limit = min(limit, u32(p.n_candidate_groups))
+                first_position = i64(0)
+            elif p.strides.x != 1:
+                step = p.strides.x * element_size
+            n_each = u32(per_vector)
+            if are_unfolded:
+                n_each = u32(keys_per_vector)
+            are_too_many = not has_candidate_groups and n_items * n_each > limit
+            n_above, n_ties, threshold = select(
+                (keys, lows, histogram, sums, counters),
+                u32(p.n_slots),
+                Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
+                Source(address, step, first_position, are_unfolded),
+                (has_unaligned and not are_unfolded, unaligned_bits, unaligned_key, unaligned, u32(prefix)),
+                threshold,
+                highest,
+                n_selected,
+                limit,
+                are_too_many,
+                are_many_equal,
+                p.unfolded_format,
+                p.key_format,
+                (thread, lane, warp),
+            )
+            n_pairs = n_above + n_ties
+            are_many_equal = n_ties > 0
+
+            searching_stages = are_unfolded
+            if searching_stages:
+                # Those above the threshold and those that equal it are in order each: merge them.
+                pair = thread
+                while pair < n_pairs:
+                    position = ~lows[pair]
+                    place = pair + count_before(lows, n_above, n_pairs, position)
+                    if pair >= n_above:
+                        place = pair - n_above + count_before(lows, u32(0), n_above, position)
+                    candidate_groups[place] = position
+                    pair += n_threads
+                has_candidate_groups = True
+                stage -= 1
+                address = state[ADDRESS + stage]
+                n_vectors = u32(state[VECTORS + stage])
+                group_bits = vector_bits(stage, p.fine_bits, p.coarse_bits)
+                n_items = n_pairs << group_bits
+                forget_found(counters, thread)
+
+        write_first(
+            (keys, lows, order, bin_ends, histogram, sums, extremes, counters),
+            (state[BASE], p.strides.x, state[COUNT]),
+            (state[VALUES], state[INDICES], p.strides.values, p.strides.indices, p.index_size),
+            (state[SOURCE], sources, p.source_size),
+            n_pairs,
+            u32(state[WRITTEN]),
+            threshold,
+            highest,
+            has_candidate_groups,
+            p.is_by_index != 0,
+            p.key_format,
+            (thread, lane, warp),
+        )
+
+    return block_top_k

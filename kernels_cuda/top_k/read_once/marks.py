@@ -1,0 +1,253 @@
+"""Which of a thread's elements reach a threshold: one bit, a mark, for each, in the order of positions.
+
+A thread's eight vectors are neighbours that have been copied to shared memory (`swizzled` tells where).
+Floats take one comparison each, those of 16 bits one for two of them; keys are only made of elements that are
+marked.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    below_bf16x2,
+    below_f16x2,
+    join_u32,
+    load_shared_u32x4,
+    mark_if_below_f32,
+    next_pass,
+    permute,
+    popcount_u32,
+    popcount_u64,
+    trailing_zeros_u32,
+    trailing_zeros_u64,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.read_once.sampled_launches import SEGMENT_VECTORS_PER_LANE
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+_FLOAT16_INFINITY = 0x7C00
+# Vectors of which the marks of 16-bit elements fill half a word.
+_PART_VECTORS = 2
+# Selectors of the lower and of the upper halves of two words.
+_LOWER_HALVES = 0x5410
+_UPPER_HALVES = 0x7632
+
+
+class Bound(NamedTuple):
+    """What tells whether an element has at least a certain key.
+
+    Attributes
+    ----------
+    unfolded : uint32 or uint64
+        The least unfolded key of such elements. Of a bound above a key, 0 if there are none; the others mean
+        nothing then.
+    number : uint32
+        A float that elements are compared with, twice if it has 16 bits.
+    inverted : uint32 or uint64
+        What the marks of elements that are less than it are XORed with.
+    is_number : bool
+        Whether the float tells. It does not for integers and, at some thresholds, for NaNs.
+    """
+
+    unfolded: Any
+    number: Any
+    inverted: Any
+    is_number: Any
+
+
+class MarkFunctions(NamedTuple):
+    """The type of marks, and device functions for one element width."""
+
+    mark_type: Any
+    bound_of: Any
+    bound_above: Any
+    marks_at_or_above: Any
+    marks_before: Any
+    count: Any
+    first: Any
+    swizzled: Any
+    element_address: Any
+
+
+@functools.cache
+def mark_functions(element_size: int) -> MarkFunctions:
+    """Make the device functions; the vectors of all threads begin at a multiple of `STAGE_ALIGNMENT`."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
+    at_or_above = functions.at_or_above
+    per_vector = VECTOR_BYTES // element_size
+    n_own = SEGMENT_VECTORS_PER_LANE * per_vector
+    mark_bits = max(n_own, 32)
+    mark_type = u64 if mark_bits == 64 else u32
+    all_marks, own_marks = (1 << mark_bits) - 1, (1 << n_own) - 1
+    swizzled_bits = (SEGMENT_VECTORS_PER_LANE - 1) * VECTOR_BYTES
+
+    @device_function
+    def swizzled(offset):
+        """Return where a vector lies whose place would be at `offset`, from where all threads' vectors begin.
+
+        So threads that each read one of their vectors find them in different banks.
+        """
+        return offset ^ ((offset >> 3) & u32(swizzled_bits))
+
+    @device_function
+    def element_address(own, number):
+        """Return the address of one of a thread's elements; `own` is that of its first vector."""
+        return (own ^ (number // u32(per_vector) * VECTOR_BYTES)) + number % u32(per_vector) * element_size
+
+    @device_function
+    def marks_before(n_first):
+        """Return the marks of a thread's first elements: so many, and none or all beyond these numbers."""
+        within = min(max(n_first, i64(0)), i64(n_own))
+        marks = mark_type(0)
+        if within > 0:
+            marks = mark_type(all_marks) >> mark_type(mark_bits - within)
+        return marks
+
+    @linked_function
+    def number_of(key, key_format):
+        """Return a float, what marks are XORed with, and whether these tell which keys are at least this.
+
+        NaNs are not less than any float. Where they come first, these elements are those that are not less
+        than a float; where they come last, those that are less than the next one.
+        """
+        lowest = u32(key_format.flip ^ key_format.infinity)
+        highest = u32(key_format.sign ^ key_format.infinity)
+        inverted = mark_type(own_marks)
+        is_number = key_format.flip != 0
+        if key_format.unordered != 0:
+            is_number = is_number and key <= highest
+            key = max(key, lowest)
+        elif key == 0:
+            key = highest
+        else:
+            is_number = is_number and key > lowest
+            key -= 1
+            inverted = mark_type(0)
+        number = key ^ u32(key_format.positive)
+        if (number & u32(key_format.sign)) != 0:
+            number ^= u32(key_format.flip)
+        if element_size == 2:
+            number |= number << 16
+        return number, inverted, is_number
+
+    if element_size == 8:
+
+        @device_function
+        def make_bound(key, unfolded, key_format):
+            return Bound(unfolded, u32(0), u32(0), False)
+
+        @device_function
+        def marks_below(own, number, key_format):
+            return u32(0)
+
+    else:
+
+        @device_function
+        def make_bound(key, unfolded, key_format):
+            number, inverted, is_number = number_of(key, key_format)
+            return Bound(unfolded, number, inverted, is_number)
+
+        if element_size == 4:
+
+            @linked_function
+            def marks_below(own, number, key_format):
+                """Return the marks of elements that are less than a float."""
+                marks = u32(0)
+                for vector in range(SEGMENT_VECTORS_PER_LANE):
+                    words = load_shared_u32x4(own ^ u32(vector * VECTOR_BYTES))
+                    of_vector = u32(0)
+                    for word in range(4):
+                        mark = u32(1 << (vector * per_vector + word))
+                        of_vector = mark_if_below_f32(of_vector, mark, words[word], number)
+                    marks |= of_vector
+                return marks
+
+        else:
+            marks_below_f16 = _marks_of_halves(below_f16x2)
+            marks_below_bf16 = _marks_of_halves(below_bf16x2)
+
+            @device_function
+            def marks_below(own, numbers, key_format):
+                """Return the marks of elements that are less than a float."""
+                if key_format.infinity == _FLOAT16_INFINITY:
+                    marks = marks_below_f16(own, numbers)
+                else:
+                    marks = marks_below_bf16(own, numbers)
+                return marks
+
+    @device_function
+    def bound_of(key, key_format):
+        """Return the bound of elements that have this key or above."""
+        return make_bound(key, unfold_threshold(key, key_format), key_format)
+
+    @device_function
+    def bound_above(key, key_format):
+        """Return the bound of elements that have a larger key than this."""
+        return make_bound(key + key_type(1), unfold_next_above(key, key_format), key_format)
+
+    @linked_function
+    def marks_at_or_above(own, bound, key_format, unfolding):
+        """Return the marks of elements that have at least the key of the bound.
+
+        `own` is the address of the thread's first vector.
+        """
+        if bound.is_number:
+            marks = marks_below(own, bound.number, key_format) ^ bound.inverted
+        else:
+            words = cuda.local.array(4, u32)
+            marks = mark_type(0)
+            vector = u32(0)
+            while vector < SEGMENT_VECTORS_PER_LANE:
+                words[0], words[1], words[2], words[3] = load_shared_u32x4(own ^ (vector * VECTOR_BYTES))
+                found = at_or_above(words, 0, bound.unfolded, unfolding, False)
+                marks |= mark_type(found) << mark_type(vector * per_vector)
+                vector = next_pass(vector)
+        return marks
+
+    return MarkFunctions(
+        mark_type,
+        bound_of,
+        bound_above,
+        marks_at_or_above,
+        marks_before,
+        popcount_u64 if mark_bits == 64 else popcount_u32,
+        trailing_zeros_u64 if mark_bits == 64 else trailing_zeros_u32,
+        swizzled,
+        element_address,
+    )
+
+
+def _marks_of_halves(below: Any) -> Any:
+    """Make the function for elements of 16 bits; `below` compares two at a time."""
+
+    @device_function
+    def marks_of_part(own, numbers, part):
+        """Return marks in which the lower half has those of even elements, and the upper half the others."""
+        marks = u32(0)
+        for vector in range(_PART_VECTORS):
+            words = load_shared_u32x4(own ^ u32((part * _PART_VECTORS + vector) * VECTOR_BYTES))
+            for word in range(4):
+                marks |= below(words[word], numbers) & u32(0x20001 << (2 * (vector * 4 + word)))
+        return marks
+
+    @linked_function
+    def marks_below(own, numbers):
+        """Return the marks of elements that are less than a float."""
+        joined = cuda.local.array(2, u32)
+        for half in range(2):
+            first = marks_of_part(own, numbers, 2 * half)
+            second = marks_of_part(own, numbers, 2 * half + 1)
+            even = permute(first, second, u32(_LOWER_HALVES))
+            joined[half] = even | permute(first, second, u32(_UPPER_HALVES))
+        return join_u32(joined[0], joined[1])
+
+    return marks_below

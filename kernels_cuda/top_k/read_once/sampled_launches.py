@@ -1,0 +1,250 @@
+"""The launches of `sampled`: a threshold for each row, one pass over all rows, and an end for each row."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kernels_cuda.runtime.launch import Pointer
+from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.problem import (
+    AxisStrides,
+    KeyFormat,
+    LengthFormat,
+    Problem,
+    RowLayout,
+    UnfoldedFormat,
+)
+from kernels_cuda.top_k.shared.launches import (
+    INDICES,
+    VALUES,
+    Algorithm,
+    Launch,
+    Policy,
+    UnservedError,
+    Workspace,
+    X,
+    fill_offsets,
+    launch_all,
+    lengths_of,
+    parameters_of,
+    variant,
+)
+from kernels_cuda.top_k.shared.shapes import (
+    BINS_PER_THREAD,
+    KIB,
+    MOST_SHARED_BYTES,
+    SORTED_PAIRS,
+    VECTOR_BYTES,
+    WARP_LANES,
+    group_key_bytes,
+    pair_counters_offset,
+    pair_sort_bytes,
+)
+
+# From this compute capability on, a sample is worth its time; older devices have not been measured.
+SAMPLED_FROM = (9, 0)
+# A sample has the first of these sizes, powers of two, that leaves few candidates, or else the last; its keys
+# take at most `SAMPLE_BYTES`. Up to 2k candidates are always few.
+SAMPLE_SIZES = (4096, 8192, 16384)
+FEW_CANDIDATES = 6144
+SAMPLE_BYTES = 64 * KIB
+# A row is not sampled if it may have more candidates or segments than these.
+MOST_CANDIDATES = 10240
+MOST_SEGMENTS = 2048
+# A warp lists the candidates of about this many segments of a row.
+SEGMENTS_PER_WARP = 2
+
+# A warp lists what reaches the threshold of a row segment by segment, while others of its segments are on
+# their way to shared memory.
+SEGMENT_VECTORS_PER_LANE = 8
+# The alignment of what a thread marks, 8 neighbouring vectors: their addresses differ in three bits. Dynamic
+# shared memory does not have that.
+STAGE_ALIGNMENT = SEGMENT_VECTORS_PER_LANE * VECTOR_BYTES
+SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
+# What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
+SEGMENT_BYTES = 8
+ROW_STATE_BYTES = 16
+LISTING_THREADS = 128
+LISTING_WARPS = LISTING_THREADS // WARP_LANES
+# Of two segments for each warp.
+LISTING_WORDS = 2 * LISTING_WARPS * SEGMENT_VECTORS * VECTOR_BYTES // 4
+# Threads that choose a row's threshold, and that finish a row.
+SAMPLED_THREADS = 512
+# What blocks have of their own, at most: a histogram, and sums.
+SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
+
+
+class SampledParameters(NamedTuple):
+    """Parameters of the three kernels.
+
+    Attributes
+    ----------
+    first : int
+        The row, or the unit of rows and blocks for each, that the first block takes.
+    sample_bits : int
+        Of a number that a row's sample has elements, a power of two.
+    n_slots, n_segments : int
+        Candidates of a row for which there is room, and the most segments that a row has.
+    n_listing : int
+        Blocks that list the candidates of a row.
+    candidate_words, counters_offset, selected_word : int
+        Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
+        these begins.
+    """
+
+    index_size: int
+    is_sorted: int
+    first: int
+    n_rows: int
+    axis_size: int
+    k: int
+    sample_bits: int
+    n_slots: int
+    n_segments: int
+    n_listing: int
+    candidate_words: int
+    counters_offset: int
+    selected_word: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
+def segment_elements(element_size: int) -> int:
+    """Return the elements of a segment."""
+    return SEGMENT_VECTORS * VECTOR_BYTES // element_size
+
+
+def sample_rank(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the rank in a sample that surely does not come before the k-th element of the row.
+
+    About k of the row's elements come before it, `expected` of them in the sample, give or take the root of
+    that: 5 roots are less than a quarter of it and 25.
+
+    Examples
+    --------
+    >>> sample_rank(4096, 2048, 131072), sample_rank(4096, 32, 131072)
+    (113, 34)
+    """
+    expected = -(-sample_size * k // n_elements)
+    return expected + expected // 4 + 33
+
+
+def list_slots(sample_size: int, k: int, n_elements: int) -> int:
+    """Return the room for a row's candidates: the elements that so many of the sample stand for, and 2k.
+
+    Examples
+    --------
+    >>> list_slots(4096, 2048, 131072)
+    5632
+    """
+    most = most_of_sample(sample_rank(sample_size, k, n_elements))
+    stood_for = -(-(most + most // 4 + 25) * n_elements // sample_size)
+    return -(-max(stood_for, 2 * k) // 128) * 128
+
+
+def most_of_sample(rank: int) -> int:
+    """Return how many of the sample may be at or above the threshold, for a rank."""
+    return rank + rank // 16
+
+
+class SampleShape(NamedTuple):
+    """Elements of a row's sample, room for its candidates, its segments, and shared memory that ends it."""
+
+    size: int
+    n_slots: int
+    n_segments: int
+    candidate_bytes: int
+    selected_offset: int
+    finishing_bytes: int
+
+
+def _fitting_sample(problem: Problem) -> SampleShape | None:
+    """Return the sample for rows of a problem, or None if no sample leaves few enough candidates."""
+    element_size, k, axis_size = problem.element_size, problem.k, problem.axis_size
+    is_suitable = problem.capability >= SAMPLED_FROM and problem.strides.x == 1 and element_size > 1
+    if not is_suitable or k > SORTED_PAIRS:
+        return None
+    key_bytes, block_bytes = group_key_bytes(element_size), problem.target.block_shared_bytes
+    most_bytes = min(block_bytes - SAMPLED_STATIC_BYTES, SAMPLE_BYTES)
+    sizes = [size for size in SAMPLE_SIZES if size * key_bytes <= most_bytes]
+    slots = [list_slots(size, k, axis_size) for size in sizes]
+    few = max(FEW_CANDIDATES, 2 * k)
+    at = next((at for at, n_slots in enumerate(slots) if n_slots <= few), -1)
+    # A row may begin within a vector.
+    n_segments = axis_size // segment_elements(element_size) + 2
+    # A block that finishes a row has its candidates, or those selected and what sorts them; then, if these
+    # are to be sorted, bins; then the list of them.
+    candidate_bytes = max(slots[at] * (key_bytes + 4), pair_sort_bytes(element_size, k, SAMPLED_THREADS))
+    bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if problem.is_sorted else 0
+    selected_offset = candidate_bytes + 8 * n_segments + bins_bytes
+    finishing_bytes = selected_offset + 2 * (slots[at] if problem.is_sorted else k)
+    if (
+        slots[at] > MOST_CANDIDATES
+        or n_segments > MOST_SEGMENTS
+        or finishing_bytes + SAMPLED_STATIC_BYTES > block_bytes
+    ):
+        return None
+    return SampleShape(sizes[at], slots[at], n_segments, candidate_bytes, selected_offset, finishing_bytes)
+
+
+def sampled_variants(element_size: int) -> Iterator[Variant]:
+    """List the kernels for an element size: they choose thresholds, list candidates, and finish rows."""
+    if element_size > 1:
+        for name, factory, needed in (
+            ("sample", "read_once.sampled_threshold:sample_kernel", SAMPLE_BYTES),
+            ("list", "read_once.sampled:list_kernel", 0),
+            ("finish", "read_once.sampled_finish:finish_kernel", MOST_SHARED_BYTES),
+        ):
+            yield variant(name, factory, element_size, dynamic_shared_bytes=needed, since=SAMPLED_FROM)
+
+
+def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Find thresholds, list candidates, and finish rows."""
+    shape = _fitting_sample(problem)
+    if shape is None:
+        raise UnservedError(problem, "sampled")
+    # A row that begins where a vector does has two segments less.
+    n_listing = max(1, (shape.n_segments - 2) // (LISTING_WARPS * SEGMENTS_PER_WARP))
+    element_size, n_rows = problem.element_size, problem.n_rows
+    # Blocks count them in 32 bits.
+    if n_rows * n_listing >= 1 << 32:
+        raise UnservedError(problem, "sampled")
+    key_bytes = group_key_bytes(element_size)
+    states = workspace.take(n_rows * ROW_STATE_BYTES)
+    segments = workspace.take(n_rows * shape.n_segments * SEGMENT_BYTES)
+    elements = workspace.take(n_rows * shape.n_slots * key_bytes)
+    lows = workspace.take(n_rows * shape.n_slots * 4)
+    offsets, launches = fill_offsets(problem, workspace)
+    rows, outputs = (Pointer(X), lengths_of(problem)), (Pointer(VALUES), Pointer(INDICES))
+    listed = segments, elements, lows, offsets
+    parameters = parameters_of(
+        SampledParameters,
+        problem,
+        is_sorted=int(problem.is_sorted),
+        sample_bits=shape.size.bit_length() - 1,
+        n_slots=shape.n_slots,
+        n_segments=shape.n_segments,
+        n_listing=n_listing,
+        candidate_words=shape.candidate_bytes // 4,
+        selected_word=shape.selected_offset // 4,
+        counters_offset=pair_counters_offset(element_size, problem.k, SAMPLED_THREADS),
+    )
+    sample, listing, finish = sampled_variants(element_size)
+    for launch in (
+        Launch(
+            *(sample, n_rows, SAMPLED_THREADS, (*rows, states, offsets), parameters),
+            shape.size * key_bytes,
+        ),
+        Launch(listing, n_rows * n_listing, LISTING_THREADS, (*rows, states, *listed), parameters),
+        Launch(
+            *(finish, n_rows, SAMPLED_THREADS, (*rows, *outputs, states, *listed), parameters),
+            shape.finishing_bytes,
+        ),
+    ):
+        launches += launch_all(launch, policy)
+    return launches
+
+
+SAMPLED = Algorithm(sampled_launches, sampled_variants)

@@ -1,0 +1,165 @@
+"""A block finds candidates in the groups that it reads again: few more than k, whatever the data.
+
+Elements may have changed since they were read before: limits on what is found keep accesses within memory.
+"""
+
+import functools
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.top_k.read_once.filter_pass import NOT_UNALIGNED, filter_functions
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.threshold import FOUND
+
+u32 = types.uint32
+
+# Two are enough if elements stay as they are.
+_MOST_ROUNDS = 5
+
+
+@functools.cache
+def select_function(element_size: int, n_threads: int) -> Any:
+    """Make the device function for one element width and block size."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    unfolding_of = functions.unfolding_of
+    unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
+    filters = filter_functions(element_size, n_threads)
+    collect, collect_ties, narrow = filters.collect, filters.collect_ties, filters.narrow
+    reserve, forget_found = filters.reserve, filters.forget_found
+
+    @linked_function
+    def select(
+        memory,
+        n_slots,
+        items,
+        source,
+        unaligned,
+        threshold,
+        highest,
+        n_selected,
+        limit,
+        are_too_many,
+        are_many_equal,
+        unfolded_format,
+        key_format,
+        ids,
+    ):
+        """Return how many candidates are above the threshold, how many equal it, and what it is.
+
+        What is at or above the threshold is kept, if it is no more than `limit`; else the same with a higher
+        threshold. If this is that of element number `n_selected`, and too many equal it, the first of these
+        are kept; so they are if `are_many_equal`. If they `are_too_many` for sure, a higher threshold is
+        looked for at once.
+
+        `memory` are the shared arrays, `items` and `source` those of `filter_pass`, and `ids` ``(thread,
+        lane, warp)``. `unaligned` is ``(exists, bits, key, position, prefix)``, of the thread's element
+        outside all vectors, of which those before `prefix` come before all vectors.
+        """
+        keys, lows, histogram, sums, counters = memory
+        is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
+        thread, lane, warp = ids
+        are_unfolded = source.are_unfolded
+        unfolding = unfolding_of(unfolded_format, are_unfolded)
+        unfolded_threshold = unfold_threshold(threshold, key_format)
+        next_above = key_type(0)
+        n_found = u32(0)
+        n_ties = u32(0)
+        only_above = are_many_equal
+        if only_above:
+            next_above = unfold_next_above(threshold, key_format)
+        collecting = True
+        n_rounds = u32(0)
+        while collecting:
+            has_above = threshold < highest and (next_above != 0 or unfolded_threshold == 0)
+            if not are_too_many and (has_above or not only_above):
+                kept_threshold = unfolded_threshold
+                if only_above:
+                    kept_threshold = next_above
+                collect(
+                    keys,
+                    lows,
+                    n_slots,
+                    counters,
+                    items,
+                    source,
+                    kept_threshold,
+                    limit,
+                    unfolding,
+                    sums,
+                    thread,
+                    lane,
+                )
+                if warp == 0 and not are_unfolded:
+                    is_kept = is_unaligned and (
+                        unaligned_key > threshold or (unaligned_key == threshold and not only_above)
+                    )
+                    slot = reserve(counters, u32(is_kept), lane)
+                    if is_kept and slot < n_slots:
+                        keys[slot] = unaligned_bits
+                        lows[slot] = ~unaligned_position
+            cuda.syncthreads()
+            n_found = counters[FOUND]
+            collecting = are_too_many or n_found > limit or (only_above and n_found >= n_selected)
+            n_rounds += 1
+            collecting = collecting and n_rounds < _MOST_ROUNDS
+            are_too_many = False
+            if collecting:
+                threshold, fits = narrow(
+                    histogram,
+                    items,
+                    source,
+                    unaligned_key,
+                    is_unaligned,
+                    threshold,
+                    highest,
+                    n_selected,
+                    limit,
+                    unfolded_format,
+                    key_format,
+                    sums,
+                    counters,
+                    thread,
+                )
+                unfolded_threshold = unfold_threshold(threshold, key_format)
+                only_above = not fits
+                if only_above:
+                    next_above = unfold_next_above(threshold, key_format)
+                forget_found(counters, thread)
+            elif only_above:
+                n_ties = max(n_selected, n_found) - n_found
+        n_found = min(n_found, limit)
+        if not are_unfolded:
+            pair = thread
+            while pair < n_found:
+                keys[pair] = min(max(ordered_key(keys[pair], key_format), threshold), highest)
+                pair += n_threads
+            cuda.syncthreads()
+        if n_ties > 0:
+            unaligned_tie = u32(NOT_UNALIGNED)
+            if is_unaligned and unaligned_key == threshold:
+                unaligned_tie = unaligned_position
+            n_ties = collect_ties(
+                keys,
+                lows,
+                n_found,
+                n_ties,
+                items,
+                source,
+                unaligned_tie,
+                prefix,
+                threshold,
+                unfolded_threshold,
+                next_above,
+                unfolding,
+                sums,
+                thread,
+            )
+            cuda.syncthreads()
+        return n_found, n_ties, threshold
+
+    return select

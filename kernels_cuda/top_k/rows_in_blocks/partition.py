@@ -1,0 +1,330 @@
+"""Rows of some thousand elements: a block holds one in registers, and selects by histograms of its keys.
+
+1. Each warp loads a part of the row, its lanes a vector each at a time, and makes keys of the elements.
+2. A histogram of the keys' top bits tells which bin the k-th key is in; another one, of this bin, divides it
+   by the next bits; and so on, until a bin ends with the k-th key, or all keys in it are equal. Of equal ones
+   the first in the row are selected.
+3. Sums over lanes and warps tell where each selected element goes. The block brings them together in shared
+   memory, and writes them side by side.
+
+Keys are aligned ones (`aligned_keys`). Most data take two histograms, and none take more than the bits of an
+element ask for. Results that are to be in order are sorted in shared memory (`pair_sort`). Reads the row
+once, writes k values and indices.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    READ_IF,
+    REGISTER,
+    STORE,
+    count_shared_if,
+    grid_dependency_wait,
+    load_shared_u32x2,
+    load_shared_u32x4,
+    load_shared_u64x2,
+    popcount_u32,
+    read_if_u32x4,
+    shared_address,
+    shuffle_from_u32,
+    store_shared_if_u32x2,
+    store_shared_if_u64x2,
+    store_shared_u32x4,
+    warp_add,
+    warp_inclusive_sum,
+)
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
+from kernels_cuda.scan import block_scan, scan_of_warps
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import (
+    PARTITION_BIN_BITS,
+    PARTITION_BINS,
+    PartitionParameters,
+)
+from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
+from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.pair_sort import pair_sort
+from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# Several blocks share a multiprocessor.
+REGISTERS = 64
+# What the block learns of the bin that the k-th key is in: its number, how many of its keys are selected, and
+# how many it has.
+BIN, SELECTED, AMOUNT = range(3)
+
+
+def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
+    """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
+    key_type = REGISTER[element_size]
+    store_element = STORE[element_size]
+    pad_row = pad_function(element_size)
+    sort_pairs = pair_sort(element_size, n_threads)
+    read_if = READ_IF[element_size]
+    is_wide = element_size == 8
+    load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
+    store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
+    n_pair_bytes = pair_bytes(element_size)
+    block_exclusive_sum = block_scan(n_threads)
+    exclusive_sum_of_warps = scan_of_warps(n_threads)
+    unused, spread, format_of, float_key, restore = aligned_functions(element_size)
+    register_bits = max(32, 8 * element_size)
+    n_warps = n_threads // WARP_LANES
+    per_vector = VECTOR_BYTES // element_size
+    n_vectors = n_keys // per_vector
+    warp_vector = WARP_LANES * per_vector
+    vector_mask = (1 << per_vector) - 1
+    # What a warp selects of its vectors is added up in fields of a word, several vectors at a time.
+    field_bits = 8 if warp_vector < 1 << 8 else 16
+    field_mask = (1 << field_bits) - 1
+    fields_per_word = 32 // field_bits
+    n_words = -(-n_vectors // fields_per_word)
+    # Threads of large blocks add up four bins, or none; those of small blocks add up some fours.
+    n_adding = min(n_threads, PARTITION_BINS // 4)
+    fours_per_thread = PARTITION_BINS // 4 // n_adding
+    bins_per_thread = 4 * fours_per_thread
+    block_vector = n_threads * per_vector
+
+    @linked_function
+    def make_keys(elements, n_used, key_format):
+        """Turn the elements of the vectors before `n_used` into keys, in place."""
+        aligned = format_of(key_format)
+        for vector in range(n_vectors):
+            if u32(vector) < n_used:
+                first = vector * per_vector
+                if key_format.flip == 0:
+                    for number in range(first, first + per_vector):
+                        elements[number] ^= aligned.positive
+                else:
+                    for number in range(first, first + per_vector):
+                        elements[number] = float_key(elements[number], aligned)
+
+    @linked_function
+    def find_cut(keys, n_used, bins, totals, cut, n_selected, thread):
+        """Return a threshold, how many keys equal to it are selected, and how many there are.
+
+        Larger keys are selected. If all that equal the threshold are selected, so are all above it, and the
+        threshold need not be a key.
+        """
+        top = ~key_type(0)
+        last_shift = u32(unused)
+        shift = max(u32(register_bits - PARTITION_BIN_BITS), last_shift)
+        searching = True
+        amount = n_selected
+        while searching:
+            for vector in range(n_vectors):
+                if u32(vector) < n_used:
+                    for element in range(per_vector):
+                        below = (top - keys[vector * per_vector + element]) >> shift
+                        # Keys that are in none share a bin behind the others.
+                        into = u32(min(below, key_type(PARTITION_BINS)))
+                        count_shared_if(bins + (into << 2), True)
+            cuda.syncthreads()
+            amounts = cuda.local.array(bins_per_thread, u32)
+            own = u32(0)
+            if thread < n_adding:
+                for four in range(fours_per_thread):
+                    at = bins + (thread * fours_per_thread + u32(four)) * VECTOR_BYTES
+                    (
+                        amounts[4 * four],
+                        amounts[4 * four + 1],
+                        amounts[4 * four + 2],
+                        amounts[4 * four + 3],
+                    ) = load_shared_u32x4(at)
+                    store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
+                    for bin in range(4):
+                        own += amounts[4 * four + bin]
+            before, _ = block_exclusive_sum(own, thread, totals)
+            if thread < n_adding and before < n_selected <= before + own:
+                for bin in range(bins_per_thread):
+                    if before < n_selected <= before + amounts[bin]:
+                        cut[BIN] = thread * bins_per_thread + u32(bin)
+                        cut[SELECTED] = n_selected - before
+                        cut[AMOUNT] = amounts[bin]
+                    before += amounts[bin]
+            cuda.syncthreads()
+            top -= key_type(cut[BIN]) << shift
+            n_selected = cut[SELECTED]
+            amount = cut[AMOUNT]
+            searching = n_selected < amount and shift > last_shift
+            if searching:
+                shift = max(shift, last_shift + PARTITION_BIN_BITS) - PARTITION_BIN_BITS
+        return top - ((key_type(1) << shift) - 1), n_selected, amount
+
+    @linked_function
+    def at_or_above(keys, n_used, threshold):
+        """Return one bit for each of a lane's keys."""
+        found = u32(0)
+        for vector in range(n_vectors):
+            if u32(vector) < n_used:
+                for element in range(per_vector):
+                    number = vector * per_vector + element
+                    found |= u32(keys[number] >= threshold) << u32(number)
+        return found
+
+    @device_function
+    def bits_of(chosen, vector):
+        return (chosen >> u32(vector * per_vector)) & u32(vector_mask)
+
+    @linked_function
+    def rank_in_warp(chosen, ranks):
+        """Put into `ranks` how many keys the warp has chosen before each of the lane's vectors.
+
+        A lane has one bit of `chosen` for each of its keys.
+        """
+        total = u32(0)
+        for word in range(n_words):
+            own = u32(0)
+            for field in range(fields_per_word):
+                vector = word * fields_per_word + field
+                if vector < n_vectors:
+                    own |= popcount_u32(bits_of(chosen, vector)) << u32(field * field_bits)
+            through = warp_inclusive_sum(own)
+            before = through - own
+            of_warp = shuffle_from_u32(through, u32(WARP_LANES - 1))
+            for field in range(fields_per_word):
+                vector = word * fields_per_word + field
+                if vector < n_vectors:
+                    ranks[vector] = total + ((before >> u32(field * field_bits)) & u32(field_mask))
+                    total += (of_warp >> u32(field * field_bits)) & u32(field_mask)
+
+    @linked_function
+    def first_ties(ties, n_kept, of_warp, ranks):
+        """Return the bits of those of a lane's ties that are among the first `n_kept` of the warp's."""
+        kept = u32(0)
+        if n_kept >= of_warp:
+            kept = ties
+        elif n_kept > 0:
+            rank_in_warp(ties, ranks)
+            for vector in range(n_vectors):
+                rank = ranks[vector]
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    tie = ties & u32(1 << number)
+                    if rank < n_kept:
+                        kept |= tie
+                    if tie != 0:
+                        rank += 1
+        return kept
+
+    @cuda.jit(max_registers=REGISTERS)
+    def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
+        grid_dependency_wait()
+        # First the histograms, then (key, position) pairs of what is selected.
+        # Compilers would work the address out anew at each use, if they saw what it is.
+        memory = shuffle_from_u32(shared_address(dynamic_shared_array(u32)), u32(0))
+        totals = cuda.shared.array(n_warps, u32)
+        cut = cuda.shared.array(3, u32)
+        maxima = cuda.shared.array(n_warps, key_type)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        row = p.first + i64(cuda.blockIdx.x)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
+        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        n_selected = min(u32(p.k), count)
+        base = x + x_row * element_size
+        x_step = p.strides.x * element_size
+
+        # Element e of vector v of a lane is at first + v * warp_vector + e.
+        n_used = (count + u32(block_vector - 1)) // u32(block_vector)
+        warp_first = warp * n_used * warp_vector
+        first = warp_first + lane * per_vector
+        # So many of the lane's keys, the first ones, are of elements of the row.
+        of_warp = min(max(count, warp_first) - warp_first, n_used * warp_vector)
+        whole = of_warp // warp_vector
+        rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
+        n_live = whole * per_vector + min(rest, u32(per_vector))
+        keys = cuda.local.array(n_keys, key_type)
+        words = cuda.local.array((n_vectors, 4), u32)
+        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
+            address = base + i64(first) * element_size
+            for vector in range(n_vectors):
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
+                    address + vector * WARP_LANES * VECTOR_BYTES, n_live > vector * per_vector
+                )
+            for vector in range(n_vectors):
+                spread(words[vector], keys, vector * per_vector)
+        else:
+            for number in range(n_keys):
+                position = first + u32(number // per_vector * warp_vector + number % per_vector)
+                keys[number] = read_if(base + i64(position) * x_step, n_live > number) << unused
+
+        four = thread
+        while four < PARTITION_BINS // 4:
+            store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
+            four += n_threads
+        cuda.syncthreads()
+
+        make_keys(keys, n_used, p.key_format)
+        # Keys beyond the row come last, and are not selected.
+        for vector in range(n_vectors):
+            if u32(vector) < n_used and n_live < (vector + 1) * per_vector:
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    if n_live <= number:
+                        keys[number] = key_type(0)
+        live = u32((u64(1) << u64(n_live)) - 1)
+
+        threshold = key_type(0)
+        n_ties = u32(0)
+        n_equal = u32(0)
+        if n_selected < count:
+            threshold, n_ties, n_equal = find_cut(keys, n_used, memory, totals, cut, n_selected, thread)
+        chosen = at_or_above(keys, n_used, threshold) & live
+        ties = u32(0)
+        if n_ties < n_equal:
+            ties = chosen
+            if threshold != ~key_type(0):
+                ties = chosen & ~at_or_above(keys, n_used, threshold + 1)
+            chosen ^= ties
+        # Two counts in a word: both are of less than 2^16 elements.
+        of_warp = warp_add(popcount_u32(chosen) | (popcount_u32(ties) << 16))
+        before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
+        ranks = cuda.local.array(n_vectors, u32)
+        start = before & 0xFFFF
+        if n_ties < n_equal:
+            kept_before = min(before >> 16, n_ties)
+            start += kept_before
+            chosen |= first_ties(ties, n_ties - kept_before, of_warp >> 16, ranks)
+        rank_in_warp(chosen, ranks)
+        for vector in range(n_vectors):
+            if bits_of(chosen, vector) != 0:
+                at = memory + (start + ranks[vector]) * n_pair_bytes
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    is_chosen = chosen & u32(1 << number)
+                    position = first + u32(vector * warp_vector + number % per_vector)
+                    store_pair_if(at, keys[number], position, is_chosen)
+                    if is_chosen != 0:
+                        at += n_pair_bytes
+        cuda.syncthreads()
+        if p.counters_offset != 0:
+            counters = memory + u32(p.counters_offset)
+            sort_pairs(memory, counters, n_selected, threshold, maxima, totals, thread)
+
+        value_address = values + value_row * element_size
+        index_address = indices + index_row * p.index_size
+        rank = thread
+        while rank < n_selected:
+            key, low = load_pair(memory + rank * n_pair_bytes)
+            position = i64(low)
+            element = restore(key, p.key_format, base + position * x_step)
+            store_element(value_address + i64(rank) * p.strides.values * element_size, element)
+            at = index_address + i64(rank) * p.strides.indices * p.index_size
+            store_index(at, p.index_size, position)
+            rank += n_threads
+        pad_row(
+            value_address,
+            index_address,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            i64(n_selected + thread),
+            i64(n_threads),
+            p.k,
+        )
+
+    return partition_row

@@ -1,0 +1,148 @@
+"""The launches of `partition`, and what they and its kernel agree on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.shared.launches import (
+    Algorithm,
+    Launch,
+    Policy,
+    UnservedError,
+    Workspace,
+    launch_rows,
+    parameters_of,
+    variant,
+)
+from kernels_cuda.top_k.shared.shapes import (
+    MOST_SHARED_BYTES,
+    SORTED_PAIRS,
+    pair_bytes,
+    pair_counters_offset,
+    pair_sort_bytes,
+)
+
+# Histograms of keys.
+PARTITION_BIN_BITS = 11
+PARTITION_BINS = 1 << PARTITION_BIN_BITS
+# Shared memory of a block besides, at most.
+PARTITION_STATIC_BYTES = 1024
+
+
+class PartitionShape(NamedTuple):
+    """What a block holds: `n_keys` elements per thread."""
+
+    n_threads: int
+    n_keys: int
+
+    @property
+    def n_elements(self) -> int:
+        """The longest row."""
+        return self.n_threads * self.n_keys
+
+    def dynamic_bytes(self, element_size: int, k: int, is_sorted: bool) -> int:
+        """Return the dynamic shared memory for a histogram, and then for what is selected."""
+        n_bytes = k * pair_bytes(element_size)
+        if is_sorted:
+            n_bytes = pair_sort_bytes(element_size, k, self.n_threads)
+        # Keys that are in no bin are counted behind the last one.
+        return max(4 * (PARTITION_BINS + 1), n_bytes)
+
+
+PARTITION_SHAPES = {
+    element_size: tuple(PartitionShape(*shape) for shape in shapes)
+    for element_size, shapes in {
+        **dict.fromkeys((1, 2, 4), ((256, 16), (512, 16), (512, 32), (1024, 16), (1024, 32))),
+        8: ((256, 8), (512, 8), (512, 16), (1024, 8), (1024, 16)),
+    }.items()
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPolicy(Policy):
+    """Which of the shapes are tried, by their numbers; the first that holds a row serves it.
+
+    Few rows are faster with more threads each, but with fewer keys per thread only if the results need not be
+    sorted.
+    """
+
+    shapes: tuple[int, ...] = (0, 1, 2, 4)
+    shapes_of_few_rows: tuple[int, ...] = (1, 3, 4)
+    shapes_of_few_sorted_rows: tuple[int, ...] = (1, 2, 4)
+
+
+class PartitionParameters(NamedTuple):
+    """Parameters of `partition.partition_row`.
+
+    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
+    """
+
+    index_size: int
+    counters_offset: int
+    first: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    key_format: KeyFormat
+    length_format: LengthFormat
+
+
+def _variant(element_size: int, shape: PartitionShape) -> Variant:
+    most_sorted = min(shape.n_elements, SORTED_PAIRS)
+    needed = max(
+        shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False),
+        shape.dynamic_bytes(element_size, most_sorted, is_sorted=True),
+    )
+    needed = min(needed, MOST_SHARED_BYTES - PARTITION_STATIC_BYTES)
+    factory = "rows_in_blocks.partition:partition_kernel"
+    return variant("partition", factory, element_size, *shape, dynamic_shared_bytes=needed)
+
+
+def partition_variants(element_size: int) -> Iterator[Variant]:
+    """List the kernels for an element size."""
+    for shape in PARTITION_SHAPES[element_size]:
+        yield _variant(element_size, shape)
+
+
+def _fitting_shape(problem: Problem, policy: PartitionPolicy) -> PartitionShape | None:
+    """Return the shape of blocks that hold a row each, or None if there is none."""
+    if problem.is_sorted and problem.k > SORTED_PAIRS:
+        return None
+    numbers = policy.shapes
+    if problem.n_rows <= problem.target.multiprocessors:
+        numbers = policy.shapes_of_few_sorted_rows if problem.is_sorted else policy.shapes_of_few_rows
+    room = problem.target.block_shared_bytes - PARTITION_STATIC_BYTES
+    for shape in (PARTITION_SHAPES[problem.element_size][number] for number in numbers):
+        needed = shape.dynamic_bytes(problem.element_size, problem.k, problem.is_sorted)
+        if problem.axis_size <= shape.n_elements and needed <= room:
+            return shape
+    return None
+
+
+def partition_launches(problem: Problem, policy: PartitionPolicy, workspace: Workspace) -> list[Launch]:
+    """Give every row a block that holds it."""
+    shape = _fitting_shape(problem, policy)
+    if shape is None:
+        raise UnservedError(problem, "partition")
+    element_size, k = problem.element_size, problem.k
+    counters_offset = pair_counters_offset(element_size, k, shape.n_threads) if problem.is_sorted else 0
+    launch = Launch(
+        _variant(element_size, shape),
+        problem.n_rows,
+        shape.n_threads,
+        (),
+        parameters_of(
+            PartitionParameters,
+            problem,
+            key_format=problem.aligned_format,
+            counters_offset=counters_offset,
+        ),
+        shape.dynamic_bytes(element_size, k, problem.is_sorted),
+    )
+    return launch_rows(launch, problem, policy, workspace)
+
+
+PARTITION = Algorithm(partition_launches, partition_variants, PartitionPolicy())

@@ -1,0 +1,1 @@
+"""What several families of algorithms have in common."""

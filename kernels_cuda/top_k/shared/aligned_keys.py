@@ -1,0 +1,101 @@
+"""Keys that fill the register from the top: what threads compare that hold a row in registers.
+
+They order elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is its
+distance from minus infinity as an integer, which the two zeros share. What an element of less than 32 bits
+leaves free below is 0.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import types
+
+from kernels_cuda.ptx import LOAD, REGISTER
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
+
+u32 = types.uint32
+u64 = types.uint64
+i32 = types.int32
+i64 = types.int64
+
+
+class AlignedFormat(NamedTuple):
+    """How elements at the top of a register become aligned keys.
+
+    An integer is XORed with `positive`. A float's distance from minus infinity is at most `unordered`, that
+    of NaNs, and is XORed with `direction`.
+    """
+
+    positive: Any
+    direction: Any
+    magnitude: Any
+    infinity: Any
+    unordered: Any
+
+
+class AlignedFunctions(NamedTuple):
+    """Device functions for one element width; `unused` bits of a register are free."""
+
+    unused: int
+    spread: Any
+    format_of: Any
+    float_key: Any
+    restore: Any
+
+
+@functools.cache
+def aligned_functions(element_size: int) -> AlignedFunctions:
+    """Make the device functions for elements of `element_size` bytes."""
+    key_type = REGISTER[element_size]
+    load_element = LOAD[element_size]
+    signed_type = i64 if element_size == 8 else i32
+    register_bits = max(32, 8 * element_size)
+    unused = register_bits - 8 * element_size
+    per_vector = VECTOR_BYTES // element_size
+    element_mask = ((1 << register_bits) - 1) >> unused << unused
+
+    @linked_function
+    def spread(words, elements, at):
+        """Put the elements of a vector, four words, at the top of those of a local array from `at` on."""
+        if element_size == 8:
+            for element in range(2):
+                elements[at + element] = u64(words[2 * element]) | (u64(words[2 * element + 1]) << 32)
+        else:
+            per_word = 4 // element_size
+            for element in range(per_vector):
+                bits = words[element // per_word] << u32(unused - element % per_word * element_size * 8)
+                elements[at + element] = bits & element_mask
+
+    @device_function
+    def format_of(key_format):
+        """Return the `AlignedFormat` of a `problem.KeyFormat`."""
+        positive = key_type(key_format.positive) << unused
+        direction = positive ^ (key_type(key_format.sign) << unused)
+        magnitude = key_type(key_format.flip) << unused
+        infinity = key_type(key_format.infinity) << unused
+        # Negative NaNs wrap around, to where the others are.
+        unordered = infinity + infinity + (key_type(1) << unused)
+        return AlignedFormat(positive, direction, magnitude, infinity, unordered)
+
+    @device_function
+    def float_key(bits, aligned):
+        negative = key_type(signed_type(bits) >> (register_bits - 1))
+        number = ((bits & aligned.magnitude) ^ negative) - negative
+        return min(number + aligned.infinity, aligned.unordered) ^ aligned.direction
+
+    @linked_function
+    def restore(key, key_format, address):
+        """Return the element at `address`, read from there only if its key does not tell it."""
+        aligned = format_of(key_format)
+        bits = key ^ aligned.positive
+        if key_format.flip != 0:
+            number = (key ^ aligned.direction) - aligned.infinity
+            negative = key_type(signed_type(number) >> (register_bits - 1))
+            sign = aligned.positive ^ aligned.direction
+            bits = ((number ^ negative) - negative) | (sign & negative)
+            if number == 0 or (negative == 0 and number > aligned.infinity):
+                bits = load_element(address) << unused
+        return bits >> unused
+
+    return AlignedFunctions(unused, spread, format_of, float_key, restore)

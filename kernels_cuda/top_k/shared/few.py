@@ -1,0 +1,224 @@
+"""Few elements of a row: a threshold from group maxima, and the order of what it leaves.
+
+A pair is a number that is larger for what comes first: it has the key, and the complement of the position.
+Each of a row's groups has a maximum, its first pair, or 0 if it has no elements. At least k pairs of the row
+do not come after a maximum that k maxima do not come after.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    atomic_add_shared_u32,
+    ballot,
+    load_shared_u32,
+    load_shared_u32x4,
+    load_shared_u64,
+    load_shared_u64x2,
+    popcount_u32,
+    reduce_or_shared_u32,
+    store_shared_u32,
+    store_shared_u64,
+    trailing_zeros_u32,
+    warp_add,
+    warp_min,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.cooperate import add_over_lanes
+from kernels_cuda.top_k.shared.keys import element_functions, result_function
+from kernels_cuda.top_k.shared.rank import rank_functions
+from kernels_cuda.top_k.shared.shapes import WARP_LANES
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+PAIR_BYTES = 8
+# Where a block keeps how many maxima come no later than each that it tries.
+PLACES_BYTES = 4 * WARP_LANES
+# Two counts share a word: the lower half is by value, the upper one by index.
+_BY_VALUE, _BY_INDEX_SHIFT = 0xFFFF, 16
+
+
+@device_function
+def pair_of(key, position):
+    """Return the pair of an element."""
+    return (u64(key) << 32) | u64(~u32(position))
+
+
+@device_function
+def add_candidate(candidates, pair):
+    """Add a pair to a list, as far as there is room.
+
+    `candidates` are the addresses of its pairs and of their number, which may become larger, and the room.
+    """
+    pairs, count, room = candidates
+    slot = atomic_add_shared_u32(count, u32(1))
+    if slot < room:
+        store_shared_u64(pairs + slot * PAIR_BYTES, pair)
+
+
+@functools.cache
+def threshold_of_maxima(n_threads: int) -> Any:
+    """Make the device function that finds a threshold among maxima in shared memory."""
+    n_warps = n_threads // WARP_LANES
+
+    @device_function
+    def place_of(number, apart):
+        """Return which maximum is tried: of all lanes, each of which has a part of the groups."""
+        return number * apart + (number & (apart - 1))
+
+    @linked_function
+    def find_threshold(maxima, places, n_maxima, n_selected, lane, warp):
+        """Return one of the maxima that at least `n_selected` do not come after, or 0.
+
+        One is tried for each lane of a warp, and those are evenly spread. The last of them that is not too
+        high leaves the fewest candidates. `maxima` and `places` are addresses.
+        """
+        apart = n_maxima // WARP_LANES
+        for tried in range(WARP_LANES // n_warps):
+            number = warp + u32(tried * n_warps)
+            pivot = load_shared_u64(maxima + place_of(number, apart) * PAIR_BYTES)
+            n_before = u32(0)
+            other = lane
+            while other < n_maxima:
+                n_before += u32(load_shared_u64(maxima + other * PAIR_BYTES) >= pivot)
+                other += WARP_LANES
+            n_before = warp_add(n_before)
+            if lane == 0:
+                store_shared_u32(places + (number << 2), n_before)
+        cuda.syncthreads()
+        place = load_shared_u32(places + (lane << 2))
+        if place < n_selected:
+            place = n_maxima + 1
+        smallest = warp_min(place)
+        threshold = u64(0)
+        if smallest <= n_maxima:
+            chosen = trailing_zeros_u32(ballot(place == smallest))
+            threshold = load_shared_u64(maxima + place_of(chosen, apart) * PAIR_BYTES)
+        return threshold
+
+    return find_threshold
+
+
+class FewFunctions(NamedTuple):
+    """Device functions for candidates in shared memory, at most one for each thread of a block."""
+
+    list_vector: Any
+    pair_at: Any
+    write_first: Any
+
+
+@functools.cache
+def few_functions(element_size: int, n_threads: int) -> FewFunctions:
+    """Make the functions for one element width of at most 4 bytes, and block size.
+
+    `pairs` is the address of the candidates, a multiple of 16 bytes. They are fewer than 2^16, so that two
+    counts of them fit into a word.
+    """
+    place_of_few = rank_functions(n_threads, u32).place_of_few
+    write_result = result_function(element_size)
+    functions = element_functions(element_size)
+    ordered_key, at_or_above = functions.ordered_key, functions.at_or_above
+    bits_each = 8 * element_size
+    ones = (1 << bits_each) - 1
+    per_word = 4 // element_size
+
+    @device_function
+    def list_vector(candidates, words, at, place, bound, key_format):
+        """List what does not come after the threshold, of the vector of the words from `at` on.
+
+        `place` are the position of its first element, and how many of its elements are in the row; `bound`
+        are the threshold, the least unfolded key of what does not come after it, and the unfolding.
+        """
+        first, n_inside = place
+        threshold, unfolded, unfolding = bound
+        found = at_or_above(words, at, unfolded, unfolding, False) & ((u32(1) << n_inside) - 1)
+        while found != 0:
+            element = trailing_zeros_u32(found)
+            found &= found - 1
+            word = words[at]
+            for other in range(1, 4):
+                if element // u32(per_word) == other:
+                    word = words[at + other]
+            bits = (word >> (element % u32(per_word) * bits_each)) & ones
+            pair = pair_of(ordered_key(bits, key_format), first + element)
+            if pair >= threshold:
+                add_candidate(candidates, pair)
+
+    @device_function
+    def load_pair(pairs, number):
+        return load_shared_u64(pairs + number * PAIR_BYTES)
+
+    @device_function
+    def count_pair(other, own):
+        """Return what a candidate adds to the counts of another."""
+        return u32(other > own) | (u32(u32(other) > u32(own)) << _BY_INDEX_SHIFT)
+
+    @linked_function
+    def rank_by_counting(pairs, n_pairs, thread, lane_bits):
+        """Return how many candidates come before number ``thread >> lane_bits``, by value and by index."""
+        number = thread >> lane_bits
+        lanes = u32(1) << lane_bits
+        counts = u32(0)
+        if number < n_pairs:
+            own = load_pair(pairs, number)
+            other = (thread & (lanes - 1)) << 1
+            while other < n_pairs:
+                first, second = load_shared_u64x2(pairs + other * PAIR_BYTES)
+                counts += count_pair(first, own)
+                if other + 1 < n_pairs:
+                    counts += count_pair(second, own)
+                other += lanes << 1
+        counts = add_over_lanes(counts, lanes)
+        return counts & _BY_VALUE, counts >> _BY_INDEX_SHIFT
+
+    @linked_function
+    def bits_before(bits, place):
+        """Return how many of the bits at an address are set, before number `place` of them."""
+        count = u32(0)
+        first = u32(0)
+        while first < place:
+            words = load_shared_u32x4(bits + (first >> 3))
+            for word in range(4):
+                n_before = min(max(place, first) - first, u32(32))
+                count += popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
+                first += 32
+        return count
+
+    @linked_function
+    def pair_at(pairs, found, n_pairs, rank, thread):
+        """Return the pair that `rank` candidates come before; `found` is a shared array of one uint64."""
+        lane_bits, number = place_of_few(n_pairs, thread)
+        found_rank, _ = rank_by_counting(pairs, n_pairs, thread, lane_bits)
+        if number < n_pairs and found_rank == rank:
+            found[0] = load_pair(pairs, number)
+        cuda.syncthreads()
+        return found[0]
+
+    @linked_function
+    def write_first(areas, row, output, n_pairs, n_selected, is_by_index, key_format, thread):
+        """Write the first `n_selected` of the candidates, in order, or by ascending position.
+
+        `areas` are the addresses of the candidates, and of a bit for each, in whole vectors: all zero.
+        """
+        pairs, bits = areas
+        # Elements that have changed since they were read first may be missing.
+        n_selected = min(n_selected, n_pairs)
+        lane_bits, number = place_of_few(n_pairs, thread)
+        rank, place = rank_by_counting(pairs, n_pairs, thread, lane_bits)
+        is_selected = number < n_pairs and rank < n_selected
+        if is_by_index:
+            # The bits, in order of index, tell which candidates are selected.
+            if is_selected:
+                reduce_or_shared_u32(bits + (place >> 5 << 2), u32(1) << (place & 31))
+            cuda.syncthreads()
+            if is_selected:
+                rank = bits_before(bits, place)
+        if is_selected:
+            pair = load_pair(pairs, number)
+            write_result(row, output, rank, u32(pair >> 32), i64(~u32(pair)), key_format)
+
+    return FewFunctions(list_vector, pair_at, write_first)

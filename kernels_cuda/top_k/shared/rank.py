@@ -1,0 +1,523 @@
+"""The final order of a block's candidates, (key, low) pairs in shared memory."""
+
+import functools
+from typing import Any, NamedTuple
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    LOAD,
+    atomic_add_shared_u32,
+    count_shared_if,
+    reduce_max_shared_u32,
+    shared_address,
+    warp_max,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.rows import store_index
+from kernels_cuda.top_k.shared.shapes import BINS_PER_THREAD
+from kernels_cuda.top_k.shared.threshold import (
+    AMOUNT,
+    CROWDED,
+    bit_length,
+    bit_length_u32,
+    threshold_functions,
+)
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+# Pairs of a bin from which on it takes longer to compare each with each than to refine the bins, and beyond
+# which it takes longer than to sort all pairs.
+_MANY = 48
+_CROWDED = 128
+# Bins of a part, and pairs for each bin that a part is cut into.
+_PART_BITS = BINS_PER_THREAD.bit_length() - 1
+_PAIR_BITS = 2
+# What is known of a part: its first bin, the bits of their number, and whether its keys are equal.
+_BITS_SHIFT, _EQUAL_SHIFT = 16, 31
+
+
+class Bins(NamedTuple):
+    """Ranges of (key, low), in descending order.
+
+    Attributes
+    ----------
+    lowest, low_base : key, uint32
+        The smallest key and the smallest low.
+    left, right, low_right, low_bits : uint32
+        Of a key, `right` bits are left out; or `left` bits of its low are added, by shifts to the right. Lows
+        have `low_bits` bits.
+    is_refined : bool
+        Whether parts of `BINS_PER_THREAD` bins have been cut into as many bins as their pairs need.
+    tie_base, tie_bits : uint32
+        The smallest low of pairs with the smallest key, at most, and the bits of lows above it.
+    """
+
+    lowest: Any
+    low_base: Any
+    left: Any
+    right: Any
+    low_right: Any
+    low_bits: Any
+    is_refined: Any
+    tie_base: Any
+    tie_bits: Any
+
+
+class RankFunctions(NamedTuple):
+    """Device functions for one block size and key."""
+
+    place_of_few: Any
+    rank_by_counting: Any
+    rank_by_low: Any
+    pair_extremes: Any
+    make_bins: Any
+    fill_bins: Any
+    rank_in_bin: Any
+    sort_pairs: Any
+
+
+@functools.cache
+def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
+    """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
+
+    `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier. `rank_by_low`
+    returns that by descending low alone. `place_of_few` tells how many lanes there are for each pair.
+
+    `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
+    and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
+    parts of the range get bins by the number of their pairs, and if the keys of a part are equal, its bins
+    are ranges of lows.
+
+    `sort_pairs` sorts in place, for pairs that still crowd few bins: a bitonic network whose comparators all
+    point the same way, so that any number of pairs will do.
+    """
+    n_warps = n_threads // 32
+    bin_bits = (BINS_PER_THREAD * n_threads).bit_length() - 1
+    last_bin = BINS_PER_THREAD * n_threads - 1
+    needed_bits = bit_length(key_type)
+    block_extremes = threshold_functions(n_threads, key_type).block_extremes
+    exclusive_sum = block_scan(n_threads)
+    keys_per_vector, load_keys, _ = shared_vectors(key_type)
+    _, load_lows, _ = shared_vectors(u32)
+
+    @device_function
+    def even_bin_of(key, low, bins):
+        """Return the bin of a pair before bins are refined.
+
+        Its code is its key above `lowest`, then as many bits of its low as there are bins for.
+        """
+        code = u32(((key - bins.lowest) << key_type(bins.left)) >> key_type(bins.right))
+        return last_bin - (code | ((low - bins.low_base) >> bins.low_right))
+
+    @linked_function
+    def refined_bin_of(key, low, bins, parts):
+        known = parts[even_bin_of(key, low, bins) >> _PART_BITS]
+        bits = (known >> _BITS_SHIFT) & 31
+        # Bits of keys and lows that differ within a part.
+        key_bits = bins.right + u32(_PART_BITS) - min(bins.left, u32(_PART_BITS))
+        free_bits = bins.low_bits + u32(_PART_BITS) - max(bins.left, u32(_PART_BITS))
+        within = (low - bins.low_base) & ((u32(1) << free_bits) - 1)
+        if known >> _EQUAL_SHIFT != 0:
+            key_bits = u32(0)
+            if bins.left <= _PART_BITS and key == bins.lowest:
+                within = low - bins.tie_base
+                free_bits = bins.tie_bits
+        number = (key - bins.lowest) & ((key_type(1) << key_type(key_bits)) - 1)
+        if key_bits >= bits:
+            number >>= key_type(key_bits - bits)
+        else:
+            number <<= key_type(bits - key_bits)
+            free_bits += key_bits
+            number |= key_type(
+                (within << (max(free_bits, bits) - free_bits)) >> (max(free_bits, bits) - bits)
+            )
+        return (known & ((1 << _BITS_SHIFT) - 1)) + ((u32(1) << bits) - 1 - u32(number))
+
+    @device_function
+    def bin_of(key, low, bins, parts):
+        into = even_bin_of(key, low, bins)
+        if bins.is_refined:
+            into = refined_bin_of(key, low, bins, parts)
+        return into
+
+    @linked_function
+    def pair_extremes(keys, n_pairs, extremes, thread, lane, warp):
+        """Return the smallest and the largest key."""
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        pair = thread
+        while pair < n_pairs:
+            lowest = min(lowest, keys[pair])
+            highest = max(highest, keys[pair])
+            pair += n_threads
+        return block_extremes(extremes, lowest, highest, lane, warp)
+
+    @linked_function
+    def make_bins(count, lowest, highest):
+        """Return bins for pairs whose keys are from `lowest` to `highest`, of a row of `count` elements."""
+        key_bits = needed_bits(highest - lowest)
+        low_bits = bit_length_u32(u32(count - 1))
+        right = max(key_bits, u32(bin_bits)) - bin_bits
+        left = min(max(key_bits, u32(bin_bits)) - key_bits, low_bits)
+        # Positions have 31 bits: so many to the right leave none.
+        low_right = u32(31)
+        if left != 0:
+            low_right = low_bits - left
+        return Bins(lowest, u32(~(count - 1)), left, right, low_right, low_bits, False, u32(0), u32(0))
+
+    @linked_function
+    def refine(keys, lows, n_pairs, amount, bins, ends, parts, sums, thread):
+        """Return refined bins, and how many there are; `amount` is that of the thread's part."""
+        lane = thread & 31
+        # A pair of each part, with which the others are compared.
+        ends[thread] = u32(0)
+        parts[thread] = u32(1) << _EQUAL_SHIFT
+        cuda.syncthreads()
+        firsts = shared_address(ends)
+        pair = thread
+        while pair < n_pairs:
+            part = even_bin_of(keys[pair], lows[pair], bins) >> _PART_BITS
+            reduce_max_shared_u32(firsts + (part << 2), pair)
+            pair += n_threads
+        cuda.syncthreads()
+        # The largest of the inverted lows, which are positions.
+        furthest = u32(0)
+        pair = thread
+        while pair < n_pairs:
+            part = even_bin_of(keys[pair], lows[pair], bins) >> _PART_BITS
+            if keys[pair] != keys[ends[part]]:
+                parts[part] = u32(0)
+            if keys[pair] == bins.lowest:
+                furthest = max(furthest, ~lows[pair])
+            pair += n_threads
+        furthest = warp_max(furthest)
+        if lane == 0:
+            sums[thread >> 5] = furthest
+        cuda.syncthreads()
+        furthest = u32(0)
+        if lane < n_warps:
+            furthest = sums[lane]
+        furthest = warp_max(furthest)
+        bits = max(bit_length_u32(amount >> _PAIR_BITS), u32(1)) - 1
+        n_own = u32(0)
+        if amount != 0:
+            n_own = u32(1) << bits
+        cuda.syncthreads()
+        before, n_bins = exclusive_sum(n_own, thread, sums)
+        parts[thread] |= before | (bits << _BITS_SHIFT)
+        refined = Bins(
+            bins.lowest,
+            bins.low_base,
+            bins.left,
+            bins.right,
+            bins.low_right,
+            bins.low_bits,
+            True,
+            ~furthest,
+            bit_length_u32(furthest),
+        )
+        return refined, n_bins
+
+    @linked_function
+    def fill_bins(keys, lows, order, n_pairs, n_selected, bins, ends, parts, sums, counters, thread):
+        """Return the bins, and how many places of `order` hold the first `n_selected` pairs.
+
+        If that is not 0, `order` and `ends`, of the bins, are filled in; if it is, a bin is crowded. `parts`
+        is a shared array of a uint32 a thread.
+        """
+        ends_at = shared_address(ends)
+        amounts = cuda.local.array(BINS_PER_THREAD, u32)
+        own = thread * BINS_PER_THREAD
+        most = u32(_MANY)
+        before = u32(0)
+        is_crowded = True
+        counting = True
+        while counting:
+            cuda.syncthreads()
+            for bin in range(BINS_PER_THREAD):
+                ends[u32(bin * n_threads) + thread] = u32(0)
+            counters[CROWDED] = u32(0)
+            cuda.syncthreads()
+            pair = thread
+            while pair < n_pairs:
+                into = bin_of(keys[pair], lows[pair], bins, parts)
+                count_shared_if(ends_at + (into << 2), True)
+                pair += n_threads
+            cuda.syncthreads()
+            amount = u32(0)
+            for bin in range(BINS_PER_THREAD):
+                amounts[bin] = ends[own + u32(bin)]
+                amount += amounts[bin]
+                if amounts[bin] > most:
+                    counters[CROWDED] = u32(1)
+            before, _ = exclusive_sum(amount, thread, sums)
+            is_crowded = counters[CROWDED] != 0
+            counting = is_crowded and not bins.is_refined
+            if counting:
+                cuda.syncthreads()
+                bins, n_bins = refine(keys, lows, n_pairs, amount, bins, ends, parts, sums, thread)
+                most = u32(_CROWDED)
+                counting = n_bins <= last_bin + 1
+        if not is_crowded:
+            for bin in range(BINS_PER_THREAD):
+                ends[own + u32(bin)] = before
+                through = before + amounts[bin]
+                if before < n_selected <= through:
+                    counters[AMOUNT] = through
+                before = through
+        cuda.syncthreads()
+        n_placed = u32(0)
+        if not is_crowded:
+            n_placed = counters[AMOUNT]
+        pair = thread
+        while pair < n_pairs and n_placed != 0:
+            into = bin_of(keys[pair], lows[pair], bins, parts)
+            order[atomic_add_shared_u32(ends_at + (into << 2), u32(1))] = pair
+            pair += n_threads
+        cuda.syncthreads()
+        return bins, n_placed
+
+    @device_function
+    def place_of_few(n_pairs, thread):
+        """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
+        bits = u32(0)
+        while bits < 5 and n_pairs << (bits + 1) <= n_threads:
+            bits += 1
+        place = thread >> bits
+        if thread & ((1 << bits) - 1) != 0:
+            place = n_pairs
+        return bits, place
+
+    @linked_function
+    def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
+        other_keys = cuda.local.array(keys_per_vector, key_type)
+        other_lows = cuda.local.array(4, u32)
+        pair = thread >> lane_bits
+        lanes = 1 << lane_bits
+        rank = u32(0)
+        if pair < n_pairs:
+            key = keys[pair]
+            low = lows[pair]
+            other = (thread & (lanes - 1)) << 2
+            while other < n_pairs:
+                load_lows(other_lows, lows, other >> 2)
+                for part in range(4 // keys_per_vector):
+                    load_keys(other_keys, keys, other // keys_per_vector + u32(part))
+                    for at in range(keys_per_vector):
+                        place = part * keys_per_vector + at
+                        is_before = other_keys[at] > key
+                        is_before |= other_keys[at] == key and other_lows[place] > low
+                        if is_before and other + u32(place) < n_pairs:
+                            rank += 1
+                other += lanes << 2
+        return add_over_lanes(rank, lanes)
+
+    @linked_function
+    def rank_by_low(lows, n_pairs, thread, lane_bits):
+        other_lows = cuda.local.array(4, u32)
+        pair = thread >> lane_bits
+        lanes = 1 << lane_bits
+        rank = u32(0)
+        if pair < n_pairs:
+            low = lows[pair]
+            other = (thread & (lanes - 1)) << 2
+            while other < n_pairs:
+                load_lows(other_lows, lows, other >> 2)
+                for at in range(4):
+                    rank += u32(other_lows[at] > low and other + u32(at) < n_pairs)
+                other += lanes << 2
+        return add_over_lanes(rank, lanes)
+
+    @linked_function
+    def rank_in_bin(keys, lows, order, pair, ends, bins, parts):
+        key = keys[pair]
+        low = lows[pair]
+        into = bin_of(key, low, bins, parts)
+        place = u32(0)
+        if into > 0:
+            place = ends[into - 1]
+        rank = place
+        end = ends[into]
+        while place < end:
+            other = u32(order[place])
+            other_key = keys[other]
+            if other_key > key or (other_key == key and lows[other] > low):
+                rank += 1
+            place += 1
+        return rank
+
+    @device_function
+    def order_pair(keys, lows, first, second):
+        first_key = keys[first]
+        second_key = keys[second]
+        first_low = lows[first]
+        second_low = lows[second]
+        if second_key > first_key or (second_key == first_key and second_low > first_low):
+            keys[first] = second_key
+            keys[second] = first_key
+            lows[first] = second_low
+            lows[second] = first_low
+
+    @linked_function
+    def sort_pairs(keys, lows, n_pairs, thread):
+        size = u32(1)
+        while size < n_pairs:
+            # Two sorted runs of `size` make one: compare mirrored places, then ever closer ones.
+            distance = size
+            while distance > 0:
+                comparator = thread
+                while comparator << 1 < n_pairs + size:
+                    within = comparator & (distance - 1)
+                    first = ((comparator - within) << 1) + within
+                    second = first + distance
+                    if distance == size:
+                        second = ((comparator - within) << 1) + (size << 1)
+                        second = second - 1 - within
+                    if second < n_pairs:
+                        order_pair(keys, lows, first, second)
+                    comparator += n_threads
+                # A warp's 32 comparators touch 64 places that are its own while the distance is below 64.
+                distance >>= 1
+                if distance >= 32:
+                    cuda.syncthreads()
+                else:
+                    cuda.syncwarp()
+            size <<= 1
+            if size >= 64 or size >= n_pairs:
+                cuda.syncthreads()
+            else:
+                cuda.syncwarp()
+
+    return RankFunctions(
+        place_of_few,
+        rank_by_counting,
+        rank_by_low,
+        pair_extremes,
+        make_bins,
+        fill_bins,
+        rank_in_bin,
+        sort_pairs,
+    )
+
+
+@functools.cache
+def write_function(element_size: int, n_threads: int) -> Any:
+    """Make the device function for one element width and block size."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    restore = functions.restore
+    store_element = functions.store_element
+    ranks = rank_functions(n_threads, key_type)
+    place_of_few, rank_by_counting, rank_by_low = (
+        ranks.place_of_few,
+        ranks.rank_by_counting,
+        ranks.rank_by_low,
+    )
+    pair_extremes, make_bins, fill_bins = ranks.pair_extremes, ranks.make_bins, ranks.fill_bins
+    rank_in_bin, sort_pairs = ranks.rank_in_bin, ranks.sort_pairs
+    load_source_u32 = LOAD[4]
+    load_source_u64 = LOAD[8]
+
+    @linked_function
+    def index_of(position, first, sources, source_size):
+        """Return the index of an element of a part that begins at `first`; `sources` hold indices."""
+        index = first + position
+        if sources != 0:
+            if source_size == 4:
+                index = i64(load_source_u32(sources + index * 4))
+            else:
+                index = i64(load_source_u64(sources + index * 8))
+        return index
+
+    @linked_function
+    def write_first(
+        memory,
+        row,
+        output,
+        origin,
+        n_pairs,
+        n_selected,
+        threshold,
+        highest,
+        is_threshold_close,
+        is_by_index,
+        key_format,
+        ids,
+    ):
+        """Write the first `n_selected` of the candidates, in order, or by ascending position.
+
+        `memory` are the shared arrays, `row` is ``(address, stride, count)``, `output` is ``(values, indices,
+        value_stride, index_stride, index_size)``, `origin` what `index_of` needs, and `ids` are ``(thread,
+        lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found. By
+        position, there are no more candidates than threads.
+        """
+        keys, lows, order, bin_ends, parts, sums, extremes, counters = memory
+        address, stride, count = row
+        values, indices, value_stride, index_stride, index_size = output
+        thread, lane, warp = ids
+        # Elements that have changed since they were read first may be missing.
+        n_selected = min(n_selected, n_pairs)
+        counts_ranks = n_pairs <= u32(n_threads // 4)
+        is_binned = False
+        # So many places hold the first ones.
+        n_placed = n_pairs
+        rank = n_pairs
+        place = thread
+        bins = make_bins(count, threshold, highest)
+        if counts_ranks:
+            pair_lanes, place = place_of_few(n_pairs, thread)
+            rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
+        else:
+            if not is_threshold_close:
+                threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
+                bins = make_bins(count, threshold, highest)
+            bins, n_placed = fill_bins(
+                keys, lows, order, n_pairs, n_selected, bins, bin_ends, parts, sums, counters, thread
+            )
+            is_binned = n_placed > 0
+            if not is_binned:
+                sort_pairs(keys, lows, n_pairs, thread)
+                n_placed = n_selected
+        has_rank = counts_ranks
+        if is_by_index:
+            is_left_out = place < n_pairs
+            pair = place
+            if is_binned and is_left_out:
+                pair = u32(order[place])
+            if place < n_placed:
+                if is_binned:
+                    rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
+                elif not counts_ranks:
+                    rank = place
+                is_left_out = rank >= n_selected
+            cuda.syncthreads()
+            if is_left_out:
+                lows[pair] = u32(0)  # no position has this one
+            cuda.syncthreads()
+            pair_lanes, place = place_of_few(n_pairs, thread)
+            rank = rank_by_low(lows, n_pairs, thread, pair_lanes)
+            n_placed = n_pairs
+            is_binned = False
+            has_rank = True
+        while place < n_placed:
+            pair = place
+            if is_binned:
+                pair = u32(order[place])
+                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
+            elif not has_rank:
+                rank = place
+            if rank < n_selected:
+                position = min(i64(~lows[pair]), count - 1)
+                bits = restore(keys[pair], key_format, address + position * stride * element_size)
+                store_element(values + i64(rank) * value_stride * element_size, bits)
+                index = index_of(position, *origin)
+                store_index(indices + i64(rank) * index_stride * index_size, index_size, index)
+            place += n_threads
+
+    return write_first

@@ -1,0 +1,149 @@
+"""Where rows and their parts lie: kernels find them by a `problem.RowLayout`, or in a table filled before."""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import grid_dependency_wait, load_u32, load_u64, store_u32, store_u64
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.launches import OFFSETS_BYTES, OFFSETS_THREADS, OffsetsParameters
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
+
+u32 = types.uint32
+u64 = types.uint64
+i32 = types.int32
+i64 = types.int64
+
+# The index of padding: all bits are set.
+NO_INDEX = -1
+
+
+@device_function
+def row_offsets(layout, offsets, row):
+    """Return the offsets of a row in x, values and indices, from the table if `offsets` is not 0."""
+    x_offset = i64(0)
+    value_offset = i64(0)
+    index_offset = i64(0)
+    if offsets != 0:
+        # A launch before has written the table.
+        grid_dependency_wait()
+        entry = offsets + row * OFFSETS_BYTES
+        x_offset = i64(load_u64(entry))
+        value_offset = i64(load_u64(entry + 8))
+        index_offset = i64(load_u64(entry + 16))
+    else:
+        outer = row
+        # A 64-bit division takes longer than all else here.
+        if layout.inner_size != 1:
+            outer = row // layout.inner_size
+            inner = row - outer * layout.inner_size
+            x_offset = inner * layout.x_inner
+            value_offset = inner * layout.value_inner
+            index_offset = inner * layout.index_inner
+        x_offset += outer * layout.x_outer
+        value_offset += outer * layout.value_outer
+        index_offset += outer * layout.index_outer
+    return x_offset, value_offset, index_offset
+
+
+@linked_function
+def row_length(lengths, layout, offsets, row, axis_size, length_format):
+    """Return how many elements a row has, from 0 to `axis_size`: all of them if `lengths` is 0."""
+    length = i64(axis_size)
+    if lengths != 0:
+        if offsets != 0:
+            grid_dependency_wait()
+            at = i64(load_u64(offsets + row * OFFSETS_BYTES + 24))
+        else:
+            outer = row
+            at = i64(0)
+            if layout.inner_size != 1:
+                outer = row // layout.inner_size
+                at = (row - outer * layout.inner_size) * layout.length_inner
+            at += outer * layout.length_outer
+        address = lengths + at * length_format.size
+        if length_format.size == 4:
+            bits = load_u32(address)
+            length = i64(bits)
+            if length_format.is_signed != 0:
+                length = i64(i32(bits))
+        else:
+            length = i64(load_u64(address))
+            # As a signed number, an unsigned length of 2^63 or more is negative.
+            if length_format.is_signed == 0 and length < 0:
+                length = i64(axis_size)
+        length = min(max(length, i64(0)), i64(axis_size))
+    return length
+
+
+@device_function
+def store_index(address, index_size, index):
+    """Store an index as 4 or 8 bytes."""
+    if index_size == 4:
+        store_u32(address, u32(index))
+    else:
+        store_u64(address, u64(index))
+
+
+@device_function
+def load_index(address, index_size):
+    """Load an index of 4 or 8 bytes."""
+    return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
+
+
+def offsets_kernel() -> Any:
+    """Make the kernel that adds one dimension to the table of offsets; the first launch starts the table."""
+
+    @cuda.jit
+    def add_dimension(offsets, p: OffsetsParameters):
+        grid_dependency_wait()
+        row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
+        if row < p.n_rows:
+            at = row // p.dimension.rows_below
+            at = at - (at // p.dimension.size) * p.dimension.size
+            entry = offsets + row * OFFSETS_BYTES
+            x_offset = at * p.dimension.x_stride
+            value_offset = at * p.dimension.value_stride
+            index_offset = at * p.dimension.index_stride
+            length_offset = at * p.dimension.length_stride
+            if p.is_first == 0:
+                x_offset += i64(load_u64(entry))
+                value_offset += i64(load_u64(entry + 8))
+                index_offset += i64(load_u64(entry + 16))
+                length_offset += i64(load_u64(entry + 24))
+            store_u64(entry, u64(x_offset))
+            store_u64(entry + 8, u64(value_offset))
+            store_u64(entry + 16, u64(index_offset))
+            store_u64(entry + 24, u64(length_offset))
+
+    return add_dimension
+
+
+@device_function
+def part_of(unit, n_parts):
+    """Return the row and the part of it that are number `unit` of all rows' parts."""
+    row = unit
+    part = i64(0)
+    if n_parts > 1:
+        row = unit // n_parts
+        part = unit - row * n_parts
+    return row, part
+
+
+@linked_function
+def locate(x, offsets, row, part, length, part_size, x_stride, element_size, layout):
+    """Find a part of a row of `length` elements.
+
+    Returns the row's offsets in values and indices, how many elements the part has, the address of the first,
+    that of the first whole vector, how many elements lie before that, and how many whole vectors there are.
+    Vectors start on 16-byte boundaries; those of elements with gaps between are any that follow each other.
+    """
+    begin = part * part_size
+    count = max(min(part_size, length - begin), i64(0))
+    x_row, value_row, index_row = row_offsets(layout, offsets, row)
+    base = x + (x_row + begin * x_stride) * element_size
+    head = i64(0)
+    if x_stride == 1:
+        head = min(count, (-base & (VECTOR_BYTES - 1)) // element_size)
+    n_vectors = (count - head) // (VECTOR_BYTES // element_size)
+    return value_row, index_row, count, base, base + head * element_size, head, n_vectors

@@ -1,0 +1,310 @@
+"""Rounds that select one element each: for k <= 8 and rows of up to 512 elements, several of them per warp.
+
+1. Load the row; each of its lanes has up to 32 keys.
+2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones, the one
+   with the smallest position is selected. One of the lanes remembers it, each in its turn.
+3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
+   counts how many of the k positions are smaller than its own.
+
+Keys (`aligned_keys`) of 8 and 16 bits make one number with the inverted position, which no other element has:
+the next one selected is the largest number below the last one. They stay in registers.
+
+Keys of 32 and 64 bits leave no room for the position. They move to shared memory in groups, and a lane knows
+the first key of each of its groups, the head. What is selected is a head; only its group is read again, and a
+mask tells which of its keys are left.
+
+The rounds take the same time whatever the data. Reads the row once, writes k values and indices.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    READ_IF,
+    grid_dependency_wait,
+    read_if_u32x4,
+    shuffle_from_u32,
+    shuffle_xor_u32,
+    shuffle_xor_u64,
+    warp_min,
+)
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
+from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS, RoundsParameters
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+_NOWHERE = 0xFFFFFFFF
+# The lower half of a number, which is of the position.
+_POSITIONS = (1 << 16) - 1
+# So many of the selected positions are compared with all others at a time.
+_RANKED_TOGETHER = 4
+# So many that none of a lane's groups is ever empty.
+_GROUP_KEYS = ROUNDS_LARGEST_K
+
+
+def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
+    """Make the kernel for rows of up to ``n_lanes * n_keys`` elements."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    load_element = functions.load_element
+    store_element = functions.store_element
+    read_if = READ_IF[element_size]
+    pad_row = pad_function(element_size)
+    unused, spread, format_of, float_key, _ = aligned_functions(element_size)
+    is_narrow = element_size <= 2
+    keys_per_vector, load_vector, store_vector = shared_vectors(key_type)
+    per_vector = VECTOR_BYTES // element_size
+    n_vectors = n_keys // per_vector
+    n_groups = n_keys // _GROUP_KEYS
+    group_vectors = _GROUP_KEYS // per_vector
+    n_kept = ROUNDS_THREADS * n_keys
+    pass_elements = n_lanes * per_vector
+    last_lane = n_lanes - 1
+    lane_bits = last_lane.bit_length()
+    # A lane remembers so many of the selected positions.
+    n_held = -(-ROUNDS_LARGEST_K // n_lanes)
+    shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
+
+    if n_lanes == WARP_LANES:
+        row_max, row_min = warp_maximum(key_type), warp_min
+    else:
+
+        @linked_function
+        def row_max(value):
+            """Return the largest value of the lanes of a row."""
+            for step in range(lane_bits):
+                value = max(value, shuffle_xor(value, u32(1 << step)))
+            return value
+
+        @linked_function
+        def row_min(value):
+            """Return the smallest value of the lanes of a row."""
+            for step in range(lane_bits):
+                value = min(value, shuffle_xor_u32(value, u32(1 << step)))
+            return value
+
+    @device_function
+    def position_of(lane_first, place):
+        """Return where in the row a lane's key number `place` is."""
+        return lane_first + place // u32(per_vector) * u32(pass_elements) + place % u32(per_vector)
+
+    @linked_function
+    def make_keys(elements, key_format):
+        """Turn elements into keys, in place."""
+        aligned = format_of(key_format)
+        if key_format.flip == 0:
+            for place in range(n_keys):
+                elements[place] ^= aligned.positive
+        else:
+            for place in range(n_keys):
+                elements[place] = float_key(elements[place], aligned)
+
+    @linked_function
+    def live_places(lane_first, count):
+        """Return how many of a lane's places, the first ones, are in the row."""
+        whole = count // pass_elements
+        last = max(count - whole * pass_elements, lane_first) - lane_first
+        return whole * per_vector + min(last, u32(per_vector))
+
+    if is_narrow:
+
+        @linked_function
+        def begin(keys, lane_first, n_live):
+            """Make numbers of keys and positions; return what the first round goes on from."""
+            for place in range(n_keys):
+                keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
+            if n_live < n_keys:
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = u32(0)
+            return u32(0)
+
+        @linked_function
+        def select_next(keys, last, lane_first):
+            """Return the position of the largest number below `last`, and that number."""
+            # What is not below it wraps around to less than what is.
+            best = u32(0)
+            for place in range(n_keys):
+                best = max(best, keys[place] - last)
+            last += row_max(best)
+            return _POSITIONS - (last & _POSITIONS), last
+
+    else:
+
+        @linked_function
+        def begin(keys, heads, places, kept, thread, n_live):
+            """Move the keys to shared memory, in groups, and find the heads of these.
+
+            What is behind the row is 0, and after all elements by its place.
+            """
+            vector = cuda.local.array(keys_per_vector, key_type)
+            if n_live < n_keys:
+                for place in range(n_keys):
+                    if n_live <= place:
+                        keys[place] = key_type(0)
+            for number in range(n_vectors):
+                for at in range(keys_per_vector):
+                    vector[at] = keys[number * keys_per_vector + at]
+                store_vector(vector, kept, thread + u32(number * ROUNDS_THREADS))
+            for group in range(n_groups):
+                first = group * _GROUP_KEYS
+                heads[group] = keys[first]
+                places[group] = u32(first)
+                for place in range(first + 1, first + _GROUP_KEYS):
+                    if keys[place] > heads[group]:
+                        heads[group] = keys[place]
+                        places[group] = u32(place)
+
+        @linked_function
+        def first_head(heads, places):
+            """Return the first of the heads of a lane's groups, and its place."""
+            best = heads[0]
+            place = places[0]
+            for group in range(1, n_groups):
+                if heads[group] > best:
+                    best = heads[group]
+                    place = places[group]
+            return best, place
+
+        @linked_function
+        def remove(heads, places, kept, thread, live, place):
+            """Take a head away, and find the next one of its group; return which keys the lane has left."""
+            vector = cuda.local.array(keys_per_vector, key_type)
+            group_keys = cuda.local.array(_GROUP_KEYS, key_type)
+            live &= ~u32(u32(1) << place)
+            group = place // u32(_GROUP_KEYS)
+            first = group * u32(_GROUP_KEYS)
+            for number in range(group_vectors):
+                group_vector = group * u32(group_vectors) + u32(number)
+                load_vector(vector, kept, thread + group_vector * u32(ROUNDS_THREADS))
+                for at in range(keys_per_vector):
+                    group_keys[number * keys_per_vector + at] = vector[at]
+            group_live = live >> first
+            best = key_type(0)
+            best_place = u32(0)
+            for back in range(_GROUP_KEYS):
+                at = _GROUP_KEYS - 1 - back
+                if (group_live & u32(1 << at)) != 0 and group_keys[at] >= best:
+                    best = group_keys[at]
+                    best_place = u32(at)
+            best_place += first
+            for number in range(n_groups):
+                heads[number] = best if group == u32(number) else heads[number]
+                places[number] = best_place if group == u32(number) else places[number]
+            return live
+
+    @cuda.jit
+    def rounds_top_k(x, lengths, values, indices, offsets, p: RoundsParameters):
+        grid_dependency_wait()
+        lane = u32(cuda.threadIdx.x) & 31
+        row_lane = lane & last_lane
+        thread = (p.first + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
+        row = thread >> lane_bits
+        # All lanes take part in all rounds, also those of rows with fewer elements; those of no row read the
+        # last one.
+        read_row = min(row, p.n_rows - 1)
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, read_row)
+        base = x + x_row * element_size
+        count = u32(row_length(lengths, p.layout, offsets, read_row, p.axis_size, p.length_format))
+        n_rounds = u32(p.k)
+        n_selected = min(n_rounds, count)
+        x_step = p.strides.x * element_size
+
+        # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
+        keys = cuda.local.array(n_keys, key_type)
+        words = cuda.local.array((n_vectors, 4), u32)
+        lane_first = row_lane * per_vector
+        n_live = live_places(lane_first, count)
+        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
+            address = base + i64(lane_first) * element_size
+            for vector in range(n_vectors):
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
+                    address + vector * pass_elements * element_size, n_live > vector * per_vector
+                )
+            for vector in range(n_vectors):
+                spread(words[vector], keys, vector * per_vector)
+        else:
+            for place in range(n_keys):
+                position = position_of(lane_first, u32(place))
+                keys[place] = read_if(base + i64(position) * x_step, n_live > place) << unused
+        make_keys(keys, p.key_format)
+
+        held = cuda.local.array(n_held, u32)
+        if is_narrow:
+            state = begin(keys, lane_first, n_live)
+            taken = u32(0)
+            while taken < n_rounds:
+                position, state = select_next(keys, state, lane_first)
+                for number in range(n_held):
+                    if taken == row_lane + u32(number * n_lanes):
+                        held[number] = position
+                taken += 1
+        else:
+            kept = cuda.shared.array(n_kept, key_type, VECTOR_BYTES)
+            heads = cuda.local.array(n_groups, key_type)
+            places = cuda.local.array(n_groups, u32)
+            own = u32(cuda.threadIdx.x)
+            begin(keys, heads, places, kept, own, n_live)
+            live = u32(_NOWHERE)
+            taken = u32(0)
+            while True:
+                best, place = first_head(heads, places)
+                offered = position_of(lane_first, place)
+                if best != row_max(best):
+                    offered = u32(_NOWHERE)
+                position = row_min(offered)
+                for number in range(n_held):
+                    if taken == row_lane + u32(number * n_lanes):
+                        held[number] = position
+                taken += 1
+                if taken == n_rounds:
+                    break
+                if position == offered:
+                    live = remove(heads, places, kept, own, live, place)
+
+        ranks = cuda.local.array(n_held, u32)
+        for number in range(n_held):
+            ranks[number] = row_lane + u32(number * n_lanes)
+        if p.is_sorted == 0:
+            for number in range(n_held):
+                if ranks[number] >= n_selected:
+                    held[number] = u32(_NOWHERE)
+                ranks[number] = u32(0)
+            row_first = lane & ~u32(last_lane)
+            for first in range(0, ROUNDS_LARGEST_K, _RANKED_TOGETHER):
+                if n_rounds > first:
+                    for taken in range(first, first + _RANKED_TOGETHER):
+                        position = shuffle_from_u32(held[taken // n_lanes], row_first + u32(taken % n_lanes))
+                        for number in range(n_held):
+                            ranks[number] += u32(position < held[number])
+
+        for number in range(n_held):
+            if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
+                position = i64(held[number])
+                rank = i64(ranks[number])
+                element = load_element(base + position * x_step)
+                store_element(values + (value_row + rank * p.strides.values) * element_size, element)
+                at = indices + (index_row + rank * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, position)
+        if row < p.n_rows:
+            pad_row(
+                values + value_row * element_size,
+                indices + index_row * p.index_size,
+                p.strides,
+                p.index_size,
+                p.length_format.padding,
+                i64(n_selected + row_lane),
+                i64(n_lanes),
+                p.k,
+            )
+
+    return rounds_top_k

@@ -1,0 +1,388 @@
+"""One warp per row, the row in registers: for k <= 32 and rows of a few hundred elements.
+
+1. Load the row; every lane keeps its unfolded keys (`keys`) in registers.
+2. Take the largest of the lanes' two maxima each away k times: what was taken last is a threshold that at
+   least k keys are at or above, and all that have the same ordered key.
+3. Rank the few at or above it by counting, in shared memory, by (ordered key, position). By index, the first
+   k are ranked once more, by position.
+
+Of short rows it can rank all, for any k; then there is no threshold.
+
+If many more are at or above the threshold, those above it are taken and the first that equal it; if even
+those above do not fit, the selected ones one by one: the largest key of the warp, and of the lanes that hold
+it the smallest position. Reads the row once, writes k values and indices.
+"""
+
+from typing import Any
+
+from numba import cuda, types
+
+from kernels_cuda.ptx import (
+    ballot,
+    grid_dependency_wait,
+    join_u32,
+    load_if_u32x4,
+    popcount_u32,
+    shared_address,
+    shared_from,
+    shuffle_from_u32,
+    store_shared_if_u32,
+    store_shared_if_u64,
+    warp_add,
+    warp_inclusive_sum,
+    warp_min,
+)
+from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
+from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K, WarpParameters
+
+u32 = types.uint32
+u64 = types.uint64
+i64 = types.int64
+
+_NOWHERE = 0xFFFFFFFF
+# Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
+LARGE_REGISTERS = 80
+# So many more than k and a half are ranked, rather than to leave out those that equal the threshold.
+_SPARE = 16
+# Pairs that a pair is compared with at a time.
+_COMPARED = 4
+
+
+def warp_kernel(element_size: int, n_vectors: int) -> Any:
+    """Make the kernel for rows of up to ``n_vectors * 512 // element_size`` elements."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    unfolding_of = functions.unfolding_of
+    unfolded_element = functions.unfolded_element
+    fold = functions.fold
+    first_of_equals = functions.first_of_equals
+    unfold_next_above = functions.unfold_next_above
+    spread_unfolded_keys = functions.spread_unfolded_keys
+    restore = functions.restore
+    load_element = functions.load_element
+    store_element = functions.store_element
+    pad_row = pad_function(element_size)
+    warp_max = warp_maximum(key_type)
+    per_vector = VECTOR_BYTES // element_size
+    per_lane = n_vectors * per_vector
+    pass_elements = 32 * per_vector
+    n_ahead = min(n_vectors, 4)
+    n_words = 4 * n_ahead
+
+    if element_size == 8:
+        slot_type = key_type
+
+        @linked_function
+        def put_slot(slot_keys, slot_positions, slot, key, position, condition):
+            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), key, u32(condition))
+            place = shared_address(slot_positions) + (slot << 2)
+            store_shared_if_u32(place, position, u32(condition))
+
+        @linked_function
+        def take_slot(slot_keys, slot_positions, slot):
+            return slot_keys[slot], slot_positions[slot]
+
+        @linked_function
+        def count_larger(slot_keys, slot_positions, first, end, key, position):
+            rank = u32(0)
+            other = first
+            while other < end:
+                for ahead in range(_COMPARED):
+                    other_key = slot_keys[other + u32(ahead)]
+                    is_before = slot_positions[other + u32(ahead)] < position
+                    rank += u32((other_key > key) | ((other_key == key) & is_before))
+                other += _COMPARED
+            return rank
+
+        @linked_function
+        def count_earlier(slot_keys, slot_positions, first, end, position):
+            rank = u32(0)
+            for other in range(first, end):
+                rank += u32(slot_positions[other] < position)
+            return rank
+
+    else:
+        # Key and inverted position make one number, which orders the pairs.
+        slot_type = u64
+        keys_per_vector, load_vector, _ = shared_vectors(u64)
+
+        @linked_function
+        def put_slot(slot_keys, slot_positions, slot, key, position, condition):
+            pair = join_u32(~position, key)
+            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), pair, u32(condition))
+
+        @linked_function
+        def take_slot(slot_keys, slot_positions, slot):
+            pair = slot_keys[slot]
+            return u32(pair >> 32), ~u32(pair)
+
+        @linked_function
+        def count_larger(slot_keys, slot_positions, first, end, key, position):
+            vector = cuda.local.array(keys_per_vector, u64)
+            pair = join_u32(~position, key)
+            rank = u32(0)
+            number = first // keys_per_vector
+            while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
+                for ahead in range(_COMPARED // keys_per_vector):
+                    load_vector(vector, slot_keys, number + u32(ahead))
+                    for at in range(keys_per_vector):
+                        rank += u32(vector[at] > pair)
+                number += u32(_COMPARED // keys_per_vector)
+            return rank
+
+        @linked_function
+        def count_earlier(slot_keys, slot_positions, first, end, position):
+            vector = cuda.local.array(keys_per_vector, u64)
+            rank = u32(0)
+            number = first // keys_per_vector
+            while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
+                for ahead in range(_COMPARED // keys_per_vector):
+                    load_vector(vector, slot_keys, number + u32(ahead))
+                    for at in range(keys_per_vector):
+                        rank += u32(~u32(vector[at]) < position)
+                number += u32(_COMPARED // keys_per_vector)
+            return rank
+
+    @linked_function
+    def position_of(lane_first, place):
+        """Return where in the row a lane's key number `place` is."""
+        vector = u32(place) // per_vector
+        return lane_first + vector * pass_elements + u32(place) % per_vector
+
+    @linked_function
+    def keys_at_or_above(unfolded_keys, threshold, lane_first, count):
+        """Return one bit per key of this lane, set for those of the row at or above the threshold."""
+        live = u32(0)
+        for place in range(per_lane):
+            if unfolded_keys[place] >= threshold and position_of(lane_first, place) < count:
+                live |= 1 << u32(place)
+        return live
+
+    @linked_function
+    def those_at_or_above(live, unfolded_keys, threshold):
+        """Return which of the marked keys are at or above a higher threshold."""
+        below = u32(0)
+        for place in range(per_lane):
+            if unfolded_keys[place] < threshold:
+                below |= 1 << u32(place)
+        return live & ~below
+
+    # Older devices might have to spill.
+    is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
+
+    @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
+    def warp_top_k(x, lengths, values, indices, offsets, p: WarpParameters):
+        grid_dependency_wait()
+        slot_keys = dynamic_shared_array(slot_type)
+        slot_positions = shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        row = (p.first + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
+        if row >= p.n_rows:
+            return
+        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
+        base = x + x_row * element_size
+        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        n_selected = min(u32(p.k), count)
+
+        # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
+        unfolded_keys = cuda.local.array(per_lane, key_type)
+        lane_first = lane * per_vector
+        in_vectors = p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0
+        words = cuda.local.array(n_words, u32)
+        vector_words = cuda.local.array(4, u32)
+        unfolding = unfolding_of(p.unfolded_format, False)
+        for begin in range(0, n_vectors, n_ahead):
+            for ahead in range(n_ahead):
+                position = lane_first + u32((begin + ahead) * pass_elements)
+                is_whole = in_vectors and position + per_vector <= count
+                word = 4 * ahead
+                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                    base + i64(position) * element_size, is_whole
+                )
+            for ahead in range(n_ahead):
+                place = (begin + ahead) * per_vector
+                position = lane_first + u32((begin + ahead) * pass_elements)
+                if in_vectors and position + per_vector <= count:
+                    for word in range(4):
+                        vector_words[word] = words[4 * ahead + word]
+                    spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                else:
+                    for element in range(per_vector):
+                        unfolded_keys[place + element] = key_type(0)
+                        if position + u32(element) < count:
+                            address = base + i64(position + u32(element)) * p.strides.x * element_size
+                            unfolded_keys[place + element] = unfolded_element(
+                                load_element(address), unfolding
+                            )
+
+        # Of each half of a lane's elements.
+        larger = key_type(0)
+        smaller = key_type(0)
+        for place in range(0, per_lane, 2):
+            larger = max(larger, unfolded_keys[place])
+            smaller = max(smaller, unfolded_keys[place + 1])
+        larger, smaller = max(larger, smaller), min(larger, smaller)
+        best = larger
+        next_best = smaller
+        threshold = key_type(0)
+        taken = u32(0)
+        if n_selected > WARP_LARGEST_K:
+            taken = n_selected
+        while taken < n_selected:
+            threshold = warp_max(best)
+            if best == threshold:
+                best = next_best
+                next_best = key_type(0)
+            taken += 1
+        if n_selected <= WARP_LARGEST_K:
+            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
+
+        live = keys_at_or_above(unfolded_keys, threshold, lane_first, count)
+        kept = live
+        amount = popcount_u32(kept)
+        through = warp_inclusive_sum(amount)
+        n_found = shuffle_from_u32(through, u32(31))
+        fits = True
+        slots = warp * u32(p.n_slots)
+        enough = u32(p.n_slots)
+        if n_selected <= WARP_LARGEST_K:
+            enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
+        if n_found > enough:
+            # Equal maxima have been taken away together, but only k of them had to be.
+            highest = warp_max(larger)
+            taken = u32(0)
+            while taken < n_selected:
+                threshold = warp_max(larger)
+                is_taken = larger == threshold
+                if is_taken:
+                    larger = smaller
+                    smaller = key_type(0)
+                taken += popcount_u32(ballot(is_taken))
+            is_highest = threshold == highest
+            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
+            live = those_at_or_above(live, unfolded_keys, threshold)
+            # Those above the threshold, and the first of those that equal it.
+            kept = u32(0)
+            if not is_highest:
+                threshold_key = fold(threshold, p.unfolded_format, p.key_format)
+                next_above = unfold_next_above(threshold_key, p.key_format)
+                if next_above != 0 or threshold == 0:
+                    kept = those_at_or_above(live, unfolded_keys, next_above)
+            ties = live ^ kept
+            n_before = warp_add(popcount_u32(kept))
+            fits = n_before <= u32(p.n_slots)
+            n_found = max(n_before, n_selected)
+            for vector in range(n_vectors):
+                if n_before < n_found:
+                    mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
+                    amount = popcount_u32(ties & mask)
+                    through = warp_inclusive_sum(amount)
+                    tie = n_before + through - amount
+                    for element in range(per_vector):
+                        is_tie = ties & u32(1 << (vector * per_vector + element))
+                        if is_tie != 0 and tie < n_found:
+                            kept |= is_tie
+                            tie += 1
+                    n_before += shuffle_from_u32(through, u32(31))
+            amount = popcount_u32(kept)
+            through = warp_inclusive_sum(amount)
+        if fits:
+            slot = slots + (through - amount)
+            for place in range(per_lane):
+                is_kept = (kept >> u32(place)) & 1
+                position = position_of(lane_first, place)
+                put_slot(slot_keys, slot_positions, slot, unfolded_keys[place], position, is_kept)
+                slot += is_kept
+            cuda.syncwarp()
+            own = lane
+            while own < n_found:
+                slot = slots + own
+                unfolded, position = take_slot(slot_keys, slot_positions, slot)
+                put_slot(
+                    slot_keys,
+                    slot_positions,
+                    slot,
+                    fold(unfolded, p.unfolded_format, p.key_format),
+                    position,
+                    True,
+                )
+                own += 32
+        else:
+            for place in range(per_lane):
+                unfolded_keys[place] = fold(unfolded_keys[place], p.unfolded_format, p.key_format)
+            n_found = n_selected
+            taken = u32(0)
+            while taken < n_selected:
+                best = key_type(0)
+                best_place = u32(_NOWHERE)
+                for place in range(per_lane):
+                    is_live = (live >> u32(place)) & 1 != 0
+                    if is_live and (best_place == _NOWHERE or unfolded_keys[place] > best):
+                        best = unfolded_keys[place]
+                        best_place = u32(place)
+                selected_key = warp_max(best)
+                position = u32(_NOWHERE)
+                if best_place != _NOWHERE and best == selected_key:
+                    position = position_of(lane_first, best_place)
+                selected_position = warp_min(position)
+                is_selected = position == selected_position
+                put_slot(slot_keys, slot_positions, slots + taken, selected_key, position, is_selected)
+                if is_selected:
+                    live &= ~(1 << best_place)
+                taken += 1
+
+        # Behind the pairs lies what is larger than none of them.
+        filler = n_found + lane
+        is_filler = lane < _COMPARED and filler < u32(p.n_slots)
+        put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)
+        cuda.syncwarp()
+        end = slots + n_found
+        if p.is_by_index != 0:
+            # What is not selected loses its position.
+            left_out = u32(0)
+            own = lane
+            while own < n_found:
+                key, position = take_slot(slot_keys, slot_positions, slots + own)
+                rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
+                left_out |= u32(rank >= n_selected) << (own >> 5)
+                own += 32
+            cuda.syncwarp()
+            own = lane
+            while own < n_found:
+                key, _ = take_slot(slot_keys, slot_positions, slots + own)
+                is_left_out = (left_out >> (own >> 5)) & 1
+                put_slot(slot_keys, slot_positions, slots + own, key, u32(_NOWHERE), is_left_out)
+                own += 32
+            cuda.syncwarp()
+        own = lane
+        while own < n_found:
+            key, position = take_slot(slot_keys, slot_positions, slots + own)
+            if p.is_by_index != 0:
+                rank = count_earlier(slot_keys, slot_positions, slots, end, position)
+            else:
+                rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
+            if rank < n_selected:
+                bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
+                store_element(values + (value_row + i64(rank) * p.strides.values) * element_size, bits)
+                at = indices + (index_row + i64(rank) * p.strides.indices) * p.index_size
+                store_index(at, p.index_size, i64(position))
+            own += 32
+        pad_row(
+            values + value_row * element_size,
+            indices + index_row * p.index_size,
+            p.strides,
+            p.index_size,
+            p.length_format.padding,
+            i64(n_selected + lane),
+            i64(WARP_LANES),
+            p.k,
+        )
+
+    return warp_top_k
