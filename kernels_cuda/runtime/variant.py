@@ -1,5 +1,6 @@
 """What is compiled, and for which device: known without Numba, which is imported only to compile."""
 
+import functools
 import re
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
@@ -82,6 +83,7 @@ class Target(NamedTuple):
     fetch: Fetch | None = None
 
 
+@functools.cache
 def capability_of(arch: str) -> tuple[int, int]:
     """Return the compute capability of an architecture.
 

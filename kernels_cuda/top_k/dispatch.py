@@ -7,6 +7,7 @@ a call that the process has made before keeps its plan.
 """
 
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,9 +170,11 @@ def candidates(problem: Problem) -> Iterator[str]:
     """Yield algorithms for a problem, best first."""
     is_packed = problem.strides.x == 1 or GRID.policy.is_transposed(problem)
     best = measured(problem)
-    for name in dict.fromkeys((*([best] if best else ()), *rule(problem))):
+    named: set[str] = set()
+    for name in itertools.chain((best,) if best else (), rule(problem)):
         # It reads rows with gaps between their elements, which were not measured, by single elements.
-        if name != "partition" or is_packed:
+        if name not in named and (name != "partition" or is_packed):
+            named.add(name)
             yield name
 
 

@@ -131,6 +131,8 @@ def batches(count: int, largest: int) -> Iterator[tuple[int, int]]:
 
 def launch_all(launch: Launch, policy: Policy) -> list[Launch]:
     """Split a launch into as many as its blocks need, each of which is told the first of its clusters."""
+    if launch.grid <= policy.launch_blocks:
+        return [launch]
     return [
         launch._replace(grid=n * launch.cluster, parameters=launch.parameters._replace(first=first))
         for first, n in batches(launch.grid // launch.cluster, max(1, policy.launch_blocks // launch.cluster))
