@@ -18,7 +18,7 @@ LIMIT_S = 20
 START_S = 120
 # `command` gives each test a folder, which all examples of a test may share.
 fuzz = settings(
-    max_examples=int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "60")),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

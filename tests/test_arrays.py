@@ -196,8 +196,9 @@ def test_host_dlpack_is_written_to():
         assert_same(out, reference.diagonal_matrix(x, value=0))
 
 
+@pytest.mark.parametrize("method", ["__dlpack__", "__dlpack_device__"])
 @pytest.mark.parametrize("error", [BufferError, TypeError, RuntimeError, KeyError, AttributeError])
-def test_an_exchange_that_fails_is_refused_by_name(error, monkeypatch):
+def test_an_exchange_that_fails_is_refused_by_name(error, method, monkeypatch):
     def fail(self, **options):
         message = "not today"
         raise error(message)
@@ -207,7 +208,7 @@ def test_an_exchange_that_fails_is_refused_by_name(error, monkeypatch):
     for _ in range(3):
         with pytest.raises(TypeError, match=r"^top_k\.x: got a HostDLPack, but DLPack .* native byte order"):
             dmlops.top_k(swapped, 3)
-    monkeypatch.setattr(HostDLPack, "__dlpack__", fail)
+    monkeypatch.setattr(HostDLPack, method, fail)
     calls = {
         "top_k.x": lambda: dmlops.top_k(given, 3),
         "gather_nd.indices": lambda: dmlops.gather_nd(x, given),

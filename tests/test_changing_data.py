@@ -33,7 +33,7 @@ from tests.test_top_k_plans_cpu import key_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory protection is asked of Linux")
 
-SECONDS = float(os.environ.get("DMLOPS_CHANGING_SECONDS", "2"))
+SECONDS = float(os.environ.get("DMLOPS_CHANGING_SECONDS", "1"))
 SEED = int(os.environ.get("DMLOPS_STRESS_SEED", "0"))
 N_THREADS = 2
 FAR = 1 << 40

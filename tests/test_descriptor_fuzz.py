@@ -31,7 +31,7 @@ from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
 from dmlops.operators.support import INDEX_TYPES
 
-EXAMPLES = int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "120"))
 # Three parts of at most 200 characters, and the names around them.
 LONGEST_TEXT = 800
 

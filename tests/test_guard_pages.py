@@ -34,7 +34,7 @@ from tests.scripts import run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory protection is asked of Linux")
 
-PROBLEMS = int(os.environ.get("DMLOPS_GUARDED_PROBLEMS", "400"))
+PROBLEMS = int(os.environ.get("DMLOPS_GUARDED_PROBLEMS", "160"))
 SEED = int(os.environ.get("DMLOPS_STRESS_SEED", "0"))
 # Rows of 16 to 63 elements are read in pieces of 16, longer ones in words of 64.
 ROW_SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 100, 127, 128, 200, 255, 257, 700, 1025, 4100)

@@ -305,5 +305,8 @@ def test_what_is_no_kernel_is_not_read(kind, root, monkeypatch, caplog):
     NO_KERNELS[kind](path)
     assert read(key(1)) is None
     assert f"{path} cannot be read" in caplog.text
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    kernel_cache.warn_once("/tmp/\x1b[2J\n\udcffé")
+    assert caplog.messages[-1].endswith("/tmp/\\x1b[2J\\n\\udcffé")
     keep(key(1), CODE)
     assert read(key(1)) == (None if kind == "folder" else CODE)

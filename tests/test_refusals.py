@@ -24,6 +24,7 @@ from dmlops import (
 from tests import reference
 from tests.data import as_strided, assert_same, unaligned
 from tests.kept_calls import place
+from tests.marks import exhaustive
 
 pytestmark = pytest.mark.quick
 
@@ -378,7 +379,7 @@ def test_outputs(name, fault):
         refuses(subject, "numpy", where, fault, ANYWHERE | OUTPUTS)
 
 
-@pytest.mark.parametrize("has_workspace", [False, True])
+@pytest.mark.parametrize("has_workspace", [exhaustive(False), True])
 @pytest.mark.parametrize("fault", [*ANYWHERE, *OUTPUTS, *EXECUTIONS])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_executions(name, fault, has_workspace):
@@ -494,6 +495,7 @@ def test_overlap_of_arrays_that_run_backwards(first):
         assert_same(x, before)
 
 
+@pytest.mark.exhaustive
 def test_overlap_that_is_too_hard_to_rule_out():
     """From the tests of NumPy: whether these share an address would take minutes to find out."""
     memory = np.zeros(192_163_377, "int8")

@@ -40,7 +40,7 @@ ROWS_WITH_LENGTHS = {
     "sort": [(1, (1, 5), 301, 150), (1, (3, 1), 1000, 140), (2, (2, 3), 90, 90), (1, (3, 3), 300, 300)],
 }
 BESIDE_EACH_OTHER = ("columns", "side_by_side")
-PROBLEMS = int(os.environ.get("DMLOPS_GUARDED_PROBLEMS", "400"))
+PROBLEMS = int(os.environ.get("DMLOPS_GUARDED_PROBLEMS", "160"))
 
 
 def key_of(dtype):

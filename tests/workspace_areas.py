@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from kernels_cuda.nonzero_coordinates import launches as nonzero_launches
-from kernels_cuda.top_k import launches
+from kernels_cuda.top_k.shared import launches
 
 GAP = 512
 

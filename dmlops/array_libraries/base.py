@@ -60,6 +60,10 @@ class ArrayLibrary:
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
     was_written: Callable[[Sequence[Any]], None] | None = None
     """Takes note that a call has written to arrays of the caller; None if the library keeps no account."""
+    plain_check: Callable[[Sequence[Any]], Callable[[Sequence[Any], Sequence[Any]], bool]] | None = None
+    """Returns a check, for arrays with the signatures of these, of what native calls would miss; or None.
+
+    The check takes all arrays that the caller gives, and those of them that the call writes to."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
 
@@ -162,14 +166,6 @@ class ArrayLibrary:
     def is_current(self, device: Device) -> bool:
         """Return whether a CUDA device is known to be the current one of this thread."""
         return False
-
-    def plain_check(self, likes: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
-        """Return a check for what native calls would miss about arrays of this library, if there is anything.
-
-        It takes all arrays that the caller gives, which have the signatures of `likes`, and those of them
-        that the call writes to.
-        """
-        return None
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
         """Return which elements are not zero, as a new array of bools; None if the library cannot tell.

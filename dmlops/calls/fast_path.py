@@ -54,7 +54,7 @@ class FastPath:
     def __init__(self, call: BoundCall, library: ArrayLibrary, given: Sequence[Any], run: Run) -> None:
         self._n_given, self._n_inputs, self._run = len(given), len(call.inputs), run
         self._allocators = () if self._n_given > self._n_inputs else call.allocators
-        self._are_plain = library.plain_check(given)
+        self._are_plain = None if library.plain_check is None else library.plain_check(given)
         self._was_written: Any = None if self._allocators else library.was_written
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:

@@ -338,7 +338,7 @@ def describe(given: Any, target: Target) -> Problem:
     """Return a problem of `dmlops.operators.top_k` on a device, as kernels need it."""
     masks = (*given.masks, given.largest)
     strides = given.length_strides or (0,) * len(given.rows)
-    dimensions = [RowDimension(*row, lengths=length) for row, length in zip(given.rows, strides, strict=True)]
+    dimensions = [RowDimension._make((*row, length)) for row, length in zip(given.rows, strides, strict=True)]
     lengths = LengthFormat(given.length_size, int(given.length_signed), as_signed(given.padding))
     return Problem(
         element_size=given.element_size,
