@@ -85,6 +85,7 @@ def check_few(at_end):
 # DMLOPS_SIMD=0 turns vector instructions off, so other kernels run; they must pass all cases too.
 @pytest.mark.parametrize("simd", [exhaustive("0"), "1"])
 @pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.exhaustive
 def test_all_cases(at_end, simd):
     run_script(f"from tests.test_bounds import check_all; check_all({at_end})", DMLOPS_SIMD=simd)
 

@@ -111,7 +111,10 @@ def test_the_examples_of_the_page(command):
     for language, code in blocks("docs/cli.md"):
         for line in code.splitlines() if language == "bash" else ():
             name, *arguments = shlex.split(line, comments=True)
-            if name == "dmlops" and "|" not in arguments and "demo" not in arguments:
+            if name == "dmlops" and "--explain" in arguments:
+                if "--arch" in arguments:  # without it, a GPU is needed
+                    assert "sm_90" in run(command, *arguments)
+            elif name == "dmlops" and "|" not in arguments and "demo" not in arguments:
                 run(command, *arguments, "--device", "cpu")
                 n_run += 1
     assert n_run >= 10

@@ -91,7 +91,9 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
                 seen.add(found.algorithm)
     assert {"grid", "sort"} <= seen
     if n_neighbours == 1:
-        assert {"rounds", "warp", "block", "partition", "tile"} <= seen
+        assert {"rounds", "warp", "block", "partition"} <= seen
+        # Elements of eight bytes were sorted by it only where that was measured.
+        assert "tile" in seen or (element_size == 8 and arch != "sm_90")
     capability = CAPABILITIES[arch]
     assert capability >= (9, 0) or not seen & {"cluster", "sampled"}
     assert (element_size > 1 and n_neighbours == 1) or "sampled" not in seen

@@ -12,6 +12,7 @@ from ml_dtypes import bfloat16
 
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from dmlops.operators import Options
+from dmlops.operators.nonzero_coordinates import Problem as NonzeroProblem
 from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
@@ -413,7 +414,7 @@ def test_elements_that_change_after_they_were_counted():
         elements[:: elements.size // n_rows] = 1
         count, coordinates = aligned(8, ALIGNMENT), aligned(n_rows * 16, ALIGNMENT)
         with interpreted(memory):
-            plan = nonzero_plan(
+            problem = NonzeroProblem(
                 element_size=4,
                 magnitude=(1 << 32) - 1,
                 sizes=sizes,
@@ -424,9 +425,8 @@ def test_elements_that_change_after_they_were_counted():
                 coordinate_size=8,
                 count_size=8,
                 fill=None,
-                target=target,
-                policy=policy,
             )
+            plan = nonzero_plan(problem, target, policy)
             x_address, count_address, address = map(memory.add, (x, count, coordinates))
             workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
             plan.count(STREAM, x_address, count_address, workspace)
