@@ -167,27 +167,6 @@ def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
                 coordinates[row * row_stride + column * column_stride] = value
 
 
-@inline
-def _fill_share(coordinates: Any, total: Any, part: Any, table: Any) -> None:
-    """Write the fill value to one part's share of the rows behind all that there are."""
-    missing = table[CAPACITY] - total
-    share = missing // table[N_PARTS] + 1
-    first = min(share * part, missing)
-    _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
-
-
-@inline
-def _sums(counts: Any, part: Any, n_parts: Any) -> Any:
-    """Return the sum of the counts before a part's, and of all."""
-    before = 0
-    total = 0
-    for other in range(n_parts):
-        if other < part:
-            before += counts[other]
-        total += counts[other]
-    return before, total
-
-
 @njit
 def _probe(x: Any, table: Any) -> Any:
     """Return about how many elements of a large input are not zero."""
@@ -238,8 +217,12 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
                 n_rows = min(_probe(x, table), capacity)
         else:
             words = words_at(workspace)
+            total = 0
             counts = tail(integers_at(workspace), table[COUNTS])
-            row, total = _sums(counts, part, n_parts)
+            for other in range(n_parts):
+                if other < part:
+                    row += counts[other]
+                total += counts[other]
             n_rows = min(total, capacity)
         positions = stack_positions(LIST)
         position = part * table[PART_WORDS] * LANES
@@ -322,7 +305,10 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
         if columns:
             flush(coordinates, cursor, line, filled)
         if table[FILLS] and total < capacity:
-            _fill_share(coordinates, total, part, table)
+            missing = capacity - total
+            share = missing // n_parts + 1
+            first = min(share * part, missing)
+            _fill_rows(coordinates, total + first, total + min(first + share, missing), table)
         if from_elements:
             count[0] = total
         return total
