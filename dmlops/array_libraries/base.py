@@ -96,7 +96,7 @@ class ArrayLibrary:
         """
         raise NotImplementedError
 
-    def takes_over(self, array: Any, differentiable: bool) -> Any:
+    def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
         """Return the library's own functions if they must make a call on an input, or None.
 
         They do if the result has a derivative, or if the array stands for others in a graph or a
@@ -109,6 +109,8 @@ class ArrayLibrary:
             What the caller gave.
         differentiable : bool
             Whether the result depends on the elements in a way that has a derivative.
+        alone : bool
+            Whether to look at the array only, and not at what else is traced, which costs more.
         """
         return None
 

@@ -122,8 +122,9 @@ class Torch(ArrayLibrary):
             remedy = "pass x.as_subclass(torch.Tensor), if it is one underneath"
             raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
-    def takes_over(self, array: Any, differentiable: bool) -> Any:
-        if self._is_dispatched(array, differentiable) or self._is_traced() or self._has_transform():
+    def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
+        is_traced = not alone and (self._is_traced() or self._has_transform())
+        if is_traced or self._is_dispatched(array, differentiable):
             return kernel_store.imported("dmlops.integrations.torch.functions")
         return None
 

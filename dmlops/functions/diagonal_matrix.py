@@ -275,12 +275,13 @@ def _make(
     """Return a matrix of zeros with a band of `value`."""
     pattern = out if like is None else like
     framework = compiling_framework()
+    library: ArrayLibrary | None = None
+    given = (), out, stream, (shape, dtype, like)
     if framework is None and type(pattern) is not ndarray and pattern is not None:
-        where = f"{function.name}.{'out' if like is None else 'like'}"
-        framework = find_library(pattern, where).takes_over(pattern, False)
+        library = find_library(pattern, f"{function.name}.{'out' if like is None else 'like'}")
+        framework = library.takes_over(pattern, False, alone=True)
     if framework is not None:
-        others = (), out, stream, (shape, dtype, like), value, begin, end
-        return framework.diagonal_matrix(function.words, *others)[0]
+        return framework.diagonal_matrix(function.words, *given, value, begin, end)[0]
     if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
         value, begin, end = _plain_band(function.name, value, begin, end)
     made = _made_of(function.name, shape, dtype, like, out)
@@ -289,6 +290,9 @@ def _make(
     parameters = (function.name, number, begin, end, made, level_set(), get_num_threads(), out is None)
     results = CALLS.replay(parameters, (), outs) if stream is None else None
     if results is None:
+        framework = None if library is None else library.takes_over(pattern, False)
+        if framework is not None:
+            return framework.diagonal_matrix(function.words, *given, value, begin, end)[0]
         results = function.run(parameters, (), out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
