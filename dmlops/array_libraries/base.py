@@ -110,7 +110,7 @@ class ArrayLibrary:
         differentiable : bool
             Whether the result depends on the elements in a way that has a derivative.
         alone : bool
-            Whether to look at the array only, and not at what else is traced, which costs more.
+            Whether not to ask for transformations of other arrays, which costs more.
         """
         return None
 

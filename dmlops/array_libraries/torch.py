@@ -123,8 +123,8 @@ class Torch(ArrayLibrary):
             raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
     def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
-        is_traced = not alone and (self._is_traced() or self._has_transform())
-        if is_traced or self._is_dispatched(array, differentiable):
+        is_seen = self._is_traced() or (not alone and self._has_transform())
+        if is_seen or self._is_dispatched(array, differentiable):
             return kernel_store.imported("dmlops.integrations.torch.functions")
         return None
 
