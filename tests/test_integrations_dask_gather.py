@@ -252,7 +252,9 @@ class TestErrorsAcrossChunks:
 
     def test_lists_of_lazy_arrays(self):
         rows = [da.from_array(np.array([i, j]), chunks=1) for i, j in ((3, 5), (0, -1))]
-        check(gather_nd(self.x, rows), np.ones(2))
+        with pytest.raises(TypeError, match=r"pass da\.stack\(indices, -1\) for one array per dimension"):
+            gather_nd(self.x, rows)
+        check(gather_nd(self.x, da.stack(rows)), np.ones(2))
 
 
 def test_levels_are_those_of_x():
