@@ -22,6 +22,7 @@ import dmlops
 from dmlops import IndexOutOfRangeError
 from dmlops.calls import fast_path
 from dmlops.devices import cpu
+from dmlops.operators.top_k import Problem
 from kernels_cpu import processor
 from kernels_cpu.top_k import plan
 from kernels_cpu.top_k.problem import GROUP
@@ -43,12 +44,11 @@ UNWRITTEN = 0xA5
 def top_k_plan(dtype, k, rows, row_strides, axis_size, *, sizes=(8, 8), threads=1, length_strides=()):
     """Return the plan of the largest elements of rows; results are packed."""
     result_strides = [int(np.prod(rows[d + 1 :])) * k for d in range(len(rows))]
-    target = cpu.target()._replace(threads=threads)
     index_size, length_size = sizes
-    return plan(
+    problem = Problem(
         element_size=np.dtype(dtype).itemsize,
         index_size=index_size,
-        **key_of(np.dtype(dtype)),
+        masks=key_of(np.dtype(dtype)),
         largest=True,
         k=k,
         axis_size=axis_size,
@@ -56,8 +56,8 @@ def top_k_plan(dtype, k, rows, row_strides, axis_size, *, sizes=(8, 8), threads=
         axis_strides=(1, 1, 1),
         length_size=length_size if length_strides else 0,
         length_strides=length_strides,
-        target=target,
     )
+    return plan(problem, cpu.target()._replace(threads=threads))
 
 
 def select_from_own_lists(dtype, k):
