@@ -1,5 +1,6 @@
 """Calls of every function on torch tensors, for tests of what torch is told of them."""
 
+import numpy as np
 import torch
 
 import dmlops
@@ -19,9 +20,11 @@ def _new(shape, dtype=torch.float32):
 
 
 def rows(x, *numbers):
-    """Return indices of rows, of the library and on the device of x."""
+    """Return indices of rows: an array of NumPy if x is, or a tensor on the device of x."""
     indices = torch.tensor(numbers)[:, None]
-    return indices.to(x.device) if isinstance(x, torch.Tensor) else indices.numpy()
+    if isinstance(x, np.ndarray):
+        return indices.numpy()
+    return indices.to(x.device if isinstance(x, torch.Tensor) else "cuda")
 
 
 # What is called, and what makes the tensors that it writes to.
