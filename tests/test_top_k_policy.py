@@ -144,6 +144,8 @@ def test_what_a_table_says(monkeypatch):
 def test_the_choice_follows_the_measured_times(choices):
     """The table is that of the measured times, as small as a third of it, and costs next to nothing."""
     results = choices.RESULTS / "choices-2026-11-26.json"
+    if not results.exists():
+        pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
     assert len(measured) > 10_000
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())
