@@ -61,18 +61,15 @@ def _table(table: Table) -> str:
     lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
     for file, names in table.rows.items():
         workloads = {each["name"]: each for each in json.loads((RESULTS / file).read_text())["workloads"]}
-        lines += [_row(name, workloads[name]["outcomes"], UNITS[table.unit]) for name in names]
+        lines += [_row(workloads[name], UNITS[table.unit]) for name in names]
     return "\n".join([*lines, ""])
 
 
-def _row(name: str, outcomes: list[dict[str, Any]], scale: float) -> str:
-    timed = [outcome for outcome in outcomes if outcome["status"] == "ok"]
-    own = next(outcome["seconds"] for outcome in timed if outcome["contender"] == "dmlops")
-    # A peer that is spared part of the work is no measure.
-    peers = [outcome for outcome in timed if outcome["library"] != "dmlops" and not outcome["is_spared"]]
-    best = min(peers, key=lambda outcome: outcome["seconds"])
-    time = best["seconds"]
-    return f"| {name} | {own * scale:.3g} | {best['contender']} {time * scale:.3g} | {time / own:.2f} |"
+def _row(workload: dict[str, Any], scale: float) -> str:
+    times = {outcome["contender"]: outcome["seconds"] for outcome in workload["outcomes"]}
+    peer = workload["best_peer"]
+    own, best = times["dmlops"] * scale, times[peer] * scale
+    return f"| {workload['name']} | {own:.3g} | {peer} {best:.3g} | {workload['ratio']:.2f} |"
 
 
 if __name__ == "__main__":
