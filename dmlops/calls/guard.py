@@ -51,7 +51,7 @@ class Guard:
     ) -> None:
         self._operator, self._workspace_size = operator, workspace_size
         self._passed, self._n_inputs = (*inputs, *outputs), len(inputs)
-        # What an address must be a multiple of; 0 where there are no elements.
+        # Addresses are multiples of these; an operand without elements has 0, and any address will do.
         self._item_sizes = [
             part_bytes(desc.data_type) if desc.element_count else 0 for _, desc, _ in self._passed
         ]
