@@ -39,22 +39,6 @@ def test_shares(source):
     assert 0.9 < normal.std() < 1.1
 
 
-@pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
-def test_sparse(source, density):
-    x = libraries.to_numpy(source.sparse(SHAPE, "uint8", density))
-    assert (x.shape, x.dtype) == (SHAPE, np.uint8)
-    assert set(np.unique(x)) <= {0, 1}
-    assert x.mean() == pytest.approx(density, rel=0.1)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int16"])
-def test_integers_are_drawn_from_all_there_are(source, dtype):
-    limits = np.iinfo(dtype)
-    x = libraries.to_numpy(source.make("normal", (1 << 20,), dtype))
-    assert x.dtype == dtype
-    assert (x.min(), x.max()) == (limits.min, limits.max)
-
-
 @pytest.mark.parametrize("dtype", ["uint32", "int64"])
 def test_indices_reach_each_bound(source, dtype):
     indices = source.indices((2, 500), (3, 7, 1), dtype)
