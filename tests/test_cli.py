@@ -247,17 +247,6 @@ def test_a_summary_is_printed_without_output(command):
     assert "values int16 (2, 2)\n[[3 3]\n [5 5]]\n" in printed
 
 
-@pytest.mark.quick
-def test_nonzero(command):
-    np.save("x.npy", X)
-    code, printed, _ = command("nonzero", "x.npy", "-o", "there.npz")
-    assert code == 0
-    assert "7 of 8 elements" in printed
-    with np.load("there.npz") as there:
-        assert np.array_equal(there["coordinates"], np.argwhere(X))
-        assert there["count"] == 7
-
-
 BAD = {
     "top-k x.npy": (2, "Missing option '-k'"),
     "top-k x.npy -k two": (2, "Invalid value for '-k'"),

@@ -4,8 +4,6 @@ import errno
 import os
 import signal
 import stat
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -51,21 +49,6 @@ def test_a_replaced_file_keeps_its_permissions(command, mode):
     finally:
         os.umask(previous)
     assert mode_of("new.npz") == 0o640
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_a_full_disk_is_told_in_one_line(command, suffix):
-    resource = import_module("resource")
-    np.save("x.npy", np.random.default_rng(0).random((100, 100)))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
-    try:
-        outcome = command("diagonal", "x.npy", "-o", f"y.{suffix}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert_refused(outcome, f"-o y.{suffix}: ", "File too large")
-    assert os.listdir() == ["x.npy"]
 
 
 @on_posix

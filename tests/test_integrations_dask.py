@@ -124,10 +124,6 @@ class TestTopK:
         with pytest.raises(TypeError, match=r"top_k\.axis: got 0\.5"):
             top_k(lazy, 1, axis=0.5)
 
-    def test_integers_of_any_kind(self):
-        values, _ = top_k(da.arange(6, chunks=2), np.array(2), axis=np.int8(0))
-        check(values, np.array([5, 4]))
-
 
 class TestNonzeroCoordinates:
     @given(chunked())
@@ -208,13 +204,6 @@ class TestDiagonalMatrix:
         check(lazy, reference.diagonal_matrix(x, value=3, begin=begin, end=end))
         made = diagonal_matrix(shape=(2, 7, 9), dtype="int8", chunks=chunks, begin=begin, end=end)
         check(made, reference.diagonal_matrix(shape=(2, 7, 9), dtype="int8", begin=begin, end=end))
-
-    def test_made_like_an_array(self):
-        for like in (da.ones(3), np.ones(3), [1]):
-            made = diagonal_matrix(shape=(3, 4), dtype="int8", chunks=2, like=like)
-            check(made, np.eye(3, 4, dtype="int8"))
-        with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.like: .* x is given"):
-            diagonal_matrix(da.ones((3, 3)), like=da.ones(3))
 
     def test_unknown_height_or_width(self):
         x = sample("int32", (6, 8), "unknown")
@@ -351,16 +340,6 @@ def test_nothing_runs_before_it_is_asked_for():
         coordinates, _ = nonzero_coordinates(x)
         gather_nd(x, coordinates)
         diagonal_matrix(x)
-
-
-def test_runs_in_threads():
-    x = np.random.default_rng(5).random((300, 400))
-    lazy = da.from_array(x, chunks=50)
-    best = top_k(diagonal_matrix(lazy, value=-1), 5)
-    values, indices = dask.compute(*best, scheduler="threads")
-    expected = dmlops.top_k(dmlops.diagonal_matrix(x, value=-1), 5)
-    assert_same(values, expected.values)
-    assert_same(indices, expected.indices)
 
 
 def test_page_examples():

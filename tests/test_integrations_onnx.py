@@ -185,13 +185,6 @@ class TestWhatIsLeftToOnnx:
         assert_equals_onnx("EyeLike", x, k=1)
         assert_equals_onnx("EyeLike", x, dtype=TensorProto.FLOAT)
 
-    def test_types_of_what_counts(self):
-        x = sample("float32", (3, 4), "onnx")
-        for k in (np.array([2.0]), np.array([2], np.int8), np.array([2, 1])):
-            assert_equals_onnx("TopK", x, k, outputs=2)
-        assert_equals_onnx("Trilu", x, np.array(1.0))
-        assert_equals_onnx("GatherND", x, np.array([[1, 0]], np.int8))
-
     def test_masked_arrays(self):
         x = np.ma.masked_array(np.array([[1, 3], [2, 0]]), [[True, False], [False, False]])
         assert_equals_onnx("NonZero", x)
@@ -322,13 +315,6 @@ class TestDescriptors:
             odd.attribute.append(reference_to)
             with pytest.raises(InvalidDescriptorError, match=rf"{op_type}\.{name}: got a reference to outer"):
                 descriptor_from_node(odd, [tensor(4, 4), tensor(1, 1)], {"x1": 1})
-
-    def test_eye_like_of_no_such_type(self):
-        for dtype in (0, 999):
-            with pytest.raises(InvalidDescriptorError, match=rf"EyeLike\.dtype: got {dtype}"):
-                descriptor_from_node(node("EyeLike", 1, dtype=dtype), [tensor(3, 4)])
-        with pytest.raises(TypeError, match=r"EyeLike\.dtype: got complex64"):
-            descriptor_from_node(node("EyeLike", 1, dtype=TensorProto.COMPLEX64), [tensor(3, 4)])
 
     @pytest.mark.parametrize("sizes", [(4,), (2, 3, 4), ()])
     def test_eye_like_makes_a_matrix(self, sizes):

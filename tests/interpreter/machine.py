@@ -26,7 +26,7 @@ _WAITS = {
 }
 _BRANCHES = {"bra", "ret", "exit", "trap"}
 _BARRIERS = {"bar", "barrier"}
-_WARP_OPERATIONS = {"shfl", "vote", "redux", "match", "activemask"}
+_WARP_OPERATIONS = {"shfl", "vote", "redux"}
 
 
 class Sizes(NamedTuple):
@@ -243,10 +243,7 @@ class Machine:
         threads = self._threads
         here = np.flatnonzero((self._places == place) & np.isin(self._states, (RUNNING, AT_WARP_OPERATION)))
         living = threads.lane_masks(np.flatnonzero(self._states != DONE))
-        if instruction.name == "activemask":
-            named = threads.lane_masks(here)[threads.warps[here]]
-        else:
-            named = self._read(instruction.operands[-1], 32, here)
+        named = self._read(instruction.operands[-1], 32, here)
         for mask in np.unique(named):
             group = here[named == mask]
             warps = np.unique(threads.warps[group])
@@ -281,9 +278,7 @@ class Machine:
             found[rows, lanes] = values
             return found
 
-        if name == "activemask":
-            found = threads.lane_masks(group)[threads.warps[group]]
-        elif name == "vote":
+        if name == "vote":
             votes = by_lane(self._read(operands[1], 1, group), modifiers[1] == "all")
             counted = {"all": votes.all(axis=1), "any": votes.any(axis=1), "ballot": _masks(votes)}
             found = counted[modifiers[1]][rows]
@@ -297,11 +292,6 @@ class Machine:
                 first = found[np.arange(len(found)), taking_part.argmax(axis=1)]
                 found = np.where(taking_part, found, first[:, None])
             found = UPDATES[modifiers[1]].reduce(found, axis=1, dtype=values.dtype)[rows]
-        elif name == "match":
-            values = self._read(operands[1], kind.bits, group)
-            taking_part = by_lane(lanes >= 0, False)
-            equal = by_lane(values, 0)[rows] == values[:, None]
-            found = _masks(equal & taking_part[rows])
         else:
             found, inside = self._shuffled(modifiers[1], operands, group, by_lane, rows)
             if is_inside:
