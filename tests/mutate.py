@@ -181,7 +181,7 @@ def failure(folder, arguments):
 
 
 def noticed(folder, module, text, runs, broken):
-    """Return the test that fails with a changed module, or None; those in `broken` fail without the change."""
+    """Return the test that fails with a changed module, or None; those in `broken` fail without it."""
     source = (folder / module).read_text(encoding="utf-8")
     for arguments in runs:
         while True:
