@@ -1,8 +1,8 @@
 """Keys that fill the register from the top: what threads compare that hold a row in registers.
 
 They order elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is its
-distance from minus infinity as an integer, which the two zeros share. What an element of less than 32 bits
-leaves free below is 0.
+distance from minus infinity as an integer, which the two zeros share. The low bits are 0 if the element has
+less than 32.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from kernels_cuda.ptx import LOAD, REGISTER
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
@@ -47,8 +47,8 @@ class AlignedFunctions(NamedTuple):
 @functools.cache
 def aligned_functions(element_size: int) -> AlignedFunctions:
     """Make the device functions for elements of `element_size` bytes."""
-    key_type = REGISTER[element_size]
-    load_element = LOAD[element_size]
+    key_type = ptx.REGISTER[element_size]
+    load_element = ptx.LOAD[element_size]
     signed_type = i64 if element_size == 8 else i32
     register_bits = max(32, 8 * element_size)
     unused = register_bits - 8 * element_size
