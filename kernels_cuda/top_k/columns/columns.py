@@ -24,15 +24,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    LOAD,
-    LOAD_SHARED,
-    STORE_SHARED,
-    ballot,
-    grid_dependency_wait,
-    shared_address,
-    warp_max,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.columns.candidates import LAST_POSITION, NOWHERE, candidate_functions
 from kernels_cuda.top_k.columns.columns_launches import (
@@ -64,13 +56,13 @@ def columns_kernel(element_size: int) -> Any:
     load_element = functions.load_element
     store_element = functions.store_element
     pad_row = pad_function(element_size)
-    load_source_u32 = LOAD[4]
-    load_source_u64 = LOAD[8]
+    load_source_u32 = ptx.LOAD[4]
+    load_source_u64 = ptx.LOAD[8]
     slot_bytes = column_key_bytes(element_size)
-    load_key = LOAD_SHARED[slot_bytes]
-    store_key = STORE_SHARED[slot_bytes]
-    load_position = LOAD_SHARED[POSITION_BYTES]
-    store_position = STORE_SHARED[POSITION_BYTES]
+    load_key = ptx.LOAD_SHARED[slot_bytes]
+    store_key = ptx.STORE_SHARED[slot_bytes]
+    load_position = ptx.LOAD_SHARED[POSITION_BYTES]
+    store_position = ptx.STORE_SHARED[POSITION_BYTES]
     key_step = WARP_LANES * slot_bytes
     n_rows_ahead = CHUNK_ROWS[element_size]
 
@@ -91,8 +83,8 @@ def columns_kernel(element_size: int) -> Any:
 
     @cuda.jit
     def column_top_k(x, lengths, values, indices, sources, offsets, p: ColumnsParameters):
-        grid_dependency_wait()
-        shared = shared_address(dynamic_shared_array(key_type))
+        ptx.grid_dependency_wait()
+        shared = ptx.shared_address(dynamic_shared_array(key_type))
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
@@ -127,7 +119,7 @@ def columns_kernel(element_size: int) -> Any:
 
         # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
         first_rest = end_row - (end_row - first_row) % n_rows_ahead
-        n_chunks = warp_max((first_rest - first_row) // n_rows_ahead)
+        n_chunks = ptx.warp_max((first_rest - first_row) // n_rows_ahead)
         warp_slots = u32(p.n_slots)
         lane_slots = warp * warp_slots * WARP_LANES + lane
         first_slot = shared + lane_slots * slot_bytes
@@ -199,7 +191,7 @@ def columns_kernel(element_size: int) -> Any:
                 is_odd = not is_odd
                 at = next_at
                 next_at = new_at
-            if remaining > 0 and ballot(slot > full) == 0:
+            if remaining > 0 and ptx.ballot(slot > full) == 0:
                 continue
 
             count = (slot - first_slot) // key_step

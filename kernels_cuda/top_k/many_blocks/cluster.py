@@ -14,13 +14,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    cluster_arrive_relaxed,
-    cluster_rank,
-    cluster_wait,
-    grid_dependency_wait,
-    shared_address,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.many_blocks.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
@@ -80,7 +74,7 @@ def cluster_kernel(element_size: int) -> Any:
         thread, rank, _ = ids
         first = ((rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)) * per_vector
         load_keys(own, row, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
-        cluster_wait()
+        ptx.cluster_wait()
         chunk = chunk_keys, chunk_lows
         areas = warp_counts, found, memory, barriers
         has_delivered = select(areas, own, n_steps, n_selected, ids, (chunk, row, output, p))
@@ -94,11 +88,11 @@ def cluster_kernel(element_size: int) -> Any:
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
-        barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
-        memory = shared_address(room)
+        barriers = ptx.shared_address(cuda.shared.array(N_BARRIERS, u64))
+        memory = ptx.shared_address(room)
 
         thread = u32(cuda.threadIdx.x)
-        rank = cluster_rank()
+        rank = ptx.cluster_rank()
         n_blocks = u32(1) << u32(p.cluster_bits)
         may_be_few = serves_few and p.is_few != 0
         begin_messages(barriers, thread, n_blocks)
@@ -106,8 +100,8 @@ def cluster_kernel(element_size: int) -> Any:
             begin(memory, thread, n_blocks)
             cuda.syncthreads()
         # Where all have arrived, all blocks are there.
-        cluster_arrive_relaxed()
-        grid_dependency_wait()
+        ptx.cluster_arrive_relaxed()
+        ptx.grid_dependency_wait()
 
         row = p.first + (i64(cuda.blockIdx.x) >> p.cluster_bits)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
@@ -117,7 +111,10 @@ def cluster_kernel(element_size: int) -> Any:
         indices += index_row * p.index_size
         n_selected = u32(min(p.k, length))
         n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
-        own = shared_address(row_keys) + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
+        own = (
+            ptx.shared_address(row_keys)
+            + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
+        )
         is_aligned = p.strides.x == 1 and row_address & (VECTOR_BYTES - 1) == 0
         elements = row_address, p.strides.x, u32(length), is_aligned
         output = values, indices
@@ -128,7 +125,7 @@ def cluster_kernel(element_size: int) -> Any:
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()
-                cluster_arrive_relaxed()
+                ptx.cluster_arrive_relaxed()
         if not is_selected:
             all_areas = chunk_keys, chunk_lows, warp_counts, found, barriers, memory
             select_by_digits(all_areas, own, elements, output, n_steps, n_selected, p, ids)

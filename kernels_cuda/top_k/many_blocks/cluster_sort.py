@@ -15,18 +15,7 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    LOAD_SHARED,
-    STORE_CLUSTER,
-    STORE_SHARED,
-    cluster_address,
-    cluster_arrive,
-    cluster_arrive_relaxed,
-    cluster_wait,
-    load_shared_u32x4,
-    shared_address,
-    store_cluster_u32x4,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
@@ -54,8 +43,8 @@ def sort_functions(element_size: int) -> SortFunctions:
     key_type = element_functions(element_size).key_type
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
-    load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
-    send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
+    load_key, store_key = ptx.LOAD_SHARED[key_bytes], ptx.STORE_SHARED[key_bytes]
+    send_key, send_low = ptx.STORE_CLUSTER[key_bytes], ptx.STORE_CLUSTER[4]
     vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
     keys_per_vector, load_keys, _ = shared_vectors(key_type)
 
@@ -64,8 +53,8 @@ def sort_functions(element_size: int) -> SortFunctions:
         """Give selected element number `place` to the block that has its chunk."""
         owner = place >> chunk_bits
         slot = place & ((1 << chunk_bits) - 1)
-        send_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
-        send_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
+        send_key(ptx.cluster_address(ptx.shared_address(chunk_keys) + slot * key_bytes, owner), key)
+        send_low(ptx.cluster_address(ptx.shared_address(chunk_lows) + slot * 4, owner), ~position)
 
     @device_function
     def deliver(chunk, row, output, place, key, position, p):
@@ -140,10 +129,10 @@ def sort_functions(element_size: int) -> SortFunctions:
         if filled < (n_items + (keys_per_vector - 1)) // keys_per_vector * keys_per_vector:
             chunk_keys[filled] = key_type(0)
         if has_sent:
-            cluster_arrive()
+            ptx.cluster_arrive()
         else:
-            cluster_arrive_relaxed()
-        cluster_wait()
+            ptx.cluster_arrive_relaxed()
+        ptx.cluster_wait()
         # The chunks' first keys are in different banks.
         chunk_bytes = (key_bytes << chunk_bits) + VECTOR_BYTES
         # So many lanes share an element.
@@ -171,12 +160,12 @@ def sort_functions(element_size: int) -> SortFunctions:
                     other = vector >> vector_bits
                     at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
                     if other != block:
-                        store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
+                        ptx.store_cluster_u32x4(ptx.cluster_address(at, other), *ptx.load_shared_u32x4(at))
                     vector += _SENDING_THREADS
-                cluster_arrive()
+                ptx.cluster_arrive()
             else:
-                cluster_arrive_relaxed()
-            cluster_wait()
+                ptx.cluster_arrive_relaxed()
+            ptx.cluster_wait()
             n_before = u32(0)
             if item < n_items:
                 other = lane
@@ -197,7 +186,7 @@ def sort_functions(element_size: int) -> SortFunctions:
         `memory` is the address of room for the keys of all chunks.
         """
         thread, rank, _ = ids
-        cluster_wait()
+        ptx.cluster_wait()
         if p.is_sorted != 0:
             sort_and_write(
                 (*chunk, memory),

@@ -19,7 +19,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.many_blocks.grid_launches import (
     FINE_PER_CHUNK,
@@ -61,7 +61,7 @@ def maxima_kernel(element_size: int) -> Any:
     load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     whole_key = functions.whole_key
     n_bytes = group_key_bytes(element_size)
-    store_key = STORE[n_bytes]
+    store_key = ptx.STORE[n_bytes]
 
     @linked_function
     def store_maxima(maxima, address, lane):
@@ -73,7 +73,7 @@ def maxima_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=64)
     def group_maxima(x, lengths, fine, coarse, offsets, p: MaximaParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         block = p.first + i64(cuda.blockIdx.x)
@@ -134,8 +134,8 @@ def transposed_maxima_kernel(element_size: int) -> Any:
     whole_key = functions.whole_key
     warp_max = warp_maximum(key_type)
     n_bytes = group_key_bytes(element_size)
-    store_key = STORE[n_bytes]
-    load_element = LOAD[element_size]
+    store_key = ptx.STORE[n_bytes]
+    load_element = ptx.LOAD[element_size]
     per_vector = VECTOR_BYTES // element_size
     group_elements = per_vector << fine_bits(element_size, is_transposed=True)
     chunk_vectors = FINE_PER_CHUNK << fine_bits(element_size, is_transposed=True)
@@ -166,7 +166,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=64)
     def transposed_group_maxima(x, lengths, fine, coarse, offsets, p: TransposedMaximaParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -184,7 +184,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         _, _, _, _, address, _, n_vectors = locate(
             x, offsets, row, part, length, p.part_size, p.x_stride, element_size, p.layout
         )
-        if ballot((chunk & ~(MAXIMA_WARPS - 1)) * chunk_vectors < n_vectors) == 0:
+        if ptx.ballot((chunk & ~(MAXIMA_WARPS - 1)) * chunk_vectors < n_vectors) == 0:
             return
         unfolding = unfolding_of(p.unfolded_format, False)
         step = p.x_stride * element_size

@@ -16,25 +16,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    READ_IF,
-    REGISTER,
-    STORE,
-    count_shared_if,
-    grid_dependency_wait,
-    load_shared_u32x2,
-    load_shared_u32x4,
-    load_shared_u64x2,
-    popcount_u32,
-    read_if_u32x4,
-    shared_address,
-    shuffle_from_u32,
-    store_shared_if_u32x2,
-    store_shared_if_u64x2,
-    store_shared_u32x4,
-    warp_add,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import (
@@ -61,14 +43,14 @@ BIN, SELECTED, AMOUNT = range(3)
 
 def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
-    key_type = REGISTER[element_size]
-    store_element = STORE[element_size]
+    key_type = ptx.REGISTER[element_size]
+    store_element = ptx.STORE[element_size]
     pad_row = pad_function(element_size)
     sort_pairs = pair_sort(element_size, n_threads)
-    read_if = READ_IF[element_size]
+    read_if = ptx.READ_IF[element_size]
     is_wide = element_size == 8
-    load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
-    store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
+    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
+    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
@@ -123,7 +105,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         below = (top - keys[vector * per_vector + element]) >> shift
                         # Keys that are in none share a bin behind the others.
                         into = u32(min(below, key_type(PARTITION_BINS)))
-                        count_shared_if(bins + (into << 2), True)
+                        ptx.count_shared_if(bins + (into << 2), True)
             cuda.syncthreads()
             amounts = cuda.local.array(bins_per_thread, u32)
             own = u32(0)
@@ -135,8 +117,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         amounts[4 * four + 1],
                         amounts[4 * four + 2],
                         amounts[4 * four + 3],
-                    ) = load_shared_u32x4(at)
-                    store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
+                    ) = ptx.load_shared_u32x4(at)
+                    ptx.store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
                     for bin in range(4):
                         own += amounts[4 * four + bin]
             before, _ = block_exclusive_sum(own, thread, totals)
@@ -183,10 +165,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             for field in range(fields_per_word):
                 vector = word * fields_per_word + field
                 if vector < n_vectors:
-                    own |= popcount_u32(bits_of(chosen, vector)) << u32(field * field_bits)
-            through = warp_inclusive_sum(own)
+                    own |= ptx.popcount_u32(bits_of(chosen, vector)) << u32(field * field_bits)
+            through = ptx.warp_inclusive_sum(own)
             before = through - own
-            of_warp = shuffle_from_u32(through, u32(WARP_LANES - 1))
+            of_warp = ptx.shuffle_from_u32(through, u32(WARP_LANES - 1))
             for field in range(fields_per_word):
                 vector = word * fields_per_word + field
                 if vector < n_vectors:
@@ -213,10 +195,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
     @cuda.jit(max_registers=REGISTERS)
     def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
         # Compilers would work the address out anew at each use, if they saw what it is.
-        memory = shuffle_from_u32(shared_address(dynamic_shared_array(u32)), u32(0))
+        memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
         maxima = cuda.shared.array(n_warps, key_type)
@@ -244,7 +226,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
             address = base + i64(first) * element_size
             for vector in range(n_vectors):
-                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = ptx.read_if_u32x4(
                     address + vector * WARP_LANES * VECTOR_BYTES, n_live > vector * per_vector
                 )
             for vector in range(n_vectors):
@@ -256,7 +238,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
         four = thread
         while four < PARTITION_BINS // 4:
-            store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
+            ptx.store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
             four += n_threads
         cuda.syncthreads()
 
@@ -282,7 +264,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                 ties = chosen & ~at_or_above(keys, n_used, threshold + 1)
             chosen ^= ties
         # Two counts in a word: both are of less than 2^16 elements.
-        of_warp = warp_add(popcount_u32(chosen) | (popcount_u32(ties) << 16))
+        of_warp = ptx.warp_add(ptx.popcount_u32(chosen) | (ptx.popcount_u32(ties) << 16))
         before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
         ranks = cuda.local.array(n_vectors, u32)
         start = before & 0xFFFF

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import dynamic_shared_array
 from kernels_cuda.top_k.rows_in_blocks.tile_launches import TileParameters
 from kernels_cuda.top_k.shared.digits import block_digit_functions, digit_functions
@@ -42,7 +42,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
     def sort_row(x, lengths, values, indices, offsets, p: TileParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = dynamic_shared_array(key_type)
         exchanged_positions = dynamic_shared_array(u16)
@@ -88,7 +88,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
             cuda.syncthreads()
             # Compilers do not see that this is the same. They would keep in registers else all digits, and
             # where they are counted.
-            same_shift = shuffle_from_u32(u32(shift), u32(0))
+            same_shift = ptx.shuffle_from_u32(u32(shift), u32(0))
             for item in range(n_items):
                 places[item] += u32(warp_counts[own_counts + digit_of(keys[item], same_shift)])
                 exchanged_keys[places[item] & 0xFFFF] = keys[item]

@@ -20,15 +20,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    READ_IF,
-    grid_dependency_wait,
-    read_if_u32x4,
-    shuffle_from_u32,
-    shuffle_xor_u32,
-    shuffle_xor_u64,
-    warp_min,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
@@ -57,7 +49,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     key_type = functions.key_type
     load_element = functions.load_element
     store_element = functions.store_element
-    read_if = READ_IF[element_size]
+    read_if = ptx.READ_IF[element_size]
     pad_row = pad_function(element_size)
     unused, spread, format_of, float_key, _ = aligned_functions(element_size)
     is_narrow = element_size <= 2
@@ -72,10 +64,10 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
     n_held = -(-ROUNDS_LARGEST_K // n_lanes)
-    shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
+    shuffle_xor = ptx.shuffle_xor_u64 if key_type is u64 else ptx.shuffle_xor_u32
 
     if n_lanes == WARP_LANES:
-        row_max, row_min = warp_maximum(key_type), warp_min
+        row_max, row_min = warp_maximum(key_type), ptx.warp_min
     else:
 
         @linked_function
@@ -89,7 +81,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         def row_min(value):
             """Return the smallest value of the lanes of a row."""
             for step in range(lane_bits):
-                value = min(value, shuffle_xor_u32(value, u32(1 << step)))
+                value = min(value, ptx.shuffle_xor_u32(value, u32(1 << step)))
             return value
 
     @device_function
@@ -204,7 +196,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
 
     @cuda.jit
     def rounds_top_k(x, lengths, values, indices, offsets, p: RoundsParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
         row_lane = lane & last_lane
         thread = (p.first + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
@@ -227,7 +219,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
             address = base + i64(lane_first) * element_size
             for vector in range(n_vectors):
-                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = ptx.read_if_u32x4(
                     address + vector * pass_elements * element_size, n_live > vector * per_vector
                 )
             for vector in range(n_vectors):
@@ -283,7 +275,9 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             for first in range(0, ROUNDS_LARGEST_K, _RANKED_TOGETHER):
                 if n_rounds > first:
                     for taken in range(first, first + _RANKED_TOGETHER):
-                        position = shuffle_from_u32(held[taken // n_lanes], row_first + u32(taken % n_lanes))
+                        position = ptx.shuffle_from_u32(
+                            held[taken // n_lanes], row_first + u32(taken % n_lanes)
+                        )
                         for number in range(n_held):
                             ranks[number] += u32(position < held[number])
 

@@ -17,21 +17,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    ballot,
-    grid_dependency_wait,
-    join_u32,
-    load_if_u32x4,
-    popcount_u32,
-    shared_address,
-    shared_from,
-    shuffle_from_u32,
-    store_shared_if_u32,
-    store_shared_if_u64,
-    warp_add,
-    warp_inclusive_sum,
-    warp_min,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -79,9 +65,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), key, u32(condition))
-            place = shared_address(slot_positions) + (slot << 2)
-            store_shared_if_u32(place, position, u32(condition))
+            ptx.store_shared_if_u64(ptx.shared_address(slot_keys) + (slot << 3), key, u32(condition))
+            place = ptx.shared_address(slot_positions) + (slot << 2)
+            ptx.store_shared_if_u32(place, position, u32(condition))
 
         @linked_function
         def take_slot(slot_keys, slot_positions, slot):
@@ -113,8 +99,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            pair = join_u32(~position, key)
-            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), pair, u32(condition))
+            pair = ptx.join_u32(~position, key)
+            ptx.store_shared_if_u64(ptx.shared_address(slot_keys) + (slot << 3), pair, u32(condition))
 
         @linked_function
         def take_slot(slot_keys, slot_positions, slot):
@@ -124,7 +110,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         @linked_function
         def count_larger(slot_keys, slot_positions, first, end, key, position):
             vector = cuda.local.array(keys_per_vector, u64)
-            pair = join_u32(~position, key)
+            pair = ptx.join_u32(~position, key)
             rank = u32(0)
             number = first // keys_per_vector
             while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
@@ -177,9 +163,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
     def warp_top_k(x, lengths, values, indices, offsets, p: WarpParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         slot_keys = dynamic_shared_array(slot_type)
-        slot_positions = shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
+        slot_positions = ptx.shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
@@ -203,7 +189,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 position = lane_first + u32((begin + ahead) * pass_elements)
                 is_whole = in_vectors and position + per_vector <= count
                 word = 4 * ahead
-                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
                     base + i64(position) * element_size, is_whole
                 )
             for ahead in range(n_ahead):
@@ -246,9 +232,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         live = keys_at_or_above(unfolded_keys, threshold, lane_first, count)
         kept = live
-        amount = popcount_u32(kept)
-        through = warp_inclusive_sum(amount)
-        n_found = shuffle_from_u32(through, u32(31))
+        amount = ptx.popcount_u32(kept)
+        through = ptx.warp_inclusive_sum(amount)
+        n_found = ptx.shuffle_from_u32(through, u32(31))
         fits = True
         slots = warp * u32(p.n_slots)
         enough = u32(p.n_slots)
@@ -264,7 +250,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 if is_taken:
                     larger = smaller
                     smaller = key_type(0)
-                taken += popcount_u32(ballot(is_taken))
+                taken += ptx.popcount_u32(ptx.ballot(is_taken))
             is_highest = threshold == highest
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
             live = those_at_or_above(live, unfolded_keys, threshold)
@@ -276,23 +262,23 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 if next_above != 0 or threshold == 0:
                     kept = those_at_or_above(live, unfolded_keys, next_above)
             ties = live ^ kept
-            n_before = warp_add(popcount_u32(kept))
+            n_before = ptx.warp_add(ptx.popcount_u32(kept))
             fits = n_before <= u32(p.n_slots)
             n_found = max(n_before, n_selected)
             for vector in range(n_vectors):
                 if n_before < n_found:
                     mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
-                    amount = popcount_u32(ties & mask)
-                    through = warp_inclusive_sum(amount)
+                    amount = ptx.popcount_u32(ties & mask)
+                    through = ptx.warp_inclusive_sum(amount)
                     tie = n_before + through - amount
                     for element in range(per_vector):
                         is_tie = ties & u32(1 << (vector * per_vector + element))
                         if is_tie != 0 and tie < n_found:
                             kept |= is_tie
                             tie += 1
-                    n_before += shuffle_from_u32(through, u32(31))
-            amount = popcount_u32(kept)
-            through = warp_inclusive_sum(amount)
+                    n_before += ptx.shuffle_from_u32(through, u32(31))
+            amount = ptx.popcount_u32(kept)
+            through = ptx.warp_inclusive_sum(amount)
         if fits:
             slot = slots + (through - amount)
             for place in range(per_lane):
@@ -331,7 +317,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 position = u32(_NOWHERE)
                 if best_place != _NOWHERE and best == selected_key:
                     position = position_of(lane_first, best_place)
-                selected_position = warp_min(position)
+                selected_position = ptx.warp_min(position)
                 is_selected = position == selected_position
                 put_slot(slot_keys, slot_positions, slots + taken, selected_key, position, is_selected)
                 if is_selected:

@@ -22,36 +22,7 @@ from typing import Any, NamedTuple
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    LOAD_RELAXED,
-    LOAD_SHARED,
-    REGISTER,
-    STORE_RELAXED,
-    add_shared_if,
-    atomic_add_u32,
-    count_shared,
-    grid_dependency_wait,
-    grid_dependency_wait_only,
-    highest_bit,
-    join_u32,
-    lanes_below,
-    let_next_launch_begin,
-    load_shared_u64,
-    load_shared_u64x2,
-    load_u64,
-    load_u64x2,
-    match_byte,
-    permute,
-    popcount_u32,
-    reduce_add_u64,
-    shared_address,
-    shuffle_from_u32,
-    store_shared_u64,
-    store_shared_u64x2,
-    store_u32x4,
-    store_u64,
-    store_u64x2,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -84,10 +55,10 @@ def clear_kernel() -> Any:
 
     @cuda.jit
     def clear_words(first, p: ClearParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
         if vector < p.n_vectors:
-            store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
+            ptx.store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
 
     return clear_words
 
@@ -102,9 +73,9 @@ def histogram_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=32)
     def digit_histograms(x, lengths, histograms, offsets, p: HistogramParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
-        counters = shared_address(histogram)
+        counters = ptx.shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
         row = block // p.blocks_per_row
@@ -131,14 +102,14 @@ def histogram_kernel(element_size: int) -> Any:
                     key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                        count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
+                        ptx.count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
             first += p.blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
         while counter < n_counters:
             if histogram[counter] != 0:
                 at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                reduce_add_u64(at, u64(histogram[counter]))
+                ptx.reduce_add_u64(at, u64(histogram[counter]))
             counter += COUNTING_THREADS
 
     return digit_histograms
@@ -161,41 +132,41 @@ def pair_functions(key_type: Any, position_type: Any) -> Pairs:
 
         @device_function
         def load(address):
-            key, position = load_u64x2(address)
+            key, position = ptx.load_u64x2(address)
             return key_type(key), position_type(position)
 
         @device_function
         def store(address, key, position):
-            store_u64x2(address, u64(key), u64(position))
+            ptx.store_u64x2(address, u64(key), u64(position))
 
         @device_function
         def load_shared(address):
-            key, position = load_shared_u64x2(address)
+            key, position = ptx.load_shared_u64x2(address)
             return key_type(key), position_type(position)
 
         @device_function
         def store_shared(address, key, position):
-            store_shared_u64x2(address, u64(key), u64(position))
+            ptx.store_shared_u64x2(address, u64(key), u64(position))
 
         return Pairs(16, load, store, load_shared, store_shared)
 
     @device_function
     def load_both(address):
-        pair = load_u64(address)
+        pair = ptx.load_u64(address)
         return u32(pair), u32(pair >> 32)
 
     @device_function
     def store_both(address, key, position):
-        store_u64(address, join_u32(key, position))
+        ptx.store_u64(address, ptx.join_u32(key, position))
 
     @device_function
     def load_both_shared(address):
-        pair = load_shared_u64(address)
+        pair = ptx.load_shared_u64(address)
         return u32(pair), u32(pair >> 32)
 
     @device_function
     def store_both_shared(address, key, position):
-        store_shared_u64(address, join_u32(key, position))
+        ptx.store_shared_u64(address, ptx.join_u32(key, position))
 
     return Pairs(8, load_both, store_both, load_both_shared, store_both_shared)
 
@@ -210,10 +181,10 @@ def sort_kernel(
     restore = functions.restore
     load_element = functions.load_element
     store_element = functions.store_element
-    load_shared = LOAD_SHARED[position_size]
-    load_state = LOAD_RELAXED[position_size]
-    store_state = STORE_RELAXED[position_size]
-    position_type = REGISTER[position_size]
+    load_shared = ptx.LOAD_SHARED[position_size]
+    load_state = ptx.LOAD_RELAXED[position_size]
+    store_state = ptx.STORE_RELAXED[position_size]
+    position_type = ptx.REGISTER[position_size]
     pairs = pair_functions(key_type, position_type)
     pad_row = pad_function(element_size)
     ones = (1 << 8 * element_size) - 1
@@ -229,13 +200,13 @@ def sort_kernel(
 
         @device_function
         def digit_of(key, byte):
-            return permute(u32(key), u32(key >> 32), byte) & 0xFF
+            return ptx.permute(u32(key), u32(key >> 32), byte) & 0xFF
 
     else:
 
         @device_function
         def digit_of(key, byte):
-            return permute(key, u32(0), 0x4440 | byte)
+            return ptx.permute(key, u32(0), 0x4440 | byte)
 
     @device_function
     def exclusive_sum_of_digits(sums, amount, wide_sums, thread, lane, warp):
@@ -287,8 +258,8 @@ def sort_kernel(
         offsets,
         p: SortParameters,
     ):
-        grid_dependency_wait_only()
-        exchanged = shared_address(dynamic_shared_array(u64))
+        ptx.grid_dependency_wait_only()
+        exchanged = ptx.shared_address(dynamic_shared_array(u64))
         counts = cuda.shared.array(n_counters, u32)
         digit_base = cuda.shared.array(N_DIGITS, position_type)
         sums = cuda.shared.array(64, u32)
@@ -298,7 +269,7 @@ def sort_kernel(
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
-            taken[0] = atomic_add_u32(next_tile, u32(1))
+            taken[0] = ptx.atomic_add_u32(next_tile, u32(1))
             shared_byte[0] = u32(p.shift >> 3)
         counter = thread
         while counter < n_counters:
@@ -348,11 +319,11 @@ def sort_kernel(
         of_digit = position_type(0)
         if tile == 0 and thread < N_DIGITS:
             entry = row * (element_size * N_DIGITS) + i64(thread)
-            of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
+            of_digit = position_type(ptx.load_u64(histograms + entry * COUNT_BYTES))
         byte = u32(p.shift >> 3)
-        own_counts = shared_address(counts) + warp * u32(N_DIGITS * 4)
+        own_counts = ptx.shared_address(counts) + warp * u32(N_DIGITS * 4)
         for item in range(n_items):
-            count_shared(own_counts + (digit_of(keys[item], byte) << 2))
+            ptx.count_shared(own_counts + (digit_of(keys[item], byte) << 2))
         cuda.syncthreads()
 
         # Make known what the tile has, and turn the warps' counts into places in the sorted tile.
@@ -384,14 +355,14 @@ def sort_kernel(
         same_byte = shared_byte[0]
         # A warp brings 32 pairs at a time into order: of the lanes with the same digit, the last one counts
         # for all.
-        below = lanes_below()
+        below = ptx.lanes_below()
         for item in range(n_items):
             digit = digit_of(keys[item], same_byte)
-            same = match_byte(digit)
-            earlier = popcount_u32(same & below)
-            last = highest_bit(same)
-            place = add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
-            place = shuffle_from_u32(place, last) + earlier
+            same = ptx.match_byte(digit)
+            earlier = ptx.popcount_u32(same & below)
+            last = ptx.highest_bit(same)
+            place = ptx.add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
+            place = ptx.shuffle_from_u32(place, last) + earlier
             pairs.store_shared(exchanged + place * u32(pairs.size), keys[item], positions[item])
         if thread < N_DIGITS:
             if tile > 0:
@@ -400,8 +371,8 @@ def sort_kernel(
             digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
 
-        let_next_launch_begin()
-        base_address = shared_address(digit_base)
+        ptx.let_next_launch_begin()
+        base_address = ptx.shared_address(digit_base)
         ranks = cuda.local.array(_TOGETHER, position_type)
         for first in range(0, n_items, _TOGETHER):
             for item in range(_TOGETHER):
