@@ -34,7 +34,7 @@ from kernels_cuda.top_k.many_blocks.cluster_messages import (
     of_block,
     wait_for_all,
 )
-from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions, load_functions
+from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.cooperate import warp_maximum_u64
 from kernels_cuda.top_k.shared.few import (
     PAIR_BYTES,
@@ -80,8 +80,8 @@ def few_function(element_size: int) -> Any:
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
     unfold_threshold = functions.unfold_threshold
     spread_unfolded_keys = functions.spread_unfolded_keys
-    load_vector = key_functions(element_size).load_vector
-    load_elements = load_functions(element_size).load_elements
+    keys = key_functions(element_size)
+    load_vector, load_elements = keys.load_vector, keys.load_elements
     find_threshold = threshold_of_maxima(CLUSTER_THREADS)
     list_vector, _, write_first = few_functions(element_size, CLUSTER_THREADS)
     per_vector = VECTOR_BYTES // element_size
@@ -286,7 +286,7 @@ def few_function(element_size: int) -> Any:
             candidate += WARP_LANES
 
     @device_function
-    def select_few(areas, own, row, output, n_steps, n_selected, p, ids):
+    def select_few(areas, own, row, output, n_steps, n_selected, p, c, ids):
         """Write the first elements of a row, and tell whether there was room for the candidates.
 
         `areas` are the addresses of the barriers and of `FEW_BYTES` of shared memory. The other parameters
@@ -302,7 +302,7 @@ def few_function(element_size: int) -> Any:
         # The blocks of the cluster take turns: each reads 32 neighbouring elements, one of each group.
         part = thread // group_lanes
         first = (part * n_blocks + rank) * WARP_LANES + lane % group_lanes * per_vector
-        advance = u32(1) << u32(p.step_bits)
+        advance = u32(1) << u32(c.step_bits)
         load_elements(own, row, (first, advance), n_steps)
         unfolding = unfolding_of(p.unfolded_format, False)
         best, largest = first_of_groups(own, first, n_steps, advance, length, thread, unfolding)
@@ -338,10 +338,10 @@ def few_function(element_size: int) -> Any:
             write_first(
                 (memory + _PAIRS, memory + _BITS),
                 (address, stride),
-                (*output, p.strides.values, p.strides.indices, p.index_size),
+                output,
                 n_candidates,
                 n_selected,
-                p.is_sorted == 0,
+                c.is_sorted == 0,
                 p.key_format,
                 thread,
             )

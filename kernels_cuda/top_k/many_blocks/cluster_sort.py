@@ -34,7 +34,7 @@ class SortFunctions(NamedTuple):
     """Device functions for one element width."""
 
     deliver: Any
-    complete: Any
+    sort_and_write: Any
 
 
 @functools.cache
@@ -57,17 +57,17 @@ def sort_functions(element_size: int) -> SortFunctions:
         send_low(ptx.cluster_address(ptx.shared_address(chunk_lows) + slot * 4, owner), ~position)
 
     @device_function
-    def deliver(chunk, row, output, place, key, position, p):
+    def deliver(context, place, key, position):
         """Take selected element number `place`: write it, or give it to the block that orders it.
 
-        `chunk` are the shared arrays for keys and lows, `row` is ``(address, stride)``, `output` is
-        ``(values, indices)``, and `p` are the parameters of the kernel.
+        `context` are the shared arrays for keys and lows of a chunk, ``(address, stride)`` of the row,
+        ``(values, indices, value_stride, index_stride, index_size)``, and parameters of the kernel.
         """
-        if p.is_sorted != 0:
-            send(*chunk, place, key, position, u32(p.chunk_bits))
+        chunk_keys, chunk_lows, row, output, key_format, c = context
+        if c.is_sorted != 0:
+            send(chunk_keys, chunk_lows, place, key, position, u32(c.chunk_bits))
         else:
-            to = *output, p.strides.values, p.strides.indices, p.index_size
-            write_result(row, to, place, key, i64(position), p.key_format)
+            write_result(row, output, place, key, i64(position), key_format)
 
     @linked_function
     def count_first(keys, n_items, item, lane, n_lanes):
@@ -112,15 +112,15 @@ def sort_functions(element_size: int) -> SortFunctions:
         return first
 
     @linked_function
-    def sort_and_write(memory, row, output, has_sent, n_selected, chunk_bits, key_format, ids):
-        """Order the elements that all blocks have sent, and write them.
+    def sort_and_write(context, all_keys, has_sent, n_selected, ids):
+        """Order and write what all blocks have sent, since when they have met at the cluster's barrier.
 
-        `memory` are the shared arrays of a chunk, and the address of room for the keys of all of them; `row`
-        is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``,
-        `has_sent` tells whether this warp has sent any, and `ids` are ``(thread, rank)``.
+        `context` is that of `deliver`, `all_keys` is the address of room for the keys of all chunks, and
+        `has_sent` tells whether this warp has sent any.
         """
-        chunk_keys, chunk_lows, all_keys = memory
-        thread, block = ids
+        chunk_keys, chunk_lows, row, output, key_format, c = context
+        thread, block, _ = ids
+        chunk_bits = u32(c.chunk_bits)
         chunk_size = u32(1) << chunk_bits
         chunk_first = block << chunk_bits
         n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
@@ -179,24 +179,4 @@ def sort_functions(element_size: int) -> SortFunctions:
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
-    @device_function
-    def complete(chunk, memory, row, output, has_delivered, n_selected, p, ids):
-        """Order and write what has been delivered; all blocks have arrived at the barrier of the cluster.
-
-        `memory` is the address of room for the keys of all chunks.
-        """
-        thread, rank, _ = ids
-        ptx.cluster_wait()
-        if p.is_sorted != 0:
-            sort_and_write(
-                (*chunk, memory),
-                row,
-                (*output, p.strides.values, p.strides.indices, p.index_size),
-                has_delivered,
-                n_selected,
-                u32(p.chunk_bits),
-                p.key_format,
-                (thread, rank),
-            )
-
-    return SortFunctions(deliver, complete)
+    return SortFunctions(deliver, sort_and_write)

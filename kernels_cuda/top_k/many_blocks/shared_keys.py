@@ -27,17 +27,26 @@ class KeyFunctions(NamedTuple):
 
     n_words: int
     load_vector: Any
-    store_vector: Any
     key_at: Any
     load_key: Any
+    load_elements: Any
+    load_keys: Any
 
 
 @functools.cache
 def key_functions(element_size: int) -> KeyFunctions:
-    """Make the functions for one element width; keys of less than 32 bits share a word."""
+    """Make the functions for one element width; keys of less than 32 bits share a word.
+
+    `places` are the number of the first element of a thread's first vector, and the advance from step to
+    step. Vectors may be beyond the end of the row.
+    """
+    functions = element_functions(element_size)
+    key_type, ordered_key = functions.key_type, functions.ordered_key
+    read_if = ptx.READ_IF[element_size]
+    per_vector = VECTOR_BYTES // element_size
     load_shared = ptx.LOAD_SHARED[element_size]
     per_word = max(1, 4 // element_size)
-    n_words = VECTOR_BYTES // element_size // per_word
+    n_words = per_vector // per_word
     bits = 8 * element_size
     ones = (1 << bits) - 1
 
@@ -73,38 +82,6 @@ def key_functions(element_size: int) -> KeyFunctions:
     def load_key(at, place):
         """Return key number `place`, which is known only now, of the vector at an address."""
         return load_shared(at + place * element_size)
-
-    return KeyFunctions(n_words, load_vector, store_vector, key_at, load_key)
-
-
-class LoadFunctions(NamedTuple):
-    """Device functions that copy a thread's elements to shared memory, as they are or as keys."""
-
-    load_elements: Any
-    load_keys: Any
-
-
-@functools.cache
-def load_functions(element_size: int) -> LoadFunctions:
-    """Make the functions for one element width.
-
-    `places` are the number of the first element of a thread's first vector, and the advance from step to
-    step. Vectors may be beyond the end of the row.
-    """
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    ordered_key = functions.ordered_key
-    keys = key_functions(element_size)
-    n_words, load_vector, store_vector, key_at = (
-        keys.n_words,
-        keys.load_vector,
-        keys.store_vector,
-        keys.key_at,
-    )
-    read_if = ptx.READ_IF[element_size]
-    per_vector = VECTOR_BYTES // element_size
-    per_word = max(1, 4 // element_size)
-    bits = 8 * element_size
 
     @linked_function
     def load_elements(own, row, places, n_steps):
@@ -161,4 +138,4 @@ def load_functions(element_size: int) -> LoadFunctions:
         load_elements(own, row, places, n_steps)
         make_keys(own, count, places, n_steps, key_format)
 
-    return LoadFunctions(load_elements, load_keys)
+    return KeyFunctions(n_words, load_vector, key_at, load_key, load_elements, load_keys)

@@ -21,10 +21,10 @@ from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K, WarpParameters
+from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 u32 = types.uint32
 u64 = types.uint64
@@ -51,8 +51,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     spread_unfolded_keys = functions.spread_unfolded_keys
     restore = functions.restore
     load_element = functions.load_element
-    store_element = functions.store_element
-    pad_row = pad_function(element_size)
+    find_row, write_result, pad_results = row_functions(element_size)
     warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
@@ -162,19 +161,18 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
-    def warp_top_k(x, lengths, values, indices, offsets, p: WarpParameters):
+    def warp_top_k(x, lengths, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
         ptx.grid_dependency_wait()
         slot_keys = dynamic_shared_array(slot_type)
-        slot_positions = ptx.shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
+        slot_positions = ptx.shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         row = (p.first + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
         if row >= p.n_rows:
             return
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        base = x + x_row * element_size
-        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        count = u32(length)
         n_selected = min(u32(p.k), count)
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
@@ -236,8 +234,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         through = ptx.warp_inclusive_sum(amount)
         n_found = ptx.shuffle_from_u32(through, u32(31))
         fits = True
-        slots = warp * u32(p.n_slots)
-        enough = u32(p.n_slots)
+        slots = warp * u32(n_slots)
+        enough = u32(n_slots)
         if n_selected <= WARP_LARGEST_K:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
         if n_found > enough:
@@ -263,7 +261,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     kept = those_at_or_above(live, unfolded_keys, next_above)
             ties = live ^ kept
             n_before = ptx.warp_add(ptx.popcount_u32(kept))
-            fits = n_before <= u32(p.n_slots)
+            fits = n_before <= u32(n_slots)
             n_found = max(n_before, n_selected)
             for vector in range(n_vectors):
                 if n_before < n_found:
@@ -326,11 +324,11 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         # Behind the pairs lies what is larger than none of them.
         filler = n_found + lane
-        is_filler = lane < _COMPARED and filler < u32(p.n_slots)
+        is_filler = lane < _COMPARED and filler < u32(n_slots)
         put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)
         cuda.syncwarp()
         end = slots + n_found
-        if p.is_by_index != 0:
+        if is_by_index != 0:
             # What is not selected loses its position.
             left_out = u32(0)
             own = lane
@@ -350,25 +348,14 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         own = lane
         while own < n_found:
             key, position = take_slot(slot_keys, slot_positions, slots + own)
-            if p.is_by_index != 0:
+            if is_by_index != 0:
                 rank = count_earlier(slot_keys, slot_positions, slots, end, position)
             else:
                 rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < n_selected:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
-                store_element(values + (value_row + i64(rank) * p.strides.values) * element_size, bits)
-                at = indices + (index_row + i64(rank) * p.strides.indices) * p.index_size
-                store_index(at, p.index_size, i64(position))
+                write_result(values, indices, rank, bits, i64(position), p)
             own += 32
-        pad_row(
-            values + value_row * element_size,
-            indices + index_row * p.index_size,
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            i64(n_selected + lane),
-            i64(WARP_LANES),
-            p.k,
-        )
+        pad_results(values, indices, n_selected + lane, WARP_LANES, p)
 
     return warp_top_k
