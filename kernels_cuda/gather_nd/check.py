@@ -12,6 +12,7 @@ from kernels_cuda.gather_nd.parameters import (
     CheckDims,
     CheckParameters,
 )
+from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import dims_type, offset_functions
 from kernels_cuda.runtime.compiler import device_function
 
@@ -55,13 +56,11 @@ def check_kernel(index_size: int, is_long: bool) -> Any:
             for k in range(CHECKED_TUPLES):
                 position = min(start + u32(k * THREADS), last)
                 addresses[k] = indices + one_offset(position, dims, dims.index_strides)
-            bad = bad_among(addresses, 0, dims.bounds[0], p)
-            if p.tuples.n_coordinates > 1:
-                bad |= bad_among(addresses, 1, dims.bounds[1], p)
-            if p.tuples.n_coordinates > 2:
-                bad |= bad_among(addresses, 2, dims.bounds[2], p)
-            if p.tuples.n_coordinates > 3:
-                bad |= bad_among(addresses, 3, dims.bounds[3], p)
+            bad = u32(0)
+            # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+            for c in range(NARROW_DEPTH):
+                if c == 0 or p.tuples.n_coordinates > c:
+                    bad |= bad_among(addresses, c, dims.bounds[c], p)
             if bad != 0:
                 k = ptx.popcount_u32((bad & (0 - bad)) - 1)
                 lowest = min(start + k * THREADS, last)

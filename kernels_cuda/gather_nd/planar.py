@@ -12,7 +12,7 @@ from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
-from kernels_cuda.gather_nd.parameters import THREADS, VECTOR, PlanarParameters
+from kernels_cuda.gather_nd.parameters import PLANAR_COORDINATES, THREADS, VECTOR, PlanarParameters
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.runtime.compiler import device_function
 
@@ -80,12 +80,10 @@ def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
             if is_alone:
                 target = along(output + within, outer, inner, runs.output_strides)
             in_range[k] = u32(1)
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        follow(sources, in_range, tuples, 0, runs.bounds[0], runs.coordinate_strides[0], runs)
-        if u32(runs.tuples.n_coordinates) > 1:
-            follow(sources, in_range, tuples, 1, runs.bounds[1], runs.coordinate_strides[1], runs)
-        if u32(runs.tuples.n_coordinates) > 2:
-            follow(sources, in_range, tuples, 2, runs.bounds[2], runs.coordinate_strides[2], runs)
+        # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+        for c in range(PLANAR_COORDINATES):
+            if c == 0 or u32(runs.tuples.n_coordinates) > u32(c):
+                follow(sources, in_range, tuples, c, runs.bounds[c], runs.coordinate_strides[c], runs)
         for k in range(n_units_per_thread):
             is_read = in_range[k] | u32(runs.tuples.clips)
             if is_vector:

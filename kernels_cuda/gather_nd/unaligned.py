@@ -12,6 +12,7 @@ from numba import cuda, types
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
 from kernels_cuda.gather_nd.parameters import (
+    PLANAR_COORDINATES,
     STRIDED_THREADS,
     VECTOR,
     UnalignedParameters,
@@ -61,14 +62,12 @@ def unaligned_kernel(index_size: int) -> Any:
         tuple_address = along(indices, outer, inner, runs.index_strides)
         first = along(x, outer, inner, runs.x_strides)
         bounds, strides = runs.bounds, runs.coordinate_strides
-        first, is_read = follow(first, tuple_address, 0, bounds[0], strides[0], runs)
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        if u32(runs.tuples.n_coordinates) > 1:
-            first, is_in_range = follow(first, tuple_address, 1, bounds[1], strides[1], runs)
-            is_read = is_read and is_in_range
-        if u32(runs.tuples.n_coordinates) > 2:
-            first, is_in_range = follow(first, tuple_address, 2, bounds[2], strides[2], runs)
-            is_read = is_read and is_in_range
+        is_read = True
+        # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+        for c in range(PLANAR_COORDINATES):
+            if c == 0 or u32(runs.tuples.n_coordinates) > u32(c):
+                first, is_in_range = follow(first, tuple_address, c, bounds[c], strides[c], runs)
+                is_read = is_read and is_in_range
         is_read = is_read or u32(runs.tuples.clips) != 0
         target = along(output, outer, inner, runs.output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.

@@ -18,6 +18,7 @@ from kernels_cuda.gather_nd.parameters import (
     UnitsParameters,
     units_per_thread,
 )
+from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import arithmetic, column_entry, depth_of, dims_type, first_entry, offset_functions
 from kernels_cuda.runtime.compiler import device_function
 
@@ -56,14 +57,10 @@ def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
     @device_function
     def follow_some(sources, in_range, tuples, p, dims):
         bounds, strides = dims.bounds, dims.coordinate_strides
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        follow(sources, in_range, tuples, 0, bounds[0], strides[0], p)
-        if p.tuples.n_coordinates > 1:
-            follow(sources, in_range, tuples, 1, bounds[1], strides[1], p)
-        if p.tuples.n_coordinates > 2:
-            follow(sources, in_range, tuples, 2, bounds[2], strides[2], p)
-        if p.tuples.n_coordinates > 3:
-            follow(sources, in_range, tuples, 3, bounds[3], strides[3], p)
+        # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+        for c in range(NARROW_DEPTH):
+            if c == 0 or p.tuples.n_coordinates > c:
+                follow(sources, in_range, tuples, c, bounds[c], strides[c], p)
 
     @device_function
     def follow_any(sources, in_range, tuples, p, dims):
