@@ -235,9 +235,9 @@ def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
 def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, k, coarse_chunks):
     _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size, algorithm="grid")
     n_chunks = -(-axis_size * element_size // (256 * 16))
-    chunks = maxima.parameters.coarse_chunks
+    chunks = maxima.more[0].coarse_chunks
     assert chunks == coarse_chunks
-    assert 0 <= maxima.parameters.blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
+    assert 0 <= maxima.more[0].blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
 
 
 CLUSTERS = {"sm_89": (), "sm_90": (4, 8, 16), "sm_100": (4, 8, 16), "sm_120": (4, 8)}
@@ -338,7 +338,7 @@ def test_forced_blocks(name, n_threads, shape):
 @pytest.mark.parametrize(("name", "coarse_chunks"), [("grid-four_chunks", 4), ("grid-two_chunks", 2)])
 def test_forced_chunks(name, coarse_chunks):
     maxima, block = forced(name, (3, 1 << 18, 1), 2)
-    assert maxima.parameters.coarse_chunks == coarse_chunks
+    assert maxima.more[0].coarse_chunks == coarse_chunks
     assert block.parameters.top_stage == block_launches.COARSE
 
 

@@ -8,7 +8,7 @@ less than 32.
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
+from numba import cuda, types
 
 from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, linked_function
@@ -99,3 +99,57 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
         return bits >> unused
 
     return AlignedFunctions(unused, spread, format_of, float_key, restore)
+
+
+class RegisterFunctions(NamedTuple):
+    """Device functions for rows in registers.
+
+    A thread has `n_keys` elements: of several vectors of 16 bytes, from each to the next of which it is
+    `vector_step` elements. Vectors are loaded whole where all of the row's are aligned in memory.
+    """
+
+    load_elements: Any
+    make_keys: Any
+
+
+@functools.cache
+def register_functions(element_size: int, n_keys: int, vector_step: int) -> RegisterFunctions:
+    """Make the functions for one element width."""
+    read_if = ptx.READ_IF[element_size]
+    unused, spread, format_of, float_key, _ = aligned_functions(element_size)
+    per_vector = VECTOR_BYTES // element_size
+    n_vectors = n_keys // per_vector
+
+    @device_function
+    def load_elements(elements, base, first, n_live, p):
+        """Load a thread's elements from number `first` on of the row at `base`; only `n_live` are in it."""
+        words = cuda.local.array((n_vectors, 4), u32)
+        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
+            address = base + i64(first) * element_size
+            for vector in range(n_vectors):
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = ptx.read_if_u32x4(
+                    address + vector * vector_step * element_size, n_live > vector * per_vector
+                )
+            for vector in range(n_vectors):
+                spread(words[vector], elements, vector * per_vector)
+        else:
+            step = p.strides.x * element_size
+            for number in range(n_keys):
+                position = first + u32(number // per_vector * vector_step + number % per_vector)
+                elements[number] = read_if(base + i64(position) * step, n_live > number) << unused
+
+    @linked_function
+    def make_keys(elements, n_used, key_format):
+        """Turn the elements of the vectors before `n_used` into keys, in place."""
+        aligned = format_of(key_format)
+        for vector in range(n_vectors):
+            if u32(vector) < n_used:
+                first = vector * per_vector
+                if key_format.flip == 0:
+                    for number in range(first, first + per_vector):
+                        elements[number] ^= aligned.positive
+                else:
+                    for number in range(first, first + per_vector):
+                        elements[number] = float_key(elements[number], aligned)
+
+    return RegisterFunctions(load_elements, make_keys)
