@@ -170,7 +170,7 @@ class ArrayLibrary:
         return False
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
-        """Return which elements are not zero, as a new array of bools; None if the library cannot tell.
+        """Return which elements of complex128 are not zero, as a new array of bools; None if it cannot tell.
 
         Parameters
         ----------

@@ -4,7 +4,7 @@ import ctypes
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, Device
-from dmlops.types.data_types import magnitude_of, numpy_dtype
+from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import counted, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, identity
 from dmlops.types.tensor import TensorDesc
@@ -107,13 +107,7 @@ class NumPy(ArrayLibrary):
         return [of_array(array, is_output=i >= n_inputs) for i, array in enumerate(arrays)]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
-        array = operand.array
-        if array.dtype.names is None:
-            return self._operand(np.asarray(are_nonzero(array, np.int64)))
-        bools = np.zeros(array.shape, bool)
-        for offset, leaf in _leaves(array.dtype, 0):
-            bools |= _nonzero_leaves(array, offset, leaf)
-        return self._operand(bools)
+        return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))
 
     def check_dimensions(self, n_dims: int, where: str) -> None:
         if n_dims > MAX_DIMENSIONS:
@@ -125,42 +119,6 @@ class NumPy(ArrayLibrary):
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
-
-
-def _leaves(dtype: "np.dtype[Any]", offset: int) -> Iterator[tuple[int, "np.dtype[Any]"]]:
-    """List the offsets and types of what a structured element is made of; of complex numbers, both parts."""
-    if dtype.kind == "c":
-        part = np.dtype(f"f{dtype.itemsize // 2}")
-        yield from ((offset, part), (offset + part.itemsize, part))
-    elif dtype.names is None:
-        yield offset, dtype
-    for name in dtype.names or ():
-        field, at, *_ = dtype.fields[name]  # type: ignore[index]
-        yield from _leaves(field, offset + at)
-
-
-def _nonzero_leaves(array: Any, offset: int, leaf: "np.dtype[Any]") -> Any:
-    """Return in which structured elements one leaf is not zero, as NumPy has it.
-
-    Comparisons of floats would miss subnormal numbers if the processor is set to treat them as zero.
-    """
-    magnitude = magnitude_of(leaf)
-    if magnitude is not None:
-        leaf_format: Any = f"u{leaf.itemsize}"
-    else:
-        leaf_format = leaf if leaf.subdtype is None else f"V{leaf.itemsize}"  # of which NumPy tests all bytes
-    layout: Any = {
-        "names": ["leaf"],
-        "formats": [leaf_format],
-        "offsets": [offset],
-        "itemsize": array.itemsize,
-    }
-    elements = array.view(np.dtype(layout))["leaf"]
-    if magnitude is not None:
-        return elements & magnitude != 0
-    bools = np.zeros(array.shape, bool)
-    np.atleast_1d(bools)[np.nonzero(np.atleast_1d(elements))] = True
-    return bools
 
 
 def _has_parts(array: "np.ndarray[Any, Any]") -> bool:

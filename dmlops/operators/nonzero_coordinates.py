@@ -18,7 +18,7 @@ from dmlops.operators.support import (
     dims,
 )
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import Words, counted, refuse
+from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
 
@@ -48,6 +48,9 @@ def infer_nonzero_coordinates(
     index_type : TensorDataType
         That of both results.
     """
+    if isinstance(data.data_type, OpaqueType) and data.data_type.family == "structured":
+        reason, allowed = "structured elements are not tested for zero", 'pass bools, such as x["name"] != 0'
+        raise TypeError(error_text("nonzero_coordinates.x", data.data_type.name, reason, allowed))
     if capacity < 0:
         reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
@@ -189,7 +192,7 @@ class NonzeroCoordinates(Descriptor):
 def _magnitude(data_type: ElementType) -> int:
     """Return the bits of which a non-zero element has at least one."""
     if isinstance(data_type, OpaqueType):
-        assert data_type.magnitude is not None  # bools that stand for other elements
+        assert data_type.magnitude is not None  # others are refused, or bools stand for them
         return data_type.magnitude
     return key_masks(data_type).flip or (1 << data_type.bits) - 1
 

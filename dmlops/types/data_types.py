@@ -85,16 +85,6 @@ def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
     return found
 
 
-def magnitude_of(dtype: "np.dtype[Any]") -> int | None:
-    """Return the bits of which one at least is set in a float that is not zero; None for other types."""
-    if dtype.subdtype is not None:
-        return None
-    found = SUPPORTED.get(dtype.name) or OPAQUE.get(dtype.name)
-    if isinstance(found, OpaqueType):
-        return found.magnitude
-    return (1 << (found.bits - 1)) - 1 if found is not None and found.is_float else None
-
-
 def dtype_name(dtype: Any) -> str:
     """Return the name of a type that all libraries have in common."""
     if isinstance(dtype, (TensorDataType, OpaqueType)):

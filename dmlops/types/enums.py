@@ -1,6 +1,7 @@
 """DirectML's enumerations with their numeric values, and dmlops' additions to them."""
 
 import enum
+import re
 
 
 class IntEnum(enum.IntEnum):
@@ -80,24 +81,8 @@ class TensorDataType(IntEnum):
         return self.infinity if self.is_float else self.integer_range[1]
 
 
-_BITS = {
-    TensorDataType.UNKNOWN: 0,
-    TensorDataType.UINT4: 4,
-    TensorDataType.INT4: 4,
-    TensorDataType.UINT8: 8,
-    TensorDataType.INT8: 8,
-    TensorDataType.BOOL: 8,
-    TensorDataType.UINT16: 16,
-    TensorDataType.INT16: 16,
-    TensorDataType.FLOAT16: 16,
-    TensorDataType.BFLOAT16: 16,
-    TensorDataType.UINT32: 32,
-    TensorDataType.INT32: 32,
-    TensorDataType.FLOAT32: 32,
-    TensorDataType.UINT64: 64,
-    TensorDataType.INT64: 64,
-    TensorDataType.FLOAT64: 64,
-}
+_BITS = {data_type: int(re.sub(r"\D", "", data_type.name) or 0) for data_type in TensorDataType}
+_BITS[TensorDataType.BOOL] = 8
 
 _INFINITY = {
     TensorDataType.FLOAT16: 0x7C00,
