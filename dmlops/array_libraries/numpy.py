@@ -147,14 +147,18 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
     _check_plain(array, where)
     try:
-        return np.asarray(array)
+        plain = np.asarray(array)
     except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
-        reason = (
-            "its rows differ in length"
-            if "inhomogeneous" in str(error)
-            else "NumPy cannot make an array of it"
-        )
+        differ = "inhomogeneous" in str(error)
+        reason = "its rows differ in length" if differ else "NumPy cannot make an array of it"
         raise TypeError(error_text(where, type(array).__name__, reason, "it must be an array")) from None
+    if plain.dtype == object and not plain.ndim and not isinstance(array, np.ndarray):
+        got = None if array is None else instance_of(array)
+        reason, remedy = "it is not an array", "it must be an array"
+        if hasattr(array, "toarray"):  # of SciPy
+            reason, remedy = "it is sparse", "pass x.toarray()"
+        raise TypeError(error_text(where, got, reason, remedy))
+    return plain
 
 
 def _check_plain(array: Any, where: str, depth: int = 0) -> None:

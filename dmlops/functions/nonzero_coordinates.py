@@ -55,7 +55,7 @@ def nonzero_coordinates(
     *,
     size: int | None = None,
     fill_value: int | None = None,
-    index_dtype: IndexType | None = None,
+    index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
 ) -> NonzeroResult[Any]:

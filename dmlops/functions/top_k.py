@@ -57,7 +57,7 @@ def top_k(
     largest: bool = True,
     sorted: bool = True,
     lengths: Any = None,
-    index_dtype: IndexType | None = None,
+    index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]:

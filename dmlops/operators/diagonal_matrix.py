@@ -35,7 +35,6 @@ from dmlops.types.scalars import (
 )
 from dmlops.types.tensor import TensorDesc
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
 # The values that fill a matrix of other types than numbers.
 _VALUES = {
@@ -98,10 +97,22 @@ def infer_diagonal_matrix(
     return result(where, data_type, sizes)
 
 
+def near_band(begin: int, end: int, farthest: int) -> tuple[int, int]:
+    """Return bounds of the same band, clamped to a diagonal, on either side, that no matrix has."""
+    is_inverted = begin > end
+    # Symbols stand for sizes, which are not so large.
+    begin, end = (
+        max(min(bound, farthest), -farthest) if isinstance(bound, int) else bound for bound in (begin, end)
+    )
+    # An inverted band with both bounds beyond the same end leaves nothing out.
+    return (end + 1 if is_inverted and begin == end else begin), end
+
+
 def diagonal_matrix_descriptor(
     data: TensorDesc | None, output: TensorDesc, value: Any, begin: int, end: int
 ) -> "DiagonalMatrix1":
     """Return the descriptor of a call whose result was inferred."""
+    begin, end = near_band(begin, end, max(output.sizes[-2:]))
     return DiagonalMatrix1.of_inferred(
         input_tensor=data,
         output_tensor=output,
@@ -132,7 +143,7 @@ class _DiagonalDescriptor(Descriptor):
     def _objection(self, row: SupportRow) -> Objection | None:
         if row.level < FeatureLevel.EXTENDED:
             for field in self._bounds:
-                if not INT32_MIN <= getattr(self, field) <= INT32_MAX:
+                if not -(2**31) <= getattr(self, field) < 2**31:
                     return Objection(field, getattr(self, field), f"{row.level.name} takes 32-bit integers")
         return Descriptor._objection(self, row)
 

@@ -92,6 +92,14 @@ def integer(value: Any, where: str) -> int:
     return number
 
 
+def size(value: Any, where: str) -> int:
+    """Return an argument that is a number of elements as a plain int; refuse others as `integer`."""
+    number = integer(value, where)
+    if number < 0:
+        refuse(where, number, "a size is negative", f"{where.rpartition('.')[2]} must be >= 0")
+    return number
+
+
 def boolean(value: Any, where: str) -> bool:
     """Return an argument as a plain bool.
 
