@@ -194,15 +194,6 @@ class ArrayLibrary:
             If it would.
         """
 
-    def check_dimensions(self, n_dims: int, where: str) -> None:
-        """Refuse more dimensions than the library's arrays can have.
-
-        Raises
-        ------
-        InvalidDescriptorError
-            If there are more.
-        """
-
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         """Return a new packed array with undefined contents."""
         raise NotImplementedError

@@ -31,10 +31,8 @@ _pointer_at = ctypes.c_size_t.from_address
 _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
-# Of an array of NumPy 2, which has no public name for it.
-MAX_DIMENSIONS = 64
 _NUMBERS = frozenset((int, float, bool))
-# NumPy makes no array of a list that is nested deeper.
+# The most that an array of NumPy has.
 _MOST_DIMENSIONS = 64
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
@@ -108,11 +106,6 @@ class NumPy(ArrayLibrary):
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))
-
-    def check_dimensions(self, n_dims: int, where: str) -> None:
-        if n_dims > MAX_DIMENSIONS:
-            reason = f"an array of NumPy has at most {MAX_DIMENSIONS}"
-            refuse(where, f"a result of {n_dims} dimensions", reason, "pass fewer")
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return np.empty(sizes, numpy_dtype(data_type))

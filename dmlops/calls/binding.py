@@ -239,8 +239,6 @@ class Binding:
         if self.out:
             return
         library, function = self.library, self.function
-        n_dims = max([desc.dimension_count for desc in self._outputs])
-        library.check_dimensions(n_dims, function.inputs[0] if self.inputs else f"{function.name}.shape")
         if type(library).check_representable is not ArrayLibrary.check_representable:
             for where, desc in zip(function.types, self._outputs, strict=True):
                 library.check_representable(desc.data_type, where)

@@ -1,7 +1,6 @@
 """The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields, replace
@@ -24,10 +23,10 @@ from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.scalars import as_real, real_of, scalar_bits
 from dmlops.types.tensor import TensorDesc
 
-# JSON has numbers only: these, and by the bits of a float64 other NaNs, and subnormal numbers, whose decimal
-# digits Python gets wrong while the processor flushes them to zero.
-_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_BITS = re.compile(r"(nan|subnormal)\((0x[0-9a-f]{16})\)")
+# JSON has no such numbers. Other NaNs are written as the bits of a float64, and so are subnormal numbers,
+# whose decimal digits Python gets wrong while the processor flushes them to zero.
+_NOT_FINITE = {"inf": 0x7FF << 52, "-inf": 0xFFF << 52, "nan": 0x7FF8 << 48}
+_BITS = re.compile("0x[0-9a-f]{16}")
 
 INFERRED: Any = None
 """The default of outputs: a descriptor that is made has them all."""
@@ -459,18 +458,10 @@ def _to_plain(value: Any) -> Any:
         return value.name
     if isinstance(value, float):
         bits = scalar_bits(value, TensorDataType.FLOAT64)
-        for name, number in _NOT_FINITE.items():
-            if bits == scalar_bits(number, TensorDataType.FLOAT64):
-                return name
-        kind = _kind_of_bits(bits)
-        return f"{kind}({bits:#018x})" if kind else value
+        if bits >> 52 & 0x7FF in (0, 0x7FF) and bits % (1 << 63):
+            names = (name for name, number in _NOT_FINITE.items() if number == bits)
+            return next(names, f"{bits:#018x}")
     return value
-
-
-def _kind_of_bits(bits: int) -> str | None:
-    """Return what `_BITS` calls a float64: NaN, or a subnormal number; None for others."""
-    exponent, fraction = bits >> 52 & 0x7FF, bits & ((1 << 52) - 1)
-    return {0: "subnormal", 0x7FF: "nan"}.get(exponent) if fraction else None
 
 
 def _from_plain(where: str, value: Any) -> Any:
@@ -493,8 +484,5 @@ def _number(value: Any) -> Any:
     """Return a number that JSON cannot write; return other values unchanged."""
     if not isinstance(value, str):
         return value
-    found = _BITS.fullmatch(value)
-    if found is None:
-        return _NOT_FINITE.get(value, value)
-    bits = int(found[2], 16)
-    return real_of(bits, TensorDataType.FLOAT64) if _kind_of_bits(bits) == found[1] else value
+    bits = int(value, 16) if _BITS.fullmatch(value) else _NOT_FINITE.get(value)
+    return value if bits is None else real_of(bits, TensorDataType.FLOAT64)

@@ -10,16 +10,7 @@ from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.parts import part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    FLOATS_64,
-    INTEGERS_64,
-    SMALL_TYPES,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, SupportRow, SupportTable
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes
@@ -43,8 +34,8 @@ _VALUES = {
     "structured": "0, for all bytes, or a scalar of that type",
 }
 _FROM_5_1 = (
-    SupportRow(FeatureLevel.DML_5_1, dims(2, 4), SMALL_TYPES | INTEGERS_64 | FLOATS_64, {}),
-    SupportRow(FeatureLevel.EXTENDED, at_least(2), EVERY_TYPE, {}),
+    (FeatureLevel.DML_5_1, (2, 4), DML_TYPES),
+    (FeatureLevel.EXTENDED, (2, None), EVERY_TYPE),
 )
 
 
@@ -183,9 +174,9 @@ class DiagonalMatrix(_DiagonalDescriptor):
 
     _bounds: ClassVar[tuple[str, ...]] = ("offset",)
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(FeatureLevel.DML_2_0, dims(4), _FLOATS, {}),
-        SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {}),
-        SupportRow(FeatureLevel.DML_4_0, dims(2, 4), SMALL_TYPES, {}),
+        (FeatureLevel.DML_2_0, (4, 4), _FLOATS),
+        (FeatureLevel.DML_2_1, (4, 4), SMALL_TYPES),
+        (FeatureLevel.DML_4_0, (2, 4), SMALL_TYPES),
         *_FROM_5_1,
     )
 

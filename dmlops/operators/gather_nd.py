@@ -9,32 +9,16 @@ from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, 
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.parts import in_parts
 from dmlops.operators.problem import Operator, Options
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    FLOATS_64,
-    INDEX_TYPES,
-    INTEGERS_64,
-    SMALL_TYPES,
-    UINT32_ONLY,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
 
 _FROM_3_0 = (
-    SupportRow(FeatureLevel.DML_3_0, dims(1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
-    SupportRow(
-        FeatureLevel.DML_4_1,
-        dims(1, 8),
-        SMALL_TYPES | INTEGERS_64 | FLOATS_64,
-        {"indices_tensor": INDEX_TYPES},
-    ),
-    SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
+    (FeatureLevel.DML_3_0, (1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
+    (FeatureLevel.DML_4_1, (1, 8), DML_TYPES, {"indices_tensor": INDEX_TYPES}),
+    (FeatureLevel.EXTENDED, (1, None), EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
 )
 
 
@@ -198,7 +182,7 @@ class GatherND(Descriptor):
     indices_dimension_count: int
 
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {"indices_tensor": UINT32_ONLY}),
+        (FeatureLevel.DML_2_1, (4, 4), SMALL_TYPES, {"indices_tensor": UINT32}),
         *_FROM_3_0,
     )
 

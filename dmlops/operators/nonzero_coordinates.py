@@ -6,17 +6,7 @@ from typing import ClassVar, NamedTuple
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.problem import Operator, Options, key_masks
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    INDEX_TYPES,
-    SMALL_TYPES,
-    UINT32_ONLY,
-    Allowed,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
@@ -131,30 +121,24 @@ class NonzeroCoordinates(Descriptor):
     output_coordinates_tensor: TensorDesc = INFERRED
 
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(
+        (
             FeatureLevel.DML_3_0,
-            dims(4, 5),
+            (4, 5),
             SMALL_TYPES,
-            {"output_count_tensor": UINT32_ONLY, "output_coordinates_tensor": UINT32_ONLY},
-            equal_dims=True,
+            {"output_count_tensor": UINT32, "output_coordinates_tensor": UINT32},
+            True,  # all tensors have as many dimensions
         ),
-        SupportRow(
+        (
             FeatureLevel.DML_4_0,
-            dims(1, 8),
+            (1, 8),
             SMALL_TYPES,
-            {
-                "output_count_tensor": UINT32_ONLY,
-                "output_coordinates_tensor": Allowed(dims(2, 8), UINT32_ONLY),
-            },
+            {"output_count_tensor": UINT32, "output_coordinates_tensor": ((2, 8), UINT32)},
         ),
-        SupportRow(
+        (
             FeatureLevel.EXTENDED,
-            at_least(0),
+            (0, None),
             EVERY_TYPE,
-            {
-                "output_count_tensor": INDEX_TYPES,
-                "output_coordinates_tensor": Allowed(at_least(2), INDEX_TYPES),
-            },
+            {"output_count_tensor": INDEX_TYPES, "output_coordinates_tensor": ((2, None), INDEX_TYPES)},
         ),
     )
 
