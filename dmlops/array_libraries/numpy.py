@@ -171,15 +171,11 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
     if isinstance(array, (np.ndarray, np.generic, int, float)):
         return
     graph = getattr(array, "__dask_graph__", None)
-    if callable(graph) and graph() is not None:
-        reason, remedy = (
-            "it is computed only when asked for",
-            "use dmlops.integrations.dask, or pass x.compute()",
-        )
-        raise TypeError(error_text(where, f"a lazy {type(array).__name__}", reason, remedy))
-    if _module_of(array) == "polars" and hasattr(array, "collect"):
-        reason, remedy = "it is computed only when asked for", "pass x.collect()"
-        raise TypeError(error_text(where, f"a lazy {type(array).__name__}", reason, remedy))
+    is_of_dask = callable(graph) and graph() is not None
+    if is_of_dask or (_module_of(array) == "polars" and hasattr(array, "collect")):
+        remedy = "use dmlops.integrations.dask, or pass x.compute()" if is_of_dask else "pass x.collect()"
+        got, reason = f"a lazy {type(array).__name__}", "it is computed only when asked for"
+        raise TypeError(error_text(where, got, reason, remedy))
     _refuse_other_memory(array, where)
     _refuse_nulls(array, where)
 

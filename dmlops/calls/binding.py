@@ -223,11 +223,6 @@ class Binding:
         kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
         return self._bound(kernels, manner, batch_dims)
 
-    def plan_nothing(self) -> BoundCall:
-        """Return a call that has nothing to compute."""
-        self._check_representable()
-        return self._bound(None, Manner.LAUNCH, 0)
-
     def _check_device(self, where: str, got: Device) -> None:
         if got != self.device:
             reason = f"x lives on {self.device}"

@@ -30,6 +30,7 @@ from dmlops.types.array_types import (
     MatrixOptions,
     OutputOptions,
 )
+from dmlops.types.data_types import data_type_of
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, identity
@@ -282,7 +283,7 @@ def _made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made
             library, device, described = out_library, out_library.device(array), given
         shape = given.sizes if shape is None else shape
     if dtype is not None:
-        data_type = arguments.data_type(dtype, f"{function}.dtype")
+        data_type = data_type_of(dtype, f"{function}.dtype")
     else:
         data_type = TensorDataType.FLOAT64 if described is None else described.data_type
     check_type_has_level(data_type, f"{function}.dtype")

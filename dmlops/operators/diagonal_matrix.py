@@ -131,12 +131,12 @@ class _DiagonalDescriptor(Descriptor):
         values = [getattr(self, field) for field in self._fields()]
         return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
-    def _objection(self, row: SupportRow) -> Objection | None:
+    def _objection(self, row: SupportRow, level: FeatureLevel) -> Objection | None:
         if row.level < FeatureLevel.EXTENDED:
             for field in self._bounds:
                 if not -(2**31) <= getattr(self, field) < 2**31:
-                    return Objection(field, getattr(self, field), f"{row.level.name} takes 32-bit integers")
-        return Descriptor._objection(self, row)
+                    return Objection(field, getattr(self, field), f"{level} takes 32-bit integers")
+        return Descriptor._objection(self, row, level)
 
     def _check_matrices(self) -> TensorDesc:
         output = self._tensor("output_tensor")
@@ -248,7 +248,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
 
     input_tensor: TensorDesc | None = None
     output_tensor: TensorDesc = INFERRED
-    value_data_type: ElementType | None = None
+    value_data_type: ElementType | int | str | None = None
     value: float
     diagonal_fill_begin: int
     diagonal_fill_end: int

@@ -170,7 +170,9 @@ class TopK(Descriptor):
         return self._padded(dimension_count, axis=self.axis + missing)
 
     def lower(self) -> "TopK1":
-        """Return the TopK1 that computes the same."""
+        """Return the TopK1 that computes the same, which may be this one."""
+        if isinstance(self, TopK1):
+            return self
         return TopK1(**self._fields_of(TopK1), axis_direction=AxisDirection.DECREASING)
 
 
@@ -201,17 +203,13 @@ class TopK1(TopK):
     'DML_2_1'
     """
 
-    axis_direction: AxisDirection
+    axis_direction: AxisDirection | int | str
 
     support: ClassVar[SupportTable] = SupportTable(*_FROM_2_1)
 
     def __post_init__(self) -> None:
         TopK.__post_init__(self)
         self._member("axis_direction", AxisDirection)
-
-    def lower(self) -> "TopK1":
-        """Return the descriptor itself: it is the newest form."""
-        return self
 
     def older_form(self) -> TopK | None:
         """Return the TopK that computes the same, or None: it selects the largest only."""

@@ -44,6 +44,8 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
 
 def data_type_of(dtype: Any, where: str) -> ElementType:
     """Return the data type that a ``dtype`` argument of any library names."""
+    if type(dtype) is str and dtype in SUPPORTED:
+        return SUPPORTED[dtype]
     name = dtype_name(dtype)
     if name not in SUPPORTED and name not in OPAQUE:
         try:

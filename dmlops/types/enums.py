@@ -5,9 +5,32 @@ import re
 
 
 class IntEnum(enum.IntEnum):
-    """An integer enumeration that hashes like its integer, for the look-ups of every call."""
+    """An integer enumeration that hashes like its integer, for the look-ups of every call.
+
+    Members print as their names. They are found by these too, and by DirectML's full names.
+
+    Examples
+    --------
+    >>> TensorDataType("DML_TENSOR_DATA_TYPE_FLOAT32"), f"{FeatureLevel('DML_FEATURE_LEVEL_6_4')}"
+    (<TensorDataType.FLOAT32: 1>, 'DML_6_4')
+    """
 
     __hash__ = int.__hash__
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self) if spec.endswith(tuple("bdoxXn")) else self.name, spec)
+
+    @classmethod
+    def _missing_(cls, value: object) -> "IntEnum | None":
+        if not isinstance(value, str):
+            return None
+        own = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
+        short = "DML_" if own == "FEATURE_LEVEL" else ""
+        name = value.replace(f"DML_{own}_", short, 1) if value.startswith(f"DML_{own}_") else value
+        return cls.__members__.get(name)
 
 
 class TensorDataType(IntEnum):

@@ -32,7 +32,7 @@ from dmlops.integrations.torch.operators import (
 from dmlops.operators.diagonal_matrix import check_matrices, near_band
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.types import arguments, scalars
-from dmlops.types.data_types import index_data_type
+from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import Words, error_text, instance_of, refuse, shown
 
@@ -161,7 +161,7 @@ def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
         shape = arguments.sizes(shape, f"{where}.shape")
         check_matrices(words.where("output_tensor", ".sizes"), shape)
-    made = like.dtype if dtype is None else torch_dtype(arguments.data_type(dtype, f"{where}.dtype"))
+    made = like.dtype if dtype is None else torch_dtype(data_type_of(dtype, f"{where}.dtype"))
     return like.new_zeros((), dtype=made).expand(shape)
 
 
