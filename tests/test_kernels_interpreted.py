@@ -39,7 +39,7 @@ pytestmark = needs_compilations
 
 # Longer problems take the interpreter seconds each.
 MOST_ELEMENTS = 5000
-MOST_THREADS = 1 << 15
+MOST_THREADS = 1 << 13
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "masks", "elements"}

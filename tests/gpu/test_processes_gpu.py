@@ -211,21 +211,16 @@ MEMORY = """
     def one_call(number):
         rows, columns = int(rng.integers(1, 40)), int(rng.integers(200, 1200))
         array, stream = x[: rows * columns].view(rows, columns), streams[number // 6 % 2]
-        kind = number % 6
-        if kind == 0:
-            dmlops.top_k(array, int(rng.integers(1, 9)), stream=stream)
-        elif kind == 1:
-            dmlops.nonzero_coordinates(array, stream=stream)
-        elif kind == 2:
-            dmlops.gather_nd(array, picks[:columns], stream=stream)
-        elif kind == 3:
-            dmlops.diagonal_matrix(array, begin=-int(rng.integers(1, 9)), stream=stream)
-        elif kind == 4:
-            dmlops.nonzero_coordinates(array, size=columns, stream=stream)
-        else:
-            counts = torch.empty((rows * columns, 2), dtype=torch.int64, device="cuda")
-            count = torch.empty((), dtype=torch.int64, device="cuda")
-            dmlops.nonzero_coordinates(Interface(array), out=(counts, count), stream=stream)
+        coordinates = torch.empty((rows * columns, 2), dtype=torch.int64, device="cuda")
+        count = torch.empty((), dtype=torch.int64, device="cuda")
+        (
+            lambda: dmlops.top_k(array, int(rng.integers(1, 9)), stream=stream),
+            lambda: dmlops.nonzero_coordinates(array, stream=stream),
+            lambda: dmlops.gather_nd(array, picks[:columns], stream=stream),
+            lambda: dmlops.diagonal_matrix(array, begin=-int(rng.integers(1, 9)), stream=stream),
+            lambda: dmlops.nonzero_coordinates(array, size=columns, stream=stream),
+            lambda: dmlops.nonzero_coordinates(Interface(array), out=(coordinates, count), stream=stream),
+        )[number % 6]()
 
     def held():
         torch.cuda.synchronize()
