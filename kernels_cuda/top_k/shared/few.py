@@ -22,7 +22,7 @@ u64 = types.uint64
 i64 = types.int64
 
 PAIR_BYTES = 8
-# Where a block keeps how many maxima come no later than each that it tries.
+# A block keeps how many maxima reach each that it tries.
 PLACES_BYTES = 4 * WARP_LANES
 # Two counts share a word: the lower half is by value, the upper one by index.
 _BY_VALUE, _BY_INDEX_SHIFT = 0xFFFF, 16

@@ -127,7 +127,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    # It is a factor, or a mask of 64 bits.
+    # `turn` is a factor, or a mask of 64 bits.
     unturned = 0 if element_size == 8 else 1
 
     @device_function

@@ -19,7 +19,7 @@ from kernels_cuda.top_k.problem import (
 
 # The pointer slots of a launch, in the order of the addresses that a plan is launched with.
 X, VALUES, INDICES, WORKSPACE = range(4)
-# That of the rows' lengths, where these have any: a plan takes them after x (`dispatch.take_lengths`).
+# The slot of the rows' lengths, if they have any: a plan takes them after x (`dispatch.WITH_LENGTHS`).
 LENGTHS = WORKSPACE + 1
 # The table of row offsets has four int64 for each row.
 OFFSETS_BYTES = 32

@@ -86,7 +86,7 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         highest = largest_of_warp(highest)
         for item in range(n_items):
             if u32(item) < n_used:
-                # What lies behind the pairs stays there.
+                # Slots behind the pairs come last.
                 distance = ~key_type(0)
                 if u32(item * WARP_LANES) < n_own:
                     distance = highest - distances[item]

@@ -25,7 +25,7 @@ def row_offsets(layout, offsets, row):
     value_offset = i64(0)
     index_offset = i64(0)
     if offsets != 0:
-        # A launch before has written the table.
+        # The launch before has written the table.
         ptx.grid_dependency_wait()
         entry = offsets + row * OFFSETS_BYTES
         x_offset = i64(ptx.load_u64(entry))
