@@ -147,6 +147,18 @@ def test_hard_rows(name, kind):
             continue
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("data_type", ["UINT16", "INT16", "FLOAT16", "BFLOAT16"])
+def test_elements_that_share_a_word(data_type, largest):
+    """A kernel is compiled for a width: the numbers that it is given make keys of integers and of floats."""
+    dtype = next(dtype for dtype in DTYPES if dtype.name == data_type.lower())
+    rng = np.random.default_rng(3)
+    # Zero, the largest pattern, and few others: many tie at the threshold.
+    patterns = np.concatenate([[0, -1], rng.integers(0, 1 << 16, 60)]).astype(f"u{dtype.itemsize}")
+    rows = rng.choice(patterns, (2, 3001)).view(dtype)
+    run_top_k("one_pass", TensorDataType[data_type], rows, 20, True, largest)
+
+
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
 GROUP_KEYS = 8
 

@@ -259,7 +259,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
             if unfolding.turn != 1:
                 # The key subtracted from the offset: its complement, plus one, added to it.
                 change = ~flip
-                offset = ((unfolding.offset >> 16) + 1) * 0x10001
+                offset = ((unfolding.offset + 1) >> 16) * 0x10001
             best = u32(0)
             for word in range(4):
                 best = ptx.max_u16x2(best, ptx.unfolded_keys_u16x2(words[at + word], change, flip, offset))
