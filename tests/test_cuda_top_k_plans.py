@@ -184,20 +184,18 @@ def test_partitions_hold_whole_rows(n_rows, axis_size, k, shape):
 
 @pytest.mark.parametrize("algorithm", ["tile", "sort", "columns", "warp", "block", "grid"])
 def test_launches_that_order_by_index(algorithm):
-    """One element is in order too; a warp orders what it selects, and a block does if that is little."""
+    """One element is in order too; a warp and a block order what they select."""
     shape = (
         (1, 4096, 4096) if algorithm == "columns" else (4, 1000 if algorithm in ("warp", "tile") else 9000, 1)
     )
-    orders_few = algorithm in ("warp", "block", "grid")
-    ks = ((1, False), (2, not orders_few))
-    if algorithm in ("block", "grid"):
-        ks += ((32, False), (500, True))
-    for k, is_more in ks:
+    orders = algorithm in ("warp", "block", "grid")
+    ks = (1, 2, 500) if algorithm in ("block", "grid") else (1, 2)
+    for k in ks:
         by_value, by_index = (
             planned(shape, k, algorithm=algorithm, is_sorted=is_sorted) for is_sorted in (True, False)
         )
-        assert (len(by_index.launches) > len(by_value.launches)) == is_more
-        if not is_more:
+        assert (len(by_index.launches) > len(by_value.launches)) == (k > 1 and not orders)
+        if k == 1 or orders:
             assert by_index.workspace_size == by_value.workspace_size
 
 

@@ -38,7 +38,6 @@ from kernels_cuda.top_k.shared.launches import (
     parameters_of,
     variant,
 )
-from kernels_cuda.top_k.shared.order_launches import by_index
 from kernels_cuda.top_k.shared.shapes import (
     CHUNK_VECTORS,
     FINE_BITS,
@@ -219,7 +218,6 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     indices = workspace.take(problem.n_rows * n_left * position_size)
     parts = replace(
         problem,
-        is_sorted=True,
         index_size=position_size,
         strides=problem.strides._replace(values=1, indices=1),
         rows=problem.rows.with_packed_outputs(n_left),
@@ -227,7 +225,6 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     )
     merged = replace(
         problem,
-        is_sorted=True,
         axis_size=n_left,
         strides=problem.strides._replace(x=1),
         rows=problem.rows.with_packed_x(n_left),
@@ -236,8 +233,7 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     launches += finish_rows(parts, policy, shape, part_size, stages, operands, sources, workspace)
     operands = (values, Pointer(VALUES), Pointer(INDICES))
     sources = Sources(indices=indices, index_size=position_size)
-    launches += finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
-    return launches + by_index(problem, policy, workspace) if problem.is_by_index else launches
+    return launches + finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
 
 
 def _fastest_maxima(problem: Problem, policy: GridPolicy, shape: BlockShape, part_size: int) -> Maxima:

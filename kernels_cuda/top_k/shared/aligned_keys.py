@@ -1,8 +1,8 @@
 """Keys that fill the register from the top: what threads compare that hold a row in registers.
 
 They order elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is its
-distance from minus infinity as an integer, which the two zeros share. What an element of less than 32 bits
-leaves free below is 0.
+distance from minus infinity as an integer, which the two zeros share. The low bits are 0 if the element has
+less than 32.
 """
 
 import functools
