@@ -7,15 +7,14 @@ bank. Addresses are those of a lane's own slots within shared memory.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.columns.columns_launches import POSITION_BYTES, POSITION_STEP, column_key_bytes
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
-
-u32 = types.uint32
 
 NOWHERE = 0xFFFFFFFF
 LAST_POSITION = (1 << 8 * POSITION_BYTES) - 1

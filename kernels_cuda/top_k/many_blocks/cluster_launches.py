@@ -25,13 +25,13 @@ CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
-# Devices from this compute capability on are not all large: they surely run portable clusters only.
+# From this compute capability on there are small devices, which only portable clusters are sure to run on.
 SMALL_DEVICES_FROM = (11, 0)
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
 # The most that clusters select: the bins of a block have room for so many keys.
 CLUSTER_LARGEST_K = 4096
-# What one block orders of what is selected.
+# The fewest and the most selected elements that one block orders.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
 # A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a

@@ -10,15 +10,16 @@ For each digit:
 4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
    of this block begin.
 
-There are two of everything, for a block may go on to the next digit while others still read.
+State is double-buffered, because a block may go on to the next digit while others still read.
 """
 
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_BINS,
@@ -37,9 +38,6 @@ from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
 
 DIGIT_BITS = CLUSTER_BINS.bit_length() - 1
 # A page per warp, of which a lane has two bins.

@@ -17,9 +17,10 @@ the row.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.many_blocks.grid_launches import (
     FINE_PER_CHUNK,
@@ -41,9 +42,6 @@ from kernels_cuda.top_k.shared.shapes import (
     VECTORS_PER_LANE,
     group_key_bytes,
 )
-
-u32 = types.uint32
-i64 = types.int64
 
 ROWS_PER_WARP = TRANSPOSED_ROWS // MAXIMA_WARPS
 # From row to row of the tile, so that lanes which each write to a row of their own meet no bank twice.

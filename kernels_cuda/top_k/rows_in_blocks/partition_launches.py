@@ -48,7 +48,7 @@ class PartitionShape(NamedTuple):
         n_bytes = k * pair_bytes(element_size)
         if is_sorted:
             n_bytes = pair_sort_bytes(element_size, k, self.n_threads)
-        # Keys that are in no bin are counted behind the last one.
+        # The last bin is for keys that are out of range.
         return max(4 * (PARTITION_BINS + 1), n_bytes)
 
 
