@@ -26,9 +26,10 @@ output. They are in order, hence by ascending index where keys are equal: anothe
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u16, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
@@ -47,11 +48,6 @@ from kernels_cuda.top_k.shared.rank import Candidates, write_function
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
-
-u16 = types.uint16
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12

@@ -17,9 +17,10 @@ more vectors again than those up to the position of the threshold.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.one_pass_launches import ONE_PASS_CANDIDATES, OnePassParameters
 from kernels_cuda.top_k.shared.few import (
@@ -35,10 +36,6 @@ from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_length
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Groups of a thread, a vector of each of which it has on the way.
 _GROUPS = VECTORS_AHEAD

@@ -18,9 +18,10 @@ A row of no more elements than a list has room for gets the lowest threshold: al
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.marks import mark_functions
 from kernels_cuda.top_k.read_once.sampled_launches import (
@@ -39,10 +40,6 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, group_key_bytes
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _LISTING_REGISTERS = 64
 _WARP_BYTES = WARP_LANES * VECTOR_BYTES

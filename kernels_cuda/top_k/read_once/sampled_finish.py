@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.sampled_candidates import candidate_functions
 from kernels_cuda.top_k.read_once.sampled_launches import (
@@ -22,11 +23,6 @@ from kernels_cuda.top_k.shared.rank import Candidates, rank_functions
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import SORTED_PAIRS, VECTOR_BYTES, group_key_bytes, pair_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
-
-u16 = types.uint16
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Two blocks share a multiprocessor.
 _REGISTERS = 64

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, SAMPLED_THREADS, SampledParameters
@@ -15,10 +16,6 @@ from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.threshold import FOUND, N_COUNTERS, Scratch, threshold_functions
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Offsets in a row's state, after the threshold: of a counter of what is listed, and of the position before
 # which elements that equal the threshold are listed too.

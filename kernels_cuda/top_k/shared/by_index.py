@@ -17,19 +17,16 @@ A row with a length (`lengths`) has min(k, length) selected elements; the algori
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.order_launches import PART_BYTES, ByIndexParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import load_index
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Elements that each lane loads at a time.
 N_ITEMS = 8

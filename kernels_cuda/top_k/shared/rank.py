@@ -3,9 +3,10 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
@@ -21,10 +22,6 @@ from kernels_cuda.top_k.shared.threshold import (
     bit_length_u32,
     threshold_functions,
 )
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Pairs of a bin from which on it takes longer to compare each with each than to refine the bins, and beyond
 # which it takes longer than to sort all pairs.
@@ -452,7 +449,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
         if not is_close and not counts_ranks:
             lowest, highest = pair_extremes(keys, n_pairs, scratch, ids)
         is_first_of_two = is_by_index
-        ordering = True
+        ordering = n_selected > 0
         while ordering:
             is_binned = False
             # So many places hold the first ones.

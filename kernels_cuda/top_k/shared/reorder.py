@@ -8,17 +8,15 @@ A row with a length (`lengths`) has min(k, length) selected elements; its paddin
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.order_launches import REORDER_ITEMS, REORDER_THREADS
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import load_index
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
-
-u32 = types.uint32
-i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
 

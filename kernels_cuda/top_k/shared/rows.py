@@ -2,17 +2,13 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.launches import OFFSETS_BYTES, OFFSETS_THREADS, OffsetsParameters
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i32 = types.int32
-i64 = types.int64
 
 # The index of padding: all bits are set.
 NO_INDEX = -1
