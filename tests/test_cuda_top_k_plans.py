@@ -237,7 +237,7 @@ def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, 
     n_chunks = -(-axis_size * element_size // (256 * 16))
     chunks = maxima.more[0].coarse_chunks
     assert chunks == coarse_chunks
-    assert 0 <= maxima.more[0].blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
+    assert 0 <= maxima.more[0].n_coarse * chunks - n_chunks < 8 * chunks
 
 
 CLUSTERS = {"sm_89": (), "sm_90": (4, 8, 16), "sm_100": (4, 8, 16), "sm_120": (4, 8)}

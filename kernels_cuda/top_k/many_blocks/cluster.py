@@ -41,7 +41,7 @@ def cluster_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     key_type = element_functions(element_size).key_type
     load_keys = key_functions(element_size).load_keys
-    begin = range_functions(element_size).begin
+    begin, _ = range_functions(element_size)
     deliver, sort_and_write = sort_functions(element_size)
     serves_few = element_size <= FEW_LARGEST_ELEMENT
     select_few: Any = few_function(element_size) if serves_few else None

@@ -14,7 +14,7 @@ State is double-buffered, because a block may go on to the next digit while othe
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda
 
@@ -64,16 +64,12 @@ RANGE_BYTES = _OWN_ENDS + CLUSTER_WARPS * VECTOR_BYTES
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
 
 
-class RangeFunctions(NamedTuple):
-    """Device functions for one element width; `memory` is the address of `RANGE_BYTES` of shared memory."""
-
-    begin: Any
-    find_digit: Any
-
-
 @functools.cache
-def range_functions(element_size: int) -> RangeFunctions:
-    """Make the functions for one element width."""
+def range_functions(element_size: int) -> tuple[Any, Any]:
+    """Make the device functions `begin` and `find_digit` for one element width.
+
+    `memory` is the address of `RANGE_BYTES` of shared memory.
+    """
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     load_vector, key_at, n_words = keys.load_vector, keys.key_at, keys.n_words
@@ -289,4 +285,4 @@ def range_functions(element_size: int) -> RangeFunctions:
         cuda.syncthreads()
         return is_one, smallest
 
-    return RangeFunctions(begin, find_digit)
+    return begin, find_digit

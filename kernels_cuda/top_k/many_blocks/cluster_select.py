@@ -47,7 +47,7 @@ def select_function(element_size: int, hand_on: Any) -> Any:
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     n_words, load_vector, key_at, load_key = keys.n_words, keys.load_vector, keys.key_at, keys.load_key
-    find_digit = range_functions(element_size).find_digit
+    _, find_digit = range_functions(element_size)
     needed_bits = bit_length(key_type)
     per_vector = VECTOR_BYTES // element_size
     crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_SHARE

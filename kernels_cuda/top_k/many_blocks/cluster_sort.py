@@ -11,7 +11,7 @@ the others are done.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda
 
@@ -28,16 +28,9 @@ _THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
 _SENDING_THREADS = 128
 
 
-class SortFunctions(NamedTuple):
-    """Device functions for one element width."""
-
-    deliver: Any
-    sort_and_write: Any
-
-
 @functools.cache
-def sort_functions(element_size: int) -> SortFunctions:
-    """Make the functions for one element width."""
+def sort_functions(element_size: int) -> tuple[Any, Any]:
+    """Make the device functions `deliver` and `sort_and_write` for one element width."""
     key_type = element_functions(element_size).key_type
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
@@ -177,4 +170,4 @@ def sort_functions(element_size: int) -> SortFunctions:
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
-    return SortFunctions(deliver, sort_and_write)
+    return deliver, sort_and_write

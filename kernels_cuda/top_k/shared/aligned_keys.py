@@ -97,20 +97,13 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
     return AlignedFunctions(unused, spread, format_of, float_key, restore)
 
 
-class RegisterFunctions(NamedTuple):
-    """Device functions for rows in registers.
+@functools.cache
+def register_functions(element_size: int, n_keys: int, vector_step: int) -> tuple[Any, Any]:
+    """Make the device functions `load_elements` and `make_keys` for rows in registers.
 
     A thread has `n_keys` elements: of several vectors of 16 bytes, from each to the next of which it is
     `vector_step` elements. Vectors are loaded whole where all of the row's are aligned in memory.
     """
-
-    load_elements: Any
-    make_keys: Any
-
-
-@functools.cache
-def register_functions(element_size: int, n_keys: int, vector_step: int) -> RegisterFunctions:
-    """Make the functions for one element width."""
     read_if = ptx.READ_IF[element_size]
     unused, spread, format_of, float_key, _ = aligned_functions(element_size)
     per_vector = VECTOR_BYTES // element_size
@@ -148,4 +141,4 @@ def register_functions(element_size: int, n_keys: int, vector_step: int) -> Regi
                     for number in range(first, first + per_vector):
                         elements[number] = float_key(elements[number], aligned)
 
-    return RegisterFunctions(load_elements, make_keys)
+    return load_elements, make_keys
