@@ -19,14 +19,13 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     X,
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -327,7 +326,7 @@ def finish_rows(
         n_blocks,
         shape.n_threads,
         (x, lengths_of(problem), *outputs, sources.indices, sources.fine, sources.coarse, offsets),
-        parameters_of(RowParameters, problem),
+        row_parameters(problem),
         shape.dynamic_bytes,
         more=(more,),
     )

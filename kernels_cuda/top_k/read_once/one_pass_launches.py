@@ -10,11 +10,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB
@@ -76,7 +75,7 @@ def one_pass_launches(problem: Problem, policy: OnePassPolicy, workspace: Worksp
         n_threads = max(ONE_PASS_THREADS)
     n_maxima = max(FEWEST_MAXIMA, 1 << (problem.k * MAXIMA_PER_SELECTED - 1).bit_length())
     more = OnePassParameters(int(not problem.is_by_index), n_maxima)
-    kernel, parameters = _variant(problem.element_size, n_threads), parameters_of(RowParameters, problem)
+    kernel, parameters = _variant(problem.element_size, n_threads), row_parameters(problem)
     launch = Launch(kernel, problem.n_rows, n_threads, (), parameters, more=(more,))
     return launch_rows(launch, problem, policy, workspace)
 

@@ -12,14 +12,13 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     X,
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -201,7 +200,7 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     offsets, launches = fill_offsets(problem, workspace)
     rows, outputs = (Pointer(X), lengths_of(problem)), (Pointer(VALUES), Pointer(INDICES))
     listed = segments, elements, lows, offsets
-    parameters = parameters_of(RowParameters, problem)
+    parameters = row_parameters(problem)
     more = SampledParameters(
         is_sorted=int(problem.is_sorted),
         sample_bits=shape.size.bit_length() - 1,

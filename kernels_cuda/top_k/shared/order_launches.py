@@ -12,13 +12,12 @@ from kernels_cuda.top_k.shared.launches import (
     VALUES,
     Launch,
     Policy,
-    RowParameters,
     Workspace,
     fill_offsets,
     launch_all,
     lengths_of,
     operands_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
@@ -71,7 +70,7 @@ def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Lau
     rows_per_block = REORDER_THREADS // WARP_LANES
     kernel, n_blocks = _reorder(problem.element_size), ceil_div(problem.n_rows, rows_per_block)
     pointers = lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets
-    parameters = parameters_of(RowParameters, problem)
+    parameters = row_parameters(problem)
     return launches + launch_all(Launch(kernel, n_blocks, REORDER_THREADS, pointers, parameters), policy)
 
 
@@ -89,7 +88,7 @@ def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> 
             problem.n_rows * n_parts,
             n_threads,
             (*operands_of(problem), parts, offsets),
-            parameters_of(RowParameters, problem),
+            row_parameters(problem),
             more=(ByIndexParameters(is_counting, n_parts, part_size),),
         )
         launches += launch_all(launch, policy)
