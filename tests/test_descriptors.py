@@ -114,18 +114,18 @@ class TestTensorDesc:
             ),
             (
                 (99, (2,)),
-                "TensorDesc.data_type: got 99, but there is no such data type; data_type must be a "
-                "TensorDataType",
+                "TensorDesc.data_type: got 99, but there is no such data type; data_type must be one "
+                f"of {', '.join(TensorDataType.__members__)}",
             ),
             (
                 (True, (2,)),
-                "TensorDesc.data_type: got True, but there is no such data type; data_type must be a "
-                "TensorDataType",
+                "TensorDesc.data_type: got True, but there is no such data type; data_type must be one "
+                f"of {', '.join(TensorDataType.__members__)}",
             ),
             (
                 (AxisDirection.DECREASING, (2,)),
                 "TensorDesc.data_type: got <AxisDirection.DECREASING: 1>, but there is no such data type; "
-                "data_type must be a TensorDataType",
+                f"data_type must be one of {', '.join(TensorDataType.__members__)}",
             ),
             (
                 (F32, (2,), (1, 1)),

@@ -167,6 +167,13 @@ def _recorded(run, unit):
             yield row["name"], peer["contender"].lower(), *times
 
 
+def test_continuous_integration_types_the_commands_of_the_readme():
+    (command,) = re.findall(
+        r"^python3 -m venv .*pytest.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert f"    {command}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
 def test_figures_of_the_readme_were_recorded():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)

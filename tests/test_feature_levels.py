@@ -339,7 +339,7 @@ class TestErrors:
         with pytest.raises(UnsupportedFeatureError) as error:
             make(TopK1, TensorDataType.FLOAT32, 3).validate(FeatureLevel.DML_3_0)
         assert str(error.value) == (
-            "TopK1.input_tensor: got 3 dimensions, but DML_2_1 takes 4; "
+            "TopK1.input_tensor: got 3 dimensions, but DML_3_0 takes 4; "
             "the lowest level that supports it is DML_3_1"
         )
 

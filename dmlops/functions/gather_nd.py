@@ -19,14 +19,10 @@ from dmlops.operators.gather_nd import (
     infer_gather_nd,
 )
 from dmlops.types import arguments
-from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode
+from dmlops.types.array_types import Array, GatherOptions, Listed, Mode
 from kernels_cpu.threads import get_num_threads
 
 
-@overload
-def gather_nd(
-    x: NDArray[Element], indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
-) -> NDArray[Element]: ...
 @overload
 def gather_nd(
     x: Listed, indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
@@ -110,6 +106,9 @@ def gather_nd(
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
         check_is_one_array(indices, as_plain)
+        if isinstance(indices, (list, tuple)):
+            listed = as_plain(indices, "gather_nd.indices")
+            inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
         results = GATHER_ND.run(parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
 

@@ -49,8 +49,8 @@ class LibraryDataType(Protocol):
         """Bytes of an element."""
 
 
-IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any]
-DataType = DataTypeName | ElementType | LibraryDataType | type[Any]
+IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any] | None
+DataType = DataTypeName | ElementType | LibraryDataType | type[Any] | None
 
 
 class TopKOptions(TypedDict, total=False):
@@ -60,7 +60,7 @@ class TopKOptions(TypedDict, total=False):
     largest: bool
     sorted: bool
     lengths: Any
-    index_dtype: IndexType | None
+    index_dtype: IndexType
     out: Any
     stream: Any
 
@@ -70,7 +70,7 @@ class NonzeroOptions(TypedDict, total=False):
 
     size: int | None
     fill_value: int | None
-    index_dtype: IndexType | None
+    index_dtype: IndexType
     out: Any
     stream: Any
 
@@ -105,4 +105,4 @@ class MatrixOptions(DiagonalOptions, total=False):
     """The keyword arguments of `diagonal_matrix` without an input."""
 
     shape: Sequence[int] | None
-    dtype: DataType | None
+    dtype: DataType
