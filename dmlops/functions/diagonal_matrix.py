@@ -180,7 +180,13 @@ def eye(
 ) -> NDArray[Any]: ...
 @overload
 def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: DataType = float, *, like: Array, **options: Any
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: DataType = float,
+    *,
+    like: Array,
+    **options: Unpack[OutputOptions],
 ) -> Array: ...
 def eye(
     N: int,

@@ -346,9 +346,8 @@ class Descriptor:
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:
         refuse(f"{self.name}.{field}", got, reason, allowed)
 
-    def _set(self, field: str, value: object) -> Self:
+    def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)
-        return self
 
     def _integer(self, field: str) -> int:
         """Store the field as a plain int, and return it."""
