@@ -53,9 +53,9 @@ def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect, line):
     np.save(tmp_path / "x.npy", X)
     code, error = run_redirected(tmp_path, redirect, *line.split())
     reasons = {"full": errno.ENOSPC, "closed": errno.EBADF}
-    # A reader that stops early, such as `head`, is not told that it has.
+    # A reader that stops early, such as `head`, needs no more.
     told = f"dmlops: standard output: {os.strerror(reasons[redirect])}\n" if redirect != "broken" else ""
-    assert (code, error) == (1, told)
+    assert (code, error) == (int(redirect != "broken"), told)
 
 
 @needs_full
@@ -63,8 +63,7 @@ def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect, line):
 def test_a_result_file_is_written_although_nothing_can_be_printed(tmp_path, redirect):
     np.save(tmp_path / "x.npy", X)
     code, error = run_redirected(tmp_path, redirect, "top-k", "x.npy", "-k", "1", "-o", "best.npz")
-    assert code == 1
-    assert (error == "") == (redirect == "broken")
+    assert (code, error == "") == ((0, True) if redirect == "broken" else (1, False))
     with np.load(tmp_path / "best.npz") as best:
         assert best["values"].tolist() == [[3], [5]]
 
@@ -157,8 +156,7 @@ def named_by_escapes(folder):
             ["nonzero", f"one.npz:{ESCAPE}b"],
         ),
         *(["diagonal", "fields.npy"], ["top-k", "fields.npy", "-k", "1"], ["nonzero", "fields.npy"]),
-        *(["diagonal", "--shape", ESCAPE], ["diagonal", "--shape", "2,2", "--dtype", ESCAPE], [ESCAPE]),
-        *(["diagonal", "--shape", "2,2", "--value", ESCAPE], ["warmup", "--operator", ESCAPE]),
+        *([ESCAPE], ["diagonal", "one.npz", "--value", ESCAPE]),
         *(["warmup", "--arch", ESCAPE], ["info", "--arch", ESCAPE], ["top-k", "one.npz", "-k", ESCAPE]),
         *(["nonzero", "one.npz", f"--{ESCAPE}"], ["nonzero", "one.npz", "--device", ESCAPE], ["cache"]),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cuda.core")
-from tests.sampled_rows import sample_positions
+from tests.hard_rows import sample_positions
 from tests.test_cuda_top_k_plans import CAPABILITIES, SHARED_BYTES, planned
 
 launches = importlib.import_module("kernels_cuda.top_k.read_once.sampled_launches")

@@ -28,13 +28,13 @@ SORTED_INTO = {
     *(("source", "x"), ("source", "values"), ("sorted_keys", "values")),
     *(("source_positions", "indices"), ("sorted_positions", "indices")),
 }
-# Kernels that end a plan whose results are by index: of algorithms that order them so by themselves (a block,
-# if they are few), and those that follow other algorithms.
+# Kernels that end a plan whose results are by index: those of algorithms that order them so by themselves,
+# and those that follow other algorithms.
 BY_INDEX = {
     *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
     *("top_k_partition", "top_k_cluster", "top_k_finish"),
 }
-REORDERING = {"top_k_by_index", "top_k_reorder", "top_k_reorder_few"}
+REORDERING = {"top_k_by_index", "top_k_reorder"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
 
 

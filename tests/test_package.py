@@ -19,6 +19,7 @@ from tests.scripts import ROOT, run_script
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
 
 
+@pytest.mark.libraries
 def test_import_is_light():
     script = """
         import sys, dmlops
@@ -29,6 +30,7 @@ def test_import_is_light():
     assert run_script(script).split() == ["[]", "False"]
 
 
+@pytest.mark.libraries
 def test_first_calls_that_find_their_kernels_import_no_compiler():
     script = """
         import sys, dmlops
@@ -192,6 +194,7 @@ def test_few_files_touch_the_insides_of_numba():
             assert all(f"{name}.".startswith(EXTENSION_API) for name in modules), (path, modules)
 
 
+@pytest.mark.libraries
 def test_numba_is_imported_by_compilers_and_kernels_only():
     """Modules that plans and calls import must not import Numba, the slowest part of a first call."""
     script = """

@@ -10,8 +10,7 @@ from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.cli.ending import CommandError
 from dmlops.cli.options import Device
 from dmlops.devices import cuda_driver
-
-CUDA_EXTRA = 'pip install "dmlops[cuda]"'
+from dmlops.store import kernel_store
 
 
 class Host:
@@ -85,7 +84,7 @@ def require_cuda() -> None:
     try:
         import cuda.core  # noqa: F401, PLC0415 - part of the cuda extra
     except ImportError as error:
-        message = f"CUDA needs cuda-core: {CUDA_EXTRA}"
+        message = f"CUDA needs cuda-core: {kernel_store.cuda_extra()}"
         raise CommandError(message) from error
 
 

@@ -26,7 +26,7 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
         ``bring(index, bound, least)`` returns the position that the index names, or the nearest there is,
         and whether it names one.
 
-    Indices below `least` count from the end (`problem.Problem.least_index`).
+    Indices below `least` count from the end (`parameters.TupleParameters`).
     """
     register, signed = (u64, i64) if is_long else (u32, i32)
     load_bits = ptx.READ[index_size]

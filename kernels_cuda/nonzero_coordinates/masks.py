@@ -11,7 +11,6 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     MASK_THREADS,
     Dims,
     MaskParameters,
-    StridedMaskParameters,
     block_elements,
 )
 from kernels_cuda.offsets import dims_type, offset_functions
@@ -175,7 +174,7 @@ def strided_mask_kernel(element_size: int, wide: bool) -> Any:
     one_offset, _, _ = offset_functions(wide)
 
     @cuda.jit
-    def nonzero_mask_strided(x, mask, counts, p: StridedMaskParameters, dims: dims_type(Dims, wide)):
+    def nonzero_mask_strided(x, mask, counts, p: MaskParameters, dims: dims_type(Dims, wide)):
         ptx.grid_dependency_wait()
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)

@@ -6,8 +6,8 @@
    elements.
 3. Read the listed groups again, from cache, and keep the elements at or above the threshold in shared memory
    (`filter_pass`).
-4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, the first k are
-   ordered once more, by position.
+4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, all are ordered
+   once more, those first that are selected.
 
 Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
 threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
@@ -28,13 +28,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import (
-    global_timer,
-    grid_dependency_wait,
-    same_u32,
-    shared_from,
-    sleep_some_nanoseconds,
-)
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
@@ -48,10 +42,10 @@ from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rank import write_function
+from kernels_cuda.top_k.shared.rank import Candidates, write_function
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
-from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
+from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
 
 u16 = types.uint16
 u32 = types.uint32
@@ -131,70 +125,47 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def wait(nanoseconds):
-        begin = global_timer()
+        begin = ptx.global_timer()
         # Should the clock stand still, this ends all the same.
         polls = nanoseconds // _SHORTEST_POLL
-        while polls > 0 and global_timer() - begin < nanoseconds:
-            sleep_some_nanoseconds(u32(_POLL))
+        while polls > 0 and ptx.global_timer() - begin < nanoseconds:
+            ptx.sleep_some_nanoseconds(u32(_POLL))
             polls -= 1
 
     @linked_function
-    def first_pass(
-        memory,
-        stage,
-        vectors,
-        bits,
-        has_unit_groups,
-        unaligned_bits,
-        k,
-        most_groups,
-        unfolded_format,
-        key_format,
-        ids,
-    ):
+    def first_pass(memory, stage, vectors, bits, has_unit_groups, unaligned_bits, p, scratch, ids):
         """List the groups to read again; return how many, the threshold of these, and the highest key.
 
         The last is whether so many elements equal the threshold that not all of those in the listed groups
         are candidates, surely.
 
-        `memory` are the shared arrays, `vectors` are ``(address, count, stride)`` of the stage's, and `ids`
-        ``(thread, lane, warp)``.
+        `memory` are the shared arrays of keys, listed groups and the block's state, and `vectors` are
+        ``(address, count, stride)`` of the stage's.
         """
-        keys, candidate_groups, histogram, sums, extremes, counters, state = memory
+        keys, candidate_groups, state = memory
         address, n_vectors, stride = vectors
         thread, lane, warp = ids
         if has_unit_groups:
             copy_keys(keys, address, n_vectors, thread)
         else:
-            unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
+            unfolding = unfolding_of(p.unfolded_format, stage != ELEMENTS)
             group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
         cuda.syncthreads()
-        # The loads need the registers of what else follows from these.
-        thread = same_u32(thread)
-        lane = thread & 31
-        warp = thread >> 5
+        # Recomputed: live values would cost the loads their registers.
+        thread = ptx.same_u32(thread)
+        ids = thread, thread & 31, thread >> 5
         n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
-        n_selected = u32(min(k, state[COUNT]))
+        n_selected = u32(min(p.k, state[COUNT]))
+        most_groups = u32(p.most_groups)
         lowest = ~key_type(0)
         highest = key_type(0)
         if thread < u32(state[UNALIGNED]):
-            highest = ordered_key(unaligned_bits, key_format)
-        lowest, highest = order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread)
-        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+            highest = ordered_key(unaligned_bits, p.key_format)
+        formats = p.unfolded_format, p.key_format
+        lowest, highest = order_maxima(keys, n_groups, formats, lowest, highest, thread)
+        extent = block_extremes(scratch, lowest, highest, ids)
         threshold, n_above, n_at_or_above = find_threshold(
-            keys,
-            n_groups,
-            lowest,
-            highest,
-            n_selected,
-            most_groups,
-            histogram,
-            sums,
-            extremes,
-            counters,
-            thread,
-            lane,
-            warp,
+            keys, n_groups, extent, n_selected, most_groups, scratch, ids
         )
         n_ties = u32(0xFFFFFFFF)
         are_many_equal = False
@@ -203,8 +174,8 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             # In three of four groups, if at all: more than two in each of these.
             are_many_equal = n_at_or_above > n_groups - n_groups // 4
             n_at_or_above = n_selected
-        list_groups(keys, n_groups, threshold, n_ties, candidate_groups, sums, thread, lane, warp)
-        return n_at_or_above, threshold, highest, are_many_equal
+        list_groups(keys, n_groups, threshold, n_ties, candidate_groups, scratch, ids)
+        return n_at_or_above, threshold, extent[1], are_many_equal
 
     # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
     max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
@@ -213,14 +184,16 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     def block_top_k(x, lengths, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
         keys = dynamic_shared_array(key_type)
         words = dynamic_shared_array(u32)
-        lows = shared_from(words, p.n_slots * (n_key_bytes // 4))
-        candidate_groups = shared_from(words, p.list_word)
-        order = shared_from(dynamic_shared_array(u16), 2 * p.list_word)
-        bin_ends = shared_from(words, p.bins_word)
+        lows = ptx.shared_from(words, p.n_slots * (n_key_bytes // 4))
+        candidate_groups = ptx.shared_from(words, p.list_word)
+        order = ptx.shared_from(dynamic_shared_array(u16), 2 * p.list_word)
+        bin_ends = ptx.shared_from(words, p.bins_word)
+        candidates = Candidates(keys, lows, order, bin_ends)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
+        scratch = Scratch(histogram, sums, extremes, counters)
         state = cuda.shared.array(N_STATE, i64)
 
         thread = u32(cuda.threadIdx.x)
@@ -237,6 +210,8 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             x, offsets, row, part, available, p.part_size, p.strides.x, element_size, p.layout
         )
         begin = part * p.part_size
+        values += (value_row + part * p.k * p.strides.values) * element_size
+        indices += (index_row + part * p.k * p.strides.indices) * p.index_size
         histogram[thread] = u32(0)
         if thread < N_COUNTERS:
             counters[thread] = u32(0)
@@ -266,8 +241,8 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[PREFIX] = prefix
             state[UNALIGNED] = count - n_row_vectors * per_vector
             state[BASE] = base
-            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
-            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+            state[VALUES] = values
+            state[INDICES] = indices
             state[SOURCE] = begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
@@ -278,20 +253,14 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[ADDRESS + ELEMENTS] = first_address
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         if i64(cuda.blockIdx.x) < p.n_staggered:
             wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
         if lengths != 0:
-            pad_row(
-                values + (value_row + part * p.k * p.strides.values) * element_size,
-                indices + (index_row + part * p.k * p.strides.indices) * p.index_size,
-                p.strides,
-                p.index_size,
-                p.length_format.padding,
-                min(p.k, count, length) + i64(thread),
-                i64(n_threads),
-                min(p.k, p.part_size, p.axis_size - begin),
-            )
+            padded = min(p.k, count, length) + i64(thread)
+            end = min(p.k, p.part_size, p.axis_size - begin)
+            padding = p.length_format.padding
+            pad_row(values, indices, p.strides, p.index_size, padding, padded, i64(n_threads), end)
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)
@@ -314,17 +283,17 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             stride = p.strides.x
             if stage != ELEMENTS:
                 stride = i64(1)
+            memory = keys, candidate_groups, state
+            vectors = address, n_vectors, stride
             n_at_or_above, threshold, highest, are_many_equal = first_pass(
-                (keys, candidate_groups, histogram, sums, extremes, counters, state),
+                memory,
                 stage,
-                (address, n_vectors, stride),
+                vectors,
                 bits,
                 has_unit_groups,
                 unaligned_bits,
-                p.k,
-                u32(p.most_groups),
-                p.unfolded_format,
-                p.key_format,
+                p,
+                scratch,
                 (thread, lane, warp),
             )
             has_candidate_groups = True
@@ -336,9 +305,8 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         else:
             cuda.syncthreads()
 
-        thread = same_u32(thread)
-        lane = thread & 31
-        warp = thread >> 5
+        thread = ptx.same_u32(thread)
+        ids = thread, thread & 31, thread >> 5
         prefix = state[PREFIX]
         n_selected = u32(min(p.k, state[COUNT]))
         has_unaligned = thread < u32(state[UNALIGNED])
@@ -371,20 +339,19 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 n_each = u32(keys_per_vector)
             are_too_many = not has_candidate_groups and n_items * n_each > limit
             n_above, n_ties, threshold = select(
-                (keys, lows, histogram, sums, counters),
+                candidates,
                 u32(p.n_slots),
+                limit,
                 Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
                 Source(address, step, first_position, are_unfolded),
                 (has_unaligned and not are_unfolded, unaligned_bits, unaligned_key, unaligned, u32(prefix)),
-                threshold,
-                highest,
+                (threshold, highest),
                 n_selected,
-                limit,
                 are_too_many,
                 are_many_equal,
-                p.unfolded_format,
-                p.key_format,
-                (thread, lane, warp),
+                (p.unfolded_format, p.key_format),
+                scratch,
+                ids,
             )
             n_pairs = n_above + n_ties
             are_many_equal = n_ties > 0
@@ -408,19 +375,19 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 n_items = n_pairs << group_bits
                 forget_found(counters, thread)
 
+        origin = state[SOURCE], sources, p.source_size
         write_first(
-            (keys, lows, order, bin_ends, histogram, sums, extremes, counters),
-            (state[BASE], p.strides.x, state[COUNT]),
-            (state[VALUES], state[INDICES], p.strides.values, p.strides.indices, p.index_size),
-            (state[SOURCE], sources, p.source_size),
+            candidates,
             n_pairs,
             u32(state[WRITTEN]),
-            threshold,
-            highest,
+            (threshold, highest),
             has_candidate_groups,
             p.is_by_index != 0,
+            (state[BASE], p.strides.x, state[COUNT]),
+            (state[VALUES], state[INDICES], p.strides.values, p.strides.indices, p.index_size, origin),
             p.key_format,
-            (thread, lane, warp),
+            scratch,
+            ids,
         )
 
     return block_top_k

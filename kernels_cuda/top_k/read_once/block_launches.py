@@ -35,7 +35,6 @@ from kernels_cuda.top_k.shared.launches import (
     parameters_of,
     variant,
 )
-from kernels_cuda.top_k.shared.order_launches import by_index
 from kernels_cuda.top_k.shared.shapes import (
     BINS_PER_THREAD,
     CHUNK_VECTORS,
@@ -69,9 +68,6 @@ GROUPS_PER_SELECTED_OF_LARGE_K = 4
 # These determine how many blocks are expected to share a multiprocessor; a wrong value costs only time.
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 REGISTERS_PER_THREAD = 64
-# A block orders up to this many candidates by position too, that is for k up to 128. It leaves more of them
-# to another launch.
-MOST_ORDERED_TWICE = 2 * 128 + SPARE_CANDIDATES
 LARGEST_LANE_BITS = 3
 # The stages that a block goes through: maxima of coarse groups, of fine groups, and elements.
 ELEMENTS, FINE, COARSE = range(3)
@@ -299,10 +295,7 @@ def finish_rows(
     sources: Sources,
     workspace: Workspace,
 ) -> list[Launch]:
-    """Assign one block to each part of a row; `operands` are x, values and indices.
-
-    Where parts or sources are, the problem is a sorted one.
-    """
+    """Assign one block to each part of a row; `operands` are x, values and indices."""
     n_parts = ceil_div(problem.axis_size, part_size)
     n_vectors = {
         ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
@@ -323,7 +316,6 @@ def finish_rows(
     n_blocks = problem.n_rows * n_parts
     part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
     n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
-    is_by_index = problem.is_by_index and shape.n_slots <= min(shape.n_threads, MOST_ORDERED_TWICE)
     x, *outputs = operands
     offsets, launches = fill_offsets(problem, workspace)
     launch = Launch(
@@ -335,7 +327,6 @@ def finish_rows(
             BlockParameters,
             problem,
             source_size=sources.index_size,
-            is_by_index=int(is_by_index),
             part_size=part_size,
             n_parts=n_parts,
             top_stage=stages.top,
@@ -357,10 +348,7 @@ def finish_rows(
         ),
         shape.dynamic_bytes,
     )
-    launches += launch_all(launch, policy)
-    if problem.is_by_index and not is_by_index:
-        launches += by_index(problem, policy, workspace)
-    return launches
+    return launches + launch_all(launch, policy)
 
 
 def enough_groups(k: int) -> int:

@@ -33,7 +33,7 @@ ONE_PASS_CANDIDATES = 512
 # It looks for a threshold among at least so many maxima, and so many for each selected element.
 FEWEST_MAXIMA = 256
 MAXIMA_PER_SELECTED = 4
-# It counts positions in 32 bits, and vectors of a group in 16.
+# It counts positions in 32 bits.
 LONGEST_ROW = 1 << 29
 # Rows of at least this size have larger blocks where no two blocks share a multiprocessor.
 LONG_BYTES = 256 * KIB

@@ -178,7 +178,7 @@ def _fitting_sample(problem: Problem) -> SampleShape | None:
     # are to be sorted, bins; then the list of them.
     candidate_bytes = max(slots[at] * (key_bytes + 4), pair_sort_bytes(element_size, k, SAMPLED_THREADS))
     bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if problem.is_sorted else 0
-    selected_offset = candidate_bytes + 8 * n_segments + bins_bytes
+    selected_offset = candidate_bytes + 4 * n_segments + bins_bytes
     finishing_bytes = selected_offset + 2 * (slots[at] if problem.is_sorted else k)
     if (
         slots[at] > MOST_CANDIDATES
@@ -222,7 +222,6 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     parameters = parameters_of(
         SampledParameters,
         problem,
-        is_sorted=int(problem.is_sorted),
         sample_bits=shape.size.bit_length() - 1,
         n_slots=shape.n_slots,
         n_segments=shape.n_segments,

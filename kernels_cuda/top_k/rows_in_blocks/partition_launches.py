@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
+    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
@@ -73,23 +74,6 @@ class PartitionPolicy(Policy):
     shapes_of_few_sorted_rows: tuple[int, ...] = (1, 2, 4)
 
 
-class PartitionParameters(NamedTuple):
-    """Parameters of `partition.partition_row`.
-
-    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
-    """
-
-    index_size: int
-    counters_offset: int
-    first: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
-
-
 def _variant(element_size: int, shape: PartitionShape) -> Variant:
     most_sorted = min(shape.n_elements, SORTED_PAIRS)
     needed = max(
@@ -134,13 +118,9 @@ def partition_launches(problem: Problem, policy: PartitionPolicy, workspace: Wor
         problem.n_rows,
         shape.n_threads,
         (),
-        parameters_of(
-            PartitionParameters,
-            problem,
-            key_format=problem.aligned_format,
-            counters_offset=counters_offset,
-        ),
+        parameters_of(RowParameters, problem, key_format=problem.aligned_format),
         shape.dynamic_bytes(element_size, k, problem.is_sorted),
+        more=(counters_offset,),
     )
     return launch_rows(launch, problem, policy, workspace)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from numba import cuda, types
 
-from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait, lanes_below, popcount_u32
+from kernels_cuda import ptx
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.order_launches import PART_BYTES, ByIndexParameters
@@ -40,14 +40,14 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     store_element = functions.store_element
-    load_part, store_part = LOAD[PART_BYTES], STORE[PART_BYTES]
+    load_part, store_part = ptx.LOAD[PART_BYTES], ptx.STORE[PART_BYTES]
     block_exclusive_sum = block_scan(n_threads)
     n_warps = n_threads // 32
     tile_size = n_threads * N_ITEMS
 
     @cuda.jit
     def order_by_index(x, lengths, values, indices, parts, offsets, p: ByIndexParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -101,8 +101,8 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
                 at = position + item * 32
                 key = ordered_key(elements[item], p.key_format)
                 is_selected = at < end and (key > last_key or (key == last_key and at <= last))
-                selections[item] = ballot(is_selected)
-                of_warp += popcount_u32(selections[item])
+                selections[item] = ptx.ballot(is_selected)
+                of_warp += ptx.popcount_u32(selections[item])
             # The sum before a thread does not count its own: only the last lane has the warp's.
             share = u32(0)
             if lane == 31:
@@ -110,13 +110,13 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
             of_warps_before, of_block = block_exclusive_sum(share, thread, totals)
             rank = n_written + i64(of_warps_before)
             for item in range(N_ITEMS):
-                place = rank + i64(popcount_u32(selections[item] & lanes_below()))
+                place = rank + i64(ptx.popcount_u32(selections[item] & ptx.lanes_below()))
                 is_written = (selections[item] >> lane) & 1 != 0 and place < n_selected
                 if is_written and p.is_counting == 0:
                     store_element(value_address + place * value_step, elements[item])
                     index = position + item * 32
                     store_index(index_address + place * index_step, index_size, index)
-                rank += i64(popcount_u32(selections[item]))
+                rank += i64(ptx.popcount_u32(selections[item]))
             n_written += i64(of_block)
             position += tile_size
             first += tile_size

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem, TableDimension
+from kernels_cuda.top_k.problem import (
+    AxisStrides,
+    KeyFormat,
+    LengthFormat,
+    Problem,
+    RowLayout,
+    TableDimension,
+    UnfoldedFormat,
+)
 
 # The pointer slots of a launch, in the order of the addresses that a plan is launched with.
 X, VALUES, INDICES, WORKSPACE = range(4)
@@ -40,7 +48,10 @@ class Policy:
 
 
 class Launch(NamedTuple):
-    """One kernel launch: blocks, threads per block, what the kernel takes, and blocks per cluster."""
+    """One kernel launch: blocks, threads per block, what the kernel takes, and blocks per cluster.
+
+    `more` is what the kernel takes after its first parameters.
+    """
 
     variant: Variant
     grid: int
@@ -49,6 +60,22 @@ class Launch(NamedTuple):
     parameters: Any
     shared_bytes: int = 0
     cluster: int = 1
+    more: tuple[Any, ...] = ()
+
+
+class RowParameters(NamedTuple):
+    """First parameters of kernels that select from whole rows, the first of which has number `first`."""
+
+    index_size: int
+    first: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class UnservedError(ValueError):
