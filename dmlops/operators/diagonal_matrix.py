@@ -248,7 +248,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     input_tensor: TensorDesc | None = None
     output_tensor: TensorDesc = INFERRED
     value_data_type: ElementType | int | str | None = None
-    value: float
+    value: Any
     diagonal_fill_begin: int
     diagonal_fill_end: int
 
