@@ -1,7 +1,4 @@
-"""A GPU call refuses bad arrays before it launches anything, so the next call works.
-
-torch tensors without memory of their own are in `tests/no_plain_tensors.py`.
-"""
+"""A GPU call refuses bad arrays before it launches anything, so the next call works."""
 
 import ctypes
 import functools
