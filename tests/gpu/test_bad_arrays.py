@@ -1,6 +1,6 @@
 """A GPU call refuses bad arrays before it launches anything, so the next call works.
 
-torch tensors without memory of their own are in `tests/no_plain_tensors.py`.
+torch tensors without memory of their own are in `tests/test_plain_tensors.py`.
 """
 
 import ctypes
