@@ -11,6 +11,7 @@ from dmlops import (
     AxisDirection,
     DiagonalMatrix,
     DiagonalMatrix1,
+    FeatureLevel,
     GatherND,
     GatherND1,
     InvalidDescriptorError,
@@ -86,7 +87,7 @@ class TestTensorDesc:
             ),
             (
                 (99, (2,)),
-                "data_type: got 99, but there is no such data type; data_type must be one of UNKNOWN, FLOAT32, ",
+                "data_type: got 99, but there is no such data type; data_type must be one of UNKNOWN, ",
             ),
             (
                 (F32, (2**40, 2**40)),
