@@ -281,7 +281,7 @@ def needed_threads(launch):
             -launch.n_units
             // (n_each if parameters[0] == 16 or launch.name == "gather_planar" else min(n_each, 2))
         )
-    if launch.name in ("gather_strided", "gather_unaligned", "diagonal_rows", "diagonal_strided"):
+    if launch.name in ("gather_strided", "gather_unaligned", "diagonal_rows"):
         return launch.n_vectors
     if launch.name == "diagonal_elements":
         return launch.n_elements if parameters[1] else -(-launch.n_elements // 4)
