@@ -6,7 +6,7 @@ import pytest
 import dmlops
 from bench import libraries, peers
 from bench.peers import Task, contenders
-from bench.workloads import CPU, DiagonalMatrix, GatherND, TopK
+from bench.workloads import CPU, DiagonalMatrix
 
 LIBRARIES = {"dmlops", "numpy", "torch", "onnxruntime", "jax", "bottleneck", "cupy", "flashinfer"}
 
@@ -38,21 +38,3 @@ def test_no_peer_is_asked_for_what_it_cannot_do():
             continue
         expected = np.where(peers.band_mask(Task(workload, (x,), 1)), np.float32(value), x)
         np.testing.assert_array_equal(tril.prepare(Task(workload, (x,), 1))(), expected)
-
-
-def test_dmlops_is_asked_to_check_where_the_workload_says_so():
-    workload = GatherND(name="", reason="", shape=(4,), tuples=2, coordinates=1, batch_dims=0, mode="raise")
-    inputs = np.arange(4, dtype=np.float32), np.array([[1], [4]], np.uint32)
-    ours = contenders("gather_nd", CPU)[0]
-    with pytest.raises(dmlops.IndexOutOfRangeError):
-        ours.prepare(Task(workload, inputs, 1))()
-
-
-def test_bfloat16_rows_have_the_same_answer_from_torch():
-    torch, ml_dtypes = pytest.importorskip("torch"), pytest.importorskip("ml_dtypes")
-    x = np.array([[3, -1, 2, -7, 0.5]], ml_dtypes.bfloat16)
-    workload = TopK(name="", reason="", shape=x.shape, dtype="bfloat16", k=2)
-    (who,) = (who for who in contenders("top_k", CPU) if who.name == "torch.topk")
-    values, indices = who.prepare(Task(workload, (x,), 1))()
-    assert values.dtype == torch.bfloat16
-    assert (values.tolist(), indices.tolist()) == ([[3, 2]], [[0, 2]])

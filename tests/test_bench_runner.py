@@ -1,13 +1,12 @@
 """The benchmark's runner: inputs, contenders, checks, and the choice of the best peer."""
 
-import numpy as np
 import pytest
 
 import dmlops
 from bench import answers, libraries, runner, timing
 from bench.peers import Contender, contenders
 from bench.runner import Bench, Outcome, Pace, Row
-from bench.workloads import CPU, CUDA, TopK
+from bench.workloads import CPU, TopK
 
 ROWS = TopK(name="rows", reason="", shape=(3, 50), k=4)
 
@@ -78,17 +77,3 @@ def test_answers_are_checked_up_to_a_size(make_bench, monkeypatch, largest, is_c
     ours, other = make_bench(checked_size=largest).measure(ROWS, 60).outcomes
     assert ours.status == ("wrong" if is_checked else "ok")
     assert other.status == "ok"
-
-
-def test_inputs_rotate_on_a_gpu_until_they_outgrow_its_cache(make_bench):
-    bench = make_bench()
-    assert len(bench.tasks(ROWS)) == 1
-    bench.device, bench._cache_bytes = CUDA, 1 << 20
-    tasks = bench.tasks(ROWS)
-    assert len(tasks) == runner.SMALL_COPIES
-    assert len({task.inputs[0].ctypes.data for task in tasks}) == len(tasks)
-    for task in tasks:
-        np.testing.assert_array_equal(task.inputs[0], tasks[0].inputs[0])
-    for size, count in ((1 << 18, 3), (300_000, 3), (1 << 19, 2), (1 << 20, 1)):
-        workload = TopK(name="", reason="", shape=(1, size), k=1)
-        assert len(bench.tasks(workload)) == count, size

@@ -135,29 +135,6 @@ def test_lent_arrays_are_kept_until_the_driver_says_that_the_call_has_ended():
     assert printed == ["1", "2", "0", "['record', 'destroy'] 0"]
 
 
-def test_indices_without_memory_are_refused_before_the_check():
-    printed = run("""
-        from dmlops.array_libraries.base import Operand
-
-        indices = Array((9, 1), "int64")
-        given = CudaArrayInterface.as_input
-
-        def without_memory(self, array, where, stream):
-            operand = given(self, array, where, stream)
-            return operand._replace(address=0) if array is indices else operand
-
-        CudaArrayInterface.as_input = without_memory
-        try:
-            dmlops.gather_nd(x, indices)
-        except dmlops.InvalidDescriptorError as error:
-            print(error, n_launched)
-    """)
-    assert printed == [
-        "gather_nd.indices: got an array at address 0x0, but it has elements of 8 bytes; they must be in "
-        "memory, at a multiple of their size 0"
-    ]
-
-
 BAD_INTERFACES = {
     "no_data": ("del interface['data']", "cannot be read"),
     "data_none": ("interface['data'] = None", "cannot be read"),

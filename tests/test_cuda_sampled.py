@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.core")
 from tests.hard_rows import sample_positions
-from tests.test_cuda_top_k_plans import CAPABILITIES, SHARED_BYTES, planned
+from tests.test_cuda_top_k_plans import CAPABILITIES, planned
 
 launches = importlib.import_module("kernels_cuda.top_k.read_once.sampled_launches")
 
@@ -55,30 +55,6 @@ def test_a_sample_is_spread_over_the_row(n_elements, element_size):
     assert abs(shares - 64).max() <= 16
 
 
-@pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] >= (9, 0)])
-@pytest.mark.parametrize("element_size", [2, 4, 8])
-def test_what_fits_a_block(element_size, arch):
-    served = 0
-    for n_elements in (3000, 40_000, 131_072, 1_000_001):
-        for k in (1, 100, 2048, 4096):
-            for is_sorted in (True, False):
-                try:
-                    found = planned(
-                        (64, n_elements, 1), k, element_size, arch, "sampled", is_sorted=is_sorted
-                    )
-                except ValueError:
-                    continue
-                served += 1
-                for launch in found.launches:
-                    own = 4 * launch.block + 1024
-                    assert launch.shared_bytes + own <= SHARED_BYTES[arch]
-                    assert launch.shared_bytes <= launch.variant.dynamic_shared_bytes
-                given = found.launches[-1].more[0]
-                assert given.n_slots >= 2 * k
-                assert given.n_segments * launches.segment_elements(element_size) >= n_elements + 15
-    assert served >= 8
-
-
 @pytest.mark.parametrize("element_size", [2, 4, 8])
 def test_positions_of_samples_are_found_with_32_bits(element_size):
     """The kernels multiply the number of a part of the row by how many pieces the row has."""
@@ -93,22 +69,6 @@ def test_positions_of_samples_are_found_with_32_bits(element_size):
             n_parts = (1 << found.launches[0].more[0].sample_bits) // of_piece
             assert n_parts * (n_elements // of_piece) < 1 << 32
     assert served >= 3
-
-
-@pytest.mark.parametrize(
-    ("n_elements", "k", "element_size"),
-    [(1 << 20, 4097, 4), (100_000, 100, 1), (1 << 26, 100, 4), (1 << 22, 2048, 4)],
-)
-def test_what_is_not_served(n_elements, k, element_size):
-    with pytest.raises(ValueError, match="'sampled' does not take"):
-        planned((64, n_elements, 1), k, element_size, algorithm="sampled")
-
-
-def test_rows_whose_elements_are_apart():
-    """They are served, by other algorithms."""
-    assert planned((64, 131_072, 3), 2048, is_sorted=False).algorithm != "sampled"
-    with pytest.raises(ValueError, match="'sampled' does not take"):
-        planned((64, 131_072, 3), 2048, algorithm="sampled", is_sorted=False)
 
 
 @pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] < (9, 0)])

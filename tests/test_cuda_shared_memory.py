@@ -57,38 +57,3 @@ def test_areas_of_a_block_do_not_overlap(arch, data_type):
         descriptor = top_k((n_rows, axis_size), k, data_type=data_type)
         (launch,) = planned(descriptor, arch=arch, algorithm="block").asked
         check_block(launch, data_type.bytes)
-
-
-@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
-def test_areas_of_warps_do_not_overlap(data_type):
-    size, k = data_type.bytes, 30
-    (launch,) = planned(top_k((900, 250), k, data_type=data_type), algorithm="warp").asked
-    # Keys and positions apart where they are more than 8 bytes.
-    assert launch.shared_bytes == 8 * launch.n_slots * (12 if size == 8 else 8)
-    assert launch.n_slots >= 64
-    for height, width in ((400, 900), (20_000, 64)):
-        (*_, launch) = planned(top_k((height, width), k, 0, data_type), algorithm="columns").asked
-        n_warps = launch.block // 32
-        assert launch.position_offset >= n_warps * launch.n_slots * 32 * max(2, size)
-        assert launch.shared_bytes >= launch.position_offset + n_warps * launch.n_slots * 64
-        assert launch.n_slots % 8 == 0
-        # A lane has room for what a chunk adds; several warps merge two lists, and look beyond.
-        assert launch.n_slots >= k + launch.n_spare + (8 if size == 8 else 16)
-        assert launch.parts_per_block == 1 or launch.n_slots > 2 * k
-
-
-def test_tiles_and_sorts_have_room_for_what_they_exchange():
-    for data_type in (T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64):
-        for axis_size in (300, 2049, 6145, 8192, 16_384):
-            (launch,) = planned(top_k((300, axis_size), axis_size, data_type=data_type)).asked[-1:]
-            if launch.name == "top_k_tile":
-                _, n_threads, n_items = launch.variant.parameters
-                assert launch.axis_size <= n_threads * n_items
-                assert launch.block == n_threads
-                assert launch.shared_bytes >= n_threads * n_items * max(4, data_type.bytes)
-        for launch in planned(top_k((2, 100_000), 100_000, data_type=data_type)).asked:
-            if launch.name == "top_k_sort":
-                size, position_size, n_threads, n_items, _ = launch.variant.parameters
-                pair = 8 if max(size, position_size) <= 4 else 16
-                assert launch.shared_bytes >= n_threads * n_items * pair
-                assert launch.n_tiles * n_threads * n_items >= 100_000

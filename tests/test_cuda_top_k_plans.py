@@ -123,18 +123,6 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
             planned((5000, axis_size, 1), k, element_size, algorithm="rounds")
 
 
-@pytest.mark.parametrize("element_size", [1, 2, 4, 8])
-@pytest.mark.parametrize(
-    ("shape", "k"), [((1, 50_257, 256), 50), ((3, 5000, 700), 4), ((2, 4200, 999), 8), ((1, 1 << 33, 16), 50)]
-)
-def test_maxima_of_rows_side_by_side(shape, k, element_size):
-    _, launches, workspace_size = planned(shape, k, element_size, algorithm="grid")
-    names = [launch.variant.name for launch in launches]
-    assert names[0] == "top_k_transposed_maxima"
-    assert set(names) == {"top_k_transposed_maxima", "top_k_block"}
-    assert workspace_size <= shape[0] * shape[1] * shape[2] * element_size * 0.27
-
-
 @pytest.mark.parametrize("algorithm", ["tile", "sort", "columns", "warp", "block", "grid"])
 def test_launches_that_order_by_index(algorithm):
     """One element is in order too; a warp and a block order what they select."""

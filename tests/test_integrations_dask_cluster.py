@@ -52,24 +52,6 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_a_chunk_that_kills_every_worker_is_an_error(cluster):
-    results, _ = every_function(lambda x: x.map_blocks(kill, meta=x._meta), lambda tuples: tuples)
-    for future in cluster.compute(results):
-        with pytest.raises(distributed.KilledWorker):
-            future.result(TIMEOUT_S)
-
-
-@pytest.mark.exhaustive
-def test_no_workers_are_an_error(cluster):
-    cluster.cluster.scale(0)
-    cluster.cluster.sync(cluster.cluster._correct_state)
-    results, _ = every_function(lambda x: x, lambda tuples: tuples)
-    for future in cluster.compute(results):
-        with pytest.raises(distributed.scheduler.NoWorkerError):
-            future.result(TIMEOUT_S)
-
-
-@pytest.mark.exhaustive
 def test_two_elements_of_more_than_a_worker_has_memory_for(cluster):
     x = da.arange(400_000_000, chunks=10_000_000, dtype="int32") + 1  # 1.6 GB
     indices = np.array([[5], [399_999_999]])

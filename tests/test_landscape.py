@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.contests import PEERS, Contest, contracts, standings
-from bench.landscape import APPLICATIONS, Case, cases
+from bench.landscape import Case
 from bench.recorded import RECORDED_ON
 from bench.runner import Outcome, Row
 
@@ -20,17 +20,6 @@ def row(case, is_sorted, seconds):
     """Return a row of a results file, with the times of contenders by name."""
     outcomes = [{"contender": name, "seconds": each} for name, each in seconds.items()]
     return {"name": case.workload(is_sorted).name, "outcomes": outcomes}
-
-
-def test_the_table():
-    table = list(cases())
-    assert len(table) == len(set(table)) == 308
-    counts = {name: sum(case.application == name for case in table) for name in APPLICATIONS}
-    assert counts == {"indexer": 64, "gating": 64, "sampling": 144, "vector search": 36}
-    workloads = [case.workload(is_sorted) for case in table for is_sorted in (True, False)]
-    assert len({workload.name for workload in workloads}) == 616
-    assert all(workload.k <= workload.shape[1] for workload in workloads)
-    assert [case.rows for case in cases(["gating"])][:1] == [1]
 
 
 def test_who_takes_part_in_a_contest():

@@ -1,4 +1,4 @@
-"""Subnormal numbers, and scalars at the limits of their types, on a GPU."""
+"""Subnormal numbers on a GPU."""
 
 import numpy as np
 import pytest
@@ -45,22 +45,3 @@ def test_subnormal_numbers(dtype, torch):
         assert np.array_equal(patterns_of(made, torch), filled.astype(f"i{dtype.itemsize}"))
 
     both_ways(check)
-
-
-@pytest.mark.parametrize(
-    ("name", "held", "pattern", "refused"),
-    [
-        ("float16", 65519.99, 0x7BFF, 65520),
-        ("bfloat16", 3.3961775292304957e38 - 2**110, 0x7F7F, 3.4e38),
-        ("float32", 2**128 - 2**103 - 1, 0x7F7FFFFF, 1e39),
-        ("float64", 2**1024 - 2**970 - 1, 0x7FEFFFFFFFFFFFFF, 10**400),
-    ],
-)
-def test_limits(name, held, pattern, refused, torch):
-    x = torch.zeros(2, 3, dtype=getattr(torch, name), device="cuda")
-    for _ in range(3):
-        assert patterns_of(dmlops.diagonal_matrix(x, value=held), torch)[0, 0] == pattern
-        with pytest.raises(
-            dmlops.InvalidDescriptorError, match=r"diagonal_matrix\.value: got .* once rounded"
-        ):
-            dmlops.diagonal_matrix(x, value=refused)

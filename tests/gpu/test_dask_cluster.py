@@ -76,12 +76,3 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, tmp_path):
     check(cluster, results, expected)
     assert once.exists()
     assert set(cluster.scheduler_info()["workers"]) != workers
-
-
-def test_a_chunk_that_kills_every_worker_is_an_error(cluster):
-    results, _ = every_function(
-        lambda x: on_gpu(x).map_blocks(kill, meta=cupy.empty((0, 0), x.dtype)), on_gpu
-    )
-    for future in cluster.compute(results):
-        with pytest.raises(distributed.KilledWorker):
-            future.result(TIMEOUT_S)

@@ -354,7 +354,7 @@ def test_the_per_thread_stream_is_another_one_in_each_thread(kind):
     def work(thread):
         start.wait()
         results = [dmlops.top_k(arrays[thread], 50, stream=2).indices for _ in range(20)]
-        # The driver may hang if the thread ends before its stream's work does: see thread_exit.py.
+        # The driver may hang if the thread ends before its stream's work does: see docs/reliability.md.
         torch.cuda.ExternalStream(2, device=0).synchronize()
         return results
 
