@@ -153,6 +153,19 @@ def _permute_bytes(instruction, kind):
     return (32,) * 3, compute
 
 
+def _logic_of_three(instruction, kind):
+    table = int(instruction.operands[4], 0)
+
+    def compute(a, b, c):
+        found = np.zeros_like(a)
+        for row in range(8):
+            if table >> row & 1:
+                found |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+        return found
+
+    return (kind.bits,) * 3, compute
+
+
 def bit_length(a):
     """Return the position of the highest set bit of each number, plus 1."""
     length = np.zeros(a.shape, np.uint32)
@@ -168,6 +181,14 @@ def _leading_zeros(instruction, kind):
 def _find_highest(instruction, kind):
     # No bit is set: all ones.
     return (kind.bits,), lambda a: bit_length(a) - np.uint32(1)
+
+
+def _reverse_bits(a):
+    number, bits = a.dtype.type, a.dtype.itemsize * 8
+    found = np.zeros_like(a)
+    for place in range(bits):
+        found |= (a >> number(place) & number(1)) << number(bits - 1 - place)
+    return found
 
 
 _COMPARISONS = {
@@ -236,10 +257,12 @@ _MAKERS = {
     "neg": _elementwise(np.negative, 1),
     "abs": _elementwise(np.abs, 1),
     "popc": _of_bits(lambda a: np.bitwise_count(a).astype(np.uint32), 1),
+    "brev": _of_bits(_reverse_bits, 1),
     "clz": _leading_zeros,
     "bfind": _find_highest,
     "bfi": _insert_field,
     "prmt": _permute_bytes,
+    "lop3": _logic_of_three,
     "shl": _shift,
     "shr": _shift,
     "shf": _funnel_shift,
