@@ -18,11 +18,13 @@ UPDATES = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+FLOAT = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
 def viewed(kind, array):
     """Return unsigned numbers as what their bits mean in a type."""
-    return array.view(SIGNED[kind.bits]) if kind.kind == "s" else array
+    types = {"s": SIGNED, "f": FLOAT}.get(kind.kind)
+    return array.view(types[kind.bits]) if types else array
 
 
 def unsigned(array):
