@@ -40,18 +40,6 @@ class CompiledOperator:
         The bytes of temporary memory that one execution needs.
     """
 
-    __slots__ = (
-        "_calls",
-        "_descs",
-        "_n_inputs",
-        "_places",
-        "_plan",
-        "descriptor",
-        "device",
-        "inputs",
-        "outputs",
-    )
-
     def __init__(
         self, descriptor: Descriptor, device: Device, plan: Any, operands: tuple[tuple[str, TensorDesc], ...]
     ) -> None:
