@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.cli.options import Operator
+from dmlops.calls.dispatch import OPERATORS
 from tests.command_line import assert_refused, end_of, start_python, wait_for
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
@@ -29,8 +29,8 @@ def no_work(monkeypatch):
     def work(*arguments, **options):
         pytest.fail("the work was done before it was found to be in vain")
 
-    for operator in Operator:
-        monkeypatch.setattr(dmlops, operator, work)
+    for operator in OPERATORS.values():
+        monkeypatch.setattr(dmlops, operator.name, work)
 
 
 def mode_of(path):
