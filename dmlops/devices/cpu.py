@@ -69,11 +69,6 @@ def target() -> Any:
     return kernel_store.imported("kernels_cpu.plan").Target(threads.get_num_threads(), load)
 
 
-def plan(operator: str, problem: Any, number: int, where: str) -> Any:
-    """Plan a problem for the host."""
-    return kernel_store.imported(f"kernels_cpu.{operator}").plan(problem, target())
-
-
 class Host:
     """Runs plans, in the calling thread and those of the pool; `cuda.Stream` has the same methods."""
 

@@ -74,12 +74,6 @@ def target(number: int, where: str) -> Any:
     return cuda_driver.check_device(number, where)._replace(fetch=_fetch)
 
 
-def plan(operator: str, problem: Any, number: int, where: str) -> Any:
-    """Plan a problem for device number `number`."""
-    device = target(number, where)  # says what is missing before anything is imported
-    return kernel_store.imported(f"kernels_cuda.{operator}").plan(problem, device)
-
-
 class Stream:
     """Runs plans of the current CUDA device, on one stream.
 
