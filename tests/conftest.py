@@ -12,12 +12,12 @@ import pytest
 from hypothesis import settings
 
 import dmlops
-from dmlops.devices import cuda_driver
 from dmlops.store import kernel_cache, kernel_store
+from tests.gpu.devices import n_devices
 from tests.libraries import NUMPY, Torch
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
-HAS_GPU = cuda_driver.device_count() > 0
+HAS_GPU = n_devices() > 0
 
 PASSED = os.environ.get("DMLOPS_TESTS_PASSED")
 """A file that lists tests which passed, one per line: they do not run again, unless marked `libraries`."""

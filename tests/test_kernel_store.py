@@ -20,6 +20,7 @@ from dmlops.calls import dispatch
 from dmlops.devices import cpu
 from dmlops.store import compilers, kernel_cache, kernel_store
 from kernels_cpu import native_call
+from tests.command_line import wait_for
 from tests.scripts import run_script
 
 # A call that needs one kernel, and what it prints.
@@ -359,22 +360,17 @@ def test_versions_are_those_of_the_metadata(name):
 
 
 @pytest.mark.parametrize("was_enabled", [False, True])
-def test_collection_of_garbage_is_as_it_was_after_a_compilation(was_enabled, tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
-    key = kernel_cache.Key("cpu", "kernel", "target", "sources", "compilers")
-
+def test_collection_of_garbage_is_as_it_was_after_a_compilation(was_enabled):
     def fail():
         raise KeyboardInterrupt
 
     before = gc.isenabled()
     try:
         (gc.enable if was_enabled else gc.disable)()
-        with kernel_store.LOCK:
-            with pytest.raises(KeyboardInterrupt):
-                kernel_store.find_or_compile(key, fail)
-            assert gc.isenabled() is was_enabled
-            assert kernel_store.find_or_compile(key, lambda: b"%d" % gc.isenabled()) == b"0"
-        assert gc.isenabled() is was_enabled
+        with pytest.raises(KeyboardInterrupt):
+            kernel_store.apart(fail)
+        assert kernel_store.apart(gc.isenabled) is False
+        wait_for(lambda: gc.isenabled() is was_enabled)  # the last that the thread does
     finally:
         (gc.enable if before else gc.disable)()
 

@@ -143,7 +143,7 @@ class Binding:
     device: Device
 
     def __init__(self, function: Function, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
-        self.function, self.out, self._operands = function, out, inputs
+        self.function, self.out = function, out
         self.words = function.words_with_out if out else function.words
         self.inputs: list[TensorDesc] = []
         self._outputs: Sequence[TensorDesc] = ()
@@ -240,12 +240,8 @@ class Binding:
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
         function, library = self.function, self.library
-        owners = [operand.library for operand in self.out] or [library] * len(self._outputs)
-        inputs = [
-            Named(name, desc, operand.library)
-            for name, desc, operand in zip(function.inputs, self.inputs, self._operands)  # noqa: B905
-        ]
-        outputs = list(map(Named, function.outputs, self._outputs, owners))
+        inputs = list(map(Named, function.inputs, self.inputs))
+        outputs = list(map(Named, function.outputs, self._outputs))
         return BoundCall(function.name, kernels, inputs, outputs, library, self.device, manner, batch_dims)
 
 

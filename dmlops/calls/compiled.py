@@ -40,18 +40,6 @@ class CompiledOperator:
         The bytes of temporary memory that one execution needs.
     """
 
-    __slots__ = (
-        "_calls",
-        "_descs",
-        "_n_inputs",
-        "_places",
-        "_plan",
-        "descriptor",
-        "device",
-        "inputs",
-        "outputs",
-    )
-
     def __init__(
         self, descriptor: Descriptor, device: Device, plan: Any, operands: tuple[tuple[str, TensorDesc], ...]
     ) -> None:
@@ -137,7 +125,7 @@ class CompiledOperator:
         described, named = {**self.inputs, **self.outputs}, []
         for (field, where), desc, operand in zip(self._places, self._descs, (*inputs, *outputs), strict=True):
             self._check(where, operand, described[field])
-            named.append(Named(where, desc, operand.library))
+            named.append(Named(where, desc))
         n, library = self._n_inputs, outputs[0].library
         return BoundCall(self.descriptor.name, self._plan, named[:n], named[n:], library, self.device)
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlops.array_libraries import ArrayLibrary
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import InvalidDescriptorError, error_text
 from dmlops.types.opaque_types import part_bytes
@@ -17,11 +16,10 @@ _OVERLAP_WORK: Any = 100_000
 
 
 class Named(NamedTuple):
-    """An array that a call takes: what error texts call it, how it lies in memory, and whose it is."""
+    """An array that a call takes: what error texts call it, and how it lies in memory."""
 
     name: str
     desc: TensorDesc
-    library: ArrayLibrary
 
 
 class OverlapCandidate(NamedTuple):
@@ -53,20 +51,20 @@ class Guard:
         self._passed, self._n_inputs = (*inputs, *outputs), len(inputs)
         # Addresses are multiples of these; an operand without elements has 0, and any address will do.
         self._item_sizes = [
-            part_bytes(desc.data_type) if desc.element_count else 0 for _, desc, _ in self._passed
+            part_bytes(desc.data_type) if desc.element_count else 0 for _, desc in self._passed
         ]
 
     # Computed when first needed: a single call that allocates its outputs needs none of it.
     @cached_property
     def _operands(self) -> tuple[Named, ...]:
         workspace = TensorDesc(TensorDataType.UINT8, (self._workspace_size,))
-        return (*self._passed, Named(f"{self._operator}.workspace", workspace, self._passed[-1].library))
+        return (*self._passed, Named(f"{self._operator}.workspace", workspace))
 
     @cached_property
     def _extents(self) -> list[tuple[int, int]]:
         """The first and the last byte of each operand, relative to its element [0, ..., 0]."""
         extents = []
-        for _, desc, _ in self._operands:
+        for _, desc in self._operands:
             size = desc.data_type.bytes
             extents.append((-desc.offset * size, (desc.extent - desc.offset) * size))
         return extents

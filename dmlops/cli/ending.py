@@ -194,7 +194,7 @@ class _Nowhere(io.StringIO):
         self._error = error
 
     @property
-    def buffer(self) -> "_Nowhere":
+    def buffer(self) -> "_Nowhere":  # type: ignore[override]
         return self
 
     def write(self, text: Any) -> int:

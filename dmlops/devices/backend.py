@@ -30,9 +30,10 @@ def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
     where : str
         What the text of an error about the device begins with.
     """
-    kind = cpu if device.kind == "cpu" else cuda
     try:
-        return kind.plan(operator, problem, device.number, where)
+        # This says what is missing before anything is imported.
+        target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
+        return kernel_store.imported(f"kernels_{device.kind}.{operator}").plan(problem, target)
     except OSError as error:
         what = f"the kernels of {operator}"
         raise kernel_store.cannot_load(what, error) from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,8 @@ def artifact(kernel: Any) -> bytes:
 def compiled(kernel: Any) -> bytes:
     """Return the object code of a kernel as this machine compiles it, whatever the wheel has."""
     known_by = key(kernel)
-
-    def compile_kernel() -> bytes:
-        compiler = load_compiler("kernels_cpu.compiler", ["numba"], known_by, "pip install numba")
-        return compiler.compile_kernel(kernel)  # type: ignore[no-any-return]
-
-    return kernel_store.find_or_compile(known_by, compile_kernel)
+    compiler = partial(load_compiler, "kernels_cpu.compiler", ["numba"], known_by, "pip install numba")
+    return kernel_store.find_or_compile(known_by, lambda: compiler().compile_kernel(kernel))
 
 
 def key(kernel: Any) -> Key:
@@ -70,11 +67,6 @@ def sources() -> str:
 def target() -> Any:
     """Return the host as plans see it."""
     return kernel_store.imported("kernels_cpu.plan").Target(threads.get_num_threads(), load)
-
-
-def plan(operator: str, problem: Any, number: int, where: str) -> Any:
-    """Plan a problem for the host."""
-    return kernel_store.imported(f"kernels_cpu.{operator}").plan(problem, target())
 
 
 class Host:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,10 @@ def artifact(variant: Any, arch: str) -> bytes:
 
 def compiled(variant: Any, arch: str) -> bytes:
     """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
-    known_by = key(variant, arch)
-
-    def compile_kernel() -> bytes:
-        needs, remedy = ["numba", "numba_cuda"], kernel_store.cuda_extra(with_compilers=True)
-        compiler = load_compiler("kernels_cuda.runtime.compiler", needs, known_by, remedy)
-        return compiler.compile_variant(variant, arch)  # type: ignore[no-any-return]
-
-    return kernel_store.find_or_compile(known_by, compile_kernel)
+    known_by, remedy = key(variant, arch), kernel_store.cuda_extra(with_compilers=True)
+    needs = ["numba", "numba_cuda"]
+    compiler = partial(load_compiler, "kernels_cuda.runtime.compiler", needs, known_by, remedy)
+    return kernel_store.find_or_compile(known_by, lambda: compiler().compile_variant(variant, arch))
 
 
 def _in_wheel(variant: Any, arch: str) -> bytes | None:
@@ -75,12 +72,6 @@ def sources() -> str:
 def target(number: int, where: str) -> Any:
     """Return device number `number` as plans see it; see `cuda_driver.check_device`."""
     return cuda_driver.check_device(number, where)._replace(fetch=_fetch)
-
-
-def plan(operator: str, problem: Any, number: int, where: str) -> Any:
-    """Plan a problem for device number `number`."""
-    device = target(number, where)  # says what is missing before anything is imported
-    return kernel_store.imported(f"kernels_cuda.{operator}").plan(problem, device)
 
 
 class Stream:

@@ -63,15 +63,6 @@ def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureErro
     return UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 
-def device_count() -> int:
-    """Return how many CUDA devices can be used; 0 without the cuda extra or a driver."""
-    try:
-        # Not cuda.core.system: with NVML, it also counts devices that CUDA_VISIBLE_DEVICES hides.
-        return int(launcher("device").device_count())
-    except Exception:  # every way in which a driver can be missing
-        return 0
-
-
 def stream_handle(stream: Any, where: str) -> int:
     """Return the handle of a stream given as an int or as an object of any library.
 

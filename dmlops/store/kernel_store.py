@@ -14,8 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -102,7 +101,8 @@ class _Work:
                 threading.stack_size(before)
 
     def _run(self) -> None:
-        # What a garbage collection frees may call dmlops, and need a lock of the thread that waits.
+        # What a garbage collection frees may call dmlops, and need a lock of the thread that waits. Besides,
+        # a compilation makes millions of small objects, of which collections find next to nothing to free.
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -259,28 +259,10 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
     if code is None:
         log.info(COMPILING, key.kernel, key.target_name)
         start = time.perf_counter()
-        outcome = "not compiled"
-        try:
-            with _without_garbage_collection():
-                code = compile_kernel()
-            outcome = "compiled"
-        finally:
-            seconds = time.perf_counter() - start
-            log.info("%s %s for %s in %.1f s", outcome, key.kernel, key.target_name, seconds)
+        code = compile_kernel()
+        log.info("compiled %s for %s in %.1f s", key.kernel, key.target_name, time.perf_counter() - start)
         kernel_cache.keep(key, code)
     return code
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    # A compilation makes millions of small objects, and garbage collections find next to nothing to free.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def source_digest(folder: Path) -> str:

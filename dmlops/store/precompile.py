@@ -1,5 +1,6 @@
 """Compile many kernels in several processes, for `dmlops warmup` and for wheels."""
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -131,6 +132,7 @@ def _results(workers: Mapping[Connection, BaseProcess]) -> Iterator[tuple[str, M
 def _work(sender: Connection, tasks: Sequence[Task]) -> None:
     """Do the tasks of one worker, and send each kernel's label and code, or the reason why one failed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # if it could not be blocked
+    gc.disable()  # as `kernel_store.apart` does
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()

@@ -362,14 +362,6 @@ def _device(device_id: int) -> Any:
     return _check(driver.cuDeviceGet(device_id))
 
 
-@functools.cache
-def device_count() -> int:
-    """Return how many devices the driver gives."""
-    _check(driver.cuInit(0))
-    count: int = _check(driver.cuDeviceGetCount())
-    return count
-
-
 def current_device_is(device_id: int) -> bool:
     """Return whether a device is the one that is current in this thread."""
     status, device = driver.cuCtxGetDevice()

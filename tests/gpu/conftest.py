@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlops.devices import cuda_driver
+from tests.gpu.devices import n_devices
 from tests.libraries import CuPy, Torch
 
 _MAKERS = {"torch": lambda: Torch("cuda"), "cupy": CuPy}
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if folder in item.path.parents:
             item.add_marker(pytest.mark.gpu)
-            if item.get_closest_marker("two_gpus") and cuda_driver.device_count() < 2:
+            if item.get_closest_marker("two_gpus") and n_devices() < 2:
                 item.add_marker(pytest.mark.skip(reason="needs two GPUs"))
 
 
@@ -32,7 +32,7 @@ def gpu_library(request):
 @pytest.fixture(autouse=True)
 def _first_of_several_devices():
     """Begin with the first device as the current one: after calls of JAX, another one may be."""
-    if cuda_driver.device_count() > 1:
+    if n_devices() > 1:
         importlib.import_module("cuda.core").Device(0).set_current()
 
 

@@ -5,11 +5,11 @@ import pytest
 
 import dmlops
 from dmlops import DeviceMismatchError
-from dmlops.devices import cuda_driver
 from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
 from tests.gpu.bound import Bound
+from tests.gpu.devices import n_devices
 from tests.scripts import run_script
 
 
@@ -67,13 +67,13 @@ class TestSecondDevice:
 
 
 def test_hidden_devices_are_not_counted():
-    script = "from dmlops.devices import cuda_driver; print(cuda_driver.device_count())"
+    script = "from tests.gpu.devices import n_devices; print(n_devices())"
     assert run_script(script, CUDA_VISIBLE_DEVICES="0") == "1\n"
     assert run_script(script, CUDA_VISIBLE_DEVICES="") == "0\n"
 
 
 def test_device_that_is_not_there():
-    for index in (cuda_driver.device_count(), 99):
+    for index in (n_devices(), 99):
         with pytest.raises(dmlops.UnsupportedFeatureError, match=rf"^TopK1.device: got cuda:{index}, but"):
             dmlops.compile(DESCRIPTORS["top_k-rows"], device=f"cuda:{index}")
 
@@ -81,7 +81,7 @@ def test_device_that_is_not_there():
 def test_support_is_asked_of_devices_that_exist():
     assert dmlops.check_feature_support(0, 1, device="cuda") is True
     assert dmlops.check_feature_support(1, [0x5000, 0x6500], device="cuda:0") == 0x5000
-    for index in (cuda_driver.device_count(), 99):
+    for index in (n_devices(), 99):
         text = rf"^check_feature_support.device: got cuda:{index}, but"
         with pytest.raises(dmlops.UnsupportedFeatureError, match=text):
             dmlops.check_feature_support(0, 1, device=f"cuda:{index}")
