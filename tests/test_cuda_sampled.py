@@ -26,7 +26,7 @@ SHAPES = {
 def sampled_shape(n_elements, k, element_size=4):
     """Return the parameters of the kernels, with which many rows are served."""
     found = planned((64, n_elements, 1), k, element_size, algorithm="sampled")
-    return found.launches[-1].parameters
+    return found.launches[-1].more[0]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -73,7 +73,7 @@ def test_what_fits_a_block(element_size, arch):
                     own = 4 * launch.block + 1024
                     assert launch.shared_bytes + own <= SHARED_BYTES[arch]
                     assert launch.shared_bytes <= launch.variant.dynamic_shared_bytes
-                given = found.launches[-1].parameters
+                given = found.launches[-1].more[0]
                 assert given.n_slots >= 2 * k
                 assert given.n_segments * launches.segment_elements(element_size) >= n_elements + 15
     assert served >= 8
@@ -90,7 +90,7 @@ def test_positions_of_samples_are_found_with_32_bits(element_size):
             except ValueError:
                 continue
             served += 1
-            n_parts = (1 << found.launches[0].parameters.sample_bits) // of_piece
+            n_parts = (1 << found.launches[0].more[0].sample_bits) // of_piece
             assert n_parts * (n_elements // of_piece) < 1 << 32
     assert served >= 3
 

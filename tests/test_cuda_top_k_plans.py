@@ -339,7 +339,7 @@ def test_forced_blocks(name, n_threads, shape):
 def test_forced_chunks(name, coarse_chunks):
     maxima, block = forced(name, (3, 1 << 18, 1), 2)
     assert maxima.more[0].coarse_chunks == coarse_chunks
-    assert block.parameters.top_stage == block_launches.COARSE
+    assert block.more[0].top_stage == block_launches.COARSE
 
 
 @pytest.mark.parametrize(

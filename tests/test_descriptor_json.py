@@ -84,7 +84,7 @@ def test_what_others_may_write():
         (
             tensor(data_type="FLOAT99"),
             "TopK1.input_tensor.data_type: got 'FLOAT99', but there is no such data type; data_type must be "
-            "a TensorDataType",
+            "one of UNKNOWN, FLOAT32, ",
         ),
         (tensor(data_type=None), "TopK1.input_tensor.data_type: got None, but there is no such data type; "),
         (tensor(data_type=[1]), "TopK1.input_tensor.data_type: got [1], but there is no such data type; "),

@@ -641,3 +641,19 @@ class TestOverlap:
 
     def test_inputs_may_overlap(self):
         TopK(input_tensor=TensorDesc(F32, (4, 4), (0, 1)), axis=1, k=2)
+
+
+@pytest.mark.parametrize(
+    ("member", "full"),
+    [
+        (TensorDataType.FLOAT16, "DML_TENSOR_DATA_TYPE_FLOAT16"),
+        (AxisDirection.INCREASING, "DML_AXIS_DIRECTION_INCREASING"),
+        (FeatureLevel.DML_6_4, "DML_FEATURE_LEVEL_6_4"),
+    ],
+)
+def test_names_of_members(member, full):
+    assert f"{member} {member:>12} {member:#x}" == f"{member.name} {member.name:>12} {int(member):#x}"
+    assert str(member) == member.name
+    assert type(member)(full) is type(member)(member.name) is member
+    with pytest.raises(ValueError, match="DML_DML"):
+        type(member)(f"DML_{full}")

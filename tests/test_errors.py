@@ -94,7 +94,7 @@ ERRORS = [
         "lengths must be uint32, uint64, int32 or int64",
     ),
     (top_k, (), {"lengths": np.zeros(3, np.int16)}, TYPE, "top_k.lengths: got int16, but it is"),
-    (top_k, (), {"lengths": object()}, TYPE, "top_k.lengths: got object, but "),
+    (top_k, (), {"lengths": object()}, TYPE, "top_k.lengths: got an object, but it is not an array, but "),
     (
         top_k,
         (),

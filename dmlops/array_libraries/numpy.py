@@ -101,8 +101,7 @@ class NumPy(ArrayLibrary):
         for array in arrays:
             if array.dtype.kind not in _TOLD_KINDS and array.dtype.char not in _TOLD_CHARACTERS:
                 return None
-        of_array = NativeOperand.of_array_interface
-        return [of_array(array, is_output=i >= n_inputs) for i, array in enumerate(arrays)]
+        return NativeOperand.of_array_interface(arrays, n_inputs)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))
@@ -176,26 +175,16 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
         remedy = "use dmlops.integrations.dask, or pass x.compute()" if is_of_dask else "pass x.collect()"
         got, reason = f"a lazy {type(array).__name__}", "it is computed only when asked for"
         raise TypeError(error_text(where, got, reason, remedy))
-    _refuse_other_memory(array, where)
-    _refuse_nulls(array, where)
-
-
-def _refuse_other_memory(array: Any, where: str) -> None:
-    device = getattr(array, "device", None)
-    if (
-        device is not None
-        and not str(device).lower().startswith(("cpu", "host"))
-        and hasattr(array, "__array__")
-    ):
+    device = str(getattr(array, "device", None) or "cpu")
+    if not device.lower().startswith(("cpu", "host")) and hasattr(array, "__array__"):
         got, remedy = f"{instance_of(array)} on {device}", "copy it to the CPU first"
         raise TypeError(error_text(where, got, "reading it would copy it silently", remedy))
-
-
-def _refuse_nulls(array: Any, where: str) -> None:
     n_nulls = _count_nulls(array)
     if n_nulls:
-        got = f"{instance_of(array)} with {counted(n_nulls, 'null')}"
-        reason = "an array of numbers has no nulls"
+        got, reason = (
+            f"{instance_of(array)} with {counted(n_nulls, 'null')}",
+            "an array of numbers has no nulls",
+        )
         raise TypeError(error_text(where, got, reason, "fill or drop them first"))
 
 

@@ -39,7 +39,7 @@ from kernels_cpu.threads import get_num_threads
 # The constructor of a named tuple calls this as well, and takes three times as long.
 _new: Any = tuple.__new__
 # No matrix has a diagonal so far out.
-_FAR = 2**63
+_FAR = 2**63 - 1
 _NUMBERS = frozenset((int, float))
 
 
@@ -180,7 +180,13 @@ def eye(
 ) -> NDArray[Any]: ...
 @overload
 def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: DataType = float, *, like: Array, **options: Any
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: DataType = float,
+    *,
+    like: Array,
+    **options: Unpack[OutputOptions],
 ) -> Array: ...
 def eye(
     N: int,
@@ -312,14 +318,12 @@ def refuse_with_input(**given: Any) -> None:
             refuse(f"diagonal_matrix.{name}", shown(argument), "x is given", allowed)
 
 
-def _form(name: str, fields: Mapping[str, str], x: str | None = None, dtype: str = "dtype") -> Function:
+def _form(name: str, fields: Mapping[str, str], x: str = "") -> Function:
     """Return a form of `diagonal_matrix`, whose input is called `x`, if it has one."""
-    inputs = () if x is None else (x,)
-    if x is not None:
+    if x:
         fields = {"input_tensor": x, "output_tensor.sizes": x, **fields}
-    return Function(
-        name, _bind, inputs, {"result": dtype if x is None else x}, fields, operator="diagonal_matrix"
-    )
+    results = {"result": x or "dtype"}
+    return Function(name, _bind, (x,) if x else (), results, fields, operator="diagonal_matrix")
 
 
 _BOUNDS = {"diagonal_fill_begin": "begin", "diagonal_fill_end": "end"}

@@ -19,10 +19,14 @@ from dmlops.operators.gather_nd import (
     infer_gather_nd,
 )
 from dmlops.types import arguments
-from dmlops.types.array_types import Array, GatherOptions, Listed, Mode
+from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode
 from kernels_cpu.threads import get_num_threads
 
 
+@overload
+def gather_nd(
+    x: NDArray[Element], indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
+) -> NDArray[Element]: ...
 @overload
 def gather_nd(
     x: Listed, indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]

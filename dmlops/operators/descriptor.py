@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -196,20 +196,14 @@ class Descriptor:
     def _best_form(self, level: FeatureLevel) -> "tuple[Descriptor, Objection | None]":
         """Return the newest form that the level supports, and None; or else the newest form, and why not."""
         refused = []
-        for form in self._forms():
+        newest = self.lower()
+        for form in filter(None, (newest, newest.older_form())):
             fitted = form._fitted(level)
             objection = fitted._objection_at(level)
             if objection is None:
                 return fitted, None
             refused.append((fitted, objection))
         return next((pair for pair in refused if pair[0].support.introduced <= level), refused[-1])
-
-    def _forms(self) -> "Iterator[Descriptor]":
-        newest = self.lower()
-        yield newest
-        older = newest.older_form()
-        if older is not None:
-            yield older
 
     def _fitted(self, level: FeatureLevel) -> Self:
         """Return the descriptor, padded if the level requires more dimensions."""
@@ -346,9 +340,8 @@ class Descriptor:
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:
         refuse(f"{self.name}.{field}", got, reason, allowed)
 
-    def _set(self, field: str, value: object) -> Self:
+    def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)
-        return self
 
     def _integer(self, field: str) -> int:
         """Store the field as a plain int, and return it."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
-from dmlops.operators.layout import Dims, merge
-from dmlops.operators.parts import part_of, parts_as_batch
+from dmlops.operators.layout import Dims, merge, part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, SupportRow, SupportTable
 from dmlops.types.enums import FeatureLevel, TensorDataType
@@ -249,7 +248,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
     input_tensor: TensorDesc | None = None
     output_tensor: TensorDesc = INFERRED
     value_data_type: ElementType | int | str | None = None
-    value: float
+    value: Any
     diagonal_fill_begin: int
     diagonal_fill_end: int
 

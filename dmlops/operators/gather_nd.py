@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, result
-from dmlops.operators.layout import Dims, merge
-from dmlops.operators.parts import in_parts
+from dmlops.operators.layout import Dims, in_parts, merge
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import FeatureLevel
@@ -127,14 +126,9 @@ def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int
 
 
 def gather_nd_descriptor(
-    data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc | None = None
+    data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc
 ) -> "GatherND1":
-    """Return the descriptor of a gather from tensors of any ranks: ones in front make these equal.
-
-    Without `output`, that is inferred; one that is given was.
-    """
-    if output is None:
-        output = infer_gather_nd(GatherND1.words, data, indices, batch_dims)
+    """Return the descriptor of a gather whose result was inferred; ones in front make all ranks equal."""
     rank = max(data.dimension_count, indices.dimension_count, output.dimension_count)
     return GatherND1.of_inferred(
         input_tensor=data.with_leading_ones(rank),

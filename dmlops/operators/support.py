@@ -5,21 +5,10 @@ from typing import Any, NamedTuple
 
 from dmlops.types.enums import FeatureLevel, TensorDataType
 
-SMALL_TYPES = frozenset(
-    {
-        TensorDataType.FLOAT32,
-        TensorDataType.FLOAT16,
-        TensorDataType.INT32,
-        TensorDataType.INT16,
-        TensorDataType.INT8,
-        TensorDataType.UINT32,
-        TensorDataType.UINT16,
-        TensorDataType.UINT8,
-    }
-)
+EVERY_TYPE = frozenset(data_type for data_type in TensorDataType if data_type.bytes)
+DML_TYPES = EVERY_TYPE - {TensorDataType.BFLOAT16, TensorDataType.BOOL}
+SMALL_TYPES = frozenset(data_type for data_type in DML_TYPES if data_type.bytes <= 4)
 INTEGERS_64 = frozenset({TensorDataType.INT64, TensorDataType.UINT64})
-DML_TYPES = SMALL_TYPES | INTEGERS_64 | {TensorDataType.FLOAT64}
-EVERY_TYPE = DML_TYPES | {TensorDataType.BFLOAT16, TensorDataType.BOOL}
 UINT32 = frozenset({TensorDataType.UINT32})
 INDEX_TYPES = UINT32 | INTEGERS_64 | {TensorDataType.INT32}
 

@@ -1,5 +1,6 @@
 """The names that array libraries give to data types."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,16 @@ SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType i
 
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
 _OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
-_NUMPY_DTYPES: "dict[ElementType, np.dtype[Any]]" = {}
 
 
 def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
     """Return the NumPy type of a data type; bfloat16 and float8 need the ml_dtypes package."""
     if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
         return data_type.dtype
-    found = _NUMPY_DTYPES.get(data_type)
-    return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
+    return _make_dtype(data_type)
 
 
+@functools.cache
 def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
     name: Any = type_name(data_type)
     if name.startswith(("bfloat", "float8")):

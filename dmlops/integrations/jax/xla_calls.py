@@ -90,10 +90,6 @@ class _Request(NamedTuple):
             check_input(x, f"{function}.{name}")
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
-    def text(self) -> str:
-        """Return the request as JSON."""
-        return json.dumps(self)
-
     def bind(self, library: _Described) -> BoundCall:
         """Plan the kernels, or refuse the request."""
         arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
@@ -148,7 +144,7 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
     results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)
     if bound.plan is None:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
-    text = request.text()
+    text = json.dumps(request)
 
     def on_host(*inputs: Array) -> Any:
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)

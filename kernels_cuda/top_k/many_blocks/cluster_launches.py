@@ -11,11 +11,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB, MOST_SHARED_BYTES, VECTOR_BYTES, WARP_LANES
@@ -166,7 +165,7 @@ def cluster_launches(problem: Problem, policy: ClusterPolicy, workspace: Workspa
         problem.n_rows * n_blocks,
         CLUSTER_THREADS,
         (),
-        parameters_of(RowParameters, problem),
+        row_parameters(problem),
         _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
         n_blocks,
         (more,),

@@ -28,14 +28,13 @@ from kernels_cuda.top_k.shared.launches import (
     VALUES,
     Algorithm,
     Launch,
-    RowParameters,
     UnservedError,
     Workspace,
     X,
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -145,7 +144,7 @@ def _maxima_launches(
         kernel, n_blocks = of_transposed_rows, ceil_div(problem.n_rows, TRANSPOSED_ROWS) * maxima.n_coarse
     more = MaximaParameters(part_size, n_parts, maxima.n_coarse, maxima.coarse_chunks)
     pointers = Pointer(X), lengths_of(problem), fine, coarse, offsets
-    parameters = parameters_of(RowParameters, problem)
+    parameters = row_parameters(problem)
     launch = Launch(kernel, n_blocks * n_parts, MAXIMA_THREADS, pointers, parameters, more=(more,))
     return Sources(fine=fine, coarse=coarse), launches + launch_all(launch, policy)
 

@@ -10,11 +10,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -118,7 +117,7 @@ def partition_launches(problem: Problem, policy: PartitionPolicy, workspace: Wor
         problem.n_rows,
         shape.n_threads,
         (),
-        parameters_of(RowParameters, problem, key_format=problem.aligned_format),
+        row_parameters(problem, key_format=problem.aligned_format),
         shape.dynamic_bytes(element_size, k, problem.is_sorted),
         more=(counters_offset,),
     )
