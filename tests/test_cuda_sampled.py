@@ -111,13 +111,6 @@ def test_rows_whose_elements_are_apart():
         planned((64, 131_072, 3), 2048, algorithm="sampled", is_sorted=False)
 
 
-@pytest.mark.parametrize("n_rows", [66, 264, 1000])
-def test_a_large_k_is_worth_a_sample(n_rows):
-    chosen = [planned((n_rows, 131_072, 1), k, is_sorted=False).algorithm for k in (8, 2048)]
-    assert chosen[0] != "sampled"
-    assert chosen[1] == "sampled"
-
-
 @pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] < (9, 0)])
 def test_devices_that_have_not_been_measured(arch):
     """They have no such kernels, and plans do without."""
