@@ -90,8 +90,10 @@ class Problem:
     @property
     def matrix(self) -> MatrixParameters:
         """Layout and band as kernels take them."""
-        strides = (stride * self.element_size for stride in (*self.x_strides, *self.output_strides))
-        return MatrixParameters(*strides, self.band.parameters(self.element_size))
+        size = self.element_size
+        (x_row, x_column), (output_row, output_column) = self.x_strides, self.output_strides
+        strides = x_row * size, x_column * size, output_row * size, output_column * size
+        return MatrixParameters(*strides, self.band.parameters(size))
 
     def transposed(self) -> "Problem":
         """Return the problem with rows for columns."""
