@@ -1,20 +1,17 @@
 """`dmlops.integrations.torch`: custom operators in graphs, their inferred shapes and their gradients."""
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import func  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
 import dmlops  # noqa: E402
-from dmlops import InvalidDescriptorError  # noqa: E402
 from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
-from tests import reference  # noqa: E402
 from tests.data import sample  # noqa: E402
 from tests.scripts import run_page  # noqa: E402
+from tests.torch_calls import CALLS, Recorder, fresh_compiler, normal  # noqa: E402, F401
 
 # Importing torch's compiler raises warnings about torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
@@ -27,134 +24,36 @@ def device(request):
     return request.param
 
 
-@pytest.fixture(autouse=True)
-def _fresh_compiler(monkeypatch, tmp_path_factory):
-    # torch's cache on disk knows graphs by the names of operators, not by their code.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
-    torch.compiler.reset()
-
-
-def normal(*shape, dtype=torch.float32, device="cpu"):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(7)).to(device, dtype)
-
-
 def sparse(*shape, device="cpu"):
     x = normal(*shape, device=device)
     return x * (x > 0.3)
 
 
-CALLS = {
-    "top_k": ("top_k", lambda: (normal(4, 9), 3, -1, True, True, None)),
-    "top_k_axis0_smallest": ("top_k", lambda: (normal(4, 9).half(), 2, 0, False, True, None)),
-    "top_k_strided": ("top_k", lambda: (normal(9, 4).T, 9, 1, True, True, None)),
-    "top_k_integers": ("top_k", lambda: ((normal(4, 9) * 9).long(), 5, 1, True, True, None)),
-    "top_k_none": ("top_k", lambda: (normal(4, 0), 0, 1, True, True, None)),
-    "top_k_scalar": ("top_k", lambda: (normal(), 1, 0, True, True, None)),
-    "top_k_lengths": ("top_k", lambda: (normal(4, 9), 3, 1, False, False, torch.tensor([9, 0, 2, -1]))),
-    "top_k_lengths_scalar": ("top_k", lambda: (normal(9), 3, 0, True, True, torch.tensor(2).int())),
-    "top_k_grad": ("top_k", lambda: (normal(3, 4, 5).requires_grad_(), 2, 1, True, True, None)),
-    "top_k_index_dtype": ("top_k", lambda: (normal(4, 9), 3, 1, True, True, None, torch.int32)),
-    "top_k_grad_lengths": (
-        "top_k",
-        lambda: (normal(4, 9).requires_grad_(), 3, 1, True, False, torch.tensor([9, 0, 2, 1]), torch.uint32),
-    ),
-    "nonzero": ("nonzero_coordinates", lambda: (sparse(5, 6, 2),)),
-    "nonzero_index_dtype": ("nonzero_coordinates", lambda: (sparse(5, 6), torch.uint64)),
-    "nonzero_static_index_dtype": ("nonzero_coordinates_static", lambda: (sparse(5, 6), 9, 0, torch.int32)),
-    "nonzero_complex": ("nonzero_coordinates_static", lambda: (sparse(5, 6).to(torch.complex64), 9, 0)),
-    "gather_nd_complex": (
-        "gather_nd",
-        lambda: (normal(4, 5).to(torch.complex64).requires_grad_(), torch.tensor([[1], [0]]), 0, "clip"),
-    ),
-    "nonzero_scalar": ("nonzero_coordinates", lambda: (torch.ones(()),)),
-    "nonzero_nothing": ("nonzero_coordinates", lambda: (torch.zeros(5, 6),)),
-    "nonzero_static": ("nonzero_coordinates_static", lambda: (sparse(5, 6), 11, 0)),
-    "nonzero_static_wide": ("nonzero_coordinates_static", lambda: (sparse(5, 6).bool(), 40, -1)),
-    "gather_nd": ("gather_nd", lambda: (normal(4, 5, 3), torch.tensor([[1, -1], [0, 2]]), 0, "raise")),
-    "gather_nd_batch": (
-        "gather_nd",
-        lambda: (normal(2, 5, 3).requires_grad_(), torch.tensor([[[1], [-9]], [[7], [0]]]), 1, "fill"),
-    ),
-    "gather_nd_all": (
-        "gather_nd",
-        lambda: (normal(2, 5).requires_grad_(), torch.tensor([[[1, 2]], [[5, -9]]]).int(), 0, "clip"),
-    ),
-    "gather_nd_one": ("gather_nd", lambda: (normal(3, 4).requires_grad_(), torch.tensor([2, 9]), 0, "fill")),
-    "gather_nd_nothing": (
-        "gather_nd",
-        lambda: (normal(2, 0, 5).requires_grad_(), torch.zeros(2, 1).int(), 1, "fill"),
-    ),
-    "gather_nd_no_coordinates": (
-        "gather_nd",
-        lambda: (normal(2, 3).requires_grad_(), torch.zeros(2, 4, 0).int(), 1, "clip"),
-    ),
-    "diagonal_matrix": ("diagonal_matrix", lambda: (normal(2, 4, 5).requires_grad_(), -np.inf, 1, 2**40)),
-    "diagonal_matrix_inverted": ("diagonal_matrix", lambda: (normal(4, 5).long(), 2**53 + 1, 2, -1)),
-}
-
-
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_opcheck(call, device):
-    operator, arguments = call
-    moved = [
-        a.detach().to(device).requires_grad_(a.requires_grad) if torch.is_tensor(a) else a
-        for a in arguments()
-    ]
-    torch.library.opcheck(getattr(torch.ops.dmlops, operator).default, tuple(moved))
+    with Recorder() as mode:
+        call(normal(3, 5, device=device))
+    assert mode.operators()
+    for operator, (x, *others) in mode.operators():
+        torch.library.opcheck(operator, (x, *others))
+        if x.is_floating_point() and "nonzero" not in operator.name():
+            torch.library.opcheck(operator, (x.detach().requires_grad_(), *others))
 
 
-class TestSameAsDmlops:
-    def test_top_k(self, device):
-        x = (normal(6, 50, device=device) * 3).round()
-        values, indices = top_k(x, 7, largest=False)
-        expected = reference.top_k(x.cpu().numpy(), 7, largest=False)
-        np.testing.assert_array_equal(values.cpu(), expected[0])
-        np.testing.assert_array_equal(indices.cpu(), expected[1])
-
-    def test_top_k_of_lengths(self, device):
-        x = (normal(6, 5, device=device) * 3).round()
-        lengths = torch.tensor([5, 0, 2, 9, -3, 1], device=device)
-        for is_sorted in (True, False):
-            values, indices = top_k(x, 3, sorted=is_sorted, lengths=lengths)
-            for row, length in enumerate(lengths.clamp(0, 5).tolist()):
-                count = min(length, 3)
-                _, expected = reference.top_k(x[row, :length].cpu().numpy(), count)
-                expected = expected if is_sorted else np.sort(expected)
-                np.testing.assert_array_equal(indices[row].cpu(), [*expected, *[-1] * (3 - count)])
-                assert torch.equal(values[row, :count], x[row][indices[row, :count]])
-                assert torch.equal(values[row, count:], x.new_full((3 - count,), -torch.inf))
-
-    def test_nonzero_coordinates(self, device):
-        x = sparse(7, 8, device=device)
-        expected = x.nonzero()
-        coordinates, count = nonzero_coordinates(x)
-        assert torch.equal(coordinates, expected)
-        assert count.item() == len(expected)
-        assert coordinates.dtype == count.dtype == torch.int64
-        coordinates, count = nonzero_coordinates(x, size=50, fill_value=-1)
-        assert coordinates.dtype == count.dtype == torch.int64
-        assert torch.equal(coordinates, torch.nonzero_static(x.cpu(), size=50).to(device))
-        assert count.item() == len(expected)
-
-    def test_gather_nd(self, device):
-        x, indices = normal(6, 7, 2, device=device), torch.tensor([[5, -1], [0, 3]], device=device)
-        assert torch.equal(gather_nd(x, indices), x[indices[:, 0], indices[:, 1]])
-        with pytest.raises(IndexError, match="at position"):
-            gather_nd(x, indices + 4)
-
-    def test_diagonal_matrix(self, device):
-        x = normal(3, 6, 7, device=device)
-        assert torch.equal(diagonal_matrix(x, value=0, begin=-6, end=2), x.triu(2))
-        made = diagonal_matrix(shape=(4, 5), dtype=torch.int32, device=device)
-        # torch.equal ignores types.
-        assert (made.dtype, made.device.type) == (torch.int32, device)
-        assert torch.equal(made, torch.eye(4, 5, dtype=torch.int32, device=device))
-        assert diagonal_matrix(shape=(4, 5), device=device).dtype == torch.get_default_dtype()
-        with pytest.raises(TypeError, match="shape: got None"):
-            diagonal_matrix(value=3)
+def test_diagonal_matrix(device):
+    """The one function that is not that of `dmlops`."""
+    x = normal(3, 6, 7, device=device)
+    assert torch.equal(diagonal_matrix(x, value=0, begin=-6, end=2), x.triu(2))
+    made = diagonal_matrix(shape=(4, 5), dtype=torch.int32, device=device)
+    # torch.equal ignores types.
+    assert (made.dtype, made.device.type) == (torch.int32, device)
+    assert torch.equal(made, torch.eye(4, 5, dtype=torch.int32, device=device))
+    assert diagonal_matrix(shape=(4, 5), device=device).dtype == torch.get_default_dtype()
+    with pytest.raises(TypeError, match="shape: got None"):
+        diagonal_matrix(value=3)
 
 
-def scores(x, queries, k):
+def scores(x, queries, k, lengths):
     """Put all operators into one graph."""
     length = x.shape[-1]
     masked = diagonal_matrix(x, value=-float("inf"), begin=1, end=length)
@@ -163,41 +62,21 @@ def scores(x, queries, k):
     coordinates, count = nonzero_coordinates(queries)
     rows, _ = nonzero_coordinates(queries, size=4, fill_value=0)
     found = gather_nd(queries, coordinates)
-    return values * 2, picked, coordinates + 1, count, rows, found.cumsum(0)
+    return values * 2, picked, coordinates + 1, count, rows, found.cumsum(0), *top_k(x[0], 1, lengths=lengths)
 
 
-@pytest.mark.parametrize(
-    ("backend", "dynamic"), [("aot_eager", False), ("aot_eager", True), ("inductor", True)]
-)
-def test_compiles_as_one_graph(backend, dynamic, device):
-    compiled = torch.compile(scores, fullgraph=True, backend=backend, dynamic=dynamic)
-    arguments = normal(2, 6, 6, device=device), sparse(9, device=device), 3
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiles_as_one_graph_for_any_size(backend, device):
     # Triton sums in a different order.
     tolerance = {} if (backend, device) == ("inductor", "cuda") else {"rtol": 0, "atol": 0}
-    for actual, expected in zip(compiled(*arguments), scores(*arguments), strict=True):
-        torch.testing.assert_close(actual, expected, **tolerance)
-
-
-def test_compiles_for_lengths_of_any_number(device):
-    compiled = torch.compile(
-        lambda x, lengths: top_k(x * 2, 2, lengths=lengths), fullgraph=True, backend="aot_eager", dynamic=True
-    )
-    for rows in (3, 5):
-        x, lengths = normal(rows, 7, device=device), torch.arange(rows, device=device)
-        for actual, expected in zip(compiled(x, lengths), top_k(x * 2, 2, lengths=lengths), strict=True):
-            assert torch.equal(actual, expected)
-    with pytest.raises((RuntimeError, ValueError), match=r"lengths|size"):
-        compiled(x, lengths[1:])
-
-
-def test_new_sizes_compile_nothing_anew(device):
-    compiled = torch.compile(scores, fullgraph=True, backend="aot_eager", dynamic=True)
-    compiled(normal(2, 6, 6, device=device), sparse(9, device=device), 3)
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        for batch, length in ((3, 7), (5, 4), (2, 300)):
-            arguments = normal(batch, length, length, device=device), sparse(length, device=device), 3
-            for actual, expected in zip(compiled(*arguments), scores(*arguments), strict=True):
-                torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    compiled = torch.compile(scores, fullgraph=True, backend=backend, dynamic=True)
+    for batch, length in ((2, 6), (3, 7), (2, 300)):
+        x, queries = normal(batch, length, length, device=device), sparse(length, device=device)
+        arguments = x, queries, 3, torch.arange(length, device=device)
+        with torch._dynamo.config.patch(error_on_recompile=length > 6):
+            actual = compiled(*arguments)
+        for got, wanted in zip(actual, scores(*arguments), strict=True):
+            torch.testing.assert_close(got, wanted, **tolerance)
 
 
 def test_batches_of_unrelated_symbols_are_told_to_be_equal():
@@ -211,69 +90,8 @@ def test_batches_of_unrelated_symbols_are_told_to_be_equal():
     assert torch.equal(actual.detach(), x[torch.arange(4), indices[:, 0, 0]].unsqueeze(1))
 
 
-def test_exports():
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            coordinates, _ = nonzero_coordinates(x)
-            return gather_nd(x, coordinates, mode="clip")
-
-    program = torch.export.export(Model(), (sparse(5, 6),), dynamic_shapes=[{0: torch.export.Dim("rows")}])
-    x = sparse(9, 6)
-    assert torch.equal(program.module()(x), x[x != 0])
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda x: top_k(x, 6), "top_k.k: got 6, but axis 1 of x has 5 elements"),
-        (lambda x: top_k(x, 1, axis=2), "top_k.axis"),
-        (lambda x: top_k(x, 0, axis=-3), "top_k.axis"),
-        (lambda x: gather_nd(x, torch.zeros(2, 3, dtype=torch.int64)), "gather_nd.indices"),
-        (lambda x: gather_nd(x, torch.zeros(2, 1).long(), batch_dims=1), "the batch sizes must be equal"),
-        (lambda x: gather_nd(x, torch.zeros(2, 1).long(), mode="wrap"), "gather_nd.mode: got 'wrap'"),
-        (lambda x: diagonal_matrix(x[0]), "a matrix has height and width"),
-        (lambda x: diagonal_matrix(x.bool(), value=2), "it fills BOOL"),
-    ],
-)
-def test_errors_come_while_tracing(call, text):
-    with FakeTensorMode(), pytest.raises(InvalidDescriptorError, match=text):
-        call(torch.empty(4, 5))
-    with FakeTensorMode(), pytest.raises(TypeError, match="complex numbers have no order"):
-        top_k(torch.empty(4, 5, dtype=torch.complex64), 1)
-    with FakeTensorMode(), pytest.raises(TypeError, match="got int8, but it is not an index type"):
-        gather_nd(torch.empty(4, 5), torch.zeros(2, 1, dtype=torch.int8))
-
-
-def double(*shape, device):
-    return normal(*shape, dtype=torch.float64, device=device).requires_grad_()
-
-
 class TestGradients:
-    """Against finite differences, in reverse and forward mode, one by one and in batches."""
-
-    def check(self, function, *inputs):
-        batched = {"check_batched_grad": True, "check_batched_forward_grad": True}
-        assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True, **batched)
-        assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True)
-
-    @pytest.mark.parametrize(
-        ("shape", "k", "axis"), [((3, 6), 2, -1), ((3, 4, 2), 3, 1), ((), 1, 0), ((3, 2), 0, 0)]
-    )
-    def test_top_k(self, shape, k, axis, device):
-        self.check(lambda x: top_k(x, k, axis=axis)[0], double(*shape, device=device))
-
-    def test_top_k_of_lengths(self, device):
-        """What is beyond the length of a row has no derivative."""
-        lengths = torch.tensor([4, 1, 0], device=device)
-
-        def selected(x):
-            values, indices = top_k(x, 2, sorted=False, lengths=lengths)
-            return values.where(indices >= 0, 0)
-
-        self.check(selected, double(3, 4, device=device))
-        x = double(3, 4, device=device)
-        top_k(x, 2, lengths=lengths).values.sum().backward()
-        assert x.grad.count_nonzero(1).tolist() == [2, 1, 0]
+    """Of what is not in `OPERATIONS`, on each device."""
 
     @pytest.mark.parametrize("mode", ["clip", "fill"])
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint32, torch.uint64])
@@ -282,12 +100,13 @@ class TestGradients:
         indices = torch.tensor([[1, 2], [1, 2], [3, 0], [0, extreme]], dtype=dtype)
         if dtype.is_signed:
             indices = torch.cat([indices, torch.tensor([[-1, -9], [-3, -4], [-(2**31), 0]], dtype=dtype)])
-        indices = indices.to(device)
-        self.check(lambda x: gather_nd(x, indices, mode=mode), double(3, 4, 2, device=device))
+        indices, x = indices.to(device), normal(3, 4, 2, device=device).requires_grad_()
 
-    def test_gather_nd_in_batches(self, device):
-        indices = torch.tensor([[[1], [0], [1]], [[-1], [-4], [2]]], device=device)
-        self.check(lambda x: gather_nd(x, indices, batch_dims=1), double(2, 4, 3, device=device))
+        def gathered(x):
+            return gather_nd(x, indices, mode=mode)
+
+        assert torch.autograd.gradcheck(gathered, (x,), check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(gathered, (x,))
 
     @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (3, 4, 0)])
     def test_gather_nd_of_nothing(self, shape, device):
@@ -295,45 +114,16 @@ class TestGradients:
         gather_nd(x, torch.tensor([[2, 3]], device=device), mode="fill").sum().backward()
         assert x.grad.shape == shape
 
-    @pytest.mark.parametrize("batch_dims", [0, 1])
-    def test_gather_nd_of_tuples_without_coordinates(self, batch_dims, device):
-        x = normal(3, 4, device=device).requires_grad_()
-        indices = torch.zeros((*x.shape[:batch_dims], 5, 0), dtype=torch.int64, device=device)
-        taken = gather_nd(x, indices, batch_dims=batch_dims)
-        expected = x.detach().unsqueeze(batch_dims).expand(*indices.shape[:-1], *x.shape[batch_dims:])
-        torch.testing.assert_close(taken, expected, rtol=0, atol=0)
-        taken.sum().backward()
-        torch.testing.assert_close(x.grad, torch.full_like(x, 5), rtol=0, atol=0)
-
-    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
-    def test_gather_nd_of_one_element(self, mode, device):
-        x, indices = double(3, 4, device=device), torch.tensor([2, -1], device=device)
-        assert torch.equal(gather_nd(x, indices, mode=mode), x[2, 3])
-        self.check(lambda x: gather_nd(x, indices, mode=mode), x)
-
     def test_gather_nd_keeps_nan_out(self, device):
         x = torch.zeros(3, requires_grad=True, device=device)
         indices = torch.tensor([[2], [3]], device=device)
         gather_nd(x, indices, mode="fill").backward(torch.tensor([1.0, float("nan")], device=device))
         assert x.grad.tolist() == [0, 0, 1]
 
-    @pytest.mark.parametrize(("begin", "end"), [(0, 1), (-1, 2), (2, -1), (1, 2**62)])
-    def test_diagonal_matrix(self, begin, end, device):
-        self.check(
-            lambda x: diagonal_matrix(x, value=3, begin=begin, end=end), double(2, 3, 4, device=device)
-        )
-
-    def test_compiled(self, device):
-        def loss(x):
-            values, _ = top_k(diagonal_matrix(x, value=0, begin=1, end=9), 2)
-            return (values**2).sum() + gather_nd(x, torch.tensor([[1], [1]], device=device)).sum()
-
-        gradients = []
-        for function in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
-            x = normal(4, 4, device=device).requires_grad_()
-            function(x).backward()
-            gradients.append(x.grad)
-        torch.testing.assert_close(*gradients, rtol=0, atol=0)
+    def test_what_is_beyond_the_length_of_a_row(self, device):
+        x = normal(3, 4, device=device).requires_grad_()
+        top_k(x, 2, lengths=torch.tensor([4, 1, 0], device=device)).values.sum().backward()
+        assert x.grad.count_nonzero(1).tolist() == [2, 1, 0]
 
 
 TUPLES = torch.tensor([[1, 0], [2, 3], [1, 0], [0, -2]])
@@ -456,10 +246,9 @@ def everything(place):
 @pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore:.*LeafSpec:FutureWarning")
 class TestTransformations:
     @pytest.mark.parametrize("transformation", TRANSFORMATIONS.values(), ids=TRANSFORMATIONS)
-    @pytest.mark.parametrize(("function", "own"), OPERATIONS.values(), ids=OPERATIONS)
-    def test_like_torch(self, transformation, function, own):
-        actual, expected = transformation(function, *points()), transformation(own, *points())
-        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)
+    def test_like_torch(self, transformation):
+        actual, expected = (transformation(everything(place), *points()) for place in (0, 1))
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
     @pytest.mark.parametrize("name", COMPILED)
     def test_compiled_like_torch(self, name):
@@ -513,34 +302,6 @@ class TestTracked:
                 else:
                     assert torch.equal(actual, expected)
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda x: top_k(x, 6),
-            lambda x: top_k(x, 1, axis=2),
-            lambda x: top_k(x.to_sparse(), 1),
-            lambda x: gather_nd(x, TUPLES + 2),
-            lambda x: gather_nd(x, TUPLES[:, :1], batch_dims=-1),
-            lambda x: gather_nd(x, TUPLES[:, :1], batch_dims=1),
-            lambda x: gather_nd(x, TUPLES[:, :1], batch_dims=2),
-            lambda x: gather_nd(x, TUPLES[:, :1], mode="wrap"),
-            lambda x: gather_nd(x, TUPLES[:, :1].double()),
-            lambda x: gather_nd(x, BATCHES[..., :1].repeat(1, 1, 3)),
-            lambda x: gather_nd(x, TUPLES[0, 0]),
-            lambda x: gather_nd(x[0, 0], TUPLES),
-            lambda x: gather_nd(x[:0], TUPLES),
-            lambda x: diagonal_matrix(x[0]),
-            lambda x: diagonal_matrix(x[0, 0]),
-        ],
-    )
-    def test_errors(self, call):
-        x = normal(3, 5)
-        with pytest.raises((dmlops.DmlError, TypeError)) as expected:
-            call(x)
-        with pytest.raises(expected.type) as actual:
-            call(x.requires_grad_())
-        assert str(actual.value) == str(expected.value)
-
     def test_a_value_has_no_derivative(self):
         x, value = normal(3, 4), torch.tensor(2.0)
         assert torch.equal(diagonal_matrix(x, value=value), diagonal_matrix(x, value=2.0))
@@ -562,7 +323,7 @@ class TestTracked:
                 return (x * nonzero_coordinates(x, size=size).count).sum()
 
             count = torch.count_nonzero(x)
-            assert torch.equal(func.grad(scaled)(x), count.expand(4, 5).float())
+            assert torch.equal(func.grad(scaled)(x), count.expand(4, 5).double())
             _, tangent = func.jvp(scaled, (x,), (torch.ones_like(x),))
             assert tangent == 20 * count
 
@@ -588,30 +349,10 @@ class TestVmap:
             for actual, expected in zip(batched, top_k(one[0], 2, lengths=one[1]), strict=True):
                 assert torch.equal(actual[i], expected)
 
-    def test_indices_in_batches(self):
-        x, indices = normal(3, 4, 5), torch.stack([BATCHES, BATCHES.flip(1)], 2)
-        picked = torch.vmap(lambda i: gather_nd(x, i, batch_dims=1), in_dims=2)(indices)
-        assert torch.equal(picked[0], picked[1].flip(1))
-        assert torch.equal(picked[0], OPERATIONS["gather_nd_batch"][1](x))
-
     def test_single_elements(self):
         values, indices = torch.vmap(torch.vmap(lambda x: top_k(x, 1)))(normal(2, 3))
         assert torch.equal(values, normal(2, 3, 1))
         assert not indices.any()
-
-    @pytest.mark.parametrize(
-        ("call", "text"),
-        [
-            (lambda x: top_k(x, 1, axis=-2), r"top_k\.axis: got -2, but x has 1 dimension;"),
-            (lambda x: top_k(x, 6), r"top_k\.k: got 6, but axis 0 of x has 5 elements"),
-            (lambda x: gather_nd(x, TUPLES), r"1 dimension of x can be indexed"),
-            (lambda x: gather_nd(x, x.long()[:, None], batch_dims=-1), r"batch_dims: got -1"),
-            (diagonal_matrix, "a matrix has height and width"),
-        ],
-    )
-    def test_errors_are_told_of_one_example(self, call, text):
-        with pytest.raises(InvalidDescriptorError, match=text):
-            torch.vmap(call)(torch.ones(4, 5))
 
 
 def test_results_are_those_of_dmlops():

@@ -1,7 +1,9 @@
 """Calls of every function on torch tensors, for tests of what torch is told of them."""
 
 import numpy as np
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dmlops
 from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
@@ -15,6 +17,24 @@ def values(seed=0, device="cpu"):
     return (x.mul(2).round() / 2).to(device)
 
 
+def normal(*shape, dtype=torch.float64, device="cpu"):
+    """Return the same normally distributed numbers every time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(7)).to(device, dtype)
+
+
+def compiled(function, backend="aot_eager", **options):
+    """Return a function that torch compiles without a graph break."""
+    return torch.compile(function, fullgraph=True, backend=backend, **options)
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler(monkeypatch, tmp_path_factory):
+    """Start each test without compiled graphs, in the modules that import this fixture."""
+    # torch's cache on disk knows graphs by the names of operators, not by their code.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
+    torch.compiler.reset()
+
+
 def _new(shape, dtype=torch.float32):
     return lambda device: torch.zeros(shape, dtype=dtype, device=device)
 
@@ -26,6 +46,64 @@ def rows(x, *numbers):
         return indices.numpy()
     return indices.to(x.device if isinstance(x, torch.Tensor) else "cuda")
 
+
+def integers(x, numbers, dtype=torch.int64):
+    """Return integers on the device of `x`."""
+    return torch.tensor(numbers, dtype=dtype, device=x.device)
+
+
+class Recorder(TorchDispatchMode):
+    """Lists the operators that torch runs, with their arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.seen.append((function, arguments))
+        return function(*arguments, **(options or {}))
+
+    def operators(self):
+        """Return those that are not torch's own."""
+        return [call for call in self.seen if call[0].namespace == "dmlops"]
+
+
+def assert_same(actual, expected):
+    """Compare tensors, and their types."""
+    for got, wanted in zip(actual, expected, strict=True):
+        assert got.dtype == wanted.dtype
+        assert torch.equal(got, wanted)
+
+
+# Calls of every function on tensors of `SHAPE`, with every argument that matters to a graph.
+CALLS = {
+    "top_k": lambda x: dmlops.top_k(x, 2),
+    "top_k_unsorted": lambda x: dmlops.top_k(x, 3, axis=0, largest=False, sorted=False),
+    "top_k_lengths": lambda x: dmlops.top_k(x, 3, lengths=integers(x, [5, 0, 2]), index_dtype="uint32"),
+    "top_k_lengths_unsorted": lambda x: dmlops.top_k(
+        x, 3, sorted=False, lengths=integers(x, [5, 0, 2]), index_dtype=np.int32
+    ),
+    "top_k_none": lambda x: dmlops.top_k(x[:, :0], 0),
+    "top_k_scalar": lambda x: dmlops.top_k(x[0, 0], 1),
+    "nonzero_scalar": lambda x: dmlops.nonzero_coordinates(x[0, 0], size=1, fill_value=-1),
+    "nonzero": lambda x: dmlops.nonzero_coordinates(x > 0, index_dtype=torch.uint64),
+    "nonzero_static": lambda x: dmlops.nonzero_coordinates(
+        x > 0, size=20, fill_value=-1, index_dtype="int32"
+    ),
+    "gather_nd": lambda x: (dmlops.gather_nd(x, integers(x, [[0, -1], [2, 3]])),),
+    "gather_nd_clip": lambda x: (dmlops.gather_nd(x, integers(x, [[0], [7], [-9]]), mode="clip"),),
+    "gather_nd_fill": lambda x: (dmlops.gather_nd(x, integers(x, [[0], [7]], torch.int32), mode="fill"),),
+    "gather_nd_batch": lambda x: (dmlops.gather_nd(x, integers(x, [[[4]], [[0]], [[1]]]), batch_dims=1),),
+    "gather_nd_one": lambda x: (dmlops.gather_nd(x, integers(x, [1, -1])),),
+    "gather_nd_no_index": lambda x: (dmlops.gather_nd(x, integers(x, [[[], []]] * 3), batch_dims=1),),
+    "diagonal_matrix": lambda x: (dmlops.diagonal_matrix(x, value=-np.inf, begin=1, end=2**64),),
+    "tril": lambda x: (dmlops.tril(x, -1),),
+    "numpy_scalars": lambda x: (
+        dmlops.top_k(dmlops.diagonal_matrix(x, value=np.float32(9.5)), np.int64(2)).values,
+    ),
+    "like": lambda x: (dmlops.diagonal_matrix(shape=(3, 4), dtype="int16", value=7, like=x),),
+    "eye": lambda x: (dmlops.eye(3, 4, k=1, like=x),),
+}
 
 # What is called, and what makes the tensors that it writes to.
 WRITES = {

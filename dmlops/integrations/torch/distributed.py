@@ -13,6 +13,7 @@ would require it is refused.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -26,6 +27,7 @@ from dmlops.calls.binding import check_extended
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.top_k import TOP_K
+from dmlops.integrations.torch.operators import LARGEST, Selected, as_int64, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
@@ -36,9 +38,6 @@ from dmlops.types.tensor import TensorDesc
 
 # The name from torch 2.13 on, and the one before.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-# Stands for a position, and is larger than that of any element.
-_NOWHERE = 2**63 - 1
 
 
 def top_k(
@@ -212,7 +211,7 @@ def _top_k_across(
     start, local = _start(cuts), x.to_local()
     rows = local.detach().movedim(axis, -1)
     if lengths is not None:
-        lengths = _clamped(lengths) - start
+        lengths = as_int64(lengths).clamp(0) - start
     # Candidates do not have to be in order of value.
     unordered = options | {"index_dtype": "int64", "sorted": False}
     values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
@@ -229,7 +228,9 @@ def _top_k_across(
         else:
             indices = places
     values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
-    return _Selected.apply(local, values, indices, axis, start), indices
+    # The caller may write to the indices before the backward pass.
+    spread = partial(spread_along, axis)
+    return Selected.apply(local, (values,), indices - start, spread), indices
 
 
 def _candidates(
@@ -253,27 +254,6 @@ def _candidates(
     return values, bytes_of_indices.view(indices.dtype).squeeze(-1)[..., :n_candidates]
 
 
-class _Selected(torch.autograd.Function):  # type: ignore[misc]
-    """Values selected from all shards, as a function of this rank's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, values: Tensor, indices: Tensor, axis: int, start: int) -> Tensor:
-        # A copy, because the caller may write to the indices before the backward pass.
-        ctx.save_for_backward(indices.clone())
-        ctx.shape, ctx.axis, ctx.start = x.shape, axis, start
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (indices,) = ctx.saved_tensors
-        zeros = gradient.new_zeros(ctx.shape)
-        if zeros.numel():
-            places, last = indices - ctx.start, ctx.shape[ctx.axis] - 1
-            own = torch.where((places >= 0) & (places <= last), gradient, 0)
-            zeros = zeros.scatter_add(ctx.axis, places.clamp(0, last), own)
-        return zeros, None, None, None, None
-
-
 def _coordinates_across(
     local: Tensor, x: DTensor, size: int, options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
@@ -285,12 +265,12 @@ def _coordinates_across(
     for axis, n in enumerate(x.shape):
         positions = positions * n + coordinates[:, axis].to(torch.int64) + _start(_cuts(x, axis))
     count = count.to(torch.int64).reshape(1)
-    positions = torch.where(_is_below(count, positions), positions, _NOWHERE)
+    positions = torch.where(_is_below(count, positions), positions, LARGEST)
     for cut in _all_cuts(x):
         received = _all_gather(torch.cat([count, positions]), x.device_mesh, cut)
         count, positions = received[:, 0].sum(0, keepdim=True), received[:, 1:].flatten()
         positions = functions.top_k(positions, min(size, positions.numel()), largest=False).values
-    positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=_NOWHERE)
+    positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=LARGEST)
     is_found = _is_below(count, positions).unsqueeze(-1)
     columns = []
     for n in reversed(x.shape):
@@ -436,13 +416,6 @@ def _remedy(placement: str) -> str:
 
 def _describe(x: DTensor, where: str) -> TensorDesc:
     return TensorDesc(data_type_of(x.dtype, where), tuple(x.shape))
-
-
-def _clamped(lengths: Tensor) -> Tensor:
-    """Return lengths as int64 numbers that are not negative."""
-    whole = lengths.view(torch.int64) if lengths.dtype == torch.uint64 else lengths.to(torch.int64)
-    # The largest unsigned numbers have the sign bit.
-    return torch.where(whole < 0, _NOWHERE, whole) if lengths.dtype == torch.uint64 else whole.clamp(0)
 
 
 def _whole(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:

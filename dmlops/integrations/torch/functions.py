@@ -78,10 +78,7 @@ def nonzero_coordinates(
     x, dtype = _tensor(inputs[0], f"{where}.x"), _index_dtype(index_dtype, out, where)
     if out is not None and size is None:
         coordinates = _tensor(out[0], f"{where}.out[0]")
-        if coordinates.dim() != 2:
-            reason, allowed = "there is a row for each element", "coordinates must have 2 dimensions"
-            refuse(f"{where}.out[0]", f"shape {tuple(coordinates.shape)}", reason, allowed)
-        size = coordinates.shape[0]
+        size = coordinates.shape[0] if coordinates.dim() else 0
     if size is None:
         if fill_value is not None:
             reason, allowed = "size is left out", "fill_value needs size"
@@ -188,7 +185,8 @@ def _as_tensor(array: Any, where: str) -> Tensor:
     if not isinstance(array, Tensor):
         # Not on torch's default device, if that is another one.
         device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None
-        array = torch.as_tensor(array, device=device)
+        # A copy, because torch does not see what is written to the array before a backward pass.
+        array = torch.as_tensor(array, device=device).clone()
     return _tensor(array, where)
 
 
@@ -251,7 +249,10 @@ def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool
         check_inference(array, where)
     check_device(array, result, where)
     shape = () if name == "count" and tuple(array.shape) == (1,) else array.shape
-    if shape != result.shape or array.dtype != result.dtype:
-        got = f"{array.dtype} of shape {tuple(array.shape)}"
-        expected = f"{result.dtype} of shape {tuple(result.shape)}"
-        refuse(where, got, f"the {name} must be {expected}", "types and shapes must be equal")
+    verbs = ("have", "are") if name.endswith("s") else ("has", "is")
+    if shape != result.shape:
+        reason = f"the {name} {verbs[0]} shape {tuple(result.shape)}"
+        refuse(where, f"shape {tuple(array.shape)}", reason, "shapes must be equal")
+    if array.dtype != result.dtype:
+        got, expected = (str(kind).removeprefix("torch.") for kind in (array.dtype, result.dtype))
+        refuse(where, got, f"the {name} {verbs[1]} {expected}", "types must be equal")

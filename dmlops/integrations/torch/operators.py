@@ -1,20 +1,23 @@
 """The operators as torch operators, ``torch.ops.dmlops``, with their derivatives.
 
-While a graph is traced, the descriptors infer what an operator returns. To compute a derivative, the kernels
-find the positions, and torch's own operators move the elements. Torch knows the derivatives of these
-operators: in reverse and forward mode, of any order, and under every transformation of ``torch.func``.
+While a graph is traced, the descriptors infer what an operator returns. With a derivative, the kernels still
+do the work, and torch's own operators take gradients back, whose derivatives torch knows. In forward mode and
+within a transformation of ``torch.func``, torch's own operators move the elements as well.
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from dmlops import functions
+from dmlops.calls.dispatch import level_or
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_FUNCTION
 from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
@@ -23,14 +26,20 @@ from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
-from dmlops.types.array_types import Mode
 from dmlops.types.data_types import data_type_of, index_data_type
+from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import DeviceMismatchError, error_text, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.tensor import TensorDesc, sizes_stand_in
 
 # More than any tensor has elements along a dimension.
 _FIRST_STAND_IN = 2**60
+# Stands for a position or a length, and is larger than any.
+LARGEST = 2**63 - 1
+# A call of the kernel takes some 10 us. Examples of a batch that have this many elements take longer, and
+# each gets a call of its own; shorter examples share calls of up to `_TOGETHER` elements.
+_LONG_EXAMPLE = {"cpu": 2**12, "cuda": 2**16}
+_TOGETHER = 2**20
 _LIBRARY = torch.library.Library("dmlops", "FRAGMENT")
 
 
@@ -87,9 +96,9 @@ class _Symbols:
         sizes[axis] = self.number(size)
         return TensorDesc(desc.data_type, tuple(sizes))
 
-    def empty(self, x: Tensor, desc: TensorDesc) -> Tensor:
+    def empty(self, x: Tensor, desc: TensorDesc, batch: Sequence[int] = ()) -> Tensor:
         sizes = [self._sizes.get(size, size) for size in desc.sizes]
-        return x.new_empty(sizes, dtype=torch_dtype(desc.data_type))
+        return x.new_empty((*batch, *sizes), dtype=torch_dtype(desc.data_type))
 
 
 def check_device(array: Tensor, x: Tensor, where: str) -> None:
@@ -114,28 +123,6 @@ def _plain(x: Tensor) -> Tensor:
     """Return a tensor without a derivative, of the plain type."""
     x = x.detach()
     return x if type(x) is Tensor else x.as_subclass(Tensor)
-
-
-# These functions run on plain tensors, without derivatives.
-def _run_top_k(
-    x: Tensor,
-    k: int,
-    axis: int,
-    largest: bool,
-    sorted: bool,
-    lengths: Tensor | None,
-    index_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
-    return tuple(
-        functions.top_k(
-            *(_plain(x), k),
-            axis=axis,
-            largest=largest,
-            sorted=sorted,
-            lengths=None if lengths is None else _plain(lengths),
-            index_dtype=_or_int64(index_dtype),
-        )
-    )
 
 
 @sizes_stand_in()
@@ -172,62 +159,92 @@ def _fake_top_k(
     return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
 
-def _gather(x: Tensor, axis: int, places: Tensor) -> Tensor:
-    """`torch.gather`, except that the backward pass keeps the shape of `x` and not its elements."""
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(_without_elements, _with_any_elements):
-            return x.gather(axis, places)
-    except RuntimeError:  # transformations do not allow hooks
-        return x.gather(axis, places)
+class Selected(torch.autograd.Function):  # type: ignore[misc]
+    """Elements that a kernel selected from `x`, as a function of `x`; `spread` takes gradients back.
+
+    The backward pass keeps the indices only, not `x`. The elements come in a tuple: torch would take an
+    output that is also an input for a view, which cannot be changed in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, values: tuple[Tensor], indices: Tensor, spread: Any) -> Tensor:
+        """Return the elements."""
+        ctx.save_for_backward(indices)
+        ctx.shape, ctx.spread = x.shape, spread
+        return values[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient of `x`."""
+        zeros = gradient.new_zeros(ctx.shape)
+        return ctx.spread(zeros, gradient, *ctx.saved_tensors), None, None, None
 
 
-def _without_elements(saved: Tensor) -> Any:
-    is_places = saved.dtype == torch.int64
-    return saved if is_places else (saved.shape, saved.dtype, saved.device)
+def _selected(
+    x: Tensor, values: Tensor, indices: Tensor, spread: Callable[..., Any], select: Callable[..., Any]
+) -> Any:
+    """Return selected elements as a function of `x`; `select` computes them by torch's own operators."""
+    if is_known(x.numel() == 0):
+        # The sum of no elements is zero, and connects the result to x.
+        return values + x.sum()
+    if not has_tangent(x):
+        try:
+            return Selected.apply(x, (values,), indices, spread)
+        except RuntimeError:  # within torch.func, which transforms no such function in an operator
+            pass
+    return select(x, indices)
 
 
-def _with_any_elements(saved: Any) -> Tensor:
-    if isinstance(saved, Tensor):
-        return saved
-    shape, dtype, device = saved
-    return torch.empty(shape, dtype=dtype, device=device)
+def as_int64(integers: Tensor) -> Tensor:
+    """Return integers as int64, and its largest number for larger ones."""
+    converted = integers.to(torch.int64)
+    return torch.where(converted < 0, LARGEST, converted) if integers.dtype == torch.uint64 else converted
 
 
 def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
     _, _, lengths, *_ = others
     values, indices = TOP_K(x.detach(), k, axis, *others)
-    x = x if x.dim() else x.reshape(1)
+    # A copy, because the caller may write to the indices before the backward pass.
+    places, x = indices.to(torch.int64, copy=True), x if x.dim() else x.reshape(1)
     if lengths is None:
-        # A copy, because the caller may write to the indices before the backward pass.
-        return _gather(x, axis, indices.to(torch.int64, copy=True)), indices
+        return _selected(
+            *(x, values, places),
+            lambda zeros, gradient, places: zeros.scatter_(axis, places, gradient),
+            lambda x, places: x.gather(axis, places),
+        ), indices
+
+    def select(x: Tensor, places: Tensor) -> Tensor:
+        is_there, places = _within(x, axis, places)
+        return torch.where(is_there, x.gather(axis, places), values)
+
+    return _selected(x, values, places, functools.partial(spread_along, axis), select), indices
+
+
+def _within(x: Tensor, axis: int, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which places are positions along an axis, and the nearest ones that are."""
     # In unsigned types, the index of padding is the highest number.
-    places, size = indices.long(), x.shape[axis]
-    is_there = (places >= 0) & (places < size)
-    return torch.where(is_there, _gather(x, axis, places.clamp(0, size - 1)), values), indices
+    size = x.shape[axis]
+    return (places >= 0) & (places < size), places.clamp(0, size - 1)
 
 
-def _batched_top_k(
-    in_dims: tuple[int | None, ...], x: Tensor, k: int, axis: int, *others: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+def spread_along(axis: int, zeros: Tensor, gradient: Tensor, places: Tensor) -> Tensor:
+    """Return zeros plus the elements of a gradient whose places are positions along an axis."""
+    is_there, places = _within(zeros, axis, places)
+    return zeros.scatter_add_(axis, places, torch.where(is_there, gradient, 0))
+
+
+def _batched_top_k(info: Any, in_dims: Any, x: Tensor, k: int, axis: int, *others: Any) -> Any:
     largest, sorted, lengths, *index_dtype = others
-    of_x, of_lengths = in_dims[0], in_dims[5]
-    if of_x is None:
-        assert lengths is not None
-        x = x.expand(lengths.shape[of_lengths], *x.shape)
-    else:
-        x = x.movedim(of_x, 0)
-    if lengths is not None:
-        if of_lengths is None:
-            lengths = lengths.expand(x.shape[0], *lengths.shape)
-        else:
-            lengths = lengths.movedim(of_lengths, 0)
+    x = _with_batch(info, x, in_dims[0])
+    lengths = None if lengths is None else _with_batch(info, lengths, in_dims[5])
     x = x if x.dim() > 1 else x.unsqueeze(1)
     axis = axis if axis < 0 else axis + 1
     return TOP_K(x, k, axis, largest, sorted, lengths, *index_dtype), (0, 0)
 
 
-def _run_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-    return tuple(functions.nonzero_coordinates(_plain(x), index_dtype=_or_int64(index_dtype)))
+def _with_batch(info: Any, x: Tensor, d: int | None) -> Tensor:
+    """Return a tensor whose first dimension is that of the batch, now dimension `d` or none."""
+    return x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
 
 
 @sizes_stand_in()
@@ -235,64 +252,77 @@ def _fake_nonzero_coordinates(x: Tensor, index_dtype: torch.dtype | None = None)
     if x.device.type == "meta":
         reason = "the number of rows depends on the elements, which this tensor does not have"
         refuse("nonzero_coordinates.size", None, reason, "size must be a number of rows")
-    size = torch.library.get_ctx().new_dynamic_size()
-    return _fake_nonzero_coordinates_static(x, size, None, index_dtype)
+    return _fake_nonzero_coordinates_static(x, torch.library.get_ctx().new_dynamic_size(), None, index_dtype)
 
 
-def _refuse_batched_nonzero_coordinates(info: Any, in_dims: Any, *arguments: Any) -> NoReturn:
+def _refuse_batched_nonzero_coordinates(*arguments: Any) -> NoReturn:
     reason, remedy = "examples of torch.func.vmap may differ in their count", "size must be a number of rows"
     refuse("nonzero_coordinates.size", None, reason, remedy)
 
 
-def _run_nonzero_coordinates_static(
-    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
-) -> tuple[Tensor, Tensor]:
-    return tuple(
-        functions.nonzero_coordinates(
-            _plain(x), size=size, fill_value=fill_value, index_dtype=_or_int64(index_dtype)
-        )
-    )
-
-
 @sizes_stand_in()
 def _fake_nonzero_coordinates_static(
-    x: Tensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
-) -> tuple[Tensor, Tensor]:
-    symbols = _Symbols()
-    index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
-    # Neither result depends on the sizes of x.
-    data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * x.dim())
-    words, capacity = NONZERO_FUNCTION.words, symbols.number(size)
-    coordinates, count = infer_nonzero_coordinates(words, data, capacity, index_type)
-    return symbols.empty(x, coordinates), symbols.empty(x, count)
-
-
-def _batched_nonzero_coordinates_static(
-    in_dims: tuple[int | None, ...],
     x: Tensor,
     size: int,
     fill_value: int | None,
     index_dtype: torch.dtype | None = None,
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    x = x.movedim(in_dims[0] or 0, 0)
-    # The number of non-zero elements up to each element. The n-th non-zero element is where it becomes n.
-    counts = (x.flatten(1) if x.dim() > 1 else x.unsqueeze(1)).ne(0).cumsum(1)
-    rows = torch.arange(1, size + 1, device=x.device).repeat(x.shape[0], 1)
-    places = torch.searchsorted(counts.contiguous(), rows.contiguous())
-    count = counts[:, -1] if counts.shape[1] else counts.new_zeros(x.shape[0])
-    columns: list[Tensor] = []
-    for length in reversed(x.shape[1:]):
-        columns.insert(0, places % max(length, 1))
-        places = places // max(length, 1)
-    coordinates = torch.stack(columns, 2) if columns else places.new_empty(*places.shape, 0)
+    batch_dims: int = 0,
+) -> tuple[Tensor, Tensor]:
+    symbols = _Symbols()
+    index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
+    # Neither result depends on the sizes of x.
+    data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * (x.dim() - batch_dims))
+    words, capacity = NONZERO_FUNCTION.words, symbols.number(size)
+    coordinates, count = infer_nonzero_coordinates(words, data, capacity, index_type)
+    batch = x.shape[:batch_dims]
+    return symbols.empty(x, coordinates, batch), symbols.empty(x, count, batch)
+
+
+def _batched_nonzero_coordinates_static(
+    info: Any, in_dims: Any, x: Tensor, size: int, fill: Any, index_dtype: Any = None, batch_dims: int = 0
+) -> Any:
+    x = x.movedim(in_dims[0], 0)
+    return NONZERO_COORDINATES_STATIC(x, size, fill, index_dtype, batch_dims + 1), (0, 0)
+
+
+def _nonzero_coordinates_static(
+    x: Tensor, /, *, size: int, fill_value: int | None, index_dtype: torch.dtype, batch_dims: int = 0
+) -> Any:
+    """Run `dmlops.nonzero_coordinates` with a size, on each example of a batch."""
+    if batch_dims == 0:
+        return functions.nonzero_coordinates(x, size=size, fill_value=fill_value, index_dtype=index_dtype)
+    batch, shape = x.shape[:batch_dims], x.shape[batch_dims:]
+    results = (
+        x.new_empty((*batch, size, len(shape)), dtype=index_dtype),
+        x.new_empty(batch, dtype=index_dtype),
+    )
+    n_elements = math.prod(shape)
+    is_level_set = level_or(FeatureLevel.EXTENDED) is not FeatureLevel.EXTENDED
+    if n_elements >= _LONG_EXAMPLE[x.device.type] or is_level_set:
+        for example in np.ndindex(*batch):
+            out = tuple(result[example] for result in results)
+            functions.nonzero_coordinates(x[example], fill_value=fill_value, out=out)
+        return results
+    step = max(_TOGETHER // max(n_elements, 1), 1)
+    for *place, part in np.ndindex(*batch[:-1], -(-batch[-1] // step)):
+        some = (*place, slice(part * step, (part + 1) * step))
+        for result, found in zip(results, _of_short_examples(x[some], size, fill_value), strict=True):
+            result[some] = found
+    return results
+
+
+def _of_short_examples(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:
+    """Find what is not zero in some examples by one call of the kernel."""
+    n, n_elements = x.shape[0], x.numel()
+    # There is at least one row behind the last example's.
+    found, _ = functions.nonzero_coordinates(x, size=n_elements + 1, fill_value=n)
+    starts = torch.searchsorted(found[:, 0].contiguous(), torch.arange(n + 1, device=x.device))
+    counts, rows = starts.diff(), torch.arange(size, device=x.device)
+    coordinates = found[(starts[:-1, None] + rows).clamp(max=n_elements), 1:]
     if fill_value is not None:
-        coordinates = coordinates.where((rows <= count.unsqueeze(1)).unsqueeze(2), fill_value)
-    dtype = _or_int64(index_dtype)
-    return (coordinates.to(dtype), count.to(dtype)), (0, 0)
-
-
-def _run_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    return functions.gather_nd(_plain(x), _plain(indices), batch_dims=batch_dims, mode=cast("Mode", mode))
+        is_found = rows < counts.unsqueeze(1)
+        coordinates = torch.where(is_found.unsqueeze(2), coordinates, fill_value)
+    return coordinates, counts
 
 
 @sizes_stand_in()
@@ -308,58 +338,48 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
     return symbols.empty(x, infer_gather_nd(GATHER_ND_FUNCTION.words, data, tuples, batch_dims))
 
 
-def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
-    if is_known(x.numel() == 0):
-        # The sum of no elements is zero, and connects the result to x.
-        gathered: Tensor = GATHER_ND(x.detach(), indices, batch_dims, mode)
-        return gathered + x.sum()
-    has_batches = 0 <= batch_dims < min(x.dim(), indices.dim())
-    if not (has_batches and 0 < indices.shape[-1] <= x.dim() - batch_dims):
-        # The kernel refuses arguments that do not fit. A tuple without coordinates selects all of its batch.
-        GATHER_ND(x.detach(), indices, batch_dims, mode)
-        batch, rest = x.shape[:batch_dims], x.shape[batch_dims:]
-        whole = x.reshape((*batch, *(1,) * (indices.dim() - 1 - batch_dims), *rest))
-        return whole.expand((*indices.shape[:-1], *rest)).contiguous()
-    if _lacks_gather(x):
+def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Any:
+    values = GATHER_ND(x.detach(), indices, batch_dims, mode)  # this refuses arguments that do not fit
+    if x.element_size() == (4 if x.is_complex() else 1):
         reason, remedy = "torch has no derivative of gathers of this type", "pass x.detach(), or convert it"
         raise TypeError(error_text("gather_nd.x", x.dtype, reason, remedy))
-    end = batch_dims + indices.shape[-1]
-    rows, found = _rows(x, indices, batch_dims, mode)
-    blocks = x.reshape(math.prod(x.shape[:end]), math.prod(x.shape[end:]))
-    # Inductor compiles index_select under vmap and grad to wrong gradients.
-    blocks = _gather(blocks, 0, rows.reshape(-1, 1).expand(-1, blocks.shape[1]))
-    if mode == "fill":
-        blocks = torch.where(found.reshape(-1, 1), blocks, 0)
-    return blocks.reshape((*indices.shape[:-1], *x.shape[end:]))
+    shape, end = x.shape, batch_dims + indices.shape[-1]
+    n_blocks, block = math.prod(shape[:end]), shape[end:]
+
+    def spread(zeros: Tensor, gradient: Tensor, indices: Tensor) -> Tensor:
+        rows, found = _rows(shape, indices, batch_dims, mode)
+        gradient = gradient.reshape(-1, *block)
+        if mode == "fill":
+            gradient = torch.where(found.reshape(-1, *(1,) * len(block)), gradient, 0)
+        return zeros.reshape(n_blocks, *block).index_add_(0, rows, gradient).reshape(shape)
+
+    def select(x: Tensor, indices: Tensor) -> Tensor:
+        rows, found = _rows(shape, indices, batch_dims, mode)
+        # Inductor compiles index_select under vmap and grad to wrong gradients.
+        blocks = x.reshape(n_blocks, math.prod(block))
+        blocks = blocks.gather(0, rows.unsqueeze(1).expand(-1, blocks.shape[1]))
+        if mode == "fill":
+            blocks = torch.where(found.reshape(-1, 1), blocks, 0)
+        return blocks.reshape(values.shape)
+
+    return _selected(x, values, indices, spread, select)
 
 
-def _lacks_gather(x: Tensor) -> bool:
-    """Return whether torch cannot gather elements of a type: those of 8 bits, and complex ones of 32."""
-    return bool(x.element_size() == (4 if x.is_complex() else 1))
-
-
-def _rows(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
-    """Return the block of `x` that each tuple points at, and which tuples point at one.
-
-    The position along each dimension is gathered from all that there are, so that the kernel alone knows what
-    an index means.
-    """
-    sizes = x.shape[: batch_dims + indices.shape[-1]]
-    rows = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=x.device)
-    found = rows + 1
-    for d, size in enumerate(sizes):
-        # From 1 on, because "fill" gives 0 for tuples without a block.
-        positions = torch.arange(1, size + 1, device=x.device)
-        positions = positions.reshape(-1, *(1,) * (len(sizes) - 1 - d)).expand(sizes)
-        found = GATHER_ND(positions, indices, batch_dims, mode)
-        rows = rows * size + (found - 1).clamp(0)
-        # The indices are checked once.
-        mode = "clip" if mode == "raise" else mode
-    return rows, found > 0
+def _rows(shape: Any, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
+    """Return the number of the block that each tuple points at, and with "fill" which ones point at one."""
+    rows = torch.arange(math.prod(shape[:batch_dims]), device=indices.device)
+    rows = rows.reshape((*shape[:batch_dims], *(1,) * (indices.dim() - 1 - batch_dims)))
+    found = torch.ones_like(rows, dtype=torch.bool)
+    for size, index in zip(shape[batch_dims:], as_int64(indices).unbind(-1), strict=False):
+        place = torch.where(index < 0, index + size, index)
+        if mode == "fill":
+            found = found & (place >= 0) & (place < size)
+        rows = rows * size + (place if mode == "raise" else place.clamp(0, size - 1))
+    return rows.expand(indices.shape[:-1]).reshape(-1), found.expand(indices.shape[:-1])
 
 
 def _batched_gather_nd(
-    in_dims: tuple[int | None, ...], x: Tensor, indices: Tensor, batch_dims: int, mode: str
+    info: Any, in_dims: Any, x: Tensor, indices: Tensor, batch_dims: int, mode: str
 ) -> tuple[Tensor, int]:
     of_x, of_indices = in_dims[:2]
     if of_indices is None:
@@ -370,10 +390,6 @@ def _batched_gather_nd(
         # The batch only adds tuples.
         return GATHER_ND(x, indices.movedim(of_indices, batch_dims), batch_dims, mode), batch_dims
     return GATHER_ND(x.movedim(of_x, 0), indices.movedim(of_indices, 0), batch_dims + 1, mode), 0
-
-
-def _run_diagonal_matrix(x: Tensor, value: torch.types.Number, begin: int, end: int) -> Tensor:
-    return functions.diagonal_matrix(_plain(x), value=value, begin=begin, end=end)
 
 
 @sizes_stand_in()
@@ -400,10 +416,8 @@ def band(x: Tensor, begin: int, end: int) -> Tensor:
     return band
 
 
-def _batched_diagonal_matrix(
-    in_dims: tuple[int, ...], x: Tensor, value: torch.types.Number, begin: int, end: int
-) -> tuple[Tensor, int]:
-    return DIAGONAL_MATRIX(x.movedim(in_dims[0], 0), value, begin, end), 0
+def _batched_diagonal_matrix(info: Any, in_dims: Any, x: Tensor, *arguments: Any) -> tuple[Tensor, int]:
+    return DIAGONAL_MATRIX(x.movedim(in_dims[0], 0), *arguments), 0
 
 
 def is_tracked(x: Tensor) -> bool:
@@ -444,10 +458,25 @@ def hide_from_compiler() -> None:
         _code[place] = torch.compiler.disable(function)
 
 
-def _operator(name: str, run: Callable[..., Any], fake: Callable[..., Any], *tags: Any) -> Any:
-    """Register an operator, which takes tensors of any strides."""
+def _operator(name: str, function: Callable[..., Any], fake: Callable[..., Any], *tags: Any) -> Any:
+    """Register an operator, which takes tensors of any strides.
+
+    Its parameters are those of `fake`, and have the names of the function that runs it.
+    """
+    names = [*inspect.signature(fake).parameters]
+    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+    n_leading = kinds.count(inspect.Parameter.POSITIONAL_ONLY)
+
+    def run(*arguments: Any) -> Any:
+        plain = [_plain(value) if isinstance(value, Tensor) else value for value in arguments]
+        options = dict(zip(names[n_leading:], plain[n_leading:], strict=False))
+        if "index_dtype" in names:
+            options["index_dtype"] = _or_int64(options.get("index_dtype"))
+        results = function(*plain[:n_leading], **options)
+        return results if isinstance(results, Tensor) else tuple(results)
+
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
-    _LIBRARY.define(torch.library.infer_schema(run, mutates_args=(), op_name=name), tags=tags)
+    _LIBRARY.define(torch.library.infer_schema(fake, mutates_args=(), op_name=name), tags=tags)
     _implement(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"dmlops::{name}", fake, lib=_LIBRARY)
     return getattr(torch.ops.dmlops, name).default
@@ -477,7 +506,7 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
         # Arguments that do not fit are refused in terms of one example. A batch may have none.
         pairs = zip(arguments, in_dims, strict=True)
         fake(*[argument if d is None else _example(argument, d) for argument, d in pairs])
-        return batched(in_dims, *arguments)
+        return batched(info, in_dims, *arguments)
 
     torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
 
@@ -493,30 +522,28 @@ if _register is not None:
     for _result in (functions.TopKResult, functions.NonzeroResult):
         _register(_result, serialized_type_name=f"dmlops.{_result.__name__}")
 
-TOP_K = _operator("top_k", _run_top_k, _fake_top_k)
+TOP_K = _operator("top_k", functions.top_k, _fake_top_k)
 _register_derivatives(TOP_K, _differentiable_top_k)
 _register_vmap(TOP_K, _fake_top_k, _batched_top_k)
 
+_DYNAMIC = torch.Tag.dynamic_output_shape, torch.Tag.cudagraph_unsafe
 NONZERO_COORDINATES = _operator(
-    "nonzero_coordinates",
-    _run_nonzero_coordinates,
-    _fake_nonzero_coordinates,
-    *(torch.Tag.dynamic_output_shape, torch.Tag.cudagraph_unsafe),
+    "nonzero_coordinates", functions.nonzero_coordinates, _fake_nonzero_coordinates, *_DYNAMIC
 )
 torch.library.register_vmap(NONZERO_COORDINATES, _refuse_batched_nonzero_coordinates, lib=_LIBRARY)
 
 NONZERO_COORDINATES_STATIC = _operator(
-    "nonzero_coordinates_static", _run_nonzero_coordinates_static, _fake_nonzero_coordinates_static
+    "nonzero_coordinates_static", _nonzero_coordinates_static, _fake_nonzero_coordinates_static
 )
 _register_vmap(
     NONZERO_COORDINATES_STATIC, _fake_nonzero_coordinates_static, _batched_nonzero_coordinates_static
 )
 
-GATHER_ND = _operator("gather_nd", _run_gather_nd, _fake_gather_nd)
+GATHER_ND = _operator("gather_nd", functions.gather_nd, _fake_gather_nd)
 _register_derivatives(GATHER_ND, _differentiable_gather_nd)
 _register_vmap(GATHER_ND, _fake_gather_nd, _batched_gather_nd)
 
-DIAGONAL_MATRIX = _operator("diagonal_matrix", _run_diagonal_matrix, _fake_diagonal_matrix)
+DIAGONAL_MATRIX = _operator("diagonal_matrix", functions.diagonal_matrix, _fake_diagonal_matrix)
 _register_derivatives(DIAGONAL_MATRIX, _differentiable_diagonal_matrix)
 _register_vmap(DIAGONAL_MATRIX, _fake_diagonal_matrix, _batched_diagonal_matrix)
 

@@ -1,0 +1,267 @@
+"""What torch differentiates, transforms or traces is refused in the words of other calls, with `out` too."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import func  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+import dmlops  # noqa: E402
+from dmlops import DeviceMismatchError, DmlError, FeatureLevel  # noqa: E402
+from tests.torch_calls import assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
+
+# Importing torch's compiler raises warnings about torch itself.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
+]
+
+
+class Subclass(torch.Tensor):
+    """A subclass with memory."""
+
+
+def picks(x, *tuples):
+    return torch.tensor(tuples, device=x.device)
+
+
+# Refused by what can be known of a call while it is traced.
+REFUSED = {
+    "k": lambda x: dmlops.top_k(x, 6),
+    "negative_k": lambda x: dmlops.top_k(x, -x.shape[0]),
+    "axis": lambda x: dmlops.top_k(x, 1, axis=2),
+    "negative_axis": lambda x: dmlops.top_k(x, 0, axis=-3),
+    "index_dtype": lambda x: dmlops.top_k(x, 1, index_dtype="int8"),
+    "size": lambda x: dmlops.nonzero_coordinates(x, size=-1),
+    "fill_value": lambda x: dmlops.nonzero_coordinates(x, fill_value=1),
+    "tuples": lambda x: dmlops.gather_nd(x, picks(x, [0, 1, 2])),
+    "real_indices": lambda x: dmlops.gather_nd(x, x[:1, :1]),
+    "small_indices": lambda x: dmlops.gather_nd(x, picks(x, [0]).to(torch.int8)),
+    "indices_without_dimension": lambda x: dmlops.gather_nd(x, picks(x, 0)[0]),
+    "x_without_dimension": lambda x: dmlops.gather_nd(x[0, 0], picks(x, [0])),
+    "negative_batch_dims": lambda x: dmlops.gather_nd(x, picks(x, [0]), batch_dims=-1),
+    "batch_dims": lambda x: dmlops.gather_nd(x, picks(x, [0]), batch_dims=2),
+    "batch_sizes": lambda x: dmlops.gather_nd(x, picks(x, [0]), batch_dims=1),
+    "mode": lambda x: dmlops.gather_nd(x, picks(x, [0]), mode="wrap"),
+    "no_mode": lambda x: dmlops.gather_nd(x, picks(x, [0]), mode=None),
+    "matrix": lambda x: dmlops.diagonal_matrix(x[0]),
+    "number": lambda x: dmlops.diagonal_matrix(x[0, 0]),
+    "tril": lambda x: dmlops.tril(x[0]),
+    "value": lambda x: dmlops.diagonal_matrix(x.bool(), value=2),
+    "negative_shape": lambda x: dmlops.diagonal_matrix(shape=(2, -1), like=x),
+    "shape_without_sizes": lambda x: dmlops.diagonal_matrix(shape=5, like=x),
+    "shape": lambda x: dmlops.diagonal_matrix(shape=(3,), like=x),
+}
+
+
+def error_of(call, x):
+    with pytest.raises((DmlError, TypeError)) as raised:
+        call(x)
+    return type(raised.value), str(raised.value)
+
+
+class TestRefusals:
+    """Graphs, stand-ins and calls with a derivative are refused in the words of other calls."""
+
+    @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+    def test_same_words(self, call):
+        x = normal(3, 5)
+        expected = error_of(call, x)
+        assert error_of(call, x.to("meta")) == expected
+        assert error_of(call, x.requires_grad_()) == expected
+
+    @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+    def test_same_words_in_graphs(self, call):
+        """torch puts its own words around them."""
+        _, expected = error_of(call, normal(3, 5))
+        with pytest.raises(Exception, match="Error") as raised:
+            compiled(call, "eager")(normal(3, 5))
+        assert expected in str(raised.value).replace("\\'", "'")
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda x: dmlops.top_k(x.to_sparse(), 1),
+            lambda x: dmlops.gather_nd(x, picks(x, [2, 3], [4, 5])),
+            lambda x: dmlops.gather_nd(x[:0], picks(x, [0])),
+        ],
+    )
+    def test_same_words_with_a_gradient(self, call):
+        x = normal(3, 5)
+        assert error_of(call, x) == error_of(call, x.requires_grad_())
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            (lambda x: dmlops.top_k(x, 1, axis=-2), r"top_k\.axis: got -2, but x has 1 dimension;"),
+            (lambda x: dmlops.top_k(x, 6), r"top_k\.k: got 6, but axis 0 of x has 5 elements"),
+            (lambda x: dmlops.gather_nd(x, picks(x, [0, 1])), r"1 dimension of x can be indexed"),
+            (lambda x: dmlops.gather_nd(x, x.long()[:, None], batch_dims=-1), r"batch_dims: got -1"),
+            (dmlops.diagonal_matrix, "a matrix has height and width"),
+        ],
+    )
+    def test_in_terms_of_one_example(self, call, text):
+        with pytest.raises(DmlError, match=text):
+            func.vmap(call)(normal(3, 5))
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            (lambda x: dmlops.top_k(x, 1, stream=7), r"top_k\.stream: got 7, .*torch\.cuda\.stream"),
+            (lambda x: dmlops.top_k([1.0, 2.0], 1), r"top_k\.x: got a list, .*must be a tensor"),
+            (lambda x: dmlops.top_k(x, 1, axis=2**63), r"top_k\.axis: got 9223372036854775808, .*64 bits"),
+            (lambda x: dmlops.diagonal_matrix(shape=(2, 2)), r"diagonal_matrix\.like: got None, .*NumPy"),
+            (lambda x: dmlops.diagonal_matrix(x, value=2**63), r"diagonal_matrix\.value: .*64 bits"),
+            (lambda x: dmlops.diagonal_matrix(x, value=x.sum()), r"diagonal_matrix\.value: .*no derivative"),
+        ],
+    )
+    def test_in_graphs_only(self, call, text):
+        with pytest.raises(Exception, match=text):
+            compiled(call, "eager")(normal(3, 5))
+
+    def test_a_matrix_like_nested_tensors(self):
+        like = torch.nested.nested_tensor([normal(2), normal(3)], layout=torch.jagged)
+        with pytest.raises(TypeError, match=r"diagonal_matrix\.like: got a nested tensor"):
+            dmlops.diagonal_matrix(shape=(2, 2), like=like)
+
+    def test_sizes_that_change(self):
+        """Errors of graphs that stand for many sizes name the argument too."""
+        x, lengths = normal(3, 5), torch.tensor([1, 2, 3])
+        graph = compiled(lambda x, k, n: dmlops.top_k(x, k, lengths=n), dynamic=True)
+        graph(x, 2, lengths)
+        for k, n, text in (
+            (6, lengths, r"top_k\.k: got \w+, but the axis of x has \w+ elements"),
+            (-4, lengths, r"top_k\.k: got \S+, but it must be >= 0"),
+            (3, lengths[1:], r"top_k\.lengths: got shape \(\w+,\), but x has sizes \(\w+,\) there"),
+        ):
+            with pytest.raises(Exception, match=text):
+                graph(x, k, n)
+
+    def test_numbers_beyond_64_bits_with_a_gradient(self):
+        with pytest.raises(DmlError, match=r"top_k\.k: got 9223372036854775808, .*64 bits"):
+            dmlops.top_k(normal(3, 5).requires_grad_(), 2**63)
+
+    def test_streams_with_a_gradient(self):
+        with pytest.raises(TypeError, match=r"top_k\.stream: got 0, .* call it within torch\.cuda\.stream"):
+            dmlops.top_k(normal(3, 5).requires_grad_(), 1, stream=0)
+
+    def test_devices_with_a_gradient(self):
+        with pytest.raises(DeviceMismatchError, match=r"gather_nd\.indices: .* meta"):
+            dmlops.gather_nd(normal(3, 5).requires_grad_(), torch.zeros(1, 1, device="meta").long())
+
+    def test_rows_of_meta_tensors(self):
+        with pytest.raises(DmlError, match=r"nonzero_coordinates\.size: got None"):
+            dmlops.nonzero_coordinates(torch.ones(3, device="meta"))
+        assert dmlops.nonzero_coordinates(torch.ones(3, device="meta"), size=2).coordinates.shape == (2, 1)
+
+    def test_levels(self):
+        x = normal(1, 1, 3, 5, dtype=torch.float32)
+        with dmlops.feature_level(FeatureLevel.DML_6_4):
+            results = dmlops.top_k(x.clone().requires_grad_(), 2)
+            assert_same(results, dmlops.top_k(x, 2))
+            assert results.indices.dtype == torch.uint32
+            with pytest.raises(dmlops.UnsupportedFeatureError, match=r"top_k\.lengths"):
+                dmlops.top_k(x.requires_grad_(), 2, lengths=torch.ones(1, 1, 3).long())
+
+
+class TestOut:
+    """Graphs write into tensors that the caller gives."""
+
+    def test_top_k(self):
+        x, out = normal(3, 5), (torch.zeros(3, 2).double(), torch.zeros(3, 2).int())
+        results = compiled(lambda x, out: dmlops.top_k(x * 2, 2, out=out))(x, out)
+        expected = dmlops.top_k(x * 2, 2, index_dtype="int32")
+        assert_same(out, expected)
+        assert_same(results, expected)
+
+    def test_others(self):
+        def call(x, *out):
+            dmlops.nonzero_coordinates(x, fill_value=0, out=out[:2])
+            dmlops.gather_nd(x, [[2]], out=out[2])
+            dmlops.diagonal_matrix(x, out=out[3])
+
+        x = normal(3, 5)
+        expected = *dmlops.nonzero_coordinates(x), x[2:], dmlops.diagonal_matrix(x)
+        out = [torch.zeros_like(part) for part in expected]
+        compiled(call)(x, *out)
+        assert_same(out, expected)
+        coordinates, count = torch.zeros(15, 2).long(), torch.zeros(1).long()
+        compiled(lambda x, *out: dmlops.nonzero_coordinates(x, out=out))(x, coordinates, count)
+        assert count == 15
+
+    def test_in_vmap(self):
+        x, out = normal(3, 5), (torch.zeros(3, 2).double(), torch.zeros(3, 2).long())
+        func.vmap(lambda x, *out: dmlops.top_k(x, 2, out=out))(x, *out)
+        assert_same(out, x.topk(2))
+
+    @pytest.mark.parametrize(
+        ("make", "text"),
+        [
+            (lambda: torch.zeros(1, 5, device="meta").double(), r"gather_nd\.out: .*device"),
+            (lambda: np.zeros((1, 5)), r"gather_nd\.out: got an ndarray"),
+            (lambda: torch.zeros(1, 5).double().requires_grad_(), r"gather_nd\.out: .*no derivative"),
+        ],
+    )
+    def test_refused(self, make, text):
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            x = mode.from_tensor(normal(3, 5))
+        with pytest.raises((TypeError, DmlError), match=text):
+            dmlops.gather_nd(x, [[2]], out=make())
+
+    @pytest.mark.parametrize("out", [torch.zeros(1, 4).double(), torch.zeros(1, 5), torch.zeros(5).double()])
+    def test_same_words(self, out):
+        def call(x):
+            dmlops.gather_nd(x, [[2]], out=out)
+
+        expected = error_of(call, normal(3, 5))
+        assert error_of(call, normal(3, 5).as_subclass(Subclass)) == expected
+
+    def test_nothing_is_written_if_one_does_not_fit(self):
+        x, out = normal(3, 5).as_subclass(Subclass), (torch.zeros(3, 2).double(), torch.zeros(3, 3).long())
+        with pytest.raises(DmlError, match=r"top_k\.out\[1\]: got shape \(3, 3\)"):
+            dmlops.top_k(x, 2, out=out)
+        assert not out[0].any()
+
+    def test_no_derivative(self):
+        out = torch.zeros(3, 1).double(), torch.zeros(3, 1).long()
+        x = normal(3, 5).requires_grad_()
+        with pytest.raises(TypeError, match=r"top_k\.out\[0\]: .* no derivative; leave out"):
+            dmlops.top_k(x, 1, out=out)
+        with torch.no_grad():
+            assert torch.equal(dmlops.top_k(x, 1, out=out).values, x.detach().topk(1).values)
+
+
+@pytest.mark.parametrize(("fill", "dtype"), [(2**32 + 5, "int32"), (-1, "uint32")])
+def test_fill_values_are_checked_before_they_are_converted(fill, dtype):
+    def found(x):
+        return dmlops.nonzero_coordinates(x, size=2, fill_value=fill, index_dtype=dtype).coordinates
+
+    told = rf"^nonzero_coordinates\.fill_value: got {fill}, but coordinates are {dtype.upper()}"
+    for call in (found, func.vmap(found)):
+        with pytest.raises(dmlops.InvalidDescriptorError, match=told):
+            call(torch.eye(2))
+    with pytest.raises(dmlops.InvalidDescriptorError, match=told):
+        found(torch.empty(2, 2, device="meta"))
+
+
+def test_torch_has_no_derivative_of_gathers_of_float8():
+    x = torch.ones(3, 4).to(torch.float8_e4m3fn)
+    assert dmlops.gather_nd(x, torch.tensor([[0]])).shape == (1, 4)
+    with pytest.raises(TypeError, match=r"^gather_nd\.x: got torch\.float8_e4m3fn, but torch has no deriv"):
+        dmlops.gather_nd(x.requires_grad_(), torch.tensor([[0]]))
+
+
+def test_tangents_of_outputs_are_refused():
+    """They would stay what they were."""
+    x, indices, out = normal(3, 5), torch.tensor([[0], [1]]), torch.zeros(2, 5, dtype=torch.float64)
+    for _ in range(3):
+        dmlops.gather_nd(x, indices, out=out)
+    with torch.autograd.forward_ad.dual_level():
+        dmlops.gather_nd(x, indices, out=out)
+        dual = torch.autograd.forward_ad.make_dual(out, torch.ones_like(out))
+        with pytest.raises(
+            dmlops.InvalidDescriptorError, match=r"^gather_nd\.out: got a tensor with a tangent"
+        ):
+            dmlops.gather_nd(x, indices, out=dual)
