@@ -453,7 +453,7 @@ class TestErrors:
                 r"top_k\.lengths: got int4, but no operator",
             ),
             (lambda x: gather_nd(x, jnp.ones((1, 1), "int4"), mode="clip"), r"gather_nd\.indices: got int4"),
-            (lambda x: gather_nd(x, None), r"gather_nd\.indices: got NoneType, but JAX cannot make an array"),
+            (lambda x: gather_nd(x, None), r"gather_nd\.indices: got None, but it is not an array"),
             (
                 lambda x: top_k(np.array(["NaT"], "datetime64[D]"), 1),
                 r"top_k\.x: got datetime64\[D\], but JAX cannot make an array of it",
