@@ -6,12 +6,8 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.layout import NARROW_DEPTH, WRITTEN_AT_ONCE
-from kernels_cuda.ptx import multiply_high_u32, multiply_high_u64, read_u64, store_u64
+from kernels_cuda.ptx import i64, multiply_high_u32, multiply_high_u64, read_u64, store_u64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, integers
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _ENDLESS = 1 << 30  # loops over dimensions end by a break; this keeps them from being unrolled
 

@@ -24,8 +24,11 @@ from numba.cuda.extending import intrinsic
 
 from kernels_cuda.runtime.compiler import target_capability
 
+# Types, by the names that all kernels use.
+u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
+i32 = types.int32
 i64 = types.int64
 _void = types.void
 _u32x2 = types.UniTuple(u32, 2)
@@ -255,7 +258,7 @@ global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
-# The same number, which compilers do not know: they cannot move what follows from it to before this place.
+# An opaque copy, which keeps the compiler from hoisting the code that uses it.
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)

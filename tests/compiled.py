@@ -33,7 +33,7 @@ _BAND = {"value": 3, "diagonal_fill_begin": -4, "diagonal_fill_end": 7}
 
 DESCRIPTORS = {
     "top_k-short_axis": TopK1(
-        input_tensor=TensorDesc(TensorDataType.FLOAT16, (2000, 100)),
+        input_tensor=TensorDesc(TensorDataType.INT32, (2000, 100)),
         axis=1,
         k=7,
         axis_direction=AxisDirection.INCREASING,
@@ -43,7 +43,7 @@ DESCRIPTORS = {
     "top_k-sort": TopK1(input_tensor=_DATA, axis=1, k=COLUMNS, axis_direction=AxisDirection.INCREASING),
     "top_k-long_row": TopK1(input_tensor=_LONG, axis=1, k=100, axis_direction=AxisDirection.DECREASING),
     "top_k-sort_long": TopK1(
-        input_tensor=TensorDesc(TensorDataType.INT64, (200_000,)),
+        input_tensor=TensorDesc(TensorDataType.UINT32, (200_000,)),
         axis=0,
         k=200_000,
         axis_direction=AxisDirection.DECREASING,
@@ -51,8 +51,8 @@ DESCRIPTORS = {
     "top_k-axis_0": TopK1(input_tensor=_DATA, axis=0, k=5, axis_direction=AxisDirection.DECREASING),
     "top_k-older": TopK(input_tensor=_DATA, axis=1, k=4),
     "nonzero": NonzeroCoordinates(input_tensor=_DATA),
-    "nonzero-small": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.INT8, (10, 20, 3))),
-    "nonzero-large": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.UINT8, (1700, 1000))),
+    "nonzero-small": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.INT32, (10, 20, 3))),
+    "nonzero-large": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.UINT32, (1700, 1000))),
     "gather": GatherND1(**_GATHER, batch_dimension_count=0),
     "gather-older": GatherND(**_GATHER),
     "gather-scalars": GatherND1(

@@ -78,14 +78,6 @@ def functions(rng):
 
     yield best(20)
     yield best(9000)
-    long = rng.integers(-(2**60), 2**60, 300_000)
-    ranked = np.argsort(-long, kind="stable")
-    yield Work(
-        lambda given, out: dmlops.top_k(given[0], long.size, out=out),
-        [long],
-        (np.empty_like(long), np.empty_like(ranked)),
-        [long[ranked], ranked],
-    )
     mask = rng.random((300, 7000)) < 0.3
     found = np.argwhere(mask).copy(order="C")
     yield Work(
@@ -110,44 +102,33 @@ def functions(rng):
     )
 
 
-def results(rng):
-    """Return calls that make new outputs, whose elements are copied to be checked."""
-
-    def kept(call):
-        def run(given, out):
-            for array, result in zip(out, call(given), strict=True):
-                array[...] = result
-
-        return run
-
+def trimmed(rng):
+    """Return a call that makes new outputs, whose elements are copied to be checked."""
     mask = rng.random((200, 5000)) < 0.5
     found = np.argwhere(mask).copy(order="C")
-    made = np.empty_like(found), np.empty((), "int64")
-    count = np.array(len(found))
-    yield Work(kept(lambda given: dmlops.nonzero_coordinates(given[0])), [mask], made, [found, count])
-    x = rng.standard_normal((64, 9000)).astype("float32")
-    order = np.argsort(x, axis=1, kind="stable")[:, :700]
-    made = np.empty(order.shape, "float32"), np.empty_like(order)
-    right = [np.take_along_axis(x, order, axis=1), order]
-    yield Work(kept(lambda given: dmlops.top_k(given[0], 700, largest=False)), [x.copy()], made, right)
+
+    def call(given, out):
+        for array, result in zip(out, dmlops.nonzero_coordinates(given[0]), strict=True):
+            array[...] = result
+
+    outputs = np.empty_like(found), np.empty((), "int64")
+    return Work(call, [mask], outputs, [found, np.array(len(found))])
 
 
-def executions(rng):
-    """Return executions with a workspace of the caller's."""
+def execution(rng):
+    """Return an execution with a workspace of the caller's."""
     x = rng.standard_normal((40, 20000)).astype("float32")
-    for k in (50, 8000):
-        tensor = dmlops.TensorDesc("FLOAT32", x.shape)
-        operator = dmlops.compile(dmlops.TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=1))
-        workspace = np.empty(operator.workspace_size, np.uint8)
-        order = np.argsort(-x, axis=1, kind="stable")[:, :k]
+    tensor = dmlops.TensorDesc("FLOAT32", x.shape)
+    operator = dmlops.compile(dmlops.TopK1(input_tensor=tensor, axis=1, k=8000, axis_direction=1))
+    workspace = np.empty(operator.workspace_size, np.uint8)
+    order = np.argsort(-x, axis=1, kind="stable")[:, :8000]
 
-        def call(given, out, operator=operator, workspace=workspace):
-            tensors = dict(zip(("output_value_tensor", "output_index_tensor"), out, strict=True))
-            operator.execute({"input_tensor": given[0], **tensors}, workspace)
+    def call(given, out):
+        tensors = dict(zip(("output_value_tensor", "output_index_tensor"), out, strict=True))
+        operator.execute({"input_tensor": given[0], **tensors}, workspace)
 
-        outputs = np.empty(order.shape, "float32"), np.empty(order.shape, "uint32")
-        right = [np.take_along_axis(x, order, axis=1), order.astype("uint32")]
-        yield Work(call, [x.copy()], outputs, right)
+    outputs = np.empty(order.shape, "float32"), np.empty(order.shape, "uint32")
+    return Work(call, [x], outputs, [np.take_along_axis(x, order, axis=1), order.astype("uint32")])
 
 
 def was_interrupted(work, delay, by_thread):
@@ -177,7 +158,7 @@ def main(seed, n_interrupts):
     signal.signal(signal.SIGALRM, interrupt)
     signal.signal(signal.SIGUSR1, interrupt)
     rng, moments = np.random.default_rng(seed), random.Random(seed)
-    works = [*functions(rng), *results(rng), *executions(rng)]
+    works = [*functions(rng), trimmed(rng), execution(rng)]
     interrupts = calls = 0
     while interrupts < n_interrupts:
         work = moments.choice(works)

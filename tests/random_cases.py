@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import dmlops
 from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.operators import Descriptor, Options
 from dmlops.types.data_types import SUPPORTED
@@ -22,12 +23,13 @@ RANKS = (1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 8, 11)
 # Some elements more or less than what a warp, a block or one launch takes.
 ELEMENT_COUNTS = (200, 200, 5000, 5000, 40_000, 300_000)
 DENSITIES = (0, 0.001, 0.01, 0.1, 0.5, 1)
+DTYPE_OF = {SUPPORTED[dtype.name]: dtype for dtype in DTYPES}
 MOST_TUPLES = 400  # the oracle goes through them one by one
 
 
 @dataclass(frozen=True)
 class RandomCase:
-    """A problem, and the memory of its operands as bytes, by field."""
+    """A problem; by field, the memory of its operands as bytes, and the operands as a function takes them."""
 
     operator: str
     name: str
@@ -35,9 +37,29 @@ class RandomCase:
     options: Options
     before: dict[str, np.ndarray]
     after: dict[str, np.ndarray]
+    operands: dict[str, TensorDesc] | None = None
 
     def __str__(self):
         return f"{self.name}: {self.descriptor}, {self.options}"
+
+    def call(self, memory):
+        """Call the function on operands in this memory."""
+        desc, options = self.descriptor, self.options
+        arrays = {field: array_in(memory[field], tensor) for field, tensor in self.operands.items()}
+        out = tuple(arrays[field] for field in arrays if field.startswith("output_"))
+        keywords = {"out": out if len(out) == 2 else out[0]}
+        if self.operator == "top_k":
+            keywords |= {"axis": desc.axis, "largest": desc.axis_direction == AxisDirection.DECREASING}
+            keywords |= {"sorted": options.is_sorted, "lengths": arrays.get("lengths")}
+            dmlops.top_k(arrays["input_tensor"], desc.k, **keywords)
+        elif self.operator == "nonzero_coordinates":
+            dmlops.nonzero_coordinates(arrays["input_tensor"], fill_value=options.fill, **keywords)
+        elif self.operator == "gather_nd":
+            keywords |= {"batch_dims": desc.batch_dimension_count, "mode": options.mode}
+            dmlops.gather_nd(arrays["input_tensor"], arrays["indices_tensor"], **keywords)
+        else:
+            keywords |= {"begin": desc.diagonal_fill_begin, "end": desc.diagonal_fill_end}
+            dmlops.diagonal_matrix(arrays.get("input_tensor"), value=desc.value, **keywords)
 
     def check(self, found):
         """Check every byte of the operands."""
@@ -50,16 +72,16 @@ class RandomCase:
                 raise AssertionError(f"{self}\n{what}")
 
 
-def random_cases(count):
+def random_cases(count, dtypes=DTYPES):
     """Make numbered problems of each operator: `count`, or what ``DMLOPS_RANDOM_PROBLEMS`` says."""
     for number in range(int(os.environ.get("DMLOPS_RANDOM_PROBLEMS", count))):
         for operator in MAKERS:
-            yield number, random_case(operator, number)
+            yield number, random_case(operator, number, dtypes=dtypes)
 
 
-def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1]):
-    """Make problem `number` of an operator."""
-    maker = _Maker(random(("random case", operator, SEED, number)), most_elements)
+def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1], dtypes=DTYPES):
+    """Make problem `number` of an operator, whose elements are of one of these types."""
+    maker = _Maker(random(("random case", operator, SEED, number)), most_elements, dtypes)
     descriptor, options, inputs, outputs = MAKERS[operator](maker)
     before = {field: storage for field, (_, storage) in inputs.items()}
     after = dict(before)
@@ -77,6 +99,7 @@ def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1]):
         options,
         {field: storage.view(np.uint8) for field, storage in before.items()},
         {field: storage.view(np.uint8) for field, storage in after.items()},
+        {field: desc for field, (desc, _) in (inputs | outputs).items()},
     )
 
 
@@ -87,11 +110,16 @@ def view_of(storage, desc):
     return as_strided(storage[desc.offset :], desc.sizes, desc.effective_strides)
 
 
+def array_in(memory, desc):
+    """View the bytes of a tensor as the tensor."""
+    return view_of(memory.view(DTYPE_OF[desc.data_type]), desc)
+
+
 class _Maker:
     """Makes the parts of one problem."""
 
-    def __init__(self, rng, most_elements):
-        self.rng = rng
+    def __init__(self, rng, most_elements, dtypes):
+        self.rng, self.dtypes = rng, [np.dtype(dtype) for dtype in dtypes]
         self.count = min(self.pick(ELEMENT_COUNTS), most_elements)
         self.pattern = ""
 
@@ -142,7 +170,7 @@ class _Maker:
     def values(self, dtype, desc):
         """Return storage for a tensor, of one of several patterns."""
         self.pattern = self.pick(tuple(PATTERNS))
-        return _convert(PATTERNS[self.pattern](self.rng, desc.extent, dtype), dtype)
+        return elements(self.pattern, self.rng, desc.extent, dtype)
 
 
 def _random_bits(rng, n, dtype):
@@ -171,6 +199,19 @@ def _zeros(rng, n, dtype):
     return np.zeros(n)
 
 
+def _in_every_part(rng, n, dtype):
+    values = rng.random(n)
+    places = np.linspace(0, n - 1, min(n, 300)).astype(int)
+    values[places] = 3 + np.arange(len(places)) % 3
+    return values * 20
+
+
+def _late_ties(rng, n, dtype):
+    values = rng.integers(1, 50, n)
+    values[n // 2 :][rng.random(n - n // 2) < 0.1] = 100
+    return values
+
+
 PATTERNS = {
     "random": _random_bits,
     "specials": lambda rng, n, dtype: rng.choice(special_values(dtype), n),
@@ -180,22 +221,32 @@ PATTERNS = {
     "one_hot": _one_hot,
     "ascending": lambda rng, n, dtype: np.arange(n) // max(n // 100, 1),
     "descending": lambda rng, n, dtype: 100 - np.arange(n) // max(n // 100, 1),
+    "noisy_ascending": lambda rng, n, dtype: 10 * np.arange(n) + rng.normal(0, 300, n),
     "nan_rich": _nan_rich,
     "zeros": _zeros,
     "rectified": lambda rng, n, dtype: np.maximum(rng.standard_normal(n) * 20, 0),
+    "some_bits": lambda rng, n, dtype: rng.integers(0, 1 << int(rng.integers(1, 64)), n),
+    "first_seventh": lambda rng, n, dtype: rng.standard_normal(n) * 1000 + 1e5 * (np.arange(n) <= n // 7),
+    "first_third": lambda rng, n, dtype: rng.standard_normal(n) * 1000 + 1e5 * (np.arange(n) <= n // 3),
+    "in_every_part": _in_every_part,
+    "late_ties": _late_ties,
+    "last": lambda rng, n, dtype: np.where(np.arange(n) < n - 2, 1, np.arange(n) - n + 6),
 }
 
 
-def _convert(values, dtype):
+def elements(pattern, rng, n, dtype):
+    """Return elements of a pattern."""
+    values = PATTERNS[pattern](rng, n, dtype)
     if values.dtype == dtype:
         return np.ascontiguousarray(values)
     if values.dtype.kind == "f" and dtype.kind in "iu":
         values = values.astype(np.int64)
-    return values.astype(dtype)
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
 
 
 def _top_k(maker):
-    dtype, index_dtype = maker.pick(DTYPES), maker.pick(INDEX_DTYPES)
+    dtype, index_dtype = maker.pick(maker.dtypes), maker.pick(INDEX_DTYPES)
     sizes = maker.sizes(maker.pick(RANKS))
     axis = int(maker.rng.integers(len(sizes)))
     # The axis cannot be empty: k is at least 1.
@@ -243,7 +294,7 @@ def _lengths(maker, sizes, axis_size):
 
 
 def _nonzero_coordinates(maker):
-    dtype, index_dtype = maker.pick(DTYPES), maker.pick(INDEX_DTYPES)
+    dtype, index_dtype = maker.pick(maker.dtypes), maker.pick(INDEX_DTYPES)
     sizes = maker.sizes(0 if maker.chance(0.02) else maker.pick(RANKS))
     x = maker.desc(dtype, sizes, broadcasts=True)
     storage = maker.values(dtype, x)
@@ -273,7 +324,7 @@ def _nonzero_coordinates(maker):
 
 
 def _gather_nd(maker):
-    dtype, index_dtype = maker.pick(DTYPES), maker.pick(INDEX_DTYPES)
+    dtype, index_dtype = maker.pick(maker.dtypes), maker.pick(INDEX_DTYPES)
     sizes = maker.sizes(maker.pick(RANKS))
     batch = int(maker.rng.integers(min(len(sizes), 3)))
     width = int(maker.rng.integers(1, len(sizes) - batch + 1))
@@ -319,7 +370,7 @@ def _indices(maker, shape, bounds, dtype):
 
 
 def _diagonal_matrix(maker):
-    dtype = maker.pick(DTYPES)
+    dtype = maker.pick(maker.dtypes)
     sizes = maker.sizes(max(maker.pick(RANKS), 2))
     height, width = sizes[-2:]
     output = maker.desc(dtype, sizes)

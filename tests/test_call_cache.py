@@ -63,6 +63,7 @@ AXES = {
     "axis": (-1, 0),
     "largest": (True, False),
     "sorted": (True, False),
+    "lengths": (None, "int64", "int32", "uint32"),
     "size": (None, 0, 5, 48, 60),
     "fill_value": (None, -1, 5),
     "mode": ("raise", "clip", "fill"),
@@ -77,7 +78,7 @@ AXES = {
 }  # fmt: skip
 COMMON = ("function", "dtype", "layout", "shape", "out", "out_layout", "threads", "level")
 RELEVANT = {
-    "top_k": (*COMMON, "indices", "k", "axis", "largest", "sorted"),
+    "top_k": (*COMMON, "indices", "k", "axis", "largest", "sorted", "lengths"),
     "nonzero_coordinates": (*COMMON, "indices", "size", "fill_value"),
     "gather_nd": (*COMMON, "indices", "index_layout", "mode", "batch_dims"),
     "diagonal_matrix": (*COMMON, "value", "begin", "end"),
@@ -217,6 +218,9 @@ def call_of(kind, number, library):
     is_typed = kind["out"] is None
     if function == "top_k":
         options = {name: kind[name] for name in ("axis", "largest", "sorted")}
+        if kind["lengths"] is not None:
+            rows = np.delete(x.shape, kind["axis"])
+            options["lengths"] = np.random.default_rng(number).integers(0, 9, rows).astype(kind["lengths"])
         expected = list(reference.top_k(x, int(kind["k"]), **options))
         arrays.append(kind["k"])
     elif function == "nonzero_coordinates":

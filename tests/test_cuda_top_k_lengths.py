@@ -60,16 +60,6 @@ def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_workspace(name, options):
-    """Rows are not copied: lengths need no memory."""
-    is_sorted, has_lengths = OPTIONS[options]
-    found = planned_with(name, is_sorted, has_lengths)
-    assert found.plan.workspace_size == planned_with(name, is_sorted, False).plan.workspace_size
-    assert found.plan.workspace_size >= planned_with(name, True, False).plan.workspace_size
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", PROBLEMS)
 def test_order_of_launches(name, options):
     is_sorted, _ = OPTIONS[options]
     names = [launch.name for launch in planned_with(name, *OPTIONS[options]).asked]
@@ -120,9 +110,3 @@ def test_fillers_come_last(data_type):
     else:
         assert filler == (ones >> 1 if data_type.is_signed else ones)
         assert padding == (1 if data_type == T.BOOL else filler)
-
-
-@pytest.mark.parametrize("length_type", [T.INT32, T.UINT32, T.INT64, T.UINT64])
-def test_lengths_of_every_type(length_type):
-    (warp,) = planned_with("warp", True, True, length_type).asked
-    assert (warp.length_format.size, warp.is_signed) == (length_type.bytes, int(length_type.is_signed))

@@ -46,107 +46,34 @@ def test_what_others_may_write():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"k": 5}, "TopK1.k: got 5, but axis 1 of input_tensor has 4 elements; k must be in [1, 4]"),
-        ({"k": "2"}, "TopK1.k: got '2', but it is not an integer; k must be an integer"),
-        ({"k": 2.0}, "TopK1.k: got 2.0, but it is not an integer; k must be an integer"),
-        ({"k": None}, "TopK1.k: got None, but it is not an integer; k must be an integer"),
-        ({"k": [2]}, "TopK1.k: got [2], but it is not an integer; k must be an integer"),
-        ({"k": {}}, "TopK1.k: got {}, but it is not an integer; k must be an integer"),
-        (
-            {"k": X},
-            "TopK1.k: got {'data_type': 'FLOAT32', 'sizes': [3, 4]}, but it is not an integer; k must be",
-        ),
-        ({"k": True}, "TopK1.k: got True, but true and false are no integers; it must be an integer"),
-        ({"k": 10**4000}, "TopK1.k: got 1000"),
-        (
-            {"axis_direction": "UP"},
-            "TopK1.axis_direction: got 'UP', but there is no such AxisDirection; axis_direction must be "
-            "one of INCREASING, DECREASING",
-        ),
-        ({"axis_direction": 7}, "TopK1.axis_direction: got 7, but there is no such AxisDirection; "),
-        ({"axis_direction": True}, "TopK1.axis_direction: got True, but"),
-        ({"axis_direction": None}, "TopK1.axis_direction: got None, but there is no such AxisDirection; "),
-        ({"axis_direction": ["DECREASING"]}, "TopK1.axis_direction: got ['DECREASING'], but"),
-        (
-            {"input_tensor": None},
-            "TopK1.input_tensor: got None, but it is not a tensor; input_tensor must be",
-        ),
+        ({"k": 5}, "k: got 5, but axis 1 of input_tensor has 4 elements; k must be in [1, 4]"),
+        ({"k": "2"}, "k: got '2', but it is not an integer; k must be an integer"),
+        ({"k": True}, "k: got True, but true and false are no integers; it must be an integer"),
+        ({"axis_direction": "UP"}, "axis_direction: got 'UP', but there is no such AxisDirection; "),
+        ({"input_tensor": None}, "input_tensor: got None, but it is not a tensor; input_tensor must be"),
         (
             {"input_tensor": 5},
-            "TopK1.input_tensor: got 5, but it does not describe a tensor; it must be an object with "
-            "data_type, sizes and, where it is not packed, strides",
+            "input_tensor: got 5, but it does not describe a tensor; it must be an object with ",
         ),
-        ({"input_tensor": []}, "TopK1.input_tensor: got [], but it does not describe a tensor; "),
-        (
-            {"output_value_tensor": {}},
-            "TopK1.output_value_tensor.data_type: got nothing, but it is missing; ",
-        ),
+        ({"output_value_tensor": {}}, "output_value_tensor.data_type: got nothing, but it is missing; "),
         (
             tensor(data_type="FLOAT99"),
-            "TopK1.input_tensor.data_type: got 'FLOAT99', but there is no such data type; data_type must be "
-            "one of UNKNOWN, FLOAT32, ",
+            "input_tensor.data_type: got 'FLOAT99', but there is no such data type; ",
         ),
-        (tensor(data_type=None), "TopK1.input_tensor.data_type: got None, but there is no such data type; "),
-        (tensor(data_type=[1]), "TopK1.input_tensor.data_type: got [1], but there is no such data type; "),
-        (tensor(data_type=True), "TopK1.input_tensor.data_type: got True, but there is no such data type; "),
-        (
-            tensor(sizes=7),
-            "TopK1.input_tensor.sizes: got 7, but it is not an array of integers; sizes must be",
-        ),
-        (
-            tensor(sizes=""),
-            "TopK1.input_tensor.sizes: got '', but it is not an array of integers; sizes must be",
-        ),
-        (
-            tensor(sizes={}),
-            "TopK1.input_tensor.sizes: got {}, but it is not an array of integers; sizes must be",
-        ),
-        (
-            tensor(sizes=None),
-            "TopK1.input_tensor.sizes: got None, but it is not an array of integers; sizes must",
-        ),
-        (
-            tensor(sizes=[3, "4"]),
-            "TopK1.input_tensor.sizes: got [3, '4'], but it is not a sequence of integers; ",
-        ),
-        (
-            tensor(sizes=[3, 4.0]),
-            "TopK1.input_tensor.sizes: got [3, 4.0], but it is not a sequence of integers; ",
-        ),
-        (
-            tensor(sizes=[3, True]),
-            "TopK1.input_tensor.sizes: got [3, True], but it is not an array of integers; ",
-        ),
-        (
-            tensor(sizes=[3, -4]),
-            "TopK1.input_tensor.sizes: got (3, -4), but a size is negative; sizes must be >= 0",
-        ),
-        (
-            tensor(sizes=[2**70]),
-            "TopK1.input_tensor.sizes: got (1180591620717411303424,), but these are more than",
-        ),
-        (
-            tensor(strides=[1]),
-            "TopK1.input_tensor.strides: got (1,), but sizes has 2 dimensions; strides must",
-        ),
-        (tensor(strides="ab"), "TopK1.input_tensor.strides: got 'ab', but it is not an array of integers; "),
+        (tensor(sizes=7), "input_tensor.sizes: got 7, but it is not an array of integers; sizes must be"),
+        (tensor(sizes=[3, "4"]), "input_tensor.sizes: got [3, '4'], but it is not a sequence of integers; "),
+        (tensor(sizes=[3, True]), "input_tensor.sizes: got [3, True], but it is not an array of integers; "),
         (
             tensor(stride=[4, 1]),
-            "TopK1.input_tensor: got member 'stride', but a tensor has none; it has data_type, ",
-        ),
-        (
-            {"lengths": None},
-            "TopK1: got field 'lengths', but TopK1 has none of that name; its fields are input_tensor, axis, "
-            "k, output_value_tensor, output_index_tensor, axis_direction",
+            "input_tensor: got member 'stride', but a tensor has none; it has data_type, ",
         ),
     ],
 )
 def test_fields(changes, text):
     with pytest.raises(InvalidDescriptorError) as error:
         read(**changes)
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"TopK1.{text}")
     assert "; " in str(error.value)
-    assert len(str(error.value)) < 700
 
 
 @pytest.mark.parametrize("field", ["input_tensor", "axis", "k", "axis_direction"])
@@ -157,6 +84,13 @@ def test_missing_fields(field):
         f"TopK1.{field}: got nothing, but the operator needs it; the fields of TopK1 are input_tensor, axis, "
         "k, output_value_tensor, output_index_tensor, axis_direction"
     )
+
+
+def test_a_field_of_another_name():
+    with pytest.raises(
+        InvalidDescriptorError, match=r"^TopK1: got field 'lengths', but TopK1 has none of that"
+    ):
+        read(lengths=None)
 
 
 @pytest.mark.parametrize("field", ["data_type", "sizes"])
@@ -173,34 +107,16 @@ def test_missing_members_of_tensors(field):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"value": "1"}, "DiagonalMatrix1.value: got '1', but it fills FLOAT32; value must be a real number"),
-        ({"value": "Infinity"}, "DiagonalMatrix1.value: got 'Infinity', but"),
-        ({"value": "0x1"}, "DiagonalMatrix1.value: got '0x1', but"),
-        ({"value": "0X3ff0000000000000"}, "DiagonalMatrix1.value: got '0X3ff0000000000000', but"),
-        ({"value": {}}, "DiagonalMatrix1.value: got {}, but it fills FLOAT32; value must be a real number"),
-        ({"value": [1]}, "DiagonalMatrix1.value: got [1], but it fills FLOAT32; value must be a real number"),
-        (
-            {"value": None},
-            "DiagonalMatrix1.value: got None, but it fills FLOAT32; value must be a real number",
-        ),
-        (
-            {"value_data_type": 99},
-            "DiagonalMatrix1.value_data_type: got 99, but there is no such TensorDataType; ",
-        ),
-        (
-            {"value_data_type": "INT8"},
-            "DiagonalMatrix1.value_data_type: got INT8, but output_tensor is FLOAT32; ",
-        ),
-        (
-            {"diagonal_fill_end": 0.5},
-            "DiagonalMatrix1.diagonal_fill_end: got 0.5, but it is not an integer; ",
-        ),
+        ({"value": "1"}, "value: got '1', but it fills FLOAT32; value must be a real number"),
+        ({"value": "nan(0x1)"}, "value: got 'nan(0x1)', but"),
+        ({"value_data_type": 99}, "value_data_type: got 99, but there is no such TensorDataType; "),
+        ({"value_data_type": "INT8"}, "value_data_type: got INT8, but output_tensor is FLOAT32; "),
     ],
 )
 def test_fields_of_diagonal_matrix1(changes, text):
     with pytest.raises(InvalidDescriptorError) as error:
         read(DIAGONAL, **changes)
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"DiagonalMatrix1.{text}")
 
 
 @pytest.mark.parametrize("name", ["Conv", "_DiagonalDescriptor", "Descriptor", "", None, 5, ["TopK1"], {}])

@@ -21,7 +21,6 @@ from dmlops import (
     TopK,
     TopK1,
 )
-from dmlops.operators import Descriptor
 from dmlops.types.tensor import sizes_stand_in
 
 pytestmark = pytest.mark.quick
@@ -40,16 +39,6 @@ def u32(*sizes):
 
 
 class TestTensorDesc:
-    @pytest.mark.parametrize(
-        ("sizes", "rank"),
-        [
-            *(((1, 2, 3, 4), 3), ((1, 1, 5, 5, 5), 3), ((1, 1, 1, 1), 0), ((1, 1, 12, 5), 2)),
-            *(((3, 1), 2), ((), 0), ((1, 0), 1)),
-        ],
-    )
-    def test_effective_rank(self, sizes, rank):
-        assert f32(*sizes).effective_rank == rank
-
     @pytest.mark.parametrize(
         ("data_type", "sizes", "strides", "size"),
         [
@@ -88,72 +77,37 @@ class TestTensorDesc:
     @pytest.mark.parametrize(
         ("arguments", "text"),
         [
-            (
-                (F32, (2, -1)),
-                "TensorDesc.sizes: got (2, -1), but a size is negative; sizes must be >= 0",
-            ),
-            (
-                (F32, (2, 3), (1,)),
-                "TensorDesc.strides: got (1,), but sizes has 2 dimensions; strides must have as many",
-            ),
-            (
-                (F32, (2.5,)),
-                "TensorDesc.sizes: got (2.5,), but it is not a sequence of integers; sizes must be one",
-            ),
-            ((F32, 3), "TensorDesc.sizes: got 3, but it is not a sequence of integers; sizes must be one"),
-            ((F32, ""), "TensorDesc.sizes: got '', but it is not a sequence of integers; sizes must be one"),
-            ((F32, {}), "TensorDesc.sizes: got {}, but it is not a sequence of integers; sizes must be one"),
-            (
-                (F32, (np.array([2]),)),
-                "TensorDesc.sizes: got (array([2]),), but it is not a sequence of integers; "
-                "sizes must be one",
-            ),
+            ((F32, (2, -1)), "sizes: got (2, -1), but a size is negative; sizes must be >= 0"),
+            ((F32, (2, 3), (1,)), "strides: got (1,), but sizes has 2 dimensions; strides must have as many"),
+            ((F32, (2.5,)), "sizes: got (2.5,), but it is not a sequence of integers; sizes must be one"),
+            ((F32, 3), "sizes: got 3, but it is not a sequence of integers; sizes must be one"),
             (
                 (F32, (2,), ("a",)),
-                "TensorDesc.strides: got ('a',), but it is not a sequence of integers; strides must be one",
+                "strides: got ('a',), but it is not a sequence of integers; strides must be one",
             ),
             (
                 (99, (2,)),
-                "TensorDesc.data_type: got 99, but there is no such data type; data_type must be one "
-                f"of {', '.join(TensorDataType.__members__)}",
-            ),
-            (
-                (True, (2,)),
-                "TensorDesc.data_type: got True, but there is no such data type; data_type must be one "
-                f"of {', '.join(TensorDataType.__members__)}",
-            ),
-            (
-                (AxisDirection.DECREASING, (2,)),
-                "TensorDesc.data_type: got <AxisDirection.DECREASING: 1>, but there is no such data type; "
-                f"data_type must be one of {', '.join(TensorDataType.__members__)}",
-            ),
-            (
-                (F32, (2,), (1, 1)),
-                "TensorDesc.strides: got (1, 1), but sizes has 1 dimension; strides must have as many",
+                "data_type: got 99, but there is no such data type; data_type must be one of "
+                f"{', '.join(TensorDataType.__members__)}",
             ),
             (
                 (F32, (2**40, 2**40)),
-                "TensorDesc.sizes: got (1099511627776, 1099511627776), but these are more than 2**63 - 1 "
-                "elements; a 64-bit integer must be able to count them",
-            ),
-            (
-                (F32, (2**70,)),
-                "TensorDesc.sizes: got (1180591620717411303424,), but these are more than 2**63 - 1 "
+                "sizes: got (1099511627776, 1099511627776), but these are more than 2**63 - 1 "
                 "elements; a 64-bit integer must be able to count them",
             ),
             (
                 (F32, (2**61,)),
-                "TensorDesc.sizes: got (2305843009213693952,), but FLOAT32 elements then span more than "
+                "sizes: got (2305843009213693952,), but FLOAT32 elements then span more than "
                 "2**63 - 1 bytes; a 64-bit integer must be able to count them",
             ),
             (
                 (I64, (2, 2), (2**60, 1)),
-                "TensorDesc.strides: got (1152921504606846976, 1), but INT64 elements then span more than "
+                "strides: got (1152921504606846976, 1), but INT64 elements then span more than "
                 "2**63 - 1 bytes; a 64-bit integer must be able to count them",
             ),
             (
                 (F32, (1, 2), (-(2**63), 1)),
-                "TensorDesc.strides: got (-9223372036854775808, 1), but one needs more than 64 bits; "
+                "strides: got (-9223372036854775808, 1), but one needs more than 64 bits; "
                 "strides must be in [1 - 2**63, 2**63 - 1]",
             ),
         ],
@@ -161,7 +115,7 @@ class TestTensorDesc:
     def test_errors(self, arguments, text):
         with pytest.raises(InvalidDescriptorError) as error:
             TensorDesc(*arguments)
-        assert str(error.value) == text
+        assert str(error.value) == f"TensorDesc.{text}"
 
     def test_as_large_as_a_64_bit_integer_counts(self):
         assert TensorDesc(U8, (2**63 - 1,)).extent == 2**63 - 1
@@ -193,79 +147,6 @@ class TestTensorDesc:
     def test_enumerations_by_number_and_name(self):
         for data_type in (F16, 2, np.uint8(2), np.array(2), "FLOAT16"):
             assert TensorDesc(data_type, (1,)).data_type is F16
-
-
-class TestInference:
-    def test_top_k(self):
-        desc = TopK1(input_tensor=f32(1, 1, 3, 4), axis=3, k=2, axis_direction=AxisDirection.DECREASING)
-        assert desc.output_value_tensor == f32(1, 1, 3, 2)
-        assert desc.output_index_tensor == u32(1, 1, 3, 2)
-        first = TopK(input_tensor=f32(3, 4, 5), axis=0, k=3)
-        assert first.output_value_tensor.sizes == (3, 4, 5)
-
-    def test_nonzero_coordinates(self):
-        desc = NonzeroCoordinates(input_tensor=TensorDesc(F16, (1, 1, 12, 5)))
-        assert desc.output_coordinates_tensor == u32(1, 1, 60, 4)
-        assert desc.output_count_tensor == u32(1, 1, 1, 1)
-        assert NonzeroCoordinates(input_tensor=f32(7)).output_coordinates_tensor == u32(7, 1)
-
-    def test_gather_nd(self):
-        desc = GatherND(
-            input_tensor=f32(3, 4, 5, 6, 7),
-            indices_tensor=u32(1, 1, 1, 2, 3),
-            input_dimension_count=5,
-            indices_dimension_count=3,
-        )
-        assert desc.output_tensor == f32(1, 1, 2, 6, 7)
-
-    def test_gather_nd1_with_batches_and_padding(self):
-        desc = GatherND1(
-            input_tensor=f32(1, 3, 2, 2),
-            indices_tensor=TensorDesc(I64, (1, 3, 2, 2)),
-            input_dimension_count=3,
-            indices_dimension_count=3,
-            batch_dimension_count=1,
-        )
-        assert desc.output_tensor == f32(1, 1, 3, 2)
-
-    def test_diagonal_matrix1(self):
-        desc = DiagonalMatrix1(input_tensor=f32(2, 4, 5), value=1, diagonal_fill_begin=0, diagonal_fill_end=1)
-        assert desc.output_tensor == f32(2, 4, 5)
-        assert desc.value_data_type is F32
-
-    def test_inputs_and_outputs(self):
-        desc = TopK(input_tensor=f32(3, 4), axis=0, k=3)
-        assert desc.inputs == {"input_tensor": f32(3, 4)}
-        assert desc.outputs == {"output_value_tensor": f32(3, 4), "output_index_tensor": u32(3, 4)}
-
-
-class TestLowering:
-    def test_top_k(self):
-        desc = TopK(input_tensor=f32(3, 4), axis=1, k=2)
-        assert desc.lower() == TopK1(
-            input_tensor=f32(3, 4), axis=1, k=2, axis_direction=AxisDirection.DECREASING
-        )
-
-    def test_gather_nd(self):
-        arguments = {
-            "input_tensor": f32(3, 4),
-            "indices_tensor": u32(5, 1),
-            "input_dimension_count": 2,
-            "indices_dimension_count": 2,
-        }
-        assert GatherND(**arguments).lower() == GatherND1(**arguments, batch_dimension_count=0)
-
-    def test_diagonal_matrix(self):
-        desc = DiagonalMatrix(output_tensor=TensorDesc(I32, (1, 1, 2, 2)), offset=2**31 - 1, value=10.6)
-        lowered = desc.lower()
-        assert type(lowered) is DiagonalMatrix1
-        assert (lowered.diagonal_fill_begin, lowered.diagonal_fill_end) == (2**31 - 1, 2**31)
-        assert lowered.value == 10
-        assert desc.minimum_feature_level() is FeatureLevel.DML_2_1
-
-    def test_newest_forms_stay(self):
-        for desc in DESCRIPTORS:
-            assert desc.lower().lower() == desc.lower()
 
 
 DESCRIPTORS = [
@@ -306,27 +187,13 @@ DESCRIPTORS = [
 
 @pytest.mark.parametrize("desc", DESCRIPTORS, ids=lambda desc: desc.name)
 class TestValueSemantics:
-    def test_json_round_trip(self, desc):
-        text = desc.to_json()
-        assert json.loads(text)["operator"] == type(desc).__name__
-        read = Descriptor.from_json(text)
-        assert type(read) is type(desc)
-        assert read == desc
-        assert read.to_json() == text
-
     def test_json_is_strict(self, desc):
         json.loads(desc.to_json(), parse_constant=pytest.fail)
-
-    def test_from_json_of_its_own_class(self, desc):
-        assert type(desc).from_json(desc.to_json()) == desc
 
     def test_pickle(self, desc):
         copy = pickle.loads(pickle.dumps(desc))
         assert type(copy) is type(desc)
         assert copy.to_json() == desc.to_json()
-
-    def test_hash(self, desc):
-        assert len({desc, dataclasses.replace(desc)}) == 1
 
     def test_frozen(self, desc):
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -363,140 +230,70 @@ def _old_diagonal(**changes):
 
 
 INVALID = [
-    (_top_k, {"k": 5}, "TopK1.k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
-    (_top_k, {"k": 0}, "TopK1.k: got 0, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
-    (_top_k, {"k": -1}, "TopK1.k: got -1, but axis 3"),
-    (_top_k, {"k": 2.0}, "TopK1.k: got 2.0, but it is not an integer; k must be an integer"),
-    (_top_k, {"k": None}, "TopK1.k: got None, but it is not an integer; k must be an integer"),
-    (_top_k, {"k": np.array([1])}, "TopK1.k: got array([1]), but it is not an integer; k must be an integer"),
+    (_top_k, {"k": 5}, "k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+    (_top_k, {"k": 2.0}, "k: got 2.0, but it is not an integer; k must be an integer"),
+    (_top_k, {"k": np.array([1])}, "k: got array([1]), but it is not an integer; k must be an integer"),
     (
         _top_k,
         {"input_tensor": f32(1, 1, 3, 1)},
-        "TopK1.k: got 2, but axis 3 of input_tensor has 1 element; k must be in [1, 1]",
+        "k: got 2, but axis 3 of input_tensor has 1 element; k must be in [1, 1]",
     ),
     (
         _top_k,
         {"input_tensor": f32(1, 1, 3, 0)},
-        "TopK1.k: got 2, but axis 3 of input_tensor has 0 elements; it must have at least 1",
-    ),
-    (
-        _top_k,
-        {"input_tensor": f32(3), "axis": 1},
-        "TopK1.axis: got 1, but input_tensor has 1 dimension; axis must be in [0, 0]",
+        "k: got 2, but axis 3 of input_tensor has 0 elements; it must have at least 1",
     ),
     (
         _top_k,
         {"input_tensor": f32(), "axis": 0},
-        "TopK1.axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
+        "axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
     ),
-    (_top_k, {"axis": 4}, "TopK1.axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
-    (_top_k, {"axis": -1}, "TopK1.axis: got -1, but"),
+    (_top_k, {"axis": 4}, "axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
     (
         _top_k,
         {"axis_direction": 2},
-        "TopK1.axis_direction: got 2, but there is no such AxisDirection; axis_direction must be one of "
+        "axis_direction: got 2, but there is no such AxisDirection; axis_direction must be one of "
         "INCREASING, DECREASING",
     ),
     (
         _top_k,
-        {"axis_direction": None},
-        "TopK1.axis_direction: got None, but there is no such AxisDirection; ",
-    ),
-    (_top_k, {"axis_direction": F32}, "TopK1.axis_direction: got <TensorDataType.FLOAT32: 1>, but"),
-    (_top_k, {"axis_direction": np.array([1, 2])}, "TopK1.axis_direction: got array([1, 2]), but"),
-    (
-        _top_k,
         {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
-        "TopK1.output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
+        "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
     ),
-    (
-        _top_k,
-        {"output_value_tensor": f32(1, 1, 3, 3)},
-        "TopK1.output_value_tensor.sizes: got (1, 1, 3, 3), but",
-    ),
-    (_top_k, {"output_value_tensor": f32(3, 2)}, "TopK1.output_value_tensor.sizes: got (3, 2), but"),
+    (_top_k, {"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but"),
     (
         _top_k,
         {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
-        "TopK1.output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
+        "output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
     ),
-    (
-        _top_k,
-        {"output_index_tensor": u32(1, 1, 2, 2)},
-        "TopK1.output_index_tensor.sizes: got (1, 1, 2, 2), but",
-    ),
-    (
-        _top_k,
-        {"output_index_tensor": f32(1, 1, 3, 2)},
-        "TopK1.output_index_tensor.data_type: got FLOAT32, but",
-    ),
-    (
-        _top_k,
-        {"input_tensor": f32(1, 1, 3, 300), "output_index_tensor": TensorDesc(U8, (1, 1, 3, 2))},
-        "TopK1.output_index_tensor.data_type: got UINT8, but",
-    ),
+    (_top_k, {"output_index_tensor": u32(1, 1, 2, 2)}, "output_index_tensor.sizes: got (1, 1, 2, 2), but"),
+    (_top_k, {"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but"),
     (
         _top_k,
         {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
-        "TopK1.output_value_tensor.strides: got (6, 6, 1, 1), but",
+        "output_value_tensor.strides: got (6, 6, 1, 1), but",
     ),
-    (
-        _top_k,
-        {"output_index_tensor": TensorDesc(U32, (1, 1, 3, 2), (0, 0, 0, 1))},
-        "TopK1.output_index_tensor.strides: got (0, 0, 0, 1), but",
-    ),
-    (_top_k, {"input_tensor": "x"}, "TopK1.input_tensor: got 'x', but"),
-    (
-        _nonzero,
-        {"output_count_tensor": u32(1, 2)},
-        "NonzeroCoordinates.output_count_tensor.sizes: got (1, 2), but",
-    ),
-    (
-        _nonzero,
-        {"output_coordinates_tensor": u32(1, 1, 60, 1)},
-        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 1, 60, 1), but",
-    ),
-    (
-        _nonzero,
-        {"output_coordinates_tensor": u32(1, 1, 60, 5)},
-        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 1, 60, 5), but",
-    ),
-    (
-        _nonzero,
-        {"output_coordinates_tensor": u32(1, 1, 59, 4)},
-        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 1, 59, 4), but",
-    ),
+    (_top_k, {"input_tensor": "x"}, "input_tensor: got 'x', but"),
+    (_nonzero, {"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but"),
     (
         _nonzero,
         {"output_coordinates_tensor": u32(1, 2, 60, 4)},
-        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (1, 2, 60, 4), but",
-    ),
-    (
-        _nonzero,
-        {"output_coordinates_tensor": u32(60)},
-        "NonzeroCoordinates.output_coordinates_tensor.sizes: got (60,), but",
+        "output_coordinates_tensor.sizes: got (1, 2, 60, 4), but",
     ),
     (
         _nonzero,
         {"output_coordinates_tensor": f32(1, 1, 60, 4)},
-        "NonzeroCoordinates.output_coordinates_tensor.data_type: got FLOAT32, but",
-    ),
-    (
-        _nonzero,
-        {"output_count_tensor": TensorDesc(U8, (1,)), "input_tensor": f32(16, 16)},
-        "NonzeroCoordinates.output_count_tensor.data_type: got UINT8, but",
+        "output_coordinates_tensor.data_type: got FLOAT32, but",
     ),
     (
         _gather,
         {"input_tensor": f32(), "indices_tensor": u32()},
-        "GatherND1.input_tensor.sizes: got 0 dimensions, but index tuples point into it; "
-        "it must have at least 1",
+        "input_tensor.sizes: got 0 dimensions, but index tuples point into it; it must have at least 1",
     ),
     (
         _gather,
         {"input_tensor": f32(3), "input_dimension_count": 1},
-        "GatherND1.indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; "
-        "both must have the same number",
+        "indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; both must have the same number",
     ),
     (
         _gather,
@@ -507,86 +304,46 @@ INVALID = [
             "indices_dimension_count": 2,
             "batch_dimension_count": 0,
         },
-        "GatherND1.output_tensor.sizes: got (1099511627776, 1099511627776), but these are more than",
+        "output_tensor.sizes: got (1099511627776, 1099511627776), but these are more than",
     ),
-    (_gather, {"input_dimension_count": 0}, "GatherND1.input_dimension_count: got 0, but"),
-    (_gather, {"input_dimension_count": 5}, "GatherND1.input_dimension_count: got 5, but"),
-    (_gather, {"indices_dimension_count": 0}, "GatherND1.indices_dimension_count: got 0, but"),
-    (_gather, {"indices_dimension_count": 5}, "GatherND1.indices_dimension_count: got 5, but"),
-    (_gather, {"input_dimension_count": 2}, "GatherND1.input_dimension_count: got 2, but"),
-    (_gather, {"batch_dimension_count": 3}, "GatherND1.batch_dimension_count: got 3, but"),
-    (_gather, {"batch_dimension_count": -1}, "GatherND1.batch_dimension_count: got -1, but"),
-    (_gather, {"indices_tensor": u32(1, 2, 2, 2)}, "GatherND1.indices_tensor.sizes: got (1, 2, 2, 2), but"),
-    (_gather, {"indices_tensor": u32(3, 2, 2)}, "GatherND1.indices_tensor"),
-    (_gather, {"indices_tensor": u32(1, 3, 2, 3)}, "GatherND1.indices_tensor.sizes: got"),
-    (_gather, {"indices_tensor": f32(1, 3, 2, 2)}, "GatherND1.indices_tensor.data_type: got FLOAT32, but"),
-    (_gather, {"output_tensor": f32(1, 1, 3, 3)}, "GatherND1.output_tensor.sizes: got (1, 1, 3, 3), but"),
-    (_gather, {"output_tensor": u32(1, 1, 3, 2)}, "GatherND1.output_tensor.data_type: got UINT32, but"),
-    (_diagonal, {"output_tensor": f32(5)}, "DiagonalMatrix1.output_tensor.sizes: got 1 dimension, but"),
-    (_diagonal, {"output_tensor": None}, "DiagonalMatrix1.output_tensor: got None, but"),
-    (_diagonal, {"input_tensor": f32(4, 4)}, "DiagonalMatrix1.output_tensor.sizes: got (4, 5), but"),
-    (_diagonal, {"input_tensor": u32(4, 5)}, "DiagonalMatrix1.output_tensor.data_type: got FLOAT32, but"),
-    (_diagonal, {"value_data_type": F16}, "DiagonalMatrix1.value_data_type: got FLOAT16, but"),
-    (_diagonal, {"value_data_type": 2}, "DiagonalMatrix1.value_data_type: got FLOAT16, but"),
+    (_gather, {"input_dimension_count": 0}, "input_dimension_count: got 0, but"),
+    (_gather, {"input_dimension_count": 2}, "input_dimension_count: got 2, but"),
+    (_gather, {"batch_dimension_count": 3}, "batch_dimension_count: got 3, but"),
+    (_gather, {"indices_tensor": u32(3, 2, 2)}, "indices_tensor"),
+    (_gather, {"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got FLOAT32, but"),
+    (_gather, {"output_tensor": f32(1, 1, 3, 3)}, "output_tensor.sizes: got (1, 1, 3, 3), but"),
+    (_diagonal, {"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but"),
+    (_diagonal, {"output_tensor": None}, "output_tensor: got None, but"),
+    (_diagonal, {"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but"),
+    (_diagonal, {"value_data_type": F16}, "value_data_type: got FLOAT16, but"),
     (
         _diagonal,
         {"value_data_type": 99},
-        "DiagonalMatrix1.value_data_type: got 99, but there is no such TensorDataType; value_data_type",
+        "value_data_type: got 99, but there is no such TensorDataType; value_data_type",
     ),
-    (
-        _diagonal,
-        {"value": "a"},
-        "DiagonalMatrix1.value: got 'a', but it fills FLOAT32; value must be a real number",
-    ),
-    (_diagonal, {"value": "1"}, "DiagonalMatrix1.value: got '1', but it fills FLOAT32; "),
-    (_diagonal, {"value": None}, "DiagonalMatrix1.value: got None, but it fills FLOAT32; "),
-    (_diagonal, {"value": 1j}, "DiagonalMatrix1.value: got 1j, but it fills FLOAT32; "),
-    (_diagonal, {"value": np.complex64(1)}, "DiagonalMatrix1.value: got np.complex64(1+0j), but it fills"),
-    (_diagonal, {"value": np.array([1.0])}, "DiagonalMatrix1.value: got array([1.]), but it fills FLOAT32; "),
-    (_diagonal, {"value": {}}, "DiagonalMatrix1.value: got {}, but it fills FLOAT32; "),
+    (_diagonal, {"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number"),
+    (_diagonal, {"value": np.array([1.0])}, "value: got array([1.]), but it fills FLOAT32; "),
     (
         _diagonal,
         {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
-        "DiagonalMatrix1.value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
-    ),
-    (
-        _diagonal,
-        {"output_tensor": TensorDesc(U8, (4, 5)), "value": 1.5},
-        "DiagonalMatrix1.value: got 1.5, but",
-    ),
-    (
-        _diagonal,
-        {"output_tensor": TensorDesc(U8, (4, 5)), "value": float("nan")},
-        "DiagonalMatrix1.value: got nan, but",
+        "value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
     ),
     (
         _diagonal,
         {"output_tensor": TensorDesc(U8, (4, 5)), "value": 10**5000},
-        "DiagonalMatrix1.value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
+        "value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
     ),
-    (_old_diagonal, {"value": "a"}, "DiagonalMatrix.value: got 'a', but it fills FLOAT32; "),
-    (_old_diagonal, {"value": None}, "DiagonalMatrix.value: got None, but it fills FLOAT32; "),
-    (
-        _old_diagonal,
-        {"value": float("nan")},
-        "DiagonalMatrix.value: got nan, but it fills UINT8; value must be",
-    ),
+    (_old_diagonal, {"value": "a"}, "value: got 'a', but it fills FLOAT32; "),
     (
         _old_diagonal,
         {"value": float("inf")},
-        "DiagonalMatrix.value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
+        "value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
     ),
-    (_old_diagonal, {"value": 10**40}, f"DiagonalMatrix.value: got {10**40}, but it fills FLOAT32; "),
-    (_old_diagonal, {"value": 256}, "DiagonalMatrix.value: got 256.0, but it fills UINT8; "),
-    (_old_diagonal, {"value": -1}, "DiagonalMatrix.value: got -1.0, but it fills UINT8; "),
-    (_old_diagonal, {"offset": None}, "DiagonalMatrix.offset: got None, but it is not an integer; "),
-    (_diagonal, {"diagonal_fill_begin": 0.5}, "DiagonalMatrix1.diagonal_fill_begin: got 0.5, but"),
-    (_diagonal, {"diagonal_fill_end": None}, "DiagonalMatrix1.diagonal_fill_end: got None, but"),
-    (
-        _diagonal,
-        {"output_tensor": TensorDesc(F32, (4, 5), (4, 1))},
-        "DiagonalMatrix1.output_tensor.strides: got (4, 1), but",
-    ),
+    (_old_diagonal, {"value": 10**40}, f"value: got {10**40}, but it fills FLOAT32; "),
+    (_old_diagonal, {"value": -1}, "value: got -1.0, but it fills UINT8; "),
+    (_old_diagonal, {"offset": None}, "offset: got None, but it is not an integer; "),
+    (_diagonal, {"diagonal_fill_begin": 0.5}, "diagonal_fill_begin: got 0.5, but"),
+    (_diagonal, {"output_tensor": TensorDesc(F32, (4, 5), (4, 1))}, "output_tensor.strides: got (4, 1), but"),
 ]
 
 
@@ -596,10 +353,10 @@ INVALID = [
     ids=[f"{make.__name__}-{list(c)}-{n}" for n, (make, c, _) in enumerate(INVALID)],
 )
 def test_invalid_descriptors(make, changes, text):
-    make()
+    name = type(make()).__name__
     with pytest.raises(InvalidDescriptorError) as error:
         make(**changes)
-    assert str(error.value).startswith(text)
+    assert str(error.value).startswith(f"{name}.{text}")
     assert "; " in str(error.value)
 
 

@@ -112,20 +112,6 @@ def test_commands(page):
         _check_arguments(program, arguments)
 
 
-def test_commands_are_checked():
-    """What `_check_arguments` is for."""
-    for program, arguments in [
-        ("dmlops", ["top-k", "x.npy", "--no-such-option"]),
-        ("python", ["-m", "bench", "run", "--no-such-option"]),
-        ("pip", ["install", ".[nothing]"]),
-        ("python", ["-m", "tests.nothing"]),
-        ("pytest", ["tests/nothing.py"]),
-        ("dmlpos", ["demo"]),
-    ]:
-        with pytest.raises(AssertionError):
-            _check_arguments(program, arguments)
-
-
 def _targets(page):
     """Return where the links of a page lead, without the fragments."""
     text = (ROOT / page).read_text(encoding="utf-8")

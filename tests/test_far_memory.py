@@ -8,15 +8,11 @@ import pytest
 
 import dmlops
 from dmlops import (
-    AxisDirection,
-    DiagonalMatrix1,
     FeatureLevel,
-    GatherND1,
     InvalidDescriptorError,
     NonzeroCoordinates,
     TensorDataType,
     TensorDesc,
-    TopK1,
 )
 from tests import reference
 from tests.data import as_strided, assert_same, sample
@@ -108,41 +104,6 @@ def test_a_table_of_more_elements_than_32_bits_count(n):
         dmlops.gather_nd(x, np.array([[n]]))
 
 
-SIZES = [2**31 - 7, 2**31 + 9, 2**32 - 7, 2**32 + 9, 2**33 + 9, 2**40]
-
-
-def compiled(descriptor):
-    """Plan a descriptor at dmlops' own level; no memory is needed for its tensors."""
-    return dmlops.compile(descriptor, feature_level=FeatureLevel.EXTENDED)
-
-
-@pytest.mark.parametrize("data_type", [TensorDataType.FLOAT32, TensorDataType.INT64])
-def test_plans_of_top_k(data_type):
-    """A row that is sorted needs room for all of its keys, and for positions of enough bits."""
-    for n in SIZES:
-        output = TensorDesc(TensorDataType.INT64, (1, n))
-        descriptor = TopK1(
-            input_tensor=TensorDesc(data_type, (1, n)),
-            axis=1,
-            k=n,
-            axis_direction=AxisDirection.DECREASING,
-            output_index_tensor=output,
-        )
-        position = 8 if n > 2**32 else 4
-        assert compiled(descriptor).workspace_size >= n * (data_type.bytes + position)
-
-
-def test_plans_of_nonzero_coordinates():
-    """The workspace has a bit for each element."""
-    for n in SIZES:
-        descriptor = NonzeroCoordinates(
-            input_tensor=TensorDesc(TensorDataType.FLOAT32, (n, 2), (1, n)),
-            output_coordinates_tensor=TensorDesc(TensorDataType.INT64, (2 * n, 2)),
-            output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
-        )
-        assert 2 * n // 8 <= compiled(descriptor).workspace_size <= 2 * n // 8 + (1 << 20)
-
-
 @pytest.mark.parametrize("data_type", [TensorDataType.INT32, TensorDataType.UINT32])
 def test_types_that_hold_the_last_coordinate(data_type):
     """The count may need a larger type than the coordinates."""
@@ -158,20 +119,3 @@ def test_types_that_hold_the_last_coordinate(data_type):
     assert describe(most).minimum_feature_level() is FeatureLevel.EXTENDED
     with pytest.raises(InvalidDescriptorError, match=f"a coordinate reaches {most}; .* must hold {most}"):
         describe(most + 1)
-
-
-def test_plans_without_a_workspace():
-    for n in SIZES:
-        x = TensorDesc(TensorDataType.UINT8, (3, n))
-        gather = GatherND1(
-            input_tensor=x,
-            indices_tensor=TensorDesc(TensorDataType.INT64, (n, 2)),
-            input_dimension_count=2,
-            indices_dimension_count=2,
-            batch_dimension_count=0,
-        )
-        band = DiagonalMatrix1(input_tensor=x, value=1, diagonal_fill_begin=0, diagonal_fill_end=n)
-        for descriptor in (gather, band):
-            assert compiled(descriptor).workspace_size == 0
-            (output,) = descriptor.outputs.values()
-            assert output.element_count in (n, 3 * n)

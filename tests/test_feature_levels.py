@@ -185,18 +185,6 @@ def test_every_type_and_rank_at_every_level(operator):
     assert checked >= 8 * len(REAL_TYPES) * len(DML_LEVELS) * (10 - lowest_rank) / 8
 
 
-@pytest.mark.parametrize(("count", "coordinates"), [*itertools.product([1, 4, 5, 8, 9], [2, 4, 5, 8, 9])])
-def test_ranks_of_nonzero_outputs(count, coordinates):
-    descriptor = NonzeroCoordinates(
-        input_tensor=TensorDesc(TensorDataType.INT8, (2, 2, 2, 2)),
-        output_count_tensor=TensorDesc(TensorDataType.UINT32, (1,) * count),
-        output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1,) * (coordinates - 2) + (16, 4)),
-    )
-    tensors = described(descriptor)
-    levels = [level for level in DML_LEVELS if allowed(NonzeroCoordinates, level, tensors)]
-    assert descriptor.minimum_feature_level() == min(levels, default=FeatureLevel.EXTENDED)
-
-
 def test_unequal_dimension_counts_before_4_0():
     descriptor = NonzeroCoordinates(
         input_tensor=TensorDesc(TensorDataType.INT8, (2, 2, 2, 2)),
@@ -210,25 +198,6 @@ def test_unequal_dimension_counts_before_4_0():
             f"{level} wants as many in all tensors; the lowest level that supports it is DML_4_0"
         )
     descriptor.validate(FeatureLevel.DML_4_0)
-
-
-@pytest.mark.parametrize(
-    ("operator", "lowest"),
-    [(TopK, 1), (TopK1, 1), (GatherND, 1), (GatherND1, 1), (DiagonalMatrix, 2), (DiagonalMatrix1, 2)],
-)
-def test_dimensions_that_extended_takes(operator, lowest):
-    row = operator.support.at(FeatureLevel.EXTENDED)
-    assert str(row.dims) == f"{lowest} or more"
-
-
-def test_dimensions_of_nonzero_that_extended_takes():
-    row = NonzeroCoordinates.support.at(FeatureLevel.EXTENDED)
-    dims = {name: str(row.allowed(name).dims) for name in TENSORS[NonzeroCoordinates]}
-    assert dims == {
-        "input_tensor": "0 or more",
-        "output_count_tensor": "0 or more",
-        "output_coordinates_tensor": "2 or more",
-    }
 
 
 def test_numeric_values():
@@ -284,39 +253,6 @@ def test_what_directml_has_not_needs_extended(tensor, text):
     assert "the lowest level that supports it is EXTENDED" in str(error.value)
 
 
-def test_as_many_elements_as_directml_takes():
-    TopK1(
-        input_tensor=TensorDesc(TensorDataType.INT8, (2**32 - 1,)),
-        axis=0,
-        k=1,
-        axis_direction=AxisDirection.DECREASING,
-    ).validate(FeatureLevel.DML_6_4)
-
-
-def test_bounds_beyond_int_need_extended():
-    tensor = TensorDesc(TensorDataType.INT8, (2, 2))
-    for bounds in ((-(2**31), 2**31 - 1), (2**31 - 1, -(2**31))):
-        DiagonalMatrix1(
-            output_tensor=tensor, value=1, diagonal_fill_begin=bounds[0], diagonal_fill_end=bounds[1]
-        ).validate(FeatureLevel.DML_5_1)
-    for begin, end in ((-(2**31) - 1, 0), (0, 2**31)):
-        descriptor = DiagonalMatrix1(
-            output_tensor=tensor, value=1, diagonal_fill_begin=begin, diagonal_fill_end=end
-        )
-        assert descriptor.minimum_feature_level() is FeatureLevel.EXTENDED
-
-
-def test_as_long_a_stride_as_a_uint():
-    for stride, level in ((2**32 - 1, FeatureLevel.DML_5_1), (2**32, FeatureLevel.EXTENDED)):
-        descriptor = DiagonalMatrix1(
-            input_tensor=TensorDesc(TensorDataType.INT8, (1, 3), (stride, 1)),
-            value=1,
-            diagonal_fill_begin=0,
-            diagonal_fill_end=1,
-        )
-        assert descriptor.minimum_feature_level() is level
-
-
 class TestErrors:
     def test_level_below_the_operators_introduction(self):
         descriptor = make(DiagonalMatrix1, TensorDataType.FLOAT32, 2)
@@ -342,10 +278,6 @@ class TestErrors:
             "TopK1.input_tensor: got 3 dimensions, but DML_3_0 takes 4; "
             "the lowest level that supports it is DML_3_1"
         )
-
-    def test_it_is_a_not_implemented_error(self):
-        assert issubclass(UnsupportedFeatureError, NotImplementedError)
-        assert issubclass(UnsupportedFeatureError, dmlops.DmlError)
 
     def test_types_that_no_kernel_has(self):
         descriptor = make(TopK, TensorDataType.UINT4, 4)
@@ -392,12 +324,6 @@ class TestCompile:
         if level is not None:
             with pytest.raises(dmlops.InvalidDescriptorError, match=r"^compile.feature_level: got"):
                 dmlops.compile(descriptor, feature_level=level)
-
-    def test_base_classes_are_no_descriptors(self):
-        with pytest.raises(
-            TypeError, match=r"compile.descriptor: got .* but it is not a descriptor; .*TopK1"
-        ):
-            dmlops.compile(dmlops.Descriptor())
 
     def test_context_manager_sets_the_default_of_both(self):
         x = [[1.0, 2.0], [3.0, 4.0]]
@@ -459,24 +385,11 @@ class TestCheckFeatureSupport:
             with pytest.raises(dmlops.InvalidDescriptorError, match="there is no such device"):
                 dmlops.check_feature_support(0, 1, device=device)
 
-    def test_numbers_do_as_well(self):
-        assert dmlops.check_feature_support(0, 1) is True
-        assert dmlops.check_feature_support(1, [0x3000]) is FeatureLevel.DML_3_0
-
     @pytest.mark.parametrize(
         ("feature", "query", "error", "text"),
         [
             (2, 1, UnsupportedFeatureError, "check_feature_support.feature: got 2, but"),
-            ("x", 1, UnsupportedFeatureError, "check_feature_support.feature: got 'x', but"),
-            (
-                AxisDirection.INCREASING,
-                1,
-                UnsupportedFeatureError,
-                "check_feature_support.feature: got <Axis",
-            ),
             (0, 99, dmlops.InvalidDescriptorError, "check_feature_support.query: got 99, but"),
-            (0, True, dmlops.InvalidDescriptorError, "check_feature_support.query: got True, but"),
-            (0, [1], dmlops.InvalidDescriptorError, "check_feature_support.query: got [1], but"),
             (
                 1,
                 [1],
@@ -495,7 +408,6 @@ class TestCheckFeatureSupport:
                 dmlops.InvalidDescriptorError,
                 "check_feature_support.query: got 'DML_9_9', but",
             ),
-            (1, [None], dmlops.InvalidDescriptorError, "check_feature_support.query: got None, but"),
             (1, "DML_6_4", dmlops.InvalidDescriptorError, "check_feature_support.query: got 'DML_6_4', but"),
             (
                 1,
@@ -503,18 +415,10 @@ class TestCheckFeatureSupport:
                 UnsupportedFeatureError,
                 "check_feature_support.query: got [25856], but cpu serves none",
             ),
-            ([], 1, UnsupportedFeatureError, "check_feature_support.feature: got [], but"),
             (1, 0x3000, dmlops.InvalidDescriptorError, "check_feature_support.query: got 12288, but"),
-            (1, [], UnsupportedFeatureError, "check_feature_support.query: got [], but"),
         ],
     )
     def test_errors(self, feature, query, error, text):
         with pytest.raises(error) as caught:
             dmlops.check_feature_support(feature, query)
         assert str(caught.value).startswith(text)
-
-    def test_unknown_device(self):
-        with pytest.raises(
-            dmlops.InvalidDescriptorError, match=r"check_feature_support.device: got 'tpu', but"
-        ):
-            dmlops.check_feature_support(0, 1, device="tpu")

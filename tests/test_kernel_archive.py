@@ -69,11 +69,6 @@ def test_the_digest_is_that_of_the_kernels(path, tmp_path):
     assert len({known, *map(digest, kinds)}) == 1 + len(kinds)
 
 
-def test_no_archive(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Archive(tmp_path / "sm_90.zip")
-
-
 def test_an_open_archive_does_not_need_its_file(path):
     archive = Archive(path)
     path.write_bytes(b"replaced")
@@ -87,11 +82,6 @@ def test_what_is_no_zip_is_refused(content, path):
     path.write_bytes(content)
     with pytest.raises(ArchiveError, match=r"sm_90\.zip is damaged"):
         Archive(path)
-
-
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(ArchiveError, match="cannot be read"):
-        Archive(tmp_path)
 
 
 @pytest.mark.parametrize(

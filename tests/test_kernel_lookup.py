@@ -131,18 +131,6 @@ def test_a_call_without_numba_and_cache(tmp_path):
     assert not cache.exists()
 
 
-def test_an_archive_of_other_sources_is_refused(wheel, tmp_path):
-    digests = []
-    for content in ("a = 1", "a = 1", "a = 2"):
-        folder = tmp_path / f"sources {len(digests)}"
-        folder.mkdir()
-        (folder / "__init__.py").write_text(content)
-        digests.append(kernel_store.source_digest(folder))
-    bring(wheel, sources=digests[0])
-    found = [find_in_wheel("cuda", "kernel", sources, ["sm_90"]) for sources in (*digests, "")]
-    assert found == [CODE, CODE, None, None]
-
-
 def test_an_archive_of_no_sources_is_refused(wheel, caplog):
     bring(wheel, sources="")
     with kernel_store.LOCK:

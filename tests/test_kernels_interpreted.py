@@ -4,6 +4,7 @@ Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans c
 minutes; otherwise those that compile quickly, and those whose threads copy while they go on.
 """
 
+import importlib
 import math
 import random
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
+from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1, UnsupportedFeatureError
 from dmlops.operators import Options
 from dmlops.operators.nonzero_coordinates import Problem as NonzeroProblem
 from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
@@ -20,7 +21,7 @@ from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, list_slots
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
-from tests.cuda_plans import SHARED_BYTES, STREAM
+from tests.cuda_plans import SHARED_BYTES, STREAM, planned
 from tests.data import DTYPES
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError
 from tests.hard_rows import KINDS, OF_BITS, hard_rows
@@ -30,6 +31,7 @@ from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL, exhaustive
 from tests.random_cases import RandomCase, random_case
+from tests.test_cuda_compile import EXAMPLES, VARIANTS
 from tests.top_k_cases import row_lengths
 
 pytest.importorskip("cuda.core")
@@ -37,46 +39,46 @@ pytestmark = needs_compilations
 
 # Longer problems take the interpreter seconds each.
 MOST_ELEMENTS = 5000
-# A cluster has thousands of threads, and every row takes one.
-MOST_CLUSTERS = 16
+MOST_THREADS = 1 << 15
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "masks", "elements"}
-COPYING = {"sampled"}
-CHOICES = [
-    pytest.param(
-        *(operator, choice),
-        id=str(choice),
-        marks=[pytest.mark.exhaustive] if choice.name in COPYING else [],
-    )
-    for operator, choices in ALGORITHMS.items()
-    for choice in choices
-    if COMPILE_ALL or choice.name in QUICK | COPYING
-]
+KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
+# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all of these.
+ORDINARY = random.Random(3).sample(sorted(EXAMPLES), 12)
 
 
-@pytest.mark.parametrize(("operator", "choice"), CHOICES)
-def test_each_algorithm(operator, choice):
-    n_served = 0
-    for number in range(-1, -60, -1):
-        case = random_case(operator, number, MOST_ELEMENTS)
-        if choice.name.startswith("cluster") and _n_rows(case.descriptor) > MOST_CLUSTERS:
+def problems_of(label):
+    """Yield problems, and choices of an algorithm, that need a kernel, and no others than are tried here."""
+    for operator, choices in ALGORITHMS.items():
+        if not any(
+            variant.label == label
+            for variant in importlib.import_module(f"kernels_cuda.{operator}").variants()
+        ):
             continue
-        try:
-            run_case(case, choice)
-        except ValueError as error:
-            if "does not take" not in str(error):
-                raise
-            continue
-        n_served += 1
-        if n_served == 3:
-            return
-    assert n_served
+        # The algorithm that the kernel is named after first.
+        for choice in sorted(choices, key=lambda choice: choice.name.partition("-")[0] not in label):
+            for number in range(-1, -60, -1):
+                case = random_case(operator, number, MOST_ELEMENTS)
+                arguments = choice.arguments(Target(0, "sm_90", 132, SHARED_BYTES["sm_90"]))
+                if arguments.pop("target", None) and arguments.get("multiprocessors"):
+                    continue
+                try:
+                    asked = planned(case.descriptor, case.options, **arguments).asked
+                except (ValueError, UnsupportedFeatureError):
+                    continue
+                labels = {launch.variant.label for launch in asked}
+                n_threads = sum(launch.grid * launch.block for launch in asked)
+                if label in labels <= {*KERNELS} and n_threads <= MOST_THREADS:
+                    yield case, choice
 
 
-def _n_rows(descriptor):
-    sizes = descriptor.input_tensor.sizes
-    return math.prod(sizes) // sizes[descriptor.axis]
+@pytest.mark.parametrize("label", [each if each in ORDINARY else exhaustive(each) for each in KERNELS])
+def test_each_kernel(label):
+    found = next(problems_of(label), None)
+    if found is None:
+        pytest.skip("not served: no small problem needs this kernel")
+    assert label in run_case(*found)
 
 
 def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None):
@@ -145,6 +147,18 @@ def test_hard_rows(name, kind):
             run_top_k(name, data_type, rows, k, False, False, row_lengths(rows, 1, k))
         except CannotServeError:
             continue
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("data_type", ["UINT16", "INT16", "FLOAT16", "BFLOAT16"])
+def test_elements_that_share_a_word(data_type, largest):
+    """A kernel is compiled for a width: the numbers that it is given make keys of integers and of floats."""
+    dtype = next(dtype for dtype in DTYPES if dtype.name == data_type.lower())
+    rng = np.random.default_rng(3)
+    # Zero, the largest pattern, and few others: many tie at the threshold.
+    patterns = np.concatenate([[0, -1], rng.integers(0, 1 << 16, 60)]).astype(f"u{dtype.itemsize}")
+    rows = rng.choice(patterns, (2, 3001)).view(dtype)
+    run_top_k("one_pass", TensorDataType[data_type], rows, 20, True, largest)
 
 
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.

@@ -146,9 +146,6 @@ class TestAtLevel:
         for name, array in outputs.items():
             assert array.tobytes() == expected[name].tobytes()
 
-    def test_names_and_numbers(self, descriptor, level, form, rank):
-        assert descriptor.at_level(level) == descriptor.at_level(FeatureLevel[level].value)
-
     def test_older_forms_are_served_by_newer_ones(self, descriptor, level, form, rank):
         older = descriptor.older_form()
         if older is not None:
@@ -157,14 +154,6 @@ class TestAtLevel:
 
 
 class TestOlderForm:
-    def test_it_lowers_to_the_newer(self):
-        for descriptor, *_ in LOWEST.values():
-            older = descriptor.older_form()
-            if older is not None:
-                assert type(older) is not type(descriptor)
-                assert older.lower() == descriptor
-                assert older.older_form() is None
-
     def test_which_have_one(self):
         have = {name for name, (descriptor, *_) in LOWEST.items() if descriptor.older_form() is not None}
         assert have == {
@@ -190,17 +179,6 @@ class TestPadded:
         assert padded.axis == 3
         assert padded.output_index_tensor.sizes == (1, 1, 3, 2)
         assert desc.padded(2) == desc
-
-    def test_counts_of_gather_stay(self):
-        padded = gather(3, 4, batch=1).padded(6)
-        assert padded.input_tensor.sizes == (1, 1, 1, 1, 3, 4)
-        assert (padded.input_dimension_count, padded.indices_dimension_count) == (2, 2)
-        assert padded.batch_dimension_count == 1
-
-    def test_columns_of_coordinates_stay(self):
-        padded = nonzero(3, 4).padded(5)
-        assert padded.output_coordinates_tensor.sizes == (1, 1, 1, 12, 2)
-        assert padded.output_count_tensor.sizes == (1,) * 5
 
     def test_dimensions_are_not_taken_away(self):
         with pytest.raises(InvalidDescriptorError) as error:
@@ -251,12 +229,6 @@ class TestErrors:
         with pytest.raises(UnsupportedFeatureError) as error:
             descriptor.at_level(level)
         assert str(error.value) == text
-
-    def test_no_such_level(self):
-        with pytest.raises(
-            InvalidDescriptorError, match=r"TopK1.feature_level: got 0x3050, but there is no such"
-        ):
-            top_k(3).at_level(0x3050)
 
 
 def test_a_negative_stride_stays_beyond_directml():

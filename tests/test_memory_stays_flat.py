@@ -4,44 +4,107 @@
 """
 
 import os
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import dmlops
+from dmlops.calls.call_cache import CALLS as KEPT
 from tests.scripts import run_script
 
 CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "12000"))
+MOST_KEPT = 2048
 MIB = 1 << 20
+DTYPES = ("uint8", "int16", "float32", "int64")
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="nobody says how much memory")
 
 
-def measured(call, **environment):
-    """Return the numbers that a process prints which did not have to compile."""
-    script = f"""
-        import sys
-        from tests import calls_of_many_kinds
-        calls_of_many_kinds.{call}
-        print('numba' in sys.modules)
+def resident_bytes():
+    """Return how much memory this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def refused(x):
+    with pytest.raises(dmlops.InvalidDescriptorError):
+        dmlops.top_k(x, 10**6)
+
+
+def execute(x, k):
+    desc = dmlops.TensorDesc("FLOAT32", x.shape)
+    operator = dmlops.compile(dmlops.TopK1(input_tensor=desc, axis=0, k=k, axis_direction=1))
+    outputs = np.empty(k, "float32"), np.empty(k, "uint32")
+    fields = ("input_tensor", "output_value_tensor", "output_index_tensor")
+    operator.execute(dict(zip(fields, (x, *outputs), strict=True)))
+
+
+def small_call(rng, memory):
+    """Return a call of any kind on a small array of any shape, type and layout."""
+    shape, n = [rng.randint(1, 12) for _ in range(rng.randint(2, 3))], rng.randint(1, 40)
+    dtype, mode = rng.choice(DTYPES), rng.choice(("raise", "clip", "fill"))
+    x = memory[dtype][: int(np.prod(shape))].reshape(shape)[:, :: rng.choice((1, 1, 2))]
+    band = {"value": n, "begin": rng.randint(-9, 9), "end": rng.randint(-9, 9)}
+    if rng.random() < 0.05:
+        return rng.choice((lambda: refused(x), lambda: execute(memory["float32"][: n + 1], n)))
+    return rng.choice(
+        (
+            lambda: dmlops.top_k(x, min(n, len(x)), axis=0, largest=mode == "clip"),
+            lambda: dmlops.nonzero_coordinates(x, size=n if mode == "clip" else None),
+            lambda: dmlops.gather_nd(x, np.zeros((n, len(shape) - 1), "int64"), mode=mode),
+            lambda: dmlops.diagonal_matrix(x, **band),
+            lambda: dmlops.diagonal_matrix(shape=(n, shape[0]), dtype=dtype, value=shape[1]),
+        )
+    )
+
+
+def call_many_kinds(n_calls, n_before):
+    """Print how much memory there is when all is kept that ever is, and after so many calls more."""
+    rng, memory = random.Random(0), {dtype: np.ones(4096, dtype) for dtype in DTYPES}
+    for n in (n_before, n_calls):
+        done = 0
+        while done < n:
+            call = small_call(rng, memory)
+            for _ in range(rng.choice((1, 1, 1, 1, 3))):
+                call()
+                done += 1
+        assert len(KEPT) == MOST_KEPT
+        print(resident_bytes())
+
+
+def call_largest_kinds():
+    """Print how much memory there is before and after calls of which as much is kept as can be.
+
+    They have many dimensions, in no layout that could be seen as one with fewer, and work for many threads.
     """
-    printed = run_script(script, **environment).split()
-    if printed.pop() == "True":
-        printed = run_script(script, **environment).split()
-        assert printed.pop() == "False"
-    return list(map(int, printed))
+    dmlops.set_num_threads(16)
+    memory = np.ones(1 << 23, "float32")
+    # The first of these need the most memory of their own.
+    for place, rows in enumerate((8, 9, 900, *range(300, 900))):
+        x = memory[: rows * 3**7].reshape(rows, *(3,) * 7)[:, :2, :2, :2, :2, :2, :2, :2]  # gaps everywhere
+        out = np.empty((*x.shape[:-1], 1), "float32"), np.empty((*x.shape[:-1], 1), int)
+        for _ in range(2):  # the second time it is known how to run it again
+            dmlops.top_k(x, 1, out=out)
+            dmlops.gather_nd(x, np.zeros((rows, 1), int))
+            dmlops.diagonal_matrix(x, value=0)
+            dmlops.nonzero_coordinates(x, size=3)
+        if place == 2:
+            print(resident_bytes())
+    assert len(KEPT) <= MOST_KEPT
+    print(resident_bytes())
 
 
-def test_calls_of_many_kinds(capsys):
-    before, after = measured(f"many_kinds({CALLS}, 9000)", DMLOPS_NUM_THREADS="2")
+@pytest.mark.parametrize(
+    ("call", "most"), [(f"call_many_kinds({CALLS}, 9000)", 12 * MIB), ("call_largest_kinds()", 32 * MIB)]
+)
+def test_memory(call, most, capsys):
+    script = f"import sys; from tests import test_memory_stays_flat; test_memory_stays_flat.{call}"
+    for _ in range(2):  # a process that does not have to compile counts
+        *printed, has_compiled = run_script(f"{script}; print('numba' in sys.modules)").split()
+        if has_compiled == "False":
+            break
+    before, after = map(int, printed)
     with capsys.disabled():
-        print(f" {before / MIB:.1f} MiB before, {after / MIB:.1f} after {CALLS} calls", end="")
-    # For any number of calls, the memory that the allocator retains stays within a few MiB.
-    assert after - before < 12 * MIB
-
-
-def test_the_largest_entries(capsys):
-    before, after, entries = measured("largest_entries(16)")
-    with capsys.disabled():
-        print(f" {(after - before) / MIB:.1f} MiB for {entries} entries", end="")
-    assert entries <= 2048
-    assert after - before <= 32 * MIB
+        print(f" {before / MIB:.1f} MiB before {call}, {after / MIB:.1f} after", end="")
+    assert after - before < most

@@ -52,14 +52,6 @@ def test_one_offender_anywhere(width, dtype):
     dmlops.gather_nd(x, indices)
 
 
-@pytest.mark.parametrize("place", [0, 255, 256, 599])
-def test_one_offender_among_many_blocks(place):
-    x = np.zeros(SHAPE, "float32")
-    indices = tuples_in_range((600,), 2, "int64", "blocks")
-    indices[place, 1] = 4
-    check_first(x, indices, (place,), 1)
-
-
 @pytest.mark.parametrize("width", [1, 2])
 def test_one_offender_among_rows_of_tuples(width):
     x = np.zeros(SHAPE, "float32")
@@ -71,27 +63,6 @@ def test_one_offender_among_rows_of_tuples(width):
                 indices[row, column, -1] = 100
                 check_first(x, indices, (row, column), width - 1)
                 indices[row, column, -1] = kept
-
-
-def test_one_offender_among_coordinates_of_any_stride():
-    x = np.zeros(SHAPE, "float32")
-    # Zeros are in range of any bound, so a check of the wrong coordinate would find no error.
-    whole = np.zeros((70, 6), "int64")
-    layouts = (
-        np.zeros((70, 3), "int64", order="F"),
-        np.zeros((70, 3), "int64")[:, ::-1],
-        np.zeros((70, 3), "int64")[::-1],
-        whole[:, ::2],
-        whole[:, 3:],
-    )
-    for layout in layouts:
-        for place in (0, 31, 69):
-            for coordinate in range(3):
-                kept = layout[place, coordinate]
-                layout[place, coordinate] = SHAPE[coordinate]
-                check_first(x, layout, (place,), coordinate)
-                layout[place, coordinate] = kept
-        dmlops.gather_nd(x, layout)
 
 
 @pytest.mark.parametrize("stride", [0, 8, 800, -8])
@@ -123,26 +94,3 @@ def test_two_offenders_in_two_parts(n_threads):
         check_first(x, indices, (first,), 0)
         indices[[first, second], 0] = kept
     dmlops.gather_nd(x, indices)
-
-
-@pytest.mark.parametrize("mode", ["clip", "fill"])
-@pytest.mark.parametrize("dtype", ["int64", "uint32"])
-@pytest.mark.parametrize("n_slice", [1, 3, 40])
-def test_offenders_of_every_kind_elsewhere(n_slice, dtype, mode):
-    """A tuple of 600 in seven is out of range: runs of tuples that are not lie between them."""
-    x = random(n_slice).integers(1, 100, (6, 5, 4, n_slice)).astype("float32")
-    reach = np.array([6, 5, 4])
-    indices = random((n_slice, dtype)).integers(0 if dtype == "uint32" else -reach, reach, (600, 3))
-    rng = random(("offenders", dtype))
-    for place in rng.choice(600, 90, replace=False):
-        column = rng.integers(3)
-        far = [reach[column], reach[column] + 1]
-        indices[place, column] = rng.choice(far if dtype == "uint32" else [*far, -reach[column] - 1])
-    from_start = np.where(indices < 0, indices + reach, indices)
-    nearest = np.clip(from_start, 0, reach - 1)
-    expected = x[tuple(nearest.T)]
-    if mode == "fill":
-        expected[(nearest != from_start).any(axis=1)] = 0
-    for given in (indices, np.asfortranarray(indices)):
-        found = dmlops.gather_nd(x, given.astype(dtype, order="K"), mode=mode)
-        np.testing.assert_array_equal(found, expected)

@@ -20,58 +20,34 @@ from tests.data import assert_same, random
 from tests.marks import exhaustive
 from tests.scripts import ROOT, run_script
 
-# The number of bytes around an output that must not be written.
-FENCE = 512
 
-
-def fenced(shape, dtype, *, transposed=False):
-    """Return an output, and the memory around it."""
-    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.full(n_bytes + 2 * FENCE, 0xA5, np.uint8)
-    array = memory[FENCE : FENCE + n_bytes].view(dtype)
-    array = array.reshape(shape[::-1]).T if transposed else array.reshape(shape)
-    return array, memory
-
-
-def check_outputs(function, expected, *, transposed=False):
-    """Call a function with given outputs, and check them and the memory around them."""
-    outputs = [fenced(array.shape, array.dtype, transposed=transposed) for array in expected]
-    arrays = tuple(array for array, _ in outputs)
-    function(out=arrays if len(arrays) > 1 else arrays[0])
-    for (array, memory), right in zip(outputs, expected, strict=True):
+def check(found, expected):
+    """Compare the results of a call with the right ones."""
+    for array, right in zip(found, expected, strict=True):
         assert_same(array, right)
-        assert (memory[:FENCE] == 0xA5).all()
-        assert (memory[-FENCE:] == 0xA5).all()
 
 
 def gather(dtype, n_elements, step=1):
     x = random("gather").integers(0, 99, (9, step * n_elements)).astype(dtype)[:, ::step]
     picks = random("picks").integers(-9, 9, (30, 1))
-    check_outputs(lambda **out: dmlops.gather_nd(x, picks, **out), [reference.gather_nd(x, picks)])
+    check([dmlops.gather_nd(x, picks)], [reference.gather_nd(x, picks)])
 
 
 def nonzero(dtype, shape):
     x = random("nonzero").integers(0, 2, shape).astype(dtype)
-    expected = reference.nonzero_coordinates(x)
-    found = dmlops.nonzero_coordinates(x)
-    for array, right in zip(found, expected, strict=True):
-        assert_same(array, right)
+    check(dmlops.nonzero_coordinates(x), reference.nonzero_coordinates(x))
 
 
-def diagonal(dtype, *, has_input=True, transposed=False):
+def diagonal(dtype, *, has_input=True, order="C"):
     x = random("diagonal").integers(0, 99, (5, 7)).astype(dtype) if has_input else np.zeros((5, 7), dtype)
-    expected = reference.diagonal_matrix(x, value=3, begin=-1, end=2)
-    operands = (x,) if has_input else ()
-
-    def call(**out):
-        dmlops.diagonal_matrix(*operands, value=3, begin=-1, end=2, **out)
-
-    check_outputs(call, [expected], transposed=transposed)
+    out, band = np.empty((5, 7), dtype, order), {"value": 3, "begin": -1, "end": 2}
+    dmlops.diagonal_matrix(*([x] if has_input else []), **band, out=out)
+    check([out], [reference.diagonal_matrix(x, **band)])
 
 
 def top_k(dtype, shape, k):
     x = random("top_k").integers(-99, 99, shape).astype(dtype)
-    check_outputs(lambda **out: dmlops.top_k(x, k, **out), reference.top_k(x, k))
+    check(dmlops.top_k(x, k), reference.top_k(x, k))
 
 
 # Calls whose different kernels have the same types, and were once mistaken for each other.
@@ -83,7 +59,7 @@ CALLS = {
     "rank_3": lambda: nonzero("uint8", (3, 4, 5)),
     "rows_with_input": lambda: diagonal("uint8"),
     "rows_without_input": lambda: diagonal("uint8", has_input=False),
-    "columns": lambda: diagonal("uint8", transposed=True),
+    "columns": lambda: diagonal("uint8", order="F"),
     "best_of_bytes": lambda: top_k("int8", (3, 9), 2),
     "best_of_words": lambda: top_k("int16", (3, 9), 2),
 }
@@ -131,20 +107,18 @@ FEW = ("strided_elements", "rank_1", "columns", "best_of_bytes")
 @pytest.mark.parametrize("names", [FEW, exhaustive(tuple(CALLS))], ids=len)
 def test_kernels_that_different_processes_compiled(names, tmp_path):
     at_once([f"CALLS[{name!r}]()" for name in names], tmp_path)
-    check_directory(tmp_path, names)
     # The second call may take the fast path, which has a separate kernel.
-    at_once([f"names = {names}\nfor name in (*reversed(names), *names, *names): CALLS[name]()"], tmp_path)
+    check_directory(tmp_path, (*reversed(names), *names, *names))
 
 
-@pytest.mark.parametrize("n_processes", [3, exhaustive(8)])
-def test_many_processes_on_a_cold_cache(n_processes, tmp_path):
+def test_many_processes_on_a_cold_cache(tmp_path):
     script = """
 names = list(CHEAP[:2])
 random.Random({seed}).shuffle(names)
 for name in names * 2:
     CALLS[name]()
 """
-    at_once([script.format(seed=seed) for seed in range(n_processes)], tmp_path)
+    at_once([script.format(seed=seed) for seed in range(3)], tmp_path)
     assert files(tmp_path)
     check_directory(tmp_path, CHEAP[:2])
 
@@ -170,7 +144,7 @@ print("done")
 
 
 def test_first_calls_from_many_threads(tmp_path):
-    for seed in range(4):  # the first on a cold cache
+    for seed in range(2):  # the first on a cold cache
         script = THREADS.format(names=CHEAP, seed=100 * seed)
         assert run_script(PREAMBLE, script, DMLOPS_CACHE_DIR=str(tmp_path)).strip() == "done"
     check_directory(tmp_path, CHEAP)
@@ -229,10 +203,9 @@ ended.set()
 """
         run_script(PREAMBLE, script, DMLOPS_CACHE_DIR=str(tmp_path))
 
-    @pytest.mark.parametrize("delay", [exhaustive(0), 0.01, exhaustive(0.3)])
-    def test_while_another_thread_makes_its_first_call(self, delay, tmp_path):
+    def test_while_another_thread_makes_its_first_call(self, tmp_path):
         # The child compiles a kernel that the parent has, and one that it has not.
-        script = f"""
+        script = """
 failures = []
 
 def first():
@@ -243,7 +216,7 @@ def first():
 
 thread = threading.Thread(target=first)
 thread.start()
-children = [forked({delay}, ["rows_with_input", "rows_without_input"])]
+children = [forked(0.01, ["rows_with_input", "rows_without_input"])]
 thread.join()
 children.append(forked(0, ["columns"]))
 check(children)

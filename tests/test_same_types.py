@@ -70,18 +70,3 @@ def test_equal_types_fit_each_other(group):
         out = np.zeros((2, 4), of_output)
         assert dmlops.gather_nd(np.zeros((3, 4), dtype), np.array([[1], [0]]), out=out) is out
         assert described(out.dtype) == described(of_output)
-
-
-def test_numbers_have_no_metadata():
-    """Results of bools and numbers are of the plain types, in every order of calls."""
-    unit = np.dtype("int32", metadata={"unit": "m"})
-    for dtype in (unit, np.dtype("int32"), unit, unit):
-        for result in results(dtype):
-            assert result.dtype.metadata is None
-
-
-def test_errors_name_the_type_of_this_call():
-    for dtype in GROUPS["records"][:2] * 2:
-        with pytest.raises(TypeError) as error:
-            dmlops.top_k(np.zeros(3, dtype), 1)
-        assert ("numpy.record" in str(error.value)) == (dtype.type is np.record)

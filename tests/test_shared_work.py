@@ -1,7 +1,5 @@
 """Work that several threads share: every part is done, and its results are in the right place."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -32,7 +30,7 @@ def check_fence(memory):
 
 def matrix(density):
     """Return a matrix with an odd number of elements in each row, and memory between the rows."""
-    whole = np.zeros((401, 1510), "uint8")
+    whole = np.zeros((401, 1510), "float32")
     x = whole[:, 3:1504]
     x[...] = random(density).random(x.shape) < density
     x[-1, -1] = 9
@@ -64,8 +62,8 @@ def test_nonzero(n_threads, density):
 @pytest.mark.parametrize("shape", [(1_500_001,), (1201, 1303), (31, 401, 151), (3, 17, 211, 131)])
 def test_nonzero_of_each_number_of_columns(n_threads, shape):
     dmlops.set_num_threads(n_threads)
-    x = random(shape).random(shape) < 0.02
-    x[-1, ...] |= random("last").random(shape[1:]) < 0.9
+    x = (random(shape).random(shape) < 0.02).astype("float32")
+    x[-1, ...] += random("last").random(shape[1:]) < 0.9
     assert_same(dmlops.nonzero_coordinates(x).coordinates, np.argwhere(x))
 
 
@@ -95,57 +93,3 @@ def test_gathers(n_threads, n_slice):
     dmlops.gather_nd(x, picks, out=out)
     assert_same(out, x[picks[:, 0]])
     check_fence(memory)
-
-
-def flips(rank):
-    """Return slices that walk every subset of the axes backwards."""
-    forwards, backwards = slice(None), slice(None, None, -1)
-    return list(itertools.product((forwards, backwards), repeat=rank))
-
-
-class TestBackwards:
-    """Every operand of every operator with every subset of its axes walked from the end."""
-
-    def test_top_k(self):
-        x = random("backwards").permuted(np.tile(np.arange(40, dtype="float32"), (9, 1)), axis=1)
-        for axis, k in ((1, 4), (1, 33), (0, 3)):
-            values, indices = reference.top_k(x, k, axis=axis)
-            for a, b, c in itertools.product(flips(2), repeat=3):
-                out = np.empty_like(values)[b], np.empty_like(indices)[c]
-                dmlops.top_k(x[a].copy()[a], k, axis=axis, out=out)
-                assert_same(out[0], values)
-                assert_same(out[1], indices)
-
-    @pytest.mark.parametrize("width", [3, 70])
-    def test_nonzero(self, width):
-        x = random("backwards").integers(0, 2, (9, width)).astype("float32")
-        expected, count = reference.nonzero_coordinates(x, size=x.size, fill_value=7)
-        for a, b in itertools.product(flips(2), repeat=2):
-            out = np.empty_like(expected)[b], np.empty((), "int64")
-            dmlops.nonzero_coordinates(x[a].copy()[a], size=x.size, fill_value=7, out=out)
-            assert_same(out[0], expected)
-            assert_same(out[1], count)
-
-    @pytest.mark.parametrize("n_slice", [1, 5, 30])
-    def test_gather(self, n_slice):
-        x = random(n_slice).random((5, 6, n_slice), dtype="float32")
-        indices = random("backwards").integers(-5, 5, (8, 2))
-        expected = x[indices[:, 0], indices[:, 1]]
-        for a, b, c in itertools.product(flips(3), flips(2), flips(2)):
-            out = np.empty_like(expected)[c]
-            dmlops.gather_nd(x[a].copy()[a], indices[b].copy()[b], out=out)
-            assert_same(out, expected)
-
-    def test_diagonal(self):
-        x = random("backwards").random((2, 9, 70), dtype="float32")
-        for a, b, turned in itertools.product(flips(3), flips(3), (False, True)):
-            given = x[a].copy()[a]
-            given = np.moveaxis(np.moveaxis(given, 1, 2).copy(), 2, 1) if turned else given
-            for begin, end in ((-2, 30), (3, -4)):
-                expected = reference.diagonal_matrix(x, begin=begin, end=end)
-                out = np.empty_like(x)[b]
-                dmlops.diagonal_matrix(given, begin=begin, end=end, out=out)
-                assert_same(out, expected)
-                out = np.empty((2, 70, 9), "float32")[b].swapaxes(1, 2)
-                dmlops.diagonal_matrix(given, begin=begin, end=end, out=out)
-                assert_same(out, expected)

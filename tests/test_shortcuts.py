@@ -2,13 +2,12 @@
 
 import inspect
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import dmlops
 from dmlops import InvalidDescriptorError, UnsupportedFeatureError
-from tests.data import DTYPES, LAYOUTS, assert_same, random, sample
+from tests.data import DTYPES, assert_same, sample
 
 KS = (0, 1, -1, 2, -3, 5, -5, 100, -100)
 BEYOND = (2**31, 2**63 - 1, 2**63, 2**64, 10**40)
@@ -25,20 +24,6 @@ class TestTriangles:
             x = sample(dtype, shape, name)
             for k in KS:
                 assert_same(ours(x, k), of_numpy(x, k))
-
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_layouts(self, name, layout):
-        ours, of_numpy = TRIANGLES[name]
-        x = LAYOUTS[layout](sample("int16", (3, 6, 5), name))
-        for k in KS:
-            assert_same(ours(x, k=k), of_numpy(x, k=k))
-
-    @pytest.mark.parametrize("dtype", ["complex64", "complex128", "timedelta64[s]", "datetime64[D]", "f4,u1"])
-    def test_opaque_types(self, name, dtype):
-        ours, of_numpy = TRIANGLES[name]
-        x = random(name).integers(1, 99, (4, 5)).astype(dtype)
-        assert ours(x, 1).tolist() == of_numpy(x, 1).tolist()
-        assert ours(x, 1).dtype == x.dtype
 
     def test_no_bound_is_too_large(self, name):
         ours, _ = TRIANGLES[name]
@@ -108,21 +93,6 @@ class TestTriangles:
         ):
             ours(x)
 
-    def test_torch(self, name):
-        torch = pytest.importorskip("torch")
-        x = torch.arange(24.0).reshape(2, 3, 4)
-        of_torch = getattr(torch, name)
-        for k in KS:
-            assert torch.equal(getattr(dmlops, name)(x, k), of_torch(x, k))
-
-    def test_jax(self, name):
-        jax = pytest.importorskip("jax")
-        x = jax.numpy.arange(24.0).reshape(2, 3, 4)
-        for k in KS:
-            found = getattr(dmlops, name)(x, k)
-            assert isinstance(found, jax.Array)
-            assert_same(np.array(found), np.array(getattr(jax.numpy, name)(x, k)))
-
 
 class TestEye:
     @pytest.mark.parametrize(
@@ -150,11 +120,6 @@ class TestEye:
         for k in BEYOND:
             assert not dmlops.eye(3, k=k).any()
             assert not dmlops.eye(3, k=-k).any()
-
-    def test_float8(self):
-        found = dmlops.eye(2, dtype=ml_dtypes.float8_e5m2)
-        assert found.dtype == ml_dtypes.float8_e5m2
-        assert found.tolist() == [[1, 0], [0, 1]]
 
     def test_like_and_out_of_other_libraries(self):
         torch = pytest.importorskip("torch")

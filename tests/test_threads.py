@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import dmlops
-from tests import cases, reference
-from tests.data import assert_same, sample
+from tests import cases
 from tests.libraries import NUMPY, call, check
-from tests.marks import exhaustive
+from tests.marks import exhaustive, ordinary
 from tests.scripts import run_script
 
 LARGE = [
     case
-    for case in cases.ALL
+    for case in ordinary(cases.ALL)
     if case.name.startswith(
         ("one_row", "many_rows", "sort_all", "axis0-tall", "density0.5", "size-large", "large-")
     )
@@ -61,43 +60,19 @@ class TestNumThreads:
 
 
 @pytest.mark.usefixtures("restore_num_threads")
-@pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("shape", [(70_001,), (2, 65_536)])
-@pytest.mark.parametrize(("n", "dtype"), [(2, "float32"), (5, "float64"), (3, "int16"), (2, "uint8")])
-def test_rows_that_threads_sort_together(n, dtype, shape, largest):
-    dmlops.set_num_threads(n)
-    x = sample(dtype, shape, "threads")
-    for axis, array in ((-1, x), (0, x.T.copy())):
-        for k in (array.shape[axis], array.shape[axis] * 5 // 8):
-            values, indices = dmlops.top_k(array, k, axis=axis, largest=largest)
-            expected = reference.top_k(array, k, axis=axis, largest=largest)
-            assert_same(values, expected[0])
-            assert_same(indices, expected[1])
-
-
-def test_environment_variable():
-    script = "import dmlops; print(dmlops.get_num_threads())"
-    assert run_script(script, DMLOPS_NUM_THREADS="3").strip() == "3"
-
-
-@pytest.mark.parametrize("text", ["0", "two", "-4", "1.5"])
-def test_bad_environment_variable_is_named(text):
-    script = """
-        import dmlops
-        try:
-            dmlops.top_k([1.0, 2.0], 1)
-        except ValueError as error:
-            print(error)
-    """
-    printed = run_script(script, DMLOPS_NUM_THREADS=text)
-    assert "DMLOPS_NUM_THREADS: got" in printed
-    assert text in printed
+@pytest.mark.parametrize("text", ["0", "two", "-4", "1.5", "9" * 5000])
+def test_bad_environment_variable_is_named(text, monkeypatch):
+    monkeypatch.setenv("DMLOPS_NUM_THREADS", text)
+    dmlops.set_num_threads(None)
+    with pytest.raises(ValueError, match=rf"^DMLOPS_NUM_THREADS: got '?{text[:9]}.*in \[1, 1024\]$"):
+        dmlops.top_k([1.0, 2.0], 1)
+    monkeypatch.undo()
 
 
 @pytest.mark.usefixtures("restore_num_threads")
 def test_concurrent_callers():
     dmlops.set_num_threads(2)
-    chosen = [*LARGE, *cases.ALL[::37]]
+    chosen = [*LARGE, *ordinary(cases.ALL)[::37]]
     answers = [call(NUMPY, case) for case in chosen]
     start = threading.Barrier(4, timeout=60)
 
@@ -176,7 +151,7 @@ def test_calls_while_the_interpreter_ends():
     assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "done"
 
 
-@pytest.mark.parametrize("attempt", [0, *(exhaustive(attempt) for attempt in range(1, 25))])
+@pytest.mark.parametrize("attempt", [0, *map(exhaustive, range(1, 6))])
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity")
 def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
     """Where a thread stops, it may hold a lock."""
@@ -228,20 +203,3 @@ def test_while_another_thread_imports_torch():
         print(dmlops.top_k([1, 3, 2], 1).indices, dmlops.eye(1), dmlops.tril([[1, 2]]))
     """
     assert run_script(script).split() == ["[1]", "[[1.]]", "[[1", "0]]"]
-
-
-def test_numbers_that_python_does_not_print():
-    with pytest.raises(
-        ValueError, match=r"^set_num_threads\.n: got an integer of 16610 bits, but it must be"
-    ):
-        dmlops.set_num_threads(10**5000)
-    script = """
-        import dmlops
-        try:
-            dmlops.get_num_threads()
-        except ValueError as error:
-            print(error)
-    """
-    printed = run_script(script, DMLOPS_NUM_THREADS="9" * 5000)
-    assert printed.startswith("DMLOPS_NUM_THREADS: got '999")
-    assert printed.endswith("but it must be a whole number in [1, 1024]\n")

@@ -1,6 +1,7 @@
 """Wheels with compiled kernels: how they are built, and how they run without a compiler."""
 
 import os
+import re
 import site
 import subprocess
 import sys
@@ -54,6 +55,44 @@ def installed(wheel, tmp_path_factory):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder
+
+
+PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
+
+
+def test_it_holds_the_packages_the_kernels_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    (info,) = {name.partition("/")[0] for name in names} - set(PACKAGES)
+    assert info == f"dmlops-{dmlops.__version__}.dist-info"
+    sources = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    kernels = {f"dmlops/kernels/{processor.LEVEL}.zip"} if processor.LEVEL else set()
+    assert {name for name in names if not name.startswith(info)} == sources | kernels
+    for package in PACKAGES:
+        assert f"{package}/py.typed" in names
+        assert f"{package}/__init__.py" in names
+    assert f"{info}/licenses/LICENSE" in names
+    assert all(Path(name).suffix not in (".so", ".nbi", ".nbc") for name in names)
+
+
+def test_metadata(installed):
+    (info,) = installed.glob("*.dist-info")
+    lines = (info / "METADATA").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
+    required = [
+        line.split()[1] for line in lines if line.startswith("Requires-Dist") and "extra ==" not in line
+    ]
+    assert sorted(re.match(r"[\w-]+", name)[0] for name in required) == ["llvmlite", "numba", "numpy"]
+    extras = {line.split()[1] for line in lines if line.startswith("Provides-Extra")}
+    assert {"cuda", "cuda12", "cuda-jit", "cuda12-jit", "cli", "test", "bench", "docs"} <= extras
+    # Kernels of the wheel run without a compiler.
+    assert not [line for line in lines if "numba-cuda" in line and not line.endswith("-jit'")]
+    assert "Requires-Python: >=3.11" in lines
+    assert "dmlops = dmlops.cli:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
 
 
 @needs_level

@@ -1,4 +1,6 @@
-"""Each area of a CPU plan's workspace is large enough: canaries lie behind it."""
+"""Every algorithm of the CPU on rows of every pattern, with canaries behind each area of its workspace."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -7,12 +9,15 @@ import dmlops
 from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.calls import dispatch as operators
 from dmlops.devices.memory import CPU
+from dmlops.operators import Options
 from kernels_cpu import plan as plans
 from kernels_cpu.nonzero_coordinates import planning as nonzero_planning
 from kernels_cpu.top_k import dispatch, problem
 from tests import reference
-from tests.data import random
+from tests.data import assert_same, random, sample
+from tests.marks import exhaustive
 from tests.plans import CANARY, launch
+from tests.random_cases import PATTERNS, elements
 
 FENCE = 512
 BEHIND = 1 << 18  # bytes behind all areas, so that what goes far beyond them is seen, and does no harm
@@ -72,23 +77,12 @@ def check(areas, descriptor, arrays, options=None):
     return plan
 
 
-PATTERNS = {
-    "random": lambda rng, n: rng.standard_normal(n) * 1000,
-    "constant": lambda rng, n: np.full(n, 7),
-    "few_values": lambda rng, n: rng.integers(0, 3, n),
-    "ascending": lambda rng, n: np.arange(n) - 1000,
-    "noisy_ascending": lambda rng, n: 10 * np.arange(n) + rng.normal(0, 300, n),
-    # A long row's pairs of elements are looked at in these tiles, or are too many for that.
-    "first_seventh": lambda rng, n: rng.standard_normal(n) * 1000 - 1e5 * (np.arange(n) > n // 7),
-    "first_third": lambda rng, n: rng.standard_normal(n) * 1000 - 1e5 * (np.arange(n) > n // 3),
-    "descending": lambda rng, n: 1000 - np.arange(n),
-}
 # Algorithms, and the problems that each is for: threads, shape, axis, k.
 SELECTIONS = {
     "short_rows": [(1, (40, 100), 1, 5), (1, (3, 1900), 1, 96), (1, (70, 9), 1, 1), (2, (2000, 65), 1, 8)],
     "rows": [
         *((1, (2, 70_001), 1, 20), (1, (2, 70_001), 1, 160), (1, (1, 100_000), 1, 1000)),
-        *((3, (1, 100_000), 1, 30), (3, (1, 100_000), 1, 700)),
+        *((3, (1, 100_000), 1, 30), (7, (1, 100_000), 1, 700)),
     ],
     "columns": [(1, (2000, 9), 0, 30), (1, (9000, 67), 0, 100), (2, (9000, 67), 0, 200)],
     "side_by_side": [(1, (2000, 67), 0, 9), (2, (900, 131), 0, 60)],
@@ -101,32 +95,74 @@ SELECTIONS = {
     ],
     "shared_sort": [(5, (1, 100_003), 1, 100_003), (3, (70_001, 1), 0, 60_000)],
 }
+DATA = [(pattern, "float32") for pattern in PATTERNS]
+OTHERS = [*((pattern, "int64") for pattern in PATTERNS), ("random", "bool"), ("nan_rich", "float16")]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
-@pytest.mark.parametrize("pattern", PATTERNS)
+def lengths_of(rng, n_rows, n, k):
+    """Return lengths of rows: any, around `k`, and out of range."""
+    extremes = rng.choice([-(2**63), -1, 0, 1, n, n + 1, 2**63 - 1], n_rows)
+    choices = [rng.integers(0, n + 1, n_rows), k + rng.integers(-2, 3, n_rows), extremes]
+    return np.choose(rng.integers(3, size=n_rows), choices)
+
+
+@pytest.mark.parametrize(("pattern", "dtype"), [*DATA, *(exhaustive(*each) for each in OTHERS)])
 @pytest.mark.parametrize("algorithm", SELECTIONS)
 def test_top_k(algorithm, pattern, dtype, areas):
-    for n_threads, shape, axis, k in SELECTIONS[algorithm]:
+    """Sorted, by index and with lengths, of the largest and the smallest in turn."""
+    first = [*PATTERNS].index(pattern)
+    for number, (n_threads, shape, axis, k) in enumerate(SELECTIONS[algorithm], first):
         dmlops.set_num_threads(n_threads)
-        n = shape[axis]
-        lines = [PATTERNS[pattern](random((pattern, line)), n) for line in range(np.prod(shape) // n)]
-        x = np.stack(lines, axis=1 - axis).astype(dtype)
-        largest = pattern.startswith("first") or n % 2 == 0
-        keys = -x if largest else x
-        order = np.argsort(keys, axis=axis, kind="stable").take(range(k), axis=axis)
+        n, n_rows, rng = shape[axis], np.prod(shape) // shape[axis], random((algorithm, pattern, number))
+        largest, is_whole, is_sorted = number % 2 == 0, number % 3 < 2, number % 5 < 3
+        rows = np.stack([elements(pattern, rng, n, np.dtype(dtype)) for _ in range(n_rows)])
+        if not largest and rows.dtype.kind in "if":
+            rows = -rows  # most patterns make it hard to find the largest elements
+        x = np.ascontiguousarray(rows if axis else rows.T)
+        lengths = None if is_whole else lengths_of(rng, n_rows, n, k)
+        expected = reference.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths)
         descriptor = TopK1(
             input_tensor=TensorDesc(dtype.upper(), shape),
             axis=axis,
             k=k,
             axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
         )
-        values, indices = np.empty(order.shape, dtype), np.empty(order.shape, "uint32")
+        values, indices = (np.empty(expected[0].shape, kind) for kind in (dtype, "uint32"))
         arrays = {"input_tensor": x, "output_value_tensor": values, "output_index_tensor": indices}
-        plan = check(areas, descriptor, arrays)
-        assert plan.variant.startswith(algorithm)
-        np.testing.assert_array_equal(indices, order)
-        np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis=axis))
+        options = Options(is_sorted=is_sorted)
+        if not is_whole:
+            arrays["lengths"] = lengths
+            options = options._replace(lengths=TensorDesc("INT64", lengths.shape))
+        plan = check(areas, descriptor, arrays, options)
+        assert plan.variant.startswith(algorithm) or x.itemsize < 4 or not (is_whole and is_sorted)
+        assert_same(indices, expected[1].astype("uint32"))
+        assert_same(values, expected[0])
+
+
+# Elements of a row and k on both sides of what separates algorithms: rows that are short, k that is small for
+# the row or large, rows that threads share.
+SIDES = [
+    *((800, 96), (800, 97), (800, 100), (800, 101), (4095, 96), (4096, 96), (6400, 200), (6400, 201)),
+    *((900, 60), (900, 61), (1000, 749), (1000, 750), (65_535, 65_535), (65_536, 65_536), (300_000, 30)),
+]
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize(("n", "k"), SIDES)
+def test_the_answer_of_a_row_depends_on_that_row_alone(n, k, is_sorted, monkeypatch):
+    """In any batch, at any position, in rows and in columns, for any number of threads."""
+    monkeypatch.setattr(dispatch, "TASK_TIME", 1000)
+    rng = random((n, k))
+    batch = np.where(rng.random((70, n)) < 0.5, rng.integers(0, 40, (70, n)), sample("float32", (70, n), n))
+    batch = batch.astype("float32")[: max(200_000 // n, 2)]
+    alone = [dmlops.top_k(row.copy(), k, sorted=is_sorted) for row in batch]
+    assert_same(alone[0].indices, reference.top_k(batch[0], k, sorted=is_sorted)[1])
+    for n_threads, order in itertools.product((1, 2, 5), (slice(None), slice(None, None, -1), slice(1, 35))):
+        dmlops.set_num_threads(n_threads)
+        for axis in (0, 1):
+            x = np.ascontiguousarray(batch[order] if axis else batch[order].T)
+            for place, found in enumerate(dmlops.top_k(x, k, axis=axis, sorted=is_sorted)):
+                assert_same(found if axis else found.T, np.stack([row[place] for row in alone[order]]))
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 7])

@@ -101,8 +101,7 @@ class NumPy(ArrayLibrary):
         for array in arrays:
             if array.dtype.kind not in _TOLD_KINDS and array.dtype.char not in _TOLD_CHARACTERS:
                 return None
-        of_array = NativeOperand.of_array_interface
-        return [of_array(array, is_output=i >= n_inputs) for i, array in enumerate(arrays)]
+        return NativeOperand.of_array_interface(arrays, n_inputs)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))

@@ -71,7 +71,7 @@ def demo(
     if all(outcome.right for outcome in outcomes[places[0].label]):
         _tell(answers, words)
     out.print(_table(steps, numpy_times, outcomes))
-    _conclude(places, outcomes)
+    _conclude(outcomes)
     if why_no_gpu:
         out.print(f"No GPU took part: {why_no_gpu}.")
 
@@ -242,9 +242,7 @@ def _table(steps: list[Step], numpy_times: list[float], outcomes: dict[str, list
     return table
 
 
-def _conclude(places: list[Host], outcomes: dict[str, list[Outcome]]) -> None:
-    for there in places:
-        out.print(f"{there.label} is {there.name}.")
+def _conclude(outcomes: dict[str, list[Outcome]]) -> None:
     wrong = sum(not outcome.right for results in outcomes.values() for outcome in results)
     if wrong:
         message = f"demo: {wrong} of these answers differ from NumPy's; please report it, with `dmlops info`"

@@ -85,10 +85,7 @@ def gather(
         message = "gather: standard input holds one array; name a file for FILE or INDICES"
         raise CommandError(message)
     x, tuples = open_input(file), open_input(indices, as_indices=True)
-
-    def read(data: Any, tuples: Any) -> tuple[Any, ...]:
-        return (dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=mode),)
-
+    read = partial(dmlops.gather_nd, batch_dims=batch_dims, mode=mode)
     ran = _run("gather", device, read, x.array, tuples.array)
     _finish(f"gather from {x.name} by {tuples.name}", ran, ("output",), output)
 
@@ -109,16 +106,13 @@ def diagonal(
     outputs.check(output, [file])
     end = begin + 1 if end is None else end
     number, x = _number(value), open_input(file)
-
-    def fill(data: Any) -> tuple[Any, ...]:
-        return (dmlops.diagonal_matrix(data, value=number, begin=begin, end=end),)
-
+    fill = partial(dmlops.diagonal_matrix, value=number, begin=begin, end=end)
     ran = _run("diagonal", device, fill, x.array)
     _finish(f"diagonal of {x.name}: {value} on [{begin}, {end})", ran, ("output",), output)
 
 
 def _run(
-    command: str, device: Device, operator: Callable[..., tuple[Any, ...]], *arrays: Array
+    command: str, device: Device, operator: Callable[..., Any], *arrays: Array
 ) -> tuple[list[Array], str]:
     """Run an operator on a device; return its results, and where it ran for how long.
 
@@ -133,6 +127,7 @@ def _run(
         results = operator(*placed)
         host.wait()
         took = duration(time.perf_counter() - start)
+        results = results if isinstance(results, tuple) else (results,)
         return [host.get(array) for array in results], f"{host.label}, {took} with compilation or loading"
 
 

@@ -117,7 +117,7 @@ def _explanation(given: str, arch: str | None) -> Text:
     except ImportError as error:
         message = f"--explain {given}: {kernel_store.cuda_extra()} installs the packages that this needs"
         raise CommandError(message) from error
-    target = _first_target() if arch is None else _target_of(arch)
+    target = _target_of(arch)
     try:
         descriptor = TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=AxisDirection.DECREASING)
         problem = OPERATORS[TopK1].problem(descriptor, Options())
@@ -131,23 +131,19 @@ def _explanation(given: str, arch: str | None) -> Text:
     return text
 
 
-def _first_target() -> Any:
-    try:
-        cuda_devices()
-    except CommandError as error:
-        message = f"--explain: {error}; name an architecture, as --arch sm_90"
-        raise CommandError(message) from error
-    return cuda.target(0, "info")
-
-
-def _target_of(arch: str) -> Any:
-    """Return a large device of an architecture."""
+def _target_of(arch: str | None) -> Any:
+    """Return a large device of an architecture, or the first GPU."""
+    if arch is None:
+        try:
+            cuda_devices()
+        except CommandError as error:
+            message = f"--explain: {error}; name an architecture, as --arch sm_90"
+            raise CommandError(message) from error
+        return cuda.target(0, "info")
     from kernels_cuda.runtime.variant import capability_of, typical_target  # noqa: PLC0415
 
-    if re.fullmatch(r"sm_\d{2,3}", arch) is None:
-        message = f"--arch {arch}: it must be sm_ and a compute capability, such as sm_90"
-        raise CommandError(message)
-    if capability_of(arch) < OLDEST:
-        message = f"--arch {arch}: there are kernels from sm_{OLDEST[0]}{OLDEST[1]} on"
+    if re.fullmatch(r"sm_\d{2,3}", arch) is None or capability_of(arch) < OLDEST:
+        oldest = "{}.{}".format(*OLDEST)
+        message = f"--arch {arch}: it must be sm_ and a compute capability from {oldest} on, such as sm_90"
         raise CommandError(message)
     return typical_target(arch)

@@ -18,11 +18,6 @@ class Host:
 
     label = "CPU"
 
-    @property
-    def name(self) -> str:
-        """The name of the device."""
-        return cpu_name()
-
     def put(self, array: Any) -> Any:
         """Return `array` in this place."""
         return array
@@ -39,10 +34,6 @@ class Cuda(Host):
     """A place that copies arrays to and from the first CUDA device."""
 
     label = "GPU"
-
-    @property
-    def name(self) -> str:  # noqa: D102
-        return str(cuda_devices()[0].name)
 
     def put(self, array: Any) -> Any:  # noqa: D102 - as `Host`
         return DeviceArray.from_numpy(array)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.parameters import (
@@ -12,10 +12,7 @@ from kernels_cuda.diagonal_matrix.parameters import (
     elements_per_thread,
 )
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.ptx import i64, u32
 
 
 def elements_kernel(element_size: int, wide: bool) -> Any:

@@ -5,19 +5,15 @@ Where columns lie apart in the input, it gathers the elements of the vector from
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.parameters import THREADS, VECTOR, Dims, RowsParameters
 from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
-
-i32 = types.int32
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def rows_kernel(element_size: int, are_strided: bool) -> Any:

@@ -10,7 +10,7 @@ What the band overwrites altogether is not read, by the few rows of a lane.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.parameters import (
@@ -23,12 +23,8 @@ from kernels_cuda.diagonal_matrix.parameters import (
 )
 from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _VECTORS_PER_ROW = TILE_ROW_BYTES // VECTOR  # one per warp
 _VECTORS_PER_THREAD = TILE_ROWS * _VECTORS_PER_ROW // THREADS

@@ -2,15 +2,9 @@
 
 from typing import Any
 
-from numba import types
-
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
@@ -14,11 +14,8 @@ from kernels_cuda.gather_nd.parameters import (
 )
 from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import dims_type, offset_functions
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # The answer if all tuples are in range.
 NO_TUPLE = (1 << 63) - 1

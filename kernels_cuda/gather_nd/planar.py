@@ -8,16 +8,14 @@ them at one address and fixed distances from it: outputs have no gaps then.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
 from kernels_cuda.gather_nd.parameters import PLANAR_COORDINATES, THREADS, VECTOR, PlanarParameters
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-i64 = types.int64
 
 
 def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:

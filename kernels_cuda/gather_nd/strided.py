@@ -6,18 +6,15 @@ thread has one, and takes so few registers and instructions that many are in fli
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
 from kernels_cuda.gather_nd.parameters import STRIDED_THREADS, VECTOR, Dims, StridedParameters
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
-
-i32 = types.int32
-u32 = types.uint32
-i64 = types.int64
 
 
 def run_function() -> Any:

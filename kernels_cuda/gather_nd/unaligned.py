@@ -7,7 +7,7 @@ words that lie in it are, and single bytes: nothing else is read or written.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
@@ -18,11 +18,8 @@ from kernels_cuda.gather_nd.parameters import (
     UnalignedParameters,
 )
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-i64 = types.int64
 
 
 def unaligned_kernel(index_size: int) -> Any:

@@ -7,7 +7,7 @@ once; its units are mostly steps along the fastest dimension from there.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
@@ -20,11 +20,8 @@ from kernels_cuda.gather_nd.parameters import (
 )
 from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import arithmetic, column_entry, depth_of, dims_type, first_entry, offset_functions
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def units_kernel(unit: int, index_size: int, wide: bool) -> Any:

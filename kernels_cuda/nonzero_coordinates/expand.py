@@ -15,13 +15,9 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     column_depth,
 )
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.ptx import i64, u16, u32, u64
 from kernels_cuda.runtime.compiler import device_function, integers
 from kernels_cuda.scan import block_scan
-
-u16 = types.uint16
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # A tile's bits are listed at once if they are at most one in so many, and those of a granule up to here;
 # with more, threads that list the bits of a word each meet in memory banks.

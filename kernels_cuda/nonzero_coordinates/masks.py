@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.parameters import (
@@ -14,11 +14,9 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     block_elements,
 )
 from kernels_cuda.offsets import dims_type, offset_functions
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.scan import block_add
-
-u32 = types.uint32
-i64 = types.int64
 
 _WARPS = MASK_THREADS // 32
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.expand import column_divisors, store_count
@@ -14,11 +14,8 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     SmallParameters,
 )
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _WORDS = SMALL_LIMIT // 32
 

@@ -1,7 +1,7 @@
 """A GPU call refuses bad arrays before it launches anything, so the next call works.
 
 Faults that arrays in host memory have too are in `tests/test_refusals.py`; tensors without memory of their
-own are in `tests/no_plain_tensors.py`.
+own are in `tests/test_plain_tensors.py`.
 """
 
 import ctypes

@@ -48,15 +48,6 @@ def test_nonzero(algorithm, shape, dtype, density, torch):
         assert_same(actual, answer)
 
 
-@pytest.mark.parametrize("n", [1, 33, 1000, 2049, 4096])
-def test_nonzero_of_few(n, torch):
-    x = (random(n).random(n) < 0.5).astype("float32")
-    x[-1] = 1
-    coordinates, count = dmlops.nonzero_coordinates(torch.from_numpy(x).cuda())
-    np.testing.assert_array_equal(coordinates.cpu().numpy(), np.argwhere(x))
-    assert count.item() == np.count_nonzero(x)
-
-
 @pytest.mark.parametrize("lead", range(16))
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_nonzero_of_what_begins_anywhere(dtype, lead, torch):
@@ -68,17 +59,6 @@ def test_nonzero_of_what_begins_anywhere(dtype, lead, torch):
     coordinates, count = dmlops.nonzero_coordinates(x)
     np.testing.assert_array_equal(coordinates.cpu().numpy(), np.argwhere(memory[lead : lead + n]))
     assert count.item() == len(coordinates)
-
-
-@pytest.mark.parametrize("n_columns", [1, 2, 3])
-def test_rows_that_are_filled_by_many_threads(n_columns, torch):
-    shape = {1: (60_001,), 2: (261, 231), 3: (41, 37, 39)}[n_columns]
-    x = (random(shape).random(shape) < 0.1).astype("float32")
-    size = 50_001
-    found, count = dmlops.nonzero_coordinates(torch.from_numpy(x).cuda(), size=size, fill_value=5)
-    answer, _ = reference.nonzero_coordinates(x, size=size, fill_value=5)
-    np.testing.assert_array_equal(found.cpu().numpy(), answer)
-    assert count.item() == np.count_nonzero(x)
 
 
 def gathered(x, indices, mode):
@@ -125,19 +105,6 @@ def test_gather(algorithm, kind, index_dtype, dtype, mode, torch):
         found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode=mode)
     answer = gathered(host, indices, mode)
     np.testing.assert_array_equal(found.cpu().numpy().view("uint8"), answer.view("uint8"))
-
-
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("step", [2, 3])
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
-def test_gather_of_slices_with_gaps(dtype, step, first, torch):
-    memory = sample(dtype, (30, 401), "gaps")
-    host = memory[:, first::step]
-    x = torch.from_numpy(memory).cuda()[:, first::step]
-    indices = random("gaps").integers(-30, 30, (500, 1))
-    with forced(FORCED["gather_nd"]["strided"]):
-        found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode="clip")
-    np.testing.assert_array_equal(found.cpu().numpy(), gathered(host, indices, "clip"))
 
 
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])

@@ -5,17 +5,16 @@ bank. Addresses are those of a lane's own slots within shared memory.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.columns.columns_launches import POSITION_BYTES, POSITION_STEP, column_key_bytes
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
-
-u32 = types.uint32
 
 NOWHERE = 0xFFFFFFFF
 LAST_POSITION = (1 << 8 * POSITION_BYTES) - 1
@@ -24,17 +23,9 @@ _COMPARATORS = 4
 _COMPARED = 2 * _COMPARATORS
 
 
-class CandidateFunctions(NamedTuple):
-    """Device functions for one element width."""
-
-    keep_first: Any
-    sort_candidates: Any
-    merge_selected: Any
-
-
 @functools.cache
-def candidate_functions(element_size: int) -> CandidateFunctions:
-    """Make the device functions for elements of `element_size` bytes."""
+def candidate_functions(element_size: int) -> tuple[Any, Any, Any]:
+    """Make the functions `keep_first`, `sort_candidates` and `merge_selected` for one element width."""
     key_type = ptx.REGISTER[element_size]
     ordered_key = element_functions(element_size).ordered_key
     load_key = ptx.LOAD_SHARED[column_key_bytes(element_size)]
@@ -235,4 +226,4 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             merged_position += POSITION_STEP
             left -= 1
 
-    return CandidateFunctions(keep_first, sort_candidates, merge_selected)
+    return keep_first, sort_candidates, merge_selected

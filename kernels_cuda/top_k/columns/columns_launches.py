@@ -14,13 +14,12 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     X,
     fill_offsets,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB, WARP_LANES
@@ -178,7 +177,7 @@ def columns_launches(problem: Problem, policy: ColumnsPolicy, workspace: Workspa
             n_column_blocks * n_stacked,
             shape.n_warps * WARP_LANES,
             (x, lengths_of(problem), values, indices, sources, offsets),
-            parameters_of(RowParameters, part),
+            row_parameters(part),
             shape.shared_bytes,
             more=(more,),
         )

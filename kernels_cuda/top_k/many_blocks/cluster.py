@@ -12,9 +12,10 @@ time hardly depends on the data: at most one step per digit, and no list can ove
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array
 from kernels_cuda.top_k.many_blocks.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
@@ -32,25 +33,20 @@ from kernels_cuda.top_k.many_blocks.cluster_sort import sort_functions
 from kernels_cuda.top_k.many_blocks.shared_keys import key_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def cluster_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     key_type = element_functions(element_size).key_type
     load_keys = key_functions(element_size).load_keys
-    begin = range_functions(element_size).begin
+    begin, _ = range_functions(element_size)
     deliver, sort_and_write = sort_functions(element_size)
     serves_few = element_size <= FEW_LARGEST_ELEMENT
     select_few: Any = few_function(element_size) if serves_few else None
     select = select_function(element_size, deliver)
-    pad_row = pad_function(element_size)
+    find_row, _, pad_results = row_functions(element_size)
     per_vector = VECTOR_BYTES // element_size
     # For the search, then for the keys that are ordered.
     room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
@@ -80,11 +76,7 @@ def cluster_kernel(element_size: int) -> Any:
         ptx.grid_dependency_wait()
 
         row = p.first + (i64(cuda.blockIdx.x) >> c.cluster_bits)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        address = x + x_row * element_size
-        values += value_row * element_size
-        indices += index_row * p.index_size
+        address, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, length))
         n_steps = u32((length + ((1 << c.step_bits) - 1)) >> c.step_bits)
         warp_steps = (thread >> 5) * n_steps
@@ -112,8 +104,7 @@ def cluster_kernel(element_size: int) -> Any:
             ptx.cluster_wait()
             if c.is_sorted != 0:
                 sort_and_write(context, memory, has_delivered, n_selected, ids)
-        padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
-        step = i64(n_blocks * CLUSTER_THREADS)
-        pad_row(values, indices, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)
+        padded = n_selected + (rank * CLUSTER_THREADS + thread)
+        pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p)
 
     return cluster_top_k

@@ -4,9 +4,10 @@ Elements whose positions leave the same remainder are a group: so neighbours, an
 over all groups. Each block has `WARP_LANES` of them.
 
 1. Each block finds the first (key, position) of each of its groups, and tells all blocks.
-2. Each block finds one of these that at least k of them do not come after: the same one in all blocks. All
-   that is selected does not come after it either.
-3. Each block lists what does not, and gives it to the first block, which orders it and writes the first k.
+2. Every block finds the same threshold among these, which at least k of them reach, as do all elements that
+   are selected.
+3. Each block lists its elements that reach the threshold, and sends these candidates to the first block,
+   which orders them and writes the first k.
 
 Only if some groups have far more of the row's first elements than others are there more candidates than
 there is room for. Nothing is selected then.
@@ -15,9 +16,10 @@ there is room for. Nothing is selected then.
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_THREADS,
@@ -46,12 +48,8 @@ from kernels_cuda.top_k.shared.few import (
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 _VECTOR_PAIRS = VECTOR_BYTES // PAIR_BYTES
-# A part of the row is what all groups have an element of; parts are counted in 16 bits.
+# A part of the row holds one element of each group; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
 # The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
 # (rows are padded, because each warp then reads a column), later the candidates of this block, and behind
@@ -238,7 +236,7 @@ def few_function(element_size: int) -> Any:
 
     @linked_function
     def list_candidates(memory, own, first, n_steps, advance, count, bound, key_format):
-        """List a thread's elements that do not come after the threshold, as far as there is room."""
+        """List a thread's elements that reach the threshold, as far as there is room."""
         words = cuda.local.array(4, u32)
         candidates = memory, memory + _OWN_COUNT, FEW_CANDIDATES_OF_BLOCK
         step = u32(0)
@@ -299,7 +297,7 @@ def few_function(element_size: int) -> Any:
         warp = thread >> 5
         if thread < (FEW_BYTES - _OWN_COUNT) // 4:
             ptx.store_shared_u32(memory + _OWN_COUNT + (thread << 2), u32(0))
-        # The blocks of the cluster take turns: each reads 32 neighbouring elements, one of each group.
+        # Runs of 32 elements, one of each group, belong to one block of the cluster after the other.
         part = thread // group_lanes
         first = (part * n_blocks + rank) * WARP_LANES + lane % group_lanes * per_vector
         advance = u32(1) << u32(c.step_bits)

@@ -11,11 +11,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB, MOST_SHARED_BYTES, VECTOR_BYTES, WARP_LANES
@@ -25,13 +24,13 @@ CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
-# Devices from this compute capability on are not all large: they surely run portable clusters only.
+# From this compute capability on there are small devices, which only portable clusters are sure to run on.
 SMALL_DEVICES_FROM = (11, 0)
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
 # The most that clusters select: the bins of a block have room for so many keys.
 CLUSTER_LARGEST_K = 4096
-# What one block orders of what is selected.
+# The fewest and the most selected elements that one block orders.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
 # A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a
@@ -166,7 +165,7 @@ def cluster_launches(problem: Problem, policy: ClusterPolicy, workspace: Workspa
         problem.n_rows * n_blocks,
         CLUSTER_THREADS,
         (),
-        parameters_of(RowParameters, problem),
+        row_parameters(problem),
         _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
         n_blocks,
         (more,),

@@ -4,17 +4,14 @@ A message is a store to a block's shared memory that counts down what one of its
 announces how many bytes come, and waits for them. That is faster than a barrier of the whole cluster. A
 block must not leave before it has received all that is sent to it.
 
-Each purpose has a barrier of its own. The search for digits has two, which it uses in turns: before a block
-sends the totals of a digit, it has received those of the digit before from all blocks, and all of them have
-received those of the digit before that.
+Each purpose has a barrier of its own. The search for digits has two, which it uses alternately: before a
+block sends the totals of a digit, it has received those of the digit before from all blocks, and all of them
+have received those of the digit before that.
 """
 
-from numba import types
-
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
 
 # Numbers of barriers; those of even and odd digits are `TOTALS` and the next one.
 TOTALS, _, MAXIMA, CANDIDATES, N_BARRIERS = range(5)

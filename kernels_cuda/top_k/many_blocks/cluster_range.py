@@ -10,15 +10,16 @@ For each digit:
 4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
    of this block begin.
 
-There are two of everything, for a block may go on to the next digit while others still read.
+State is double-buffered, because a block may go on to the next digit while others still read.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_BINS,
@@ -37,9 +38,6 @@ from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
 
 DIGIT_BITS = CLUSTER_BINS.bit_length() - 1
 # A page per warp, of which a lane has two bins.
@@ -66,16 +64,12 @@ RANGE_BYTES = _OWN_ENDS + CLUSTER_WARPS * VECTOR_BYTES
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
 
 
-class RangeFunctions(NamedTuple):
-    """Device functions for one element width; `memory` is the address of `RANGE_BYTES` of shared memory."""
-
-    begin: Any
-    find_digit: Any
-
-
 @functools.cache
-def range_functions(element_size: int) -> RangeFunctions:
-    """Make the functions for one element width."""
+def range_functions(element_size: int) -> tuple[Any, Any]:
+    """Make the device functions `begin` and `find_digit` for one element width.
+
+    `memory` is the address of `RANGE_BYTES` of shared memory.
+    """
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     load_vector, key_at, n_words = keys.load_vector, keys.key_at, keys.n_words
@@ -291,4 +285,4 @@ def range_functions(element_size: int) -> RangeFunctions:
         cuda.syncthreads()
         return is_one, smallest
 
-    return RangeFunctions(begin, find_digit)
+    return begin, find_digit

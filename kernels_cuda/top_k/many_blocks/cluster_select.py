@@ -12,9 +12,10 @@ are the lowest: so they are never selected.
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS, CLUSTER_WARPS
 from kernels_cuda.top_k.many_blocks.cluster_range import (
@@ -31,8 +32,6 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.threshold import bit_length
 
-u32 = types.uint32
-
 # A bin is crowded if it has more than 1 in 20 of all keys (at the first digit), or more than 16 keys (later).
 # Hardly any bin of normal numbers is.
 _CROWDED_SHARE = 20
@@ -48,7 +47,7 @@ def select_function(element_size: int, hand_on: Any) -> Any:
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     n_words, load_vector, key_at, load_key = keys.n_words, keys.load_vector, keys.key_at, keys.load_key
-    find_digit = range_functions(element_size).find_digit
+    _, find_digit = range_functions(element_size)
     needed_bits = bit_length(key_type)
     per_vector = VECTOR_BYTES // element_size
     crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_SHARE

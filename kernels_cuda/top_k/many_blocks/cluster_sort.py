@@ -11,35 +11,26 @@ the others are done.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
-u32 = types.uint32
-i64 = types.int64
-
 _THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
 # Those that give keys to other blocks: few warps, for each of them takes part in the barrier for longer.
 _SENDING_THREADS = 128
 
 
-class SortFunctions(NamedTuple):
-    """Device functions for one element width."""
-
-    deliver: Any
-    sort_and_write: Any
-
-
 @functools.cache
-def sort_functions(element_size: int) -> SortFunctions:
-    """Make the functions for one element width."""
+def sort_functions(element_size: int) -> tuple[Any, Any]:
+    """Make the device functions `deliver` and `sort_and_write` for one element width."""
     key_type = element_functions(element_size).key_type
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
@@ -179,4 +170,4 @@ def sort_functions(element_size: int) -> SortFunctions:
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
-    return SortFunctions(deliver, sort_and_write)
+    return deliver, sort_and_write

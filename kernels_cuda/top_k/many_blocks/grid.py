@@ -17,15 +17,15 @@ the row.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.many_blocks.grid_launches import (
     FINE_PER_CHUNK,
     TRANSPOSED_ROWS,
     MaximaParameters,
-    TransposedMaximaParameters,
     fine_bits,
 )
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
@@ -41,9 +41,6 @@ from kernels_cuda.top_k.shared.shapes import (
     VECTORS_PER_LANE,
     group_key_bytes,
 )
-
-u32 = types.uint32
-i64 = types.int64
 
 ROWS_PER_WARP = TRANSPOSED_ROWS // MAXIMA_WARPS
 # From row to row of the tile, so that lanes which each write to a row of their own meet no bank twice.
@@ -78,8 +75,9 @@ def maxima_kernel(element_size: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         block = p.first + i64(cuda.blockIdx.x)
-        unit = block // m.blocks_per_part
-        first_group = (block - unit * m.blocks_per_part) * MAXIMA_WARPS
+        blocks_per_part = m.n_coarse // MAXIMA_WARPS
+        unit = block // blocks_per_part
+        first_group = (block - unit * blocks_per_part) * MAXIMA_WARPS
         coarse_group = first_group + i64(thread >> 5)
         row, part = part_of(unit, m.n_parts)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
@@ -93,7 +91,7 @@ def maxima_kernel(element_size: int) -> Any:
         unfolding = unfolding_of(p.unfolded_format, False)
         vector = coarse_group * m.coarse_chunks * CHUNK_VECTORS + i64(lane)
         available = u32(min(max(n_vectors - vector, 0), m.coarse_chunks * CHUNK_VECTORS))
-        number = unit * m.blocks_per_part * MAXIMA_WARPS + coarse_group
+        number = unit * m.n_coarse + coarse_group
         fine_address = fine + number * m.coarse_chunks * (FINE_PER_CHUNK * n_bytes)
         chunk = u32(0)
         best = key_type(0)
@@ -166,9 +164,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         return whole_key(best)
 
     @cuda.jit(max_registers=64)
-    def transposed_group_maxima(
-        x, lengths, fine, coarse, offsets, p: RowParameters, m: TransposedMaximaParameters
-    ):
+    def transposed_group_maxima(x, lengths, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
         ptx.grid_dependency_wait()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)

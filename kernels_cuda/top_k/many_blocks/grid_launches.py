@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import Pointer
@@ -28,14 +28,13 @@ from kernels_cuda.top_k.shared.launches import (
     VALUES,
     Algorithm,
     Launch,
-    RowParameters,
     UnservedError,
     Workspace,
     X,
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -76,20 +75,12 @@ class GridPolicy(BlockPolicy):
 
 
 class MaximaParameters(NamedTuple):
-    """More parameters of `grid.group_maxima`: a part of a row has the maxima of `blocks_per_part` blocks."""
-
-    part_size: int
-    n_parts: int
-    blocks_per_part: int
-    coarse_chunks: int
-
-
-class TransposedMaximaParameters(NamedTuple):
-    """More parameters of `grid.transposed_group_maxima`: a part of a row has `n_coarse` coarse groups."""
+    """More parameters of the kernels of `grid`: a part of a row has `n_coarse` coarse groups."""
 
     part_size: int
     n_parts: int
     n_coarse: int
+    coarse_chunks: int
 
 
 def grid_variants(element_size: int) -> Iterator[Variant]:
@@ -148,15 +139,12 @@ def _maxima_launches(
     coarse = workspace.take(n_coarse_keys * key_bytes)
     offsets, launches = fill_offsets(problem, workspace)
     of_rows, of_transposed_rows = grid_variants(problem.element_size)
+    kernel, n_blocks = of_rows, problem.n_rows * (maxima.n_coarse // MAXIMA_WARPS)
     if policy.is_transposed(problem):
         kernel, n_blocks = of_transposed_rows, ceil_div(problem.n_rows, TRANSPOSED_ROWS) * maxima.n_coarse
-        more: Any = TransposedMaximaParameters(part_size, n_parts, maxima.n_coarse)
-    else:
-        blocks_per_part = maxima.n_coarse // MAXIMA_WARPS
-        kernel, n_blocks = of_rows, problem.n_rows * blocks_per_part
-        more = MaximaParameters(part_size, n_parts, blocks_per_part, maxima.coarse_chunks)
+    more = MaximaParameters(part_size, n_parts, maxima.n_coarse, maxima.coarse_chunks)
     pointers = Pointer(X), lengths_of(problem), fine, coarse, offsets
-    parameters = parameters_of(RowParameters, problem)
+    parameters = row_parameters(problem)
     launch = Launch(kernel, n_blocks * n_parts, MAXIMA_THREADS, pointers, parameters, more=(more,))
     return Sources(fine=fine, coarse=coarse), launches + launch_all(launch, policy)
 

@@ -7,16 +7,13 @@ and elements, wherever in the row they are from.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # From a thread's vector to its next.
 STEP_BYTES = WARP_LANES * VECTOR_BYTES

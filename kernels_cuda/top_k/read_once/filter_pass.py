@@ -7,18 +7,15 @@ are in order of position.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, bit_length, threshold_functions
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # The position of no unaligned element.
 NOT_UNALIGNED = 1 << 31

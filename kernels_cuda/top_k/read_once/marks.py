@@ -8,17 +8,14 @@ marked.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.sampled_launches import SEGMENT_VECTORS_PER_LANE
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _FLOAT16_INFINITY = 0x7C00
 # Vectors of which the marks of 16-bit elements fill half a word.

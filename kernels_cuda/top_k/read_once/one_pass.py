@@ -17,9 +17,10 @@ more vectors again than those up to the position of the threshold.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.one_pass_launches import ONE_PASS_CANDIDATES, OnePassParameters
 from kernels_cuda.top_k.shared.few import (
@@ -31,13 +32,10 @@ from kernels_cuda.top_k.shared.few import (
     threshold_of_maxima,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_length
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Groups of a thread, a vector of each of which it has on the way.
 _GROUPS = VECTORS_AHEAD
@@ -56,7 +54,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     per_vector = VECTOR_BYTES // element_size
     find_threshold = threshold_of_maxima(n_threads)
     list_vector, pair_at, write_first = few_functions(element_size, n_threads)
-    pad_row = pad_function(element_size)
+    _, _, pad_results = row_functions(element_size)
     n_warps = n_threads // WARP_LANES
     step_elements = n_threads * per_vector
     # The areas of shared memory begin at these bytes. They hold: what each warp finds of each group (rows are
@@ -207,7 +205,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             done += _GROUPS * apart
 
     @cuda.jit(max_registers=64)
-    def one_pass_top_k(x, lengths, values, indices, offsets, p: OnePassParameters):
+    def one_pass_top_k(x, lengths, values, indices, offsets, p: RowParameters, m: OnePassParameters):
         ptx.grid_dependency_wait()
         room = cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES)
         pairs = ptx.shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
@@ -246,11 +244,11 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         for group in range(_GROUPS):
             if u32(group) < n_own:
                 vector = (steps[group] * _GROUPS + u32(group)) * n_threads + thread
-                # Wherever in the vector the element is, it is not beyond this position.
+                # The element is anywhere in the vector, at the latest at this position.
                 last = prefix + vector * per_vector + u32(per_vector - 1)
                 key = fold(best[group], p.unfolded_format, p.key_format)
                 maximum = max(maximum, pair_of(key, last))
-        n_maxima = u32(p.n_maxima)
+        n_maxima = u32(m.n_maxima)
         share_maxima(memory, maximum, n_maxima, thread, lane, warp)
         maxima, places = memory + maxima_at, memory + places_at
         threshold = find_threshold(maxima, places, n_maxima, n_selected, lane, warp)
@@ -276,12 +274,10 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             (values, indices, p.strides.values, p.strides.indices, p.index_size),
             n_candidates,
             n_selected,
-            p.is_sorted == 0,
+            m.is_sorted == 0,
             p.key_format,
             thread,
         )
-        padded = i64(n_selected + thread)
-        padding = p.length_format.padding
-        pad_row(values, indices, p.strides, p.index_size, padding, padded, i64(n_threads), p.k)
+        pad_results(values, indices, n_selected + thread, n_threads, p)
 
     return one_pass_top_k

@@ -18,9 +18,10 @@ A row of no more elements than a list has room for gets the lowest threshold: al
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.marks import mark_functions
 from kernels_cuda.top_k.read_once.sampled_launches import (
@@ -36,12 +37,9 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
 )
 from kernels_cuda.top_k.read_once.sampled_threshold import EQUALS_END, LISTED
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, group_key_bytes
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _LISTING_REGISTERS = 64
 _WARP_BYTES = WARP_LANES * VECTOR_BYTES
@@ -114,7 +112,9 @@ def list_kernel(element_size: int) -> Any:
             slot += 1
 
     @cuda.jit(max_registers=_LISTING_REGISTERS)
-    def list_candidates(x, lengths, states, segments, elements, lows, offsets, p: SampledParameters):
+    def list_candidates(
+        x, lengths, states, segments, elements, lows, offsets, p: RowParameters, m: SampledParameters
+    ):
         stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
         warp = u32(cuda.threadIdx.x) >> 5
@@ -128,7 +128,7 @@ def list_kernel(element_size: int) -> Any:
         # Vectors that begin before this are whole, unless they begin before the row.
         limit = u32(max(count - (per_vector - 1), 0))
         segment = i64(tile * LISTING_WARPS + warp)
-        step = i64(p.n_listing * LISTING_WARPS)
+        step = i64(m.n_listing * LISTING_WARPS)
         # A row's first segment begins with the vector that its first element is in.
         first = segment * n_elements - (base & (VECTOR_BYTES - 1)) // element_size
         step_elements = step * n_elements
@@ -148,7 +148,7 @@ def list_kernel(element_size: int) -> Any:
         unfolding = unfolding_of(p.unfolded_format, False)
         bound = bound_of(key, p.key_format)
         next_bound = bound_above(key, p.key_format)
-        lists = (elements + row * p.n_slots * key_bytes, lows + row * p.n_slots * 4)
+        lists = (elements + row * m.n_slots * key_bytes, lows + row * m.n_slots * 4)
         while first < count:
             next_first = first + step_elements
             if next_first < count:
@@ -160,7 +160,7 @@ def list_kernel(element_size: int) -> Any:
                 load_parts(stage, base, first + copied, count, limit, lane)
             cuda.syncwarp()
 
-            # Those above the threshold, and up to a position those that equal it.
+            # Mark the elements above the threshold and, up to a position, those that equal it.
             own = stage + swizzled(lane * _OWN_BYTES)
             position = first + i64(own_first)
             marks = mark_type(0)
@@ -182,10 +182,10 @@ def list_kernel(element_size: int) -> Any:
                 if n_listed != 0:
                     place = ptx.atomic_add_u32(state + LISTED, n_listed)
                 known = ptx.join_u32(place, n_listed)
-                ptx.store_u64(segments + (row * p.n_segments + segment) * SEGMENT_BYTES, known)
+                ptx.store_u64(segments + (row * m.n_segments + segment) * SEGMENT_BYTES, known)
             place = ptx.shuffle_from_u32(place, u32(0))
 
-            if place + n_listed <= u32(p.n_slots):
+            if place + n_listed <= u32(m.n_slots):
                 slot = place + through - amount
                 write_marked(own, marks, u32(position), slot, lists)
             # All lanes have read what is overwritten now.

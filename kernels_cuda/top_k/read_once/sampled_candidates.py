@@ -5,19 +5,16 @@ Where the sample has misled, they are the first k elements of the row, which a b
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.sampled_launches import SAMPLED_THREADS, SEGMENT_BYTES, segment_elements
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import group_key_bytes
 from kernels_cuda.top_k.shared.threshold import bit_length, threshold_functions
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Elements that each thread loads at a time.
 _N_ITEMS = 8

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.sampled_candidates import candidate_functions
 from kernels_cuda.top_k.read_once.sampled_launches import (
@@ -16,17 +17,12 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
 )
 from kernels_cuda.top_k.read_once.sampled_threshold import LISTED
 from kernels_cuda.top_k.shared.keys import result_function
-from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.rank import Candidates, rank_functions
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import SORTED_PAIRS, VECTOR_BYTES, group_key_bytes, pair_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
-
-u16 = types.uint16
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Two blocks share a multiprocessor.
 _REGISTERS = 64
@@ -49,7 +45,7 @@ def write_function(element_size: int) -> Any:
     unused = max(0, 32 - 8 * element_size)
 
     @linked_function
-    def write_first(candidates, n_pairs, n_selected, extent, row, output, p, scratch, ids):
+    def write_first(candidates, n_pairs, n_selected, extent, row, output, p, m, scratch, ids):
         """Write the first `n_selected` of `n_pairs` candidates; their keys are in `extent`.
 
         `row` is ``(address, count)``.
@@ -62,7 +58,7 @@ def write_function(element_size: int) -> Any:
         n_selected = min(n_selected, n_pairs)
         # Few candidates share a bin of their keys, unless many are equal.
         n_placed = u32(0)
-        if p.is_sorted != 0 and n_selected > 0:
+        if m.is_sorted != 0 and n_selected > 0:
             bins, n_placed = fill_bins(
                 candidates, n_pairs, n_selected, make_bins(count, *extent), scratch, thread
             )
@@ -75,7 +71,7 @@ def write_function(element_size: int) -> Any:
                     write_result(place_of_row, output, rank, keys[pair], position, p.key_format)
                 place += SAMPLED_THREADS
         if n_placed == 0 and n_selected > 0:
-            if p.is_sorted != 0:
+            if m.is_sorted != 0:
                 scratch.histogram[thread] = u32(0)
                 cuda.syncthreads()
             cut, larger, n_at_or_above = find_threshold(
@@ -87,7 +83,7 @@ def write_function(element_size: int) -> Any:
             list_groups(keys, n_pairs, cut, n_ties, selected, scratch, ids)
 
             pairs = ptx.shared_address(keys)
-            if p.is_sorted != 0:
+            if m.is_sorted != 0:
                 # The selected pairs take the candidates' place.
                 pair_keys = cuda.local.array(n_most, key_type)
                 pair_positions = cuda.local.array(n_most, u32)
@@ -103,12 +99,12 @@ def write_function(element_size: int) -> Any:
                     at = pairs + rank * n_pair_bytes
                     store_pair_if(at, pair_keys[item], pair_positions[item], rank < n_selected)
                 cuda.syncthreads()
-                counters = pairs + u32(p.counters_offset)
+                counters = pairs + u32(m.counters_offset)
                 lowest = cut << unused
                 sort_pairs(pairs, counters, n_selected, lowest, scratch.extremes, scratch.sums, thread)
             rank = thread
             while rank < n_selected:
-                if p.is_sorted != 0:
+                if m.is_sorted != 0:
                     key, low = load_pair(pairs + rank * n_pair_bytes)
                     key >>= unused
                     position = i64(low)
@@ -127,7 +123,7 @@ def finish_kernel(element_size: int) -> Any:
     key_type = ptx.REGISTER[element_size]
     block_extremes = threshold_functions(SAMPLED_THREADS, key_type).block_extremes
     write_first = write_function(element_size)
-    pad_row = pad_function(element_size)
+    find_row, _, pad_results = row_functions(element_size)
     key_bytes = group_key_bytes(element_size)
     take_listed, read_row = candidate_functions(element_size)
     n_elements = segment_elements(element_size)
@@ -135,15 +131,25 @@ def finish_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_REGISTERS)
     def finish_row(
-        x, lengths, values, indices, states, segments, listed, listed_lows, offsets, p: SampledParameters
+        x,
+        lengths,
+        values,
+        indices,
+        states,
+        segments,
+        listed,
+        listed_lows,
+        offsets,
+        p: RowParameters,
+        m: SampledParameters,
     ):
         ptx.grid_dependency_wait()
         keys = dynamic_shared_array(key_type)
         words = dynamic_shared_array(u32)
-        lows = ptx.shared_from(words, p.n_slots * (key_bytes // 4))
-        places = ptx.shared_from(words, p.candidate_words)
-        bin_ends = ptx.shared_from(places, p.n_segments)
-        selected = ptx.shared_from(dynamic_shared_array(u16), 2 * p.selected_word)
+        lows = ptx.shared_from(words, m.n_slots * (key_bytes // 4))
+        places = ptx.shared_from(words, m.candidate_words)
+        bin_ends = ptx.shared_from(places, m.n_segments)
+        selected = ptx.shared_from(dynamic_shared_array(u16), 2 * m.selected_word)
         candidates = Candidates(keys, lows, selected, bin_ends)
         histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
@@ -155,38 +161,32 @@ def finish_kernel(element_size: int) -> Any:
         histogram[thread] = u32(0)
 
         row = p.first + i64(cuda.blockIdx.x)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        base = x + x_row * element_size
-        values += value_row * element_size
-        indices += index_row * p.index_size
+        base, values, indices, count = find_row(x, lengths, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, count))
         prefix = (base & (VECTOR_BYTES - 1)) // element_size
         n_segments = u32((prefix + count + (n_elements - 1)) // n_elements)
         if n_selected == 0:
             n_segments = u32(0)
 
-        # What has been listed, or, where the sample has misled, what is selected.
+        # Take what has been listed or, where the sample has misled, what is selected.
         state = states + row * ROW_STATE_BYTES
         threshold = key_type(ptx.load_u64(state))
         n_pairs = ptx.load_u32(state + LISTED)
-        if n_selected <= n_pairs <= u32(p.n_slots):
-            lists = (listed + row * p.n_slots * key_bytes, listed_lows + row * p.n_slots * 4)
-            of_row = segments + row * p.n_segments * SEGMENT_BYTES
+        if n_selected <= n_pairs <= u32(m.n_slots):
+            lists = (listed + row * m.n_slots * key_bytes, listed_lows + row * m.n_slots * 4)
+            of_row = segments + row * m.n_segments * SEGMENT_BYTES
             highest = take_listed(
                 candidates, places, lists, of_row, n_segments, n_pairs, prefix, sums, p.key_format, thread
             )
         else:
             threshold, n_pairs = read_row(candidates, (base, count), n_selected, scratch, p.key_format, ids)
             highest = key_type(ones)
-        # The barrier inside lets all of them be seen.
+        # The barrier inside makes all candidates visible.
         _, highest = block_extremes(scratch, threshold, highest, ids)
 
         output = values, indices, p.strides.values, p.strides.indices, p.index_size
         extent = threshold, highest
-        write_first(candidates, n_pairs, n_selected, extent, (base, count), output, p, scratch, ids)
-        padded = i64(n_selected) + i64(thread)
-        padding = p.length_format.padding
-        pad_row(values, indices, p.strides, p.index_size, padding, padded, i64(SAMPLED_THREADS), p.k)
+        write_first(candidates, n_pairs, n_selected, extent, (base, count), output, p, m, scratch, ids)
+        pad_results(values, indices, n_selected + thread, SAMPLED_THREADS, p)
 
     return finish_row

@@ -2,25 +2,23 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, SAMPLED_THREADS, SampledParameters
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.threshold import FOUND, N_COUNTERS, Scratch, threshold_functions
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
-# Where a row's state has, after the threshold: a counter of what is listed, and the position before which
-# elements that equal the threshold are listed too.
+# Offsets in a row's state, after the threshold: of a counter of what is listed, and of the position before
+# which elements that equal the threshold are listed too.
 LISTED, EQUALS_END = 8, 12
 # All positions are before it.
 _NO_END = 0xFFFFFFFF
@@ -135,7 +133,7 @@ def sample_kernel(element_size: int) -> Any:
         return scratch.counters[FOUND]
 
     @cuda.jit
-    def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
+    def choose_threshold(x, lengths, states, offsets, p: RowParameters, m: SampledParameters):
         ptx.grid_dependency_wait()
         keys = dynamic_shared_array(key_type)
         histogram = cuda.shared.array(SAMPLED_THREADS, u32)
@@ -151,16 +149,16 @@ def sample_kernel(element_size: int) -> Any:
         base = x + x_row * element_size
         threshold = key_type(0)
         equals_end = u32(_NO_END)
-        if count > p.n_slots:
+        if count > m.n_slots:
             histogram[thread] = u32(0)
             threshold, n_above, rank, is_crowded = threshold_of_sample(
-                keys, base, count, p.k, p.sample_bits, scratch, p.key_format, ids
+                keys, base, count, p.k, m.sample_bits, scratch, p.key_format, ids
             )
             if is_crowded:
                 # Of the elements that equal the threshold, those up to the last one that is needed here.
-                sample_size = u32(1) << u32(p.sample_bits)
+                sample_size = u32(1) << u32(m.sample_bits)
                 number = number_of_equal(keys, sample_size, threshold, rank - n_above, scratch, thread)
-                equals_end = u32(sample_position(number, base, count, p.sample_bits)) + 1
+                equals_end = u32(sample_position(number, base, count, m.sample_bits)) + 1
         if thread == 0:
             state = states + row * ROW_STATE_BYTES
             ptx.store_u64(state, u64(threshold))

@@ -6,14 +6,13 @@ Elements may have changed since they were read before: limits on what is found k
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.read_once.filter_pass import NOT_UNALIGNED, filter_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.threshold import FOUND
-
-u32 = types.uint32
 
 # Two are enough if elements stay as they are.
 _MOST_ROUNDS = 5

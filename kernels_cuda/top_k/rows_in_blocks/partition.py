@@ -14,9 +14,10 @@ once, writes k values and indices.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_BIN_BITS, PARTITION_BINS
@@ -25,10 +26,6 @@ from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
@@ -84,7 +81,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                 if u32(vector) < n_used:
                     for element in range(per_vector):
                         below = (top - keys[vector * per_vector + element]) >> shift
-                        # Keys that are in none share a bin behind the others.
+                        # Out-of-range keys go to one overflow bin.
                         into = u32(min(below, key_type(PARTITION_BINS)))
                         ptx.count_shared_if(bins + (into << 2), True)
             cuda.syncthreads()
@@ -179,7 +176,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         # What is selected is sorted if there is room for counters, which begins at their offset.
         ptx.grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
-        # Compilers would work the address out anew at each use, if they saw what it is.
+        # An opaque copy of the address, which compilers would compute anew at each use.
         memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)

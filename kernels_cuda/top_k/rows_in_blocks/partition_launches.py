@@ -10,11 +10,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -48,7 +47,7 @@ class PartitionShape(NamedTuple):
         n_bytes = k * pair_bytes(element_size)
         if is_sorted:
             n_bytes = pair_sort_bytes(element_size, k, self.n_threads)
-        # Keys that are in no bin are counted behind the last one.
+        # The last bin is for keys that are out of range.
         return max(4 * (PARTITION_BINS + 1), n_bytes)
 
 
@@ -118,7 +117,7 @@ def partition_launches(problem: Problem, policy: PartitionPolicy, workspace: Wor
         problem.n_rows,
         shape.n_threads,
         (),
-        parameters_of(RowParameters, problem, key_format=problem.aligned_format),
+        row_parameters(problem, key_format=problem.aligned_format),
         shape.dynamic_bytes(element_size, k, problem.is_sorted),
         more=(counters_offset,),
     )

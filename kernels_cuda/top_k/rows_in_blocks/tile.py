@@ -7,19 +7,16 @@ first k values and indices.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array
 from kernels_cuda.top_k.shared.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
-
-u16 = types.uint16
-u32 = types.uint32
-i64 = types.int64
 
 # Limits that let blocks of 256 threads share a multiprocessor by fours, of 384 by threes, of 512 by twos.
 REGISTERS = {256: 64, 384: 56, 512: 64, 1024: 64}
@@ -83,8 +80,8 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
             cuda.syncthreads()
             counts_to_starts(warp_counts, sums, thread, lane, warp)
             cuda.syncthreads()
-            # Compilers do not see that this is the same. They would keep in registers else all digits, and
-            # where they are counted.
+            # An opaque copy: otherwise compilers would keep all digits, and where they are counted, in
+            # registers.
             same_shift = ptx.shuffle_from_u32(u32(shift), u32(0))
             for item in range(n_items):
                 places[item] += u32(warp_counts[own_counts + digit_of(keys[item], same_shift)])

@@ -9,11 +9,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, TILE_SUMS, WARP_LANES, TileShape
@@ -71,7 +70,7 @@ def tile_launches(problem: Problem, policy: TilePolicy, workspace: Workspace) ->
         problem.n_rows,
         shape.n_threads,
         (),
-        parameters_of(RowParameters, problem),
+        row_parameters(problem),
         dynamic_bytes(shape, element_size),
     )
     return launch_rows(launch, problem, policy, workspace)

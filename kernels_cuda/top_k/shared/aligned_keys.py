@@ -8,16 +8,12 @@ less than 32.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i32 = types.int32
-i64 = types.int64
 
 
 class AlignedFormat(NamedTuple):
@@ -101,20 +97,13 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
     return AlignedFunctions(unused, spread, format_of, float_key, restore)
 
 
-class RegisterFunctions(NamedTuple):
-    """Device functions for rows in registers.
+@functools.cache
+def register_functions(element_size: int, n_keys: int, vector_step: int) -> tuple[Any, Any]:
+    """Make the device functions `load_elements` and `make_keys` for rows in registers.
 
     A thread has `n_keys` elements: of several vectors of 16 bytes, from each to the next of which it is
     `vector_step` elements. Vectors are loaded whole where all of the row's are aligned in memory.
     """
-
-    load_elements: Any
-    make_keys: Any
-
-
-@functools.cache
-def register_functions(element_size: int, n_keys: int, vector_step: int) -> RegisterFunctions:
-    """Make the functions for one element width."""
     read_if = ptx.READ_IF[element_size]
     unused, spread, format_of, float_key, _ = aligned_functions(element_size)
     per_vector = VECTOR_BYTES // element_size
@@ -152,4 +141,4 @@ def register_functions(element_size: int, n_keys: int, vector_step: int) -> Regi
                     for number in range(first, first + per_vector):
                         elements[number] = float_key(elements[number], aligned)
 
-    return RegisterFunctions(load_elements, make_keys)
+    return load_elements, make_keys

@@ -3,15 +3,12 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 @device_function

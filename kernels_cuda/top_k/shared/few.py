@@ -8,21 +8,18 @@ pair, so do at least k pairs of the row: it is a threshold.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.rank import rank_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 PAIR_BYTES = 8
-# Where a block keeps how many maxima come no later than each that it tries.
+# A block keeps how many maxima reach each that it tries.
 PLACES_BYTES = 4 * WARP_LANES
 # Two counts share a word: the lower half is by value, the upper one by index.
 _BY_VALUE, _BY_INDEX_SHIFT = 0xFFFF, 16

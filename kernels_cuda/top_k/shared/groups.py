@@ -13,17 +13,14 @@ after the maximum of each of these.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import CHUNK_VECTORS, MAXIMA_WARPS, VECTOR_BYTES, VECTORS_PER_LANE
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 CHUNK_WORDS = 4 * VECTORS_PER_LANE
 # Vectors of keys that a thread has under way.

@@ -17,15 +17,10 @@ one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a ui
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
-
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.rows import store_index
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 class Unfolding(NamedTuple):
@@ -127,7 +122,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    # It is a factor, or a mask of 64 bits.
+    # `turn` is a factor, or a mask of 64 bits.
     unturned = 0 if element_size == 8 else 1
 
     @device_function
@@ -259,7 +254,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
             if unfolding.turn != 1:
                 # The key subtracted from the offset: its complement, plus one, added to it.
                 change = ~flip
-                offset = ((unfolding.offset >> 16) + 1) * 0x10001
+                offset = ((unfolding.offset + 1) >> 16) * 0x10001
             best = u32(0)
             for word in range(4):
                 best = ptx.max_u16x2(best, ptx.unfolded_keys_u16x2(words[at + word], change, flip, offset))

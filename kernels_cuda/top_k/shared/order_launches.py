@@ -6,19 +6,18 @@ from typing import NamedTuple
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     INDICES,
     VALUES,
     Launch,
     Policy,
     Workspace,
-    batches,
     fill_offsets,
     launch_all,
     lengths_of,
     operands_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
@@ -38,33 +37,12 @@ BLOCKS_PER_MULTIPROCESSOR = 4
 PART_BYTES = 8
 
 
-class ReorderParameters(NamedTuple):
-    """Parameters of `reorder.reorder`."""
-
-    index_size: int
-    first_row: int
-    n_rows: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    length_format: LengthFormat
-
-
 class ByIndexParameters(NamedTuple):
-    """Parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
+    """More parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
 
-    index_size: int
     is_counting: int
-    first: int
     n_parts: int
     part_size: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def _reorder(element_size: int) -> Variant:
@@ -90,12 +68,10 @@ def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Lau
         return _read_rows_again(problem, policy, workspace)
     offsets, launches = fill_offsets(problem, workspace)
     rows_per_block = REORDER_THREADS // WARP_LANES
+    kernel, n_blocks = _reorder(problem.element_size), ceil_div(problem.n_rows, rows_per_block)
     pointers = lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets
-    for first, n_blocks in batches(ceil_div(problem.n_rows, rows_per_block), policy.launch_blocks):
-        parameters = parameters_of(ReorderParameters, problem, first_row=first * rows_per_block)
-        kernel = _reorder(problem.element_size)
-        launches.append(Launch(kernel, n_blocks, REORDER_THREADS, pointers, parameters))
-    return launches
+    parameters = row_parameters(problem)
+    return launches + launch_all(Launch(kernel, n_blocks, REORDER_THREADS, pointers, parameters), policy)
 
 
 def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
@@ -112,9 +88,8 @@ def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> 
             problem.n_rows * n_parts,
             n_threads,
             (*operands_of(problem), parts, offsets),
-            parameters_of(
-                ByIndexParameters, problem, is_counting=is_counting, n_parts=n_parts, part_size=part_size
-            ),
+            row_parameters(problem),
+            more=(ByIndexParameters(is_counting, n_parts, part_size),),
         )
         launches += launch_all(launch, policy)
     return launches

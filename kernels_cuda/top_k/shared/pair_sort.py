@@ -8,9 +8,10 @@ the bits in which the keys differ, and take the same time whatever the keys.
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
@@ -24,9 +25,6 @@ from kernels_cuda.top_k.shared.shapes import (
     pair_bytes,
 )
 from kernels_cuda.top_k.shared.threshold import bit_length
-
-u32 = types.uint32
-u64 = types.uint64
 
 # Counters have 16 bits.
 _COUNTER_BYTES = 2
@@ -86,7 +84,7 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         highest = largest_of_warp(highest)
         for item in range(n_items):
             if u32(item) < n_used:
-                # What lies behind the pairs stays there.
+                # Slots behind the pairs come last.
                 distance = ~key_type(0)
                 if u32(item * WARP_LANES) < n_own:
                     distance = highest - distances[item]

@@ -3,14 +3,16 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.rows import load_index, store_index
+from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.rows import load_index
 from kernels_cuda.top_k.shared.shapes import BINS_PER_THREAD
 from kernels_cuda.top_k.shared.threshold import (
     AMOUNT,
@@ -21,10 +23,6 @@ from kernels_cuda.top_k.shared.threshold import (
     threshold_functions,
 )
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 # Pairs of a bin from which on it takes longer to compare each with each than to refine the bins, and beyond
 # which it takes longer than to sort all pairs.
 _MANY = 48
@@ -32,7 +30,7 @@ _CROWDED = 128
 # Bins of a part, and pairs for each bin that a part is cut into.
 _PART_BITS = BINS_PER_THREAD.bit_length() - 1
 _PAIR_BITS = 2
-# What is known of a part: its first bin, the bits of their number, and whether its keys are equal.
+# A word for each part has its first bin, the bits of their number, and whether its keys are equal.
 _BITS_SHIFT, _EQUAL_SHIFT = 16, 31
 
 
@@ -412,7 +410,8 @@ def write_function(element_size: int, n_threads: int) -> Any:
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
-    load_element, store_element = functions.load_element, functions.store_element
+    load_element = functions.load_element
+    _, write_result, _ = row_functions(element_size)
     ranks = rank_functions(n_threads, key_type)
     place_of_few, rank_by_counting = ranks.place_of_few, ranks.rank_by_counting
     pair_extremes, make_bins, fill_bins = ranks.pair_extremes, ranks.make_bins, ranks.fill_bins
@@ -428,20 +427,20 @@ def write_function(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def write_first(
-        candidates, n_pairs, n_selected, extent, is_close, is_by_index, row, output, key_format, scratch, ids
+        candidates, n_pairs, n_selected, extent, is_close, is_by_index, row, output, p, scratch, ids
     ):
         """Write the first `n_selected` of the candidates, in order, or by ascending position.
 
-        `row` is ``(address, stride, count)``, and `output` ``(values, indices, value_stride, index_stride,
-        index_size, origin)``, of which the last are what `index_of` needs. `extent` are keys from which and
-        up to which all candidates are; if these are not close, others are found.
+        `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, of which the last are what
+        `index_of` needs. `extent` are keys from which and up to which all candidates are; if these are not
+        close, others are found.
 
         By position, candidates are ordered twice: the last one that is selected tells which are, and then all
         of these have one key, and the others a smaller one.
         """
         keys, lows, order, _ = candidates
-        address, stride, count = row
-        values, indices, value_stride, index_stride, index_size, origin = output
+        address, count = row
+        values, indices, origin = output
         lowest, highest = extent
         thread, _, _ = ids
         # Elements that have changed since they were read first may be missing.
@@ -450,7 +449,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
         if not is_close and not counts_ranks:
             lowest, highest = pair_extremes(keys, n_pairs, scratch, ids)
         is_first_of_two = is_by_index
-        ordering = True
+        ordering = n_selected > 0
         while ordering:
             is_binned = False
             # So many places hold the first ones.
@@ -480,11 +479,9 @@ def write_function(element_size: int, n_threads: int) -> Any:
                         scratch.counters[LAST_LOW] = lows[pair]
                 elif rank < n_selected:
                     position = min(i64(~lows[pair]), count - 1)
-                    at = address + position * stride * element_size
-                    bits = load_element(at) if is_by_index else restore(keys[pair], key_format, at)
-                    store_element(values + i64(rank) * value_stride * element_size, bits)
-                    index = index_of(position, *origin)
-                    store_index(indices + i64(rank) * index_stride * index_size, index_size, index)
+                    at = address + position * p.strides.x * element_size
+                    bits = load_element(at) if is_by_index else restore(keys[pair], p.key_format, at)
+                    write_result(values, indices, rank, bits, index_of(position, *origin), p)
                 place += n_threads
             ordering = is_first_of_two
             if is_first_of_two:

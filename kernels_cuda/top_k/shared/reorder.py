@@ -8,15 +8,15 @@ A row with a length (`lengths`) has min(k, length) selected elements; its paddin
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.top_k.shared.order_launches import REORDER_ITEMS, REORDER_THREADS, ReorderParameters
-from kernels_cuda.top_k.shared.rows import load_index, row_length, row_offsets, store_index
+from kernels_cuda.ptx import i64, u32
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.order_launches import REORDER_ITEMS, REORDER_THREADS
+from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.rows import load_index
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
-
-u32 = types.uint32
-i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
 
@@ -24,21 +24,19 @@ _NOWHERE = 0xFFFFFFFF
 def reorder_kernel(element_size: int) -> Any:
     """Make the kernel for one element width: one warp per row."""
     element_type = ptx.REGISTER[element_size]
-    load_element, store_element = ptx.LOAD[element_size], ptx.STORE[element_size]
+    load_element = ptx.LOAD[element_size]
+    find_row, write_result, _ = row_functions(element_size)
 
     @cuda.jit
-    def reorder(lengths, values, indices, offsets, p: ReorderParameters):
+    def reorder(lengths, values, indices, offsets, p: RowParameters):
         ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
-        unit = i64(cuda.blockIdx.x) * (REORDER_THREADS // WARP_LANES) + i64(cuda.threadIdx.x >> 5)
-        row = p.first_row + unit
+        block = p.first + i64(cuda.blockIdx.x)
+        row = block * (REORDER_THREADS // WARP_LANES) + i64(cuda.threadIdx.x >> 5)
         if row >= p.n_rows:
             return
-        _, value_row, index_row = row_offsets(p.layout, offsets, row)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        _, values, indices, length = find_row(i64(0), lengths, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, length))
-        values += value_row * element_size
-        indices += index_row * p.index_size
         value_step = p.strides.values * element_size
         index_step = p.strides.indices * p.index_size
         found = cuda.local.array(REORDER_ITEMS, u32)
@@ -62,8 +60,6 @@ def reorder_kernel(element_size: int) -> Any:
         cuda.syncwarp()
         for item in range(REORDER_ITEMS):
             if lane + u32(item * WARP_LANES) < n_selected:
-                rank = i64(ranks[item])
-                store_element(values + rank * value_step, elements[item])
-                store_index(indices + rank * index_step, p.index_size, i64(found[item]))
+                write_result(values, indices, ranks[item], elements[item], i64(found[item]), p)
 
     return reorder

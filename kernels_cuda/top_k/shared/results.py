@@ -3,14 +3,11 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
-
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.shared.lengths import pad_function
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-
-i64 = types.int64
 
 
 class RowFunctions(NamedTuple):

@@ -2,17 +2,13 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.launches import OFFSETS_BYTES, OFFSETS_THREADS, OffsetsParameters
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i32 = types.int32
-i64 = types.int64
 
 # The index of padding: all bits are set.
 NO_INDEX = -1
@@ -25,7 +21,7 @@ def row_offsets(layout, offsets, row):
     value_offset = i64(0)
     index_offset = i64(0)
     if offsets != 0:
-        # A launch before has written the table.
+        # The launch before has written the table.
         ptx.grid_dependency_wait()
         entry = offsets + row * OFFSETS_BYTES
         x_offset = i64(ptx.load_u64(entry))

@@ -8,14 +8,12 @@ Keys that crowd are often equal: this is found by their extremes.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum, shared_vectors, warp_maximum
-
-u32 = types.uint32
-u64 = types.uint64
 
 # Places of the shared counters.
 FOUND = 0

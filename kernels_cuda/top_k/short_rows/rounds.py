@@ -2,7 +2,7 @@
 
 1. Load the row; each of its lanes has up to 32 keys.
 2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones, the one
-   with the smallest position is selected. One of the lanes remembers it, each in its turn.
+   with the smallest position is selected. Lane after lane remembers one.
 3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
    counts how many of the k positions are smaller than its own.
 
@@ -18,9 +18,10 @@ The rounds take the same time whatever the data. Reads the row once, writes k va
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
@@ -29,10 +30,6 @@ from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
 # The lower half of a number, which is of the position.

@@ -9,11 +9,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 
@@ -48,7 +47,7 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
         ceil_div(problem.n_rows * shape[0], ROUNDS_THREADS),
         ROUNDS_THREADS,
         (),
-        parameters_of(RowParameters, problem, key_format=problem.aligned_format),
+        row_parameters(problem, key_format=problem.aligned_format),
         more=(int(not problem.is_by_index),),
     )
     return launch_rows(launch, problem, policy, workspace)

@@ -15,9 +15,10 @@ it the smallest position. Reads the row once, writes k values and indices.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -25,10 +26,6 @@ from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _NOWHERE = 0xFFFFFFFF
 # Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
@@ -206,7 +203,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                                 load_element(address), unfolding
                             )
 
-        # Of each half of a lane's elements.
+        # The maxima of both halves of a lane's elements.
         larger = key_type(0)
         smaller = key_type(0)
         for place in range(0, per_lane, 2):
@@ -322,7 +319,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     live &= ~(1 << best_place)
                 taken += 1
 
-        # Behind the pairs lies what is larger than none of them.
+        # Fillers behind the pairs are larger than none of them.
         filler = n_found + lane
         is_filler = lane < _COMPARED and filler < u32(n_slots)
         put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)

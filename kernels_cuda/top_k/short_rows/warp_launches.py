@@ -9,11 +9,10 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
@@ -53,7 +52,7 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
         ceil_div(problem.n_rows, WARP_KERNEL_WARPS),
         WARP_KERNEL_THREADS,
         (),
-        parameters_of(RowParameters, problem),
+        row_parameters(problem),
         WARP_KERNEL_WARPS * n_slots * (12 if problem.element_size == 8 else 8),
         more=(int(problem.is_by_index), n_slots),
     )

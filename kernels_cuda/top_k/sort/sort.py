@@ -19,15 +19,16 @@ A pass over n pairs moves ``2 * n * pair`` bytes.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
@@ -37,10 +38,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTING_THREADS,
     ClearParameters,
 )
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Tiles whose state is asked for at once.
 _LOOKBACK_TILES = 4
@@ -72,6 +69,7 @@ def histogram_kernel(element_size: int) -> Any:
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
+    find_row, _, _ = row_functions(element_size)
     n_counters = element_size * N_DIGITS
 
     @cuda.jit(max_registers=32)
@@ -82,8 +80,7 @@ def histogram_kernel(element_size: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
         row = block // blocks_per_row
-        x_row, _, _ = row_offsets(p.layout, offsets, p.first + row)
-        length = row_length(lengths, p.layout, offsets, p.first + row, p.axis_size, p.length_format)
+        base, _, _, length = find_row(x, lengths, i64(0), i64(0), offsets, p.first + row, p)
         step = p.strides.x * element_size
         counter = thread
         while counter < n_counters:
@@ -93,7 +90,7 @@ def histogram_kernel(element_size: int) -> Any:
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
         first = (block - row * blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
         while first < length:
-            address = x + (x_row + first * p.strides.x) * element_size
+            address = base + first * step
             n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
             for item in range(COUNTED_PER_THREAD):
                 keys[item] = key_type(0)
@@ -127,7 +124,6 @@ def sort_kernel(
     ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
-    store_element = functions.store_element
     load_shared = ptx.LOAD_SHARED[position_size]
     load_state = ptx.LOAD_RELAXED[position_size]
     store_state = ptx.STORE_RELAXED[position_size]
@@ -135,6 +131,7 @@ def sort_kernel(
     pair_size = pair_bytes(element_size, position_size)
     load_pair, store_pair, load_shared_pair, store_shared_pair = _PAIR_INSTRUCTIONS[pair_size]
     pad_row = pad_function(element_size)
+    find_row, write_result, _ = row_functions(element_size)
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
@@ -230,17 +227,13 @@ def sort_kernel(
         cuda.syncthreads()
         row = i64(taken[0] // u32(n_tiles))
         tile = i64(taken[0]) - row * n_tiles
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first + row)
-        length = row_length(lengths, p.layout, offsets, p.first + row, p.axis_size, p.length_format)
-        x_base = x + x_row * element_size
-        row_values = values + value_row * element_size
-        row_indices = indices + index_row * p.index_size
+        x_base, values, indices, length = find_row(x, lengths, values, indices, offsets, p.first + row, p)
         tile_first = tile * tile_size
         if is_last != 0:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
             padding = p.length_format.padding
-            pad_row(row_values, row_indices, p.strides, p.index_size, padding, rank, i64(n_threads), end)
+            pad_row(values, indices, p.strides, p.index_size, padding, rank, i64(n_threads), end)
         if tile_first >= length:
             return
         count = u32(min(i64(tile_size), length - tile_first))
@@ -302,8 +295,7 @@ def sort_kernel(
                 running += of_warp
         cuda.syncthreads()
 
-        # Compilers do not see that this is the same. Else they would keep all digits, and where they are
-        # counted, in registers.
+        # An opaque copy: otherwise compilers would keep all digits, and where they are counted, in registers.
         same_byte = shared_byte[0]
         # A warp brings 32 pairs at a time into order: of the lanes with the same digit, the last one counts
         # for all.
@@ -352,10 +344,7 @@ def sort_kernel(
                         address = x_base + i64(positions[item]) * p.strides.x * element_size
                         keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
                 for item in range(_TOGETHER):
-                    rank = i64(ranks[item])
                     if ranks[item] < last:
-                        store_element(row_values + rank * p.strides.values * element_size, keys[item])
-                        at = row_indices + rank * p.strides.indices * p.index_size
-                        store_index(at, p.index_size, i64(positions[item]))
+                        write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
 
     return sort_digit

@@ -14,13 +14,12 @@ from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
     Policy,
-    RowParameters,
     Workspace,
     X,
     batches,
     fill_offsets,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, VECTOR_BYTES, pair_bytes
@@ -141,7 +140,7 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
             ceil_div(axis_size, COUNTED_ELEMENTS),
             ceil_div(BLOCKS_PER_MULTIPROCESSOR * multiprocessors, batch),
         )
-        parameters = parameters_of(RowParameters, problem, first=first)
+        parameters = row_parameters(problem, first=first)
         launches += [
             clear,
             Launch(
