@@ -402,7 +402,7 @@ class TestErrors:
                 r"top_k\.lengths: got int4, but no operator",
             ),
             (lambda x: gather_nd(x, jnp.ones((1, 1), "int4"), mode="clip"), r"gather_nd\.indices: got int4"),
-            (lambda x: gather_nd(x, None), r"gather_nd\.indices: got NoneType, but JAX cannot make an array"),
+            (lambda x: gather_nd(x, None), r"gather_nd\.indices: got None, but it is not an array"),
             (lambda x: top_k(x, x[0, 0]), r"top_k\.k: got .*, but it is not an integer"),
             (
                 lambda x: top_k(x, 1, index_dtype="int64"),

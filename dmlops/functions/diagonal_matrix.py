@@ -217,15 +217,15 @@ def eye(
 
 def _make(function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: Any) -> Any:
     """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
-    pattern = out if like is None else like
+    pattern, given = out if like is None else like, (shape, dtype, like)
     framework = compiling_framework()
     if framework is None and type(pattern) is not ndarray and pattern is not None:
         library = find_library(pattern, f"{function.name}.{'out' if like is None else 'like'}")
         framework = library.takes_over(pattern, False, alone=True)
     if framework is not None:
-        return framework.diagonal_matrix(function.words, (), out, stream, (shape, dtype, like), *band)[0]
+        return framework.diagonal_matrix(function.words, (), out, stream, given, *band)[0]
     made = _made_of(function.name, shape, dtype, like, out)
-    return _fill(function, (), out, stream, made, *band)
+    return _fill(function, (), out, stream, made, *band, pattern, given)
 
 
 def _fill(
@@ -237,6 +237,8 @@ def _fill(
     value: Any,
     begin: int,
     end: int,
+    pattern: Any = None,
+    given: Any = None,
 ) -> Any:
     """Return a copy of the input, or the matrix of zeros that `made` describes, with a band of `value`."""
     if inputs and type(inputs[0]) is not ndarray and (framework := compiling_framework()) is not None:
@@ -248,6 +250,10 @@ def _fill(
     outs = () if out is None else (out,)
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
+        if pattern is not None:
+            framework = find_library(pattern, f"{function.name}.like").takes_over(pattern, False)
+            if framework is not None:
+                return framework.diagonal_matrix(function.words, (), out, stream, given, value, begin, end)[0]
         results = function.run(parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
