@@ -39,7 +39,14 @@ class KernelsHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the archives to the wheel, and the tag of the platform that they are for."""
         targets = self._targets()
-        if version == "editable" or not targets:
+        if version == "editable":
+            return
+        if not targets:
+            self.app.display_info(
+                "This wheel brings no compiled kernels: the first call of an operator and type compiles for"
+                " some seconds, and needs the extra cuda-jit on a GPU. DMLOPS_BUILD_KERNELS=all brings those"
+                f" for this platform ({', '.join(self._possible())}); docs/kernels.md says more."
+            )
             return
         # Deleted when the build ends, in whichever way.
         self._folder = tempfile.TemporaryDirectory(prefix="dmlops-kernels-")
@@ -51,11 +58,14 @@ class KernelsHook(BuildHookInterface[Any]):
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform_tag()}"
 
-    def _targets(self) -> list[str]:
-        names = os.environ.get("DMLOPS_BUILD_KERNELS", "").split()
+    def _possible(self) -> tuple[str, ...]:
         own = CPU_TARGETS.get(machine(), ())
         # NVIDIA's compilers exist for Linux and Windows.
-        possible = own if sys.platform == "darwin" else (*CUDA_TARGETS, *own)
+        return own if sys.platform == "darwin" else (*CUDA_TARGETS, *own)
+
+    def _targets(self) -> list[str]:
+        names = os.environ.get("DMLOPS_BUILD_KERNELS", "").split()
+        possible = self._possible()
         if names == ["all"]:
             return list(possible)
         for name in names:

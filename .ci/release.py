@@ -23,7 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 NOT_IN_SDIST = (".ci/", "bench/results/top_k_policy/")
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
-METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+METADATA = {
+    *("METADATA", "RECORD", "WHEEL", "entry_points.txt"),
+    *("licenses/LICENSE", "licenses/dmlops/data/README.md"),
+}
 MAX_WHEEL_MB = 15
 RUN_TARGETS = ("sm_90",)  # of the GPUs that the tests run on
 

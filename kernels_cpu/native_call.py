@@ -65,11 +65,14 @@ class Operand(NamedTuple):
         return self._replace(flags=self.flags | alignment - 1)
 
     @classmethod
-    def of_array_interface(cls, array: Any, *, is_output: bool) -> "Operand":
-        """Return the description of an array by NumPy's array interface."""
-        flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if is_output else 0)
-        kind = ord(array.dtype.kind) | array.itemsize << 32
-        return cls(kind, flags, array.shape, array.strides)
+    def of_array_interface(cls, arrays: Sequence[Any], n_inputs: int) -> "list[Operand]":
+        """Return the descriptions of arrays by NumPy's array interface, inputs first."""
+        described = []
+        for place, array in enumerate(arrays):
+            flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if place >= n_inputs else 0)
+            kind = ord(array.dtype.kind) | array.itemsize << 32
+            described.append(_new_operand((kind, flags, array.shape, array.strides)))
+        return described
 
     @classmethod
     def of_dlpack(
@@ -84,6 +87,10 @@ class Operand(NamedTuple):
         lanes, (device_type, device_number) = 1, device
         where = device_type | device_number << 8
         return cls(code | bits << 8 | lanes << 16 | where << 32, bits // 8 - 1, shape, strides)
+
+
+# The constructor of a named tuple takes three times as long.
+_new_operand: Any = functools.partial(tuple.__new__, Operand)
 
 
 def dlpack_describe(array_type: type) -> int:

@@ -98,6 +98,21 @@ class Table:
         return made
 
 
+class WideLaunch(NamedTuple):
+    """A launch of a wide kernel, whose dimensions are written to the workspace before."""
+
+    kernel: Kernel
+    n_blocks: int
+    n_threads: int
+    parameters: Any
+    table: Table
+
+    def __call__(self, stream: int, workspace: int, *addresses: int) -> None:
+        """Write the dimensions, and launch."""
+        dims = self.table.parameters(stream, workspace)
+        self.kernel.launch(stream, self.n_blocks, self.n_threads, 0, *addresses, self.parameters, dims)
+
+
 def make_table(
     kind: type,
     dims: Sequence[tuple[int, ...]],

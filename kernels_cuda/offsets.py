@@ -6,12 +6,8 @@ from typing import Any, NamedTuple
 from numba import cuda, types
 
 from kernels_cuda.layout import NARROW_DEPTH, WRITTEN_AT_ONCE
-from kernels_cuda.ptx import multiply_high_u32, multiply_high_u64, read_u64, store_u64
+from kernels_cuda.ptx import i64, multiply_high_u32, multiply_high_u64, read_u64, store_u64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, integers
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _ENDLESS = 1 << 30  # loops over dimensions end by a break; this keeps them from being unrolled
 
@@ -54,19 +50,10 @@ def arithmetic(wide: bool) -> Arithmetic:
     return Arithmetic(register, divide, quotient)
 
 
-@functools.cache
-def column_entry(wide: bool) -> Any:
-    """Return the device function ``entry(column, d)`` for columns of a `Table`."""
-
-    @device_function
-    def of_parameters(column, d):
-        return column[d]
-
-    @device_function
-    def of_memory(column, d):
-        return i64(read_u64(column + d * 8))
-
-    return of_memory if wide else of_parameters
+@device_function
+def column_entry(column, d):
+    """Return an entry of a column of a wide `Table`, by its address."""
+    return i64(read_u64(column + d * 8))
 
 
 @functools.cache
@@ -79,7 +66,7 @@ def first_entry(wide: bool) -> Any:
 
     @device_function
     def of_memory(column):
-        return i64(read_u64(column))
+        return column_entry(column, 0)
 
     return of_memory if wide else of_parameters
 
@@ -91,16 +78,40 @@ def offset_functions(wide: bool) -> tuple[Any, Any, Any]:
     Each takes the position, the dimensions (at least one; `layout.Table`), and the strides of each tensor.
     What is left of the position after the last dimension but one belongs to the last, whose size is not read.
     """
-    return _wide_offset_functions() if wide else _narrow_offset_functions()
+    three_offsets = _wide_offsets() if wide else _narrow_offsets()
+
+    # The compiler drops what is computed twice, or not used.
+    @device_function
+    def one_offset(position, dims, strides):
+        offset, _, _ = three_offsets(position, dims, strides, strides, strides)
+        return offset
+
+    @device_function
+    def two_offsets(position, dims, first_strides, second_strides):
+        first, second, _ = three_offsets(position, dims, first_strides, second_strides, second_strides)
+        return first, second
+
+    return one_offset, two_offsets, three_offsets
 
 
-def _narrow_offset_functions() -> tuple[Any, Any, Any]:
+def _narrow_offsets() -> Any:
     register, _, quotient = arithmetic(wide=False)
 
     # None is a loop that ends at the last dimension: the compiler would not unroll it, and choose among the
     # entries of a column, which has no addresses, by branches.
     @device_function
-    def coordinates(position, dims):
+    def offset(first, second, third, fourth, dims, strides):
+        at = i64(first) * strides[0]
+        if dims.n_dims > 1:
+            at += i64(second) * strides[1]
+        if dims.n_dims > 2:
+            at += i64(third) * strides[2]
+        if dims.n_dims > 3:
+            at += i64(fourth) * strides[3]
+        return at
+
+    @device_function
+    def three_offsets(position, dims, first_strides, second_strides, third_strides):
         first = register(position)
         second = register(0)
         third = register(0)
@@ -114,97 +125,40 @@ def _narrow_offset_functions() -> tuple[Any, Any, Any]:
         if dims.n_dims > 3:
             fourth = quotient(third, dims.multipliers[2], dims.shifts[2])
             third -= fourth * register(dims.sizes[2])
-        return first, second, third, fourth
-
-    @device_function
-    def offset(first, second, third, fourth, dims, strides):
-        at = i64(first) * strides[0]
-        if dims.n_dims > 1:
-            at += i64(second) * strides[1]
-        if dims.n_dims > 2:
-            at += i64(third) * strides[2]
-        if dims.n_dims > 3:
-            at += i64(fourth) * strides[3]
-        return at
-
-    @device_function
-    def one_offset(position, dims, strides):
-        a, b, c, d = coordinates(position, dims)
-        return offset(a, b, c, d, dims, strides)
-
-    @device_function
-    def two_offsets(position, dims, first_strides, second_strides):
-        a, b, c, d = coordinates(position, dims)
-        return offset(a, b, c, d, dims, first_strides), offset(a, b, c, d, dims, second_strides)
-
-    @device_function
-    def three_offsets(position, dims, first_strides, second_strides, third_strides):
-        a, b, c, d = coordinates(position, dims)
         return (
-            offset(a, b, c, d, dims, first_strides),
-            offset(a, b, c, d, dims, second_strides),
-            offset(a, b, c, d, dims, third_strides),
+            offset(first, second, third, fourth, dims, first_strides),
+            offset(first, second, third, fourth, dims, second_strides),
+            offset(first, second, third, fourth, dims, third_strides),
         )
 
-    return one_offset, two_offsets, three_offsets
+    return three_offsets
 
 
-def _wide_offset_functions() -> tuple[Any, Any, Any]:
+def _wide_offsets() -> Any:
     depth = depth_of(wide=True)
     register, _, quotient = arithmetic(wide=True)
-    entry = column_entry(wide=True)
-
-    @device_function
-    def one_offset(position, dims, strides):
-        offset = i64(0)
-        rest = register(position)
-        for d in range(depth):
-            if d + 1 >= dims.n_dims:
-                offset += i64(rest) * entry(strides, d)
-                break
-            upper = quotient(rest, entry(dims.multipliers, d), entry(dims.shifts, d))
-            offset += i64(rest - upper * register(entry(dims.sizes, d))) * entry(strides, d)
-            rest = upper
-        return offset
-
-    @device_function
-    def two_offsets(position, dims, first_strides, second_strides):
-        first = i64(0)
-        second = i64(0)
-        rest = position
-        for d in range(depth):
-            if d + 1 >= dims.n_dims:
-                first += i64(rest) * entry(first_strides, d)
-                second += i64(rest) * entry(second_strides, d)
-                break
-            upper = quotient(rest, entry(dims.multipliers, d), entry(dims.shifts, d))
-            coordinate = i64(rest - upper * register(entry(dims.sizes, d)))
-            first += coordinate * entry(first_strides, d)
-            second += coordinate * entry(second_strides, d)
-            rest = upper
-        return first, second
 
     @device_function
     def three_offsets(position, dims, first_strides, second_strides, third_strides):
         first = i64(0)
         second = i64(0)
         third = i64(0)
-        rest = position
+        rest = register(position)
         for d in range(depth):
             if d + 1 >= dims.n_dims:
-                first += i64(rest) * entry(first_strides, d)
-                second += i64(rest) * entry(second_strides, d)
-                third += i64(rest) * entry(third_strides, d)
+                first += i64(rest) * column_entry(first_strides, d)
+                second += i64(rest) * column_entry(second_strides, d)
+                third += i64(rest) * column_entry(third_strides, d)
                 break
-            upper = quotient(rest, entry(dims.multipliers, d), entry(dims.shifts, d))
-            coordinate = i64(rest - upper * register(entry(dims.sizes, d)))
-            first += coordinate * entry(first_strides, d)
-            second += coordinate * entry(second_strides, d)
-            third += coordinate * entry(third_strides, d)
+            upper = quotient(rest, column_entry(dims.multipliers, d), column_entry(dims.shifts, d))
+            coordinate = i64(rest - upper * register(column_entry(dims.sizes, d)))
+            first += coordinate * column_entry(first_strides, d)
+            second += coordinate * column_entry(second_strides, d)
+            third += coordinate * column_entry(third_strides, d)
             rest = upper
         return first, second, third
 
-    return one_offset, two_offsets, three_offsets
+    return three_offsets
 
 
 def write_table_kernel() -> Any:

@@ -24,8 +24,11 @@ from numba.cuda.extending import intrinsic
 
 from kernels_cuda.runtime.compiler import target_capability
 
+# Types, by the names that all kernels use.
+u16 = types.uint16
 u32 = types.uint32
 u64 = types.uint64
+i32 = types.int32
 i64 = types.int64
 _void = types.void
 _u32x2 = types.UniTuple(u32, 2)
@@ -125,10 +128,36 @@ grid_dependency_wait = _instruction(
 grid_dependency_wait_only = _instruction(_void, [], _from_compute_90("griddepcontrol.wait;"))
 let_next_launch_begin = _instruction(_void, [], _from_compute_90("griddepcontrol.launch_dependents;"))
 
-load_u8 = _instruction(u32, [i64], "ld.global.u8 $0, [$1];")
-load_u16 = _instruction(u32, [i64], "ld.global.u16 $0, [$1];")
-load_u32 = _instruction(u32, [i64], "ld.global.u32 $0, [$1];")
-load_u64 = _instruction(u64, [i64], "ld.global.u64 $0, [$1];")
+# The register type that an element travels in, by its bytes.
+REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
+
+
+def _loads(kind: str, address: Any, effect: str = _ORDERED) -> dict[int, Any]:
+    """Return the loads of a kind, by the bytes of an element."""
+    return {
+        size: _instruction(register, [address], f"ld.{kind}.u{8 * size} $0, [$1];", effect)
+        for size, register in REGISTER.items()
+    }
+
+
+def _stores(kind: str, address: Any) -> dict[int, Any]:
+    """Return the stores of a kind, by the bytes of an element."""
+    return {
+        size: _instruction(_void, [address, register], f"st.{kind}.u{8 * size} [$0], $1;")
+        for size, register in REGISTER.items()
+    }
+
+
+LOAD, STORE, STORE_STREAM = _loads("global", i64), _stores("global", i64), _stores("global.cs", i64)
+READ = _loads("global.nc", i64, _PURE)
+LOAD_RELAXED, STORE_RELAXED = _loads("relaxed.gpu.global", i64), _stores("relaxed.gpu.global", i64)
+LOAD_SHARED, STORE_SHARED = _loads("shared", u32), _stores("shared", u32)
+STORE_CLUSTER = _stores("shared::cluster", u32)
+load_u32, load_u64, read_u32, read_u64 = LOAD[4], LOAD[8], READ[4], READ[8]
+store_u8, store_u32, store_u64 = STORE[1], STORE[4], STORE[8]
+load_shared_u16, load_shared_u32, load_shared_u64 = LOAD_SHARED[2], LOAD_SHARED[4], LOAD_SHARED[8]
+store_shared_u16, store_shared_u32, store_shared_u64 = STORE_SHARED[2], STORE_SHARED[4], STORE_SHARED[8]
+
 # (address, condition): zeros where the condition is 0, and no access. Without the zeros first, the results
 # would depend on what the registers held, and loads would wait for it.
 _READ_IF_U32X4 = (
@@ -137,53 +166,39 @@ _READ_IF_U32X4 = (
     "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }}"
 )
 load_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global"))
+load_u32x2 = _instruction(_u32x2, [i64], "ld.global.v2.u32 {$0, $1}, [$2];")
 load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 
-read_u8 = _instruction(u32, [i64], "ld.global.nc.u8 $0, [$1];", _PURE)
-read_u16 = _instruction(u32, [i64], "ld.global.nc.u16 $0, [$1];", _PURE)
-read_u32 = _instruction(u32, [i64], "ld.global.nc.u32 $0, [$1];", _PURE)
-read_u64 = _instruction(u64, [i64], "ld.global.nc.u64 $0, [$1];", _PURE)
 read_u32x4 = _instruction(_u32x4, [i64], "ld.global.nc.v4.u32 {$0, $1, $2, $3}, [$4];", _PURE)
 
 
-def _read_if(bits: int) -> Any:
+def _read_if(size: int, register: Any) -> Any:
     # (address, condition): 0 where the condition is 0, and no access; several stay together.
-    kind = f"b{max(bits, 32)}"
+    kind = f"b{max(8 * size, 32)}"
     text = (
         f"{{ .reg .pred holds; .reg .{kind} element; setp.ne.u32 holds, $2, 0; mov.{kind} element, 0; "
-        f"@holds ld.global.nc.u{bits} element, [$1]; mov.{kind} $0, element; }}"
+        f"@holds ld.global.nc.u{8 * size} element, [$1]; mov.{kind} $0, element; }}"
     )
-    return _instruction(u64 if bits == 64 else u32, [i64, u32], text)
+    return _instruction(register, [i64, u32], text)
 
 
-read_if_u8, read_if_u16, read_if_u32, read_if_u64 = (_read_if(bits) for bits in (8, 16, 32, 64))
+READ_IF = {size: _read_if(size, register) for size, register in REGISTER.items()}
+read_if_u8, read_if_u32 = READ_IF[1], READ_IF[4]
 read_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global.nc"))
 
 _NO_ALLOCATE = "ld.global.nc.L1::no_allocate"
 stream_u32x4 = _instruction(_u32x4, [i64], f"{_NO_ALLOCATE}.v4.u32 {{$0, $1, $2, $3}}, [$4];", _PURE)
 
-store_u8 = _instruction(_void, [i64, u32], "st.global.u8 [$0], $1;")
-store_u16 = _instruction(_void, [i64, u32], "st.global.u16 [$0], $1;")
-store_u32 = _instruction(_void, [i64, u32], "st.global.u32 [$0], $1;")
-store_u64 = _instruction(_void, [i64, u64], "st.global.u64 [$0], $1;")
 store_u32x4 = _instruction(_void, [i64, u32, u32, u32, u32], "st.global.v4.u32 [$0], {$1, $2, $3, $4};")
+store_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.v2.u32 [$0], {$1, $2};")
 store_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.v2.u64 [$0], {$1, $2};")
 
-store_stream_u8 = _instruction(_void, [i64, u32], "st.global.cs.u8 [$0], $1;")
-store_stream_u16 = _instruction(_void, [i64, u32], "st.global.cs.u16 [$0], $1;")
-store_stream_u32 = _instruction(_void, [i64, u32], "st.global.cs.u32 [$0], $1;")
-store_stream_u64 = _instruction(_void, [i64, u64], "st.global.cs.u64 [$0], $1;")
 store_stream_u32x2 = _instruction(_void, [i64, u32, u32], "st.global.cs.v2.u32 [$0], {$1, $2};")
 store_stream_u32x4 = _instruction(
     _void, [i64, u32, u32, u32, u32], "st.global.cs.v4.u32 [$0], {$1, $2, $3, $4};"
 )
 store_stream_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.cs.v2.u64 [$0], {$1, $2};")
-
-load_relaxed_u32 = _instruction(u32, [i64], "ld.relaxed.gpu.global.u32 $0, [$1];")
-load_relaxed_u64 = _instruction(u64, [i64], "ld.relaxed.gpu.global.u64 $0, [$1];")
-store_relaxed_u32 = _instruction(_void, [i64, u32], "st.relaxed.gpu.global.u32 [$0], $1;")
-store_relaxed_u64 = _instruction(_void, [i64, u64], "st.relaxed.gpu.global.u64 [$0], $1;")
 
 atomic_add_u32 = _instruction(u32, [i64, u32], "atom.relaxed.gpu.global.add.u32 $0, [$1], $2;")
 reduce_add_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.add.u64 [$0], $1;")
@@ -243,7 +258,7 @@ global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
 sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
 
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
-# The same number, which compilers do not know: they cannot move what follows from it to before this place.
+# An opaque copy, which keeps the compiler from hoisting the code that uses it.
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")
 
 popcount_u32 = _instruction(u32, [u32], "popc.b32 $0, $1;", _PURE)
@@ -265,13 +280,6 @@ multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PUR
 # (words a and b, selector): digit i of the selector names what byte i of the result is; b's are 4 to 7.
 permute = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)
 
-load_shared_u8 = _instruction(u32, [u32], "ld.shared.u8 $0, [$1];")
-load_shared_u16 = _instruction(u32, [u32], "ld.shared.u16 $0, [$1];")
-load_shared_u32 = _instruction(u32, [u32], "ld.shared.u32 $0, [$1];")
-load_shared_u64 = _instruction(u64, [u32], "ld.shared.u64 $0, [$1];")
-store_shared_u16 = _instruction(_void, [u32, u32], "st.shared.u16 [$0], $1;")
-store_shared_u32 = _instruction(_void, [u32, u32], "st.shared.u32 [$0], $1;")
-store_shared_u64 = _instruction(_void, [u32, u64], "st.shared.u64 [$0], $1;")
 # (address, value, condition): nothing where the condition is 0, and no branch.
 _STORE_SHARED_IF = "{{ .reg .pred holds; setp.ne.u32 holds, $2, 0; @holds st.shared.{} [$0], $1; }}"
 store_shared_if_u32 = _instruction(_void, [u32, u32, u32], _STORE_SHARED_IF.format("u32"))
@@ -287,6 +295,7 @@ load_shared_u64x2 = _instruction(_u64x2, [u32], "ld.shared.v2.u64 {$0, $1}, [$2]
 store_shared_u32x4 = _instruction(
     _void, [u32, u32, u32, u32, u32], "st.shared.v4.u32 [$0], {$1, $2, $3, $4};"
 )
+store_shared_u32x2 = _instruction(_void, [u32, u32, u32], "st.shared.v2.u32 [$0], {$1, $2};")
 store_shared_u64x2 = _instruction(_void, [u32, u64, u64], "st.shared.v2.u64 [$0], {$1, $2};")
 atomic_add_shared_u32 = _instruction(u32, [u32, u32], "atom.shared.add.u32 $0, [$1], $2;")
 reduce_max_shared_u32 = _instruction(_void, [u32, u32], "red.shared.max.u32 [$0], $1;")
@@ -322,8 +331,6 @@ cluster_rank = _instruction(u32, [], "mov.u32 $0, %cluster_ctarank;", _PURE)
 # (address in this block's shared memory, rank): where that block has the same.
 cluster_address = _instruction(u32, [u32, u32], "mapa.shared::cluster.u32 $0, $1, $2;", _PURE)
 load_cluster_u64 = _instruction(u64, [u32], "ld.shared::cluster.u64 $0, [$1];")
-store_cluster_u32 = _instruction(_void, [u32, u32], "st.shared::cluster.u32 [$0], $1;")
-store_cluster_u64 = _instruction(_void, [u32, u64], "st.shared::cluster.u64 [$0], $1;")
 store_cluster_u32x4 = _instruction(
     _void, [u32, u32, u32, u32, u32], "st.shared::cluster.v4.u32 [$0], {$1, $2, $3, $4};"
 )
@@ -381,21 +388,6 @@ def shared_address(typing_context: Any, array: Any) -> Any:
         return builder.ptrtoint(builder.addrspacecast(data, data.type.pointee.as_pointer(3)), ir.IntType(32))
 
     return u32(array), generate
-
-
-# By element size in bytes.
-LOAD = {1: load_u8, 2: load_u16, 4: load_u32, 8: load_u64}
-READ = {1: read_u8, 2: read_u16, 4: read_u32, 8: read_u64}
-READ_IF = {1: read_if_u8, 2: read_if_u16, 4: read_if_u32, 8: read_if_u64}
-STORE = {1: store_u8, 2: store_u16, 4: store_u32, 8: store_u64}
-STORE_STREAM = {1: store_stream_u8, 2: store_stream_u16, 4: store_stream_u32, 8: store_stream_u64}
-LOAD_SHARED = {1: load_shared_u8, 2: load_shared_u16, 4: load_shared_u32, 8: load_shared_u64}
-STORE_SHARED = {2: store_shared_u16, 4: store_shared_u32, 8: store_shared_u64}
-STORE_CLUSTER = {4: store_cluster_u32, 8: store_cluster_u64}
-LOAD_RELAXED = {4: load_relaxed_u32, 8: load_relaxed_u64}
-STORE_RELAXED = {4: store_relaxed_u32, 8: store_relaxed_u64}
-# The register type that an element travels in.
-REGISTER = {1: u32, 2: u32, 4: u32, 8: u64}
 
 
 def _ordered_key(kind: Any, bits: int) -> Any:

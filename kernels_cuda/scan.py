@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import warp_add, warp_inclusive_sum
+from kernels_cuda.ptx import u32, warp_add, warp_inclusive_sum
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
 
 
 def scan_of_warps(n_threads: int) -> Any:

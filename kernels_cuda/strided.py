@@ -2,13 +2,9 @@
 
 from typing import Any
 
-from numba import types
-
 from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
 
 VECTOR = 16
 LOADED_WORDS = 8  # that a vector's elements travel in before they are packed

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,9 @@ from tests.libraries import NUMPY, Torch
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
 HAS_GPU = cuda_driver.device_count() > 0
+
+PASSED = os.environ.get("DMLOPS_TESTS_PASSED")
+"""A file that lists tests which passed, one per line: they do not run again, unless marked `libraries`."""
 
 collect_ignore = [] if HAS_GPU else ["gpu"]
 
@@ -36,6 +40,22 @@ settings.load_profile("dmlops")
 def pytest_report_header():
     """Say which tests this machine leaves out."""
     return f"array libraries in host memory: {', '.join(HOST_LIBRARIES)}; GPU tests: {HAS_GPU}"
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests that passed before."""
+    if PASSED and Path(PASSED).exists():
+        passed = set(Path(PASSED).read_text(encoding="utf-8").splitlines())
+        again = [item for item in items if item.nodeid not in passed or item.get_closest_marker("libraries")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in again])
+        items[:] = again
+
+
+def pytest_runtest_logreport(report):
+    """List a test that passed."""
+    if PASSED and report.when == "call" and report.passed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with Path(PASSED).open("a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid}\n")
 
 
 @pytest.fixture(params=HOST_LIBRARIES, scope="session")

@@ -83,15 +83,6 @@ def test_values_that_are_equal_are_not_the_same(convert):
     assert fault_of(convert, diagonal, (np.ones((2, 2), np.float32),), filled)
 
 
-def test_the_same_elements_in_another_shape_are_seen(convert):
-    gather = GatherND(name="", reason="", shape=(3, 2), tuples=2, coordinates=1, batch_dims=0)
-    inputs = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[2], [0]], np.uint32)
-    right = np.array([[4, 5], [0, 1]], np.float32)
-    assert fault_of(convert, gather, inputs, right) is None
-    assert fault_of(convert, gather, inputs, right.reshape(-1))
-    assert fault_of(convert, gather, inputs, right[:1])
-
-
 def test_coordinates_that_are_out_of_range_are_seen(convert):
     workload = NonzeroCoordinates(name="", reason="", shape=(2, 3), density=0.5)
     x = np.array([[0, 1, 0], [0, 1, 1]], np.float32)
@@ -118,21 +109,3 @@ def test_answers_by_index(convert, data):
     others = np.sort(np.append(indices[0, :-1], np.uint32(missed)))
     indices[0], values[0] = others, x[0, others]
     assert fault_of(convert, workload, (x,), values, indices)
-
-
-@pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("is_sorted", [True, False])
-def test_answers_of_rows_with_lengths(convert, is_sorted, largest):
-    x = NumPySource().make("normal", (4, 50), "float32")
-    lengths = np.array([50, 20, 3, 0], np.int32)
-    workload = TopK(
-        name="", reason="", shape=x.shape, k=7, is_sorted=is_sorted, largest=largest, lengths="uniform"
-    )
-    result = dmlops.top_k(x, 7, sorted=is_sorted, largest=largest, lengths=lengths, index_dtype=np.uint32)
-    assert fault_of(convert, workload, (x, lengths), *result) is None
-    for others in ([50, 20, 4, 0], [50, 20, 2, 0], [50, 20, 3, 1], [50, 6, 3, 0]):
-        options = {"sorted": is_sorted, "largest": largest, "index_dtype": np.uint32}
-        other = dmlops.top_k(x, 7, lengths=np.array(others), **options)
-        assert fault_of(convert, workload, (x, lengths), *other)
-    result.values[2, 5] = 0
-    assert fault_of(convert, workload, (x, lengths), *result)

@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from bench import sweep_analysis
 from bench.runner import Outcome, Row
-from bench.sweep_analysis import Finding, Verdict
 from bench.workloads import CPU
 
 pytestmark = pytest.mark.quick
@@ -130,52 +128,3 @@ def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     assert "| WRONG no kernel |" in lines_of(printed)["diagonal small 64 x 64"]
     last = said.splitlines()[-1]
     assert last == "dmlops: bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
-
-
-def finding(what, point, factor, limit, amount=1e-3, other="the base"):
-    return Finding(what, point, other, amount, amount / factor, factor, limit)
-
-
-def test_what_is_said_of_a_sweep(bench_command, play, monkeypatch, tmp_path):
-    asked = play(Harness())
-    monkeypatch.setattr(
-        sweep_analysis, "shares", lambda harness, table, budget: ((each, 1.0) for each in table)
-    )
-
-    def measure(harness, sweep, share, told):
-        rows = [Row.of(point) for point in sweep.points]
-        for number, row in enumerate(rows):
-            row.outcomes = [untimed("dmlops", "skipped", "out of time") if number < 2 else timed("dmlops", 1)]
-        findings = [finding(sweep.word, f"{sweep.name}: good", 0.5, sweep.limit)]
-        if sweep.word == "step":
-            findings += [
-                *(finding("torch", f"{sweep.name}: {number}", number / 2, 1.05) for number in range(1, 10)),
-                finding("step", f"{sweep.name}: 64", 3.0, sweep.limit, other=f"{sweep.name}: 32"),
-                finding("memory", f"{sweep.name}: 99", 4.0, 1.0, amount=8e6),
-            ]
-        return Verdict(sweep, rows, findings)
-
-    monkeypatch.setattr(sweep_analysis, "measure", measure)
-    options = ("--operator", "diagonal_matrix", "--threads", 2, "--json", "r.json")
-    code, printed, _ = bench_command("sweep", *options)
-    assert code == 0
-    assert asked == [(CPU, 2)]
-    name = "diagonal by side, causal mask"
-    sweeps, beyond = printed.split("Beyond the limits")
-    record = json.loads((tmp_path / "r.json").read_text())
-    n_points = len(record["sweeps"][0]["points"]) - 2
-    assert f"{name} | {n_points} | 2 x | 3.00 x | 64 1 ms, 32 333 us" in lines_of(sweeps)[name]
-    assert f"step | {name} | 64 1 ms, 32 333 us | 3.00 x | 2 x" in lines_of(beyond)["step"]
-    assert f"memory | {name} | 99 8 MB, the base 2 MB | 4.00 x | 1 x" in lines_of(beyond)["memory"]
-    told = re.findall(rf"torch +{name} +(\d) ", beyond)
-    assert told == ["9", "8", "7", "6", "5"]
-    assert f"torch | {name} | and 2 more points" in lines_of(beyond)["torch"]
-    total = sum(len(sweep["points"]) - 2 for sweep in record["sweeps"])
-    assert (
-        f"{total} points; worst step 3.00 x at {name}: 64; worst kind 0.50 x at " in printed.splitlines()[-2]
-    )
-    assert "; 2 beyond the limit; " in printed
-    assert f"; slower than torch at 7 of 9, most at {name}: 9 (4.50 x)." in printed
-    n_left_out = 2 * len(record["sweeps"])
-    assert f"  out of time: {n_left_out} points, diagonal " in printed
-    assert len(record["sweeps"][0]["violations"]) == 9

@@ -26,18 +26,6 @@ def test_every_library_gets_the_threads(monkeypatch):
         torch.set_num_threads(before[1])
 
 
-def test_bfloat16_keeps_its_meaning_in_torch():
-    torch, ml_dtypes = pytest.importorskip("torch"), pytest.importorskip("ml_dtypes")
-    array = np.array([1.5, -2, 3], ml_dtypes.bfloat16)
-    tensor = libraries.to_torch(array)
-    assert tensor.dtype == torch.bfloat16
-    assert tensor.tolist() == [1.5, -2, 3]
-    back = libraries.to_numpy(tensor)
-    assert back.dtype == array.dtype
-    assert back.tolist() == [1.5, -2, 3]
-    assert tensor.data_ptr() == array.ctypes.data
-
-
 def test_no_peer_is_asked_for_what_it_cannot_do():
     """Those that know triangles of zeros only do no other band, whatever it begins with."""
     x = np.ones((8, 8), np.float32)

@@ -7,7 +7,7 @@ import dmlops
 from bench import answers, libraries, runner, timing
 from bench.peers import Contender, contenders
 from bench.runner import Bench, Outcome, Pace, Row
-from bench.workloads import CPU, CUDA, NonzeroCoordinates, TopK
+from bench.workloads import CPU, CUDA, TopK
 
 ROWS = TopK(name="rows", reason="", shape=(3, 50), k=4)
 
@@ -92,10 +92,3 @@ def test_inputs_rotate_on_a_gpu_until_they_outgrow_its_cache(make_bench):
     for size, count in ((1 << 18, 3), (300_000, 3), (1 << 19, 2), (1 << 20, 1)):
         workload = TopK(name="", reason="", shape=(1, size), k=1)
         assert len(bench.tasks(workload)) == count, size
-
-
-def test_the_least_that_a_workload_moves():
-    mask = NonzeroCoordinates(name="", reason="", shape=(10, 20), dtype="uint8", density=0.25)
-    assert mask.bytes_moved == 200 + 50 * 2 * 4
-    columns = TopK(name="", reason="", shape=(20, 6), dtype="float16", k=5, axis=0)
-    assert columns.bytes_moved == 120 * 2 + 6 * 5 * (2 + 4)

@@ -22,8 +22,8 @@ def root(tmp_path, monkeypatch):
     now = cpu.key(native_call.LOOK)
     kernel_cache.keep(now, b"c" * 1000)
     kernel_cache.keep(now._replace(kernel="other"), b"c" * 1000)
-    gpu = Key("cuda", "kernel", "sm_90", backend.source_digests()["cuda"], "old")
-    monkeypatch.setattr(backend, "generations", lambda: {"cpu": now.generation, "cuda": gpu.generation})
+    gpu = Key("cuda", "kernel", "sm_90", backend.keys()["cuda"].sources, "old")
+    monkeypatch.setattr(backend, "keys", lambda: {"cpu": now, "cuda": gpu})
     kernel_cache.keep(gpu, b"c" * 3000)
     kernel_cache.keep(now._replace(sources="old"), b"c" * 4000)
     kernel_cache.keep(gpu._replace(compilers="older"), b"c" * 5000)
@@ -54,7 +54,7 @@ def test_what_lies_in_the_cache(command, root, name):
 
 @pytest.mark.parametrize("name", ["cache", "info"])
 def test_what_lies_in_the_wheel(command, root, wheel, name):
-    digests = backend.source_digests()
+    digests = {device: key.sources for device, key in backend.keys().items()}
     for device, target, sources in (
         ("cuda", "sm_75", digests["cuda"]),
         ("cuda", "sm_80", "others"),

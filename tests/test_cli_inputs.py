@@ -131,23 +131,12 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "is_pipe", [False, pytest.param(True, marks=[needs_pipes, pytest.mark.exhaustive])], ids=["file", "pipe"]
-)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_are_refused(command, name, is_pipe):
-    assert len(HOSTILE) > 40
-    if is_pipe:
-        os.mkfifo("x.npy")
-        writer = write_pipe("x.npy", HOSTILE[name])
-    else:
-        Path("x.npy").write_bytes(HOSTILE[name])
-    before = sorted(os.listdir())
+def test_hostile_files_are_refused(command, name):
+    Path("x.npy").write_bytes(HOSTILE[name])
     outcome = command("nonzero", "x.npy", "-o", "there.npz")
-    if is_pipe:
-        writer.join(60)
     assert_refused(outcome, "x.npy: " if "type" not in name else "")
-    assert sorted(os.listdir()) == before
+    assert os.listdir() == ["x.npy"]
 
 
 @st.composite

@@ -54,7 +54,7 @@ def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
     wait_for(lambda: not running(warmup))
 
 
-@pytest.mark.parametrize("pause", [exhaustive(0), 0.01, exhaustive(0.1)])
+@pytest.mark.parametrize("pause", [exhaustive(0), 0.01])
 def test_warmup_ends_at_several_interrupts(warmup, pause):
     for _ in range(4):
         os.killpg(warmup.pid, signal.SIGINT)
@@ -111,11 +111,9 @@ sys.exit(ending.run(command))
     "then",
     [
         "swallow(); raise RuntimeError('no compiled object yet')",
-        "swallow(); time.sleep(100)",
-        "[swallow() for _ in range(100)]; time.sleep(100)",
         "swallow(); swallow(lambda: 1 / 0); time.sleep(100)",
     ],
-    ids=["fails", "goes on", "again and again", "leaves something broken"],
+    ids=["fails", "leaves something broken"],
 )
 def test_an_interrupt_that_was_swallowed_ends_the_command(tmp_path, then):
     process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
@@ -131,7 +129,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("pause", [exhaustive(0.1), 0.6, exhaustive(1.2), exhaustive(2)])
+@pytest.mark.parametrize("pause", [0.6, exhaustive(2)])
 def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, pause):
     np.save(tmp_path / "x.npy", X)
     cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}

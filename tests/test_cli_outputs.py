@@ -4,15 +4,12 @@ import errno
 import os
 import signal
 import stat
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dmlops
-from dmlops.cli.options import Operator
 from tests.command_line import assert_refused, end_of, start_python, wait_for
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
@@ -29,7 +26,7 @@ def no_work(monkeypatch):
     def work(*arguments, **options):
         pytest.fail("the work was done before it was found to be in vain")
 
-    for operator in Operator:
+    for operator in ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"):
         monkeypatch.setattr(dmlops, operator, work)
 
 
@@ -38,7 +35,7 @@ def mode_of(path):
 
 
 @on_posix
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o604, 0o755])
+@pytest.mark.parametrize("mode", [0o600, 0o755])
 def test_a_replaced_file_keeps_its_permissions(command, mode):
     np.save("x.npy", X)
     Path("best.npz").touch()
@@ -51,21 +48,6 @@ def test_a_replaced_file_keeps_its_permissions(command, mode):
     finally:
         os.umask(previous)
     assert mode_of("new.npz") == 0o640
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of files")
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_a_full_disk_is_told_in_one_line(command, suffix):
-    resource = import_module("resource")
-    np.save("x.npy", np.random.default_rng(0).random((100, 100)))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
-    try:
-        outcome = command("diagonal", "x.npy", "-o", f"y.{suffix}")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert_refused(outcome, f"-o y.{suffix}: ", "File too large")
-    assert os.listdir() == ["x.npy"]
 
 
 @on_posix
@@ -180,10 +162,6 @@ def test_no_partial_file_is_left_behind(tmp_path):
 
 def test_bfloat16_has_no_file(command, no_work):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    for suffix in ("npy", "npz"):
-        outcome = command("diagonal", "--shape", "3,3", "--dtype", "bfloat16", "-o", f"x.{suffix}")
-        assert_refused(outcome, "bfloat16", "float32")
-        assert not os.path.exists(f"x.{suffix}")
     # NumPy would write a type that says only that elements have two bytes.
     np.save("b.npy", np.ones(4, ml_dtypes.bfloat16))
     assert_refused(command("top-k", "b.npy", "-k", 1), "b.npy: its type is ", "bfloat16", "float32")

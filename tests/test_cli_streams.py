@@ -42,29 +42,15 @@ def run_redirected(folder, redirect, *arguments):
 
 
 @needs_full
-@pytest.mark.parametrize(
-    ("redirect", "line"),
-    [
-        *(("full", line) for line in ("info", "top-k --help")),
-        *((redirect, "top-k x.npy -k 2") for redirect in REDIRECTS),
-    ],
-)
-def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect, line):
-    np.save(tmp_path / "x.npy", X)
-    code, error = run_redirected(tmp_path, redirect, *line.split())
-    reasons = {"full": errno.ENOSPC, "closed": errno.EBADF}
-    # A reader that stops early, such as `head`, is not told that it has.
-    told = f"dmlops: standard output: {os.strerror(reasons[redirect])}\n" if redirect != "broken" else ""
-    assert (code, error) == (1, told)
-
-
-@needs_full
 @pytest.mark.parametrize("redirect", REDIRECTS)
-def test_a_result_file_is_written_although_nothing_can_be_printed(tmp_path, redirect):
+def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect):
+    """The result file is written all the same."""
     np.save(tmp_path / "x.npy", X)
-    code, error = run_redirected(tmp_path, redirect, "top-k", "x.npy", "-k", "1", "-o", "best.npz")
-    assert code == 1
-    assert (error == "") == (redirect == "broken")
+    outcome = run_redirected(tmp_path, redirect, "top-k", "x.npy", "-k", "1", "-o", "best.npz")
+    reasons = {"full": errno.ENOSPC, "closed": errno.EBADF}
+    # A reader that stops early, such as `head`, needs no more.
+    told = f"dmlops: standard output: {os.strerror(reasons[redirect])}\n" if redirect != "broken" else ""
+    assert outcome == (int(redirect != "broken"), told)
     with np.load(tmp_path / "best.npz") as best:
         assert best["values"].tolist() == [[3], [5]]
 
@@ -85,19 +71,6 @@ def test_names_that_an_encoding_lacks_are_printed_as_escapes(command, monkeypatc
     assert os.path.exists(f"{name}.npz")
     assert command("top-k", f"no {name}", "-k", 2)[0] == 1
     assert errors.buffer.getvalue() == b"dmlops: no " + spelled + b": No such file or directory\n"
-
-
-@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", ":smile:", "[link=x]", "\\[bold]"])
-def test_names_are_no_markup(command, name):
-    folder, _, file = name.rpartition("/")
-    os.makedirs(folder or ".", exist_ok=True)
-    np.save(f"{name}.npy", X)
-    code, printed, error = command("top-k", f"{name}.npy", "-k", 2, "-o", f"{name}.npz")
-    assert (code, error) == (0, "")
-    assert printed.startswith(f"top-k of {file}.npy: ")
-    assert printed.endswith(f"written to {name}.npz\n")
-    assert command("top-k", f"{name}.npy", "-k", 9)[2].startswith("dmlops: top-k: ")
-    assert command("top-k", f"{name}-no", "-k", 9)[2].startswith(f"dmlops: {name}-no: ")
 
 
 @pytest.mark.parametrize(
@@ -157,8 +130,7 @@ def named_by_escapes(folder):
             ["nonzero", f"one.npz:{ESCAPE}b"],
         ),
         *(["diagonal", "fields.npy"], ["top-k", "fields.npy", "-k", "1"], ["nonzero", "fields.npy"]),
-        *(["diagonal", "--shape", ESCAPE], ["diagonal", "--shape", "2,2", "--dtype", ESCAPE], [ESCAPE]),
-        *(["diagonal", "--shape", "2,2", "--value", ESCAPE], ["warmup", "--operator", ESCAPE]),
+        *([ESCAPE], ["diagonal", "one.npz", "--value", ESCAPE]),
         *(["warmup", "--arch", ESCAPE], ["info", "--arch", ESCAPE], ["top-k", "one.npz", "-k", ESCAPE]),
         *(["nonzero", "one.npz", f"--{ESCAPE}"], ["nonzero", "one.npz", "--device", ESCAPE], ["cache"]),
     ]

@@ -3,7 +3,7 @@
 import ctypes
 import importlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -200,48 +200,3 @@ def test_a_thread_without_a_context_gets_one(driver, monkeypatch):
     kernel(driver, 5, 3).prepare(1, 32, 0, 2, 9)(STREAM, 1, 2)
     assert [asked[-1] for asked in driver.asked] == [[1, 2, 9]] * 2
     assert current == [0, None]
-
-
-def attributes_of_loaded(monkeypatch, **given):
-    """Load a variant, and return what attributes of its kernel are set."""
-    attributes = {}
-    success = CUresult.CUDA_SUCCESS
-    for name, answer in {
-        "cuLibraryLoadData": (success, 1),
-        "cuLibraryGetKernel": (success, 77),
-        "cuKernelGetAttribute": (success, 5000),
-        "cuKernelGetFunction": (success, 88),
-        "cuInit": (success,),
-        "cuDeviceGet": (success, 0),
-    }.items():
-        monkeypatch.setattr(launch.driver, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(
-        launch.driver,
-        "cuKernelSetAttribute",
-        lambda kind, value, *_: attributes.update({kind.name: value}) or (success,),
-    )
-    monkeypatch.setattr(launch, "current_device", lambda number: nullcontext())
-    monkeypatch.setattr(launch, "_device", lambda number: 0)
-    monkeypatch.setattr(launch, "_driver_version", lambda: 12_090)
-    variant = importlib.import_module("kernels_cuda.runtime.variant")
-    target = variant.Target(0, "sm_86", 80, 99 << 10, fetch=lambda *_: b"")
-    assert launch._load(variant.Variant("any", "nowhere:none", **given), target).function == 77
-    return attributes
-
-
-@pytest.mark.parametrize(
-    ("asked", "limit"),
-    [(40 << 10, None), (48 << 10, 48 << 10), (60 << 10, 60 << 10), (99 << 10, (99 << 10) - 5000)],
-)
-def test_large_shared_memory_is_asked_for_as_far_as_there_is_any(asked, limit, monkeypatch):
-    """What a kernel has of its own counts, too."""
-    attributes = attributes_of_loaded(monkeypatch, dynamic_shared_bytes=asked)
-    name = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
-    assert attributes == ({} if limit is None else {name: limit})
-
-
-@pytest.mark.parametrize(("cluster", "is_told"), [(1, False), (8, False), (16, True)])
-def test_large_clusters_are_asked_for(cluster, is_told, monkeypatch):
-    attributes = attributes_of_loaded(monkeypatch, cluster=cluster)
-    name = "CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED"
-    assert attributes == ({name: 1} if is_told else {})

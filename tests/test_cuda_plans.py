@@ -10,11 +10,9 @@ pytest.importorskip("cuda.core")
 from dmlops import (
     DiagonalMatrix1,
     GatherND1,
-    NonzeroCoordinates,
     TensorDataType,
     TensorDesc,
 )
-from dmlops.operators import Options
 from tests.cuda_plans import SHARED_BYTES, TOP_K, nonzero, planned, top_k
 
 pytestmark = pytest.mark.quick
@@ -203,50 +201,6 @@ def test_launches_share_the_rows(algorithm, kernel, sizes, k, n_units):
     assert found[-1][1] == n_units
 
 
-@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
-def test_units_of_copies_divide_all_that_lies_between_them(data_type):
-    """Rows with gaps, in the input or in the output, may begin between two boundaries."""
-    size, units = data_type.bytes, set()
-    for row in (4, 16, 24, 48, 64):
-        for gap in (0, 1, 2, 4, 8, 16):
-            for which in ("x", "bound", "output"):
-                sizes, indices = (9, 30, row), (9, 11, 1)
-                strides = [30 * row, row, 1]
-                out = [11 * row, row, 1]
-                if which == "x":
-                    strides[0] += gap
-                elif which == "bound":
-                    strides[:2] = 30 * (row + gap), row + gap
-                else:
-                    out[:2] = 11 * (row + gap), row + gap
-                for lead in (0, size, 8):
-                    descriptor = gather(
-                        sizes,
-                        indices,
-                        strides=tuple(strides),
-                        output=tuple(out),
-                        data_type=data_type,
-                        batch=1,
-                    )
-                    found = planned(descriptor, leads=(lead, 0, lead))
-                    (launch,) = found.asked
-                    assert launch.name in ("gather_units", "gather_planar")
-                    unit = launch.variant.parameters[0]
-                    bytes_between = [
-                        row * size,
-                        *launch.x_strides,
-                        *launch.output_strides,
-                        *launch.coordinate_strides,
-                        found.addresses[0],
-                        found.addresses[2],
-                    ]
-                    assert math.gcd(*bytes_between) % unit == 0
-                    assert launch.n_units * unit == 99 * row * size
-                    units.add(unit)
-    assert 16 in units
-    assert size in units
-
-
 @pytest.mark.parametrize(
     ("index_sizes", "strides", "n_launches"),
     [
@@ -312,40 +266,6 @@ def test_parts_of_matrices_cover_all_rows_once(name, lead):
     assert at == n_rows
 
 
-def test_columns_of_coordinates():
-    """Launches for eight columns each: which they are, where they go, and who tells the count."""
-    sizes = (2, 3, 2, 5, 2, 3, 2, 3, 4, 5)
-    x = TensorDesc(T.UINT8, sizes)
-    coordinates = TensorDesc(T.INT64, (x.element_count, 10), (12, 1))
-    descriptor = NonzeroCoordinates(
-        input_tensor=x,
-        output_coordinates_tensor=TensorDesc(T.INT64, (x.element_count, 10)),
-        output_count_tensor=TensorDesc(T.INT64, (1,)),
-    )
-    asked = planned(descriptor, Options(coordinates=coordinates)).asked
-    first, second = (launch for launch in asked if launch.name == "nonzero_expand")
-    assert (first.n_columns, second.n_columns) == (8, 2)
-    assert second.output - first.output == 8 * 8
-    assert first.periods == tuple(math.prod(sizes[i + 1 :]) for i in range(8))
-    assert second.periods[:2] == (5, 1)
-    assert (first.period, second.period) == (math.prod(sizes), 20)
-    assert first.count_output
-    assert not second.count_output
-    assert (first.row_bytes, first.column_bytes, first.is_packed) == (96, 8, 0)
-
-
-@pytest.mark.parametrize(("n_columns", "aligned_bytes"), [(1, 8), (2, 16), (4, 16)])
-def test_rows_of_coordinates_are_packed_where_they_are_aligned(n_columns, aligned_bytes):
-    sizes = (1 << 4,) * (n_columns - 1) + (1 << 16,)
-    for lead in (0, 8):
-        (expand,) = (
-            launch
-            for launch in planned(nonzero(sizes), leads=(0, lead, 0)).asked
-            if launch.name == "nonzero_expand"
-        )
-        assert expand.is_packed == (lead % aligned_bytes == 0)
-
-
 def needed_threads(launch):
     """Return how many threads have something to do, or None where that does not hang on their number."""
     arguments, parameters = launch.arguments, launch.variant.parameters
@@ -361,7 +281,7 @@ def needed_threads(launch):
             -launch.n_units
             // (n_each if parameters[0] == 16 or launch.name == "gather_planar" else min(n_each, 2))
         )
-    if launch.name in ("gather_strided", "gather_unaligned", "diagonal_rows", "diagonal_strided"):
+    if launch.name in ("gather_strided", "gather_unaligned", "diagonal_rows"):
         return launch.n_vectors
     if launch.name == "diagonal_elements":
         return launch.n_elements if parameters[1] else -(-launch.n_elements // 4)
@@ -384,61 +304,3 @@ def test_threads_are_enough_and_not_too_many(name, call):
         needed = needed_threads(launch)
         if needed is not None:
             assert (launch.grid - 1) * launch.block < needed <= launch.grid * launch.block, launch
-
-
-@pytest.mark.parametrize("lead", range(0, 16, 4))
-@pytest.mark.parametrize("name", ["gather-slices", "gather-unaligned", "gather-strided-few"])
-def test_vectors_of_runs_that_begin_anywhere_are_one_more(name, lead):
-    descriptor = {
-        "gather-slices": lambda: gather((40, 1 << 10), (9000, 1), strides=(1 << 22, 3)),
-        "gather-unaligned": lambda: gather((50, 30_000), (9000, 1), strides=(30_001, 1), data_type=T.UINT8),
-        "gather-strided-few": lambda: gather((40, 21), (9000, 1), strides=(1 << 22, 3)),
-    }[name]()
-    (launch,) = planned(descriptor, leads=(1 if name == "gather-unaligned" else 0, 0, lead)).asked
-    assert launch.name in ("gather_strided", "gather_unaligned")
-    n_bytes = descriptor.output_tensor.sizes[-1] * descriptor.input_tensor.data_type.bytes
-    latest = max((lead + row * n_bytes) % 16 for row in range(16))
-    assert launch.vectors_per_run.size * 16 >= latest + n_bytes
-    assert launch.vectors_per_run.size * 16 < n_bytes + 32
-    assert launch.n_vectors == 9000 * launch.vectors_per_run.size
-
-
-@pytest.mark.parametrize("data_type", [T.UINT8, T.FLOAT16, T.FLOAT32, T.INT64], ids=str)
-def test_masks_are_read_from_a_boundary_on(data_type):
-    for lead in range(0, 16, data_type.bytes):
-        found = planned(nonzero((70_001,), data_type=data_type), leads=(lead, 0, 0))
-        mask = found.asked[0]
-        assert mask.base % 16 == 0
-        assert mask.base + mask.skipped * data_type.bytes == found.addresses[0]
-        assert mask.end == mask.skipped + 70_001
-        assert found.asked[-1].skipped == mask.skipped
-
-
-@pytest.mark.parametrize(("begin", "end"), [(0, 1), (-3, 2), (2, 5), (-90, 90), (4, -2)])
-def test_bands_of_transposed_matrices(begin, end):
-    """Where the output's rows lie side by side, rows and columns change places; the elements set do not."""
-    height, width = 40, 60
-    (launch,) = planned(matrices((height, width), begin, end, output=(1, height), strides=(1, height))).asked
-    assert (launch.height.size, launch.width) == (width, height)
-    for y in range(height):
-        for x in range(width):
-            is_set = min(begin, end) <= x - y < max(begin, end)
-            assert (launch.begin <= y - x < launch.end) == is_set
-    assert launch.inverted == (begin > end)
-
-
-@pytest.mark.parametrize(
-    ("data_type", "value", "words"),
-    [
-        (T.UINT8, 0xA5, (0xA5A5A5A5, 0xA5A5A5A5)),
-        (T.UINT16, 0xBEEF, (0xBEEFBEEF, 0xBEEFBEEF)),
-        (T.UINT32, 0xDEADBEEF, (0xDEADBEEF, 0xDEADBEEF)),
-        (T.UINT64, 0x0123456789ABCDEF, (0x89ABCDEF, 0x01234567)),
-    ],
-    ids=str,
-)
-def test_values_fill_words(data_type, value, words):
-    x = TensorDesc(data_type, (100, 1000))
-    band = {"value": value, "diagonal_fill_begin": 0, "diagonal_fill_end": 1}
-    (launch,) = planned(DiagonalMatrix1(input_tensor=x, **band)).asked
-    assert (launch.low_value, launch.high_value) == words

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cuda.core")
-from tests.sampled_rows import sample_positions
+from tests.hard_rows import sample_positions
 from tests.test_cuda_top_k_plans import CAPABILITIES, SHARED_BYTES, planned
 
 launches = importlib.import_module("kernels_cuda.top_k.read_once.sampled_launches")
@@ -26,7 +26,7 @@ SHAPES = {
 def sampled_shape(n_elements, k, element_size=4):
     """Return the parameters of the kernels, with which many rows are served."""
     found = planned((64, n_elements, 1), k, element_size, algorithm="sampled")
-    return found.launches[-1].parameters
+    return found.launches[-1].more[0]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -73,7 +73,7 @@ def test_what_fits_a_block(element_size, arch):
                     own = 4 * launch.block + 1024
                     assert launch.shared_bytes + own <= SHARED_BYTES[arch]
                     assert launch.shared_bytes <= launch.variant.dynamic_shared_bytes
-                given = found.launches[-1].parameters
+                given = found.launches[-1].more[0]
                 assert given.n_slots >= 2 * k
                 assert given.n_segments * launches.segment_elements(element_size) >= n_elements + 15
     assert served >= 8
@@ -90,7 +90,7 @@ def test_positions_of_samples_are_found_with_32_bits(element_size):
             except ValueError:
                 continue
             served += 1
-            n_parts = (1 << found.launches[0].parameters.sample_bits) // of_piece
+            n_parts = (1 << found.launches[0].more[0].sample_bits) // of_piece
             assert n_parts * (n_elements // of_piece) < 1 << 32
     assert served >= 3
 
@@ -109,13 +109,6 @@ def test_rows_whose_elements_are_apart():
     assert planned((64, 131_072, 3), 2048, is_sorted=False).algorithm != "sampled"
     with pytest.raises(ValueError, match="'sampled' does not take"):
         planned((64, 131_072, 3), 2048, algorithm="sampled", is_sorted=False)
-
-
-@pytest.mark.parametrize("n_rows", [66, 264, 1000])
-def test_a_large_k_is_worth_a_sample(n_rows):
-    chosen = [planned((n_rows, 131_072, 1), k, is_sorted=False).algorithm for k in (8, 2048)]
-    assert chosen[0] != "sampled"
-    assert chosen[1] == "sampled"
 
 
 @pytest.mark.parametrize("arch", [arch for arch in CAPABILITIES if CAPABILITIES[arch] < (9, 0)])

@@ -28,13 +28,13 @@ SORTED_INTO = {
     *(("source", "x"), ("source", "values"), ("sorted_keys", "values")),
     *(("source_positions", "indices"), ("sorted_positions", "indices")),
 }
-# Kernels that end a plan whose results are by index: of algorithms that order them so by themselves (a block,
-# if they are few), and those that follow other algorithms.
+# Kernels that end a plan whose results are by index: those of algorithms that order them so by themselves,
+# and those that follow other algorithms.
 BY_INDEX = {
     *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
     *("top_k_partition", "top_k_cluster", "top_k_finish"),
 }
-REORDERING = {"top_k_by_index", "top_k_reorder", "top_k_reorder_few"}
+REORDERING = {"top_k_by_index", "top_k_reorder"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
 
 
@@ -56,16 +56,6 @@ def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.
     )
     lengths = TensorDesc(length_type, rows) if has_lengths else None
     return planned(descriptor, Options(is_sorted=is_sorted, lengths=lengths), algorithm=algorithm)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_workspace(name, options):
-    """Rows are not copied: lengths need no memory."""
-    is_sorted, has_lengths = OPTIONS[options]
-    found = planned_with(name, is_sorted, has_lengths)
-    assert found.plan.workspace_size == planned_with(name, is_sorted, False).plan.workspace_size
-    assert found.plan.workspace_size >= planned_with(name, True, False).plan.workspace_size
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -120,9 +110,3 @@ def test_fillers_come_last(data_type):
     else:
         assert filler == (ones >> 1 if data_type.is_signed else ones)
         assert padding == (1 if data_type == T.BOOL else filler)
-
-
-@pytest.mark.parametrize("length_type", [T.INT32, T.UINT32, T.INT64, T.UINT64])
-def test_lengths_of_every_type(length_type):
-    (warp,) = planned_with("warp", True, True, length_type).asked
-    assert (warp.length_format.size, warp.is_signed) == (length_type.bytes, int(length_type.is_signed))

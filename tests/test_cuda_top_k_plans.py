@@ -135,69 +135,20 @@ def test_maxima_of_rows_side_by_side(shape, k, element_size):
     assert workspace_size <= shape[0] * shape[1] * shape[2] * element_size * 0.27
 
 
-@pytest.mark.parametrize(
-    ("element_size", "axis_size", "n_threads"),
-    [
-        (4, 2048, 256),
-        (4, 2049, 384),
-        (4, 6144, 384),
-        (4, 6145, 512),
-        (4, 8193, 1024),
-        (4, 16_384, 1024),
-        (1, 4096, 384),
-        (8, 4096, 512),
-        (8, 8192, 1024),
-    ],
-)
-def test_tiles_hold_whole_rows(element_size, axis_size, n_threads):
-    (launch,) = planned((256, axis_size, 1), axis_size, element_size, algorithm="tile").launches
-    assert launch.block == n_threads
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "axis_size", "k", "shape"),
-    [
-        (132, 10, 9, (512, 16)),  # few rows
-        (133, 10, 9, (256, 16)),
-        (132, 8193, 65, (1024, 16)),
-        (132, 16_385, 50, (1024, 32)),
-        (133, 16_384, 50, (512, 32)),
-        (133, 16_385, 400, (1024, 32)),
-        (4096, 4097, 4097, (512, 16)),
-        (4096, 32_768, 1000, (1024, 32)),
-        (4096, 32_769, 100, None),
-        (4096, 32_768, 32_768, None),  # no room for all of them
-    ],
-)
-def test_partitions_hold_whole_rows(n_rows, axis_size, k, shape):
-    def launches():
-        return planned((n_rows, axis_size, 1), k, algorithm="partition", is_sorted=False).launches
-
-    if shape is None:
-        with pytest.raises(ValueError, match="'partition' does not take"):
-            launches()
-        return
-    (launch,) = launches()
-    assert launch.variant.parameters[1:] == shape
-    assert launch.grid == n_rows
-
-
 @pytest.mark.parametrize("algorithm", ["tile", "sort", "columns", "warp", "block", "grid"])
 def test_launches_that_order_by_index(algorithm):
-    """One element is in order too; a warp orders what it selects, and a block does if that is little."""
+    """One element is in order too; a warp and a block order what they select."""
     shape = (
         (1, 4096, 4096) if algorithm == "columns" else (4, 1000 if algorithm in ("warp", "tile") else 9000, 1)
     )
-    orders_few = algorithm in ("warp", "block", "grid")
-    ks = ((1, False), (2, not orders_few))
-    if algorithm in ("block", "grid"):
-        ks += ((32, False), (500, True))
-    for k, is_more in ks:
+    orders = algorithm in ("warp", "block", "grid")
+    ks = (1, 2, 500) if algorithm in ("block", "grid") else (1, 2)
+    for k in ks:
         by_value, by_index = (
             planned(shape, k, algorithm=algorithm, is_sorted=is_sorted) for is_sorted in (True, False)
         )
-        assert (len(by_index.launches) > len(by_value.launches)) == is_more
-        if not is_more:
+        assert (len(by_index.launches) > len(by_value.launches)) == (k > 1 and not orders)
+        if k == 1 or orders:
             assert by_index.workspace_size == by_value.workspace_size
 
 
@@ -212,34 +163,6 @@ def test_partitions_have_room_on_every_device(is_sorted):
                     continue
                 (launch,) = found.launches
                 assert launch.shared_bytes + partition.PARTITION_STATIC_BYTES <= shared_bytes
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "k", "n_threads"), [(2048, 1024, 256), (2048, 1025, 512), (256, 1000, 512), (100, 1000, 1024)]
-)
-def test_many_rows_have_smaller_blocks(n_rows, k, n_threads):
-    assert planned((n_rows, 20_000, 1), k, algorithm="block").launches[-1].block == n_threads
-
-
-@pytest.mark.parametrize(
-    ("element_size", "axis_size", "k", "coarse_chunks"),
-    [
-        (4, 1 << 20, 100, 1),
-        (4, 1 << 24, 1000, 1),
-        (4, 1 << 26, 1000, 1),
-        (4, 100_000_000, 100, 4),
-        (4, 1 << 26, 2048, 1),
-        (8, 1 << 24, 300, 1),
-        (8, 1 << 24, 1000, 1),
-        (8, 1 << 26, 100, 4),
-    ],
-)
-def test_coarse_groups_are_larger_where_few_are_listed(element_size, axis_size, k, coarse_chunks):
-    _, (maxima, _), _ = planned((1, axis_size, 1), k, element_size, algorithm="grid")
-    n_chunks = -(-axis_size * element_size // (256 * 16))
-    chunks = maxima.parameters.coarse_chunks
-    assert chunks == coarse_chunks
-    assert 0 <= maxima.parameters.blocks_per_part * 8 * chunks - n_chunks < 8 * chunks
 
 
 CLUSTERS = {"sm_89": (), "sm_90": (4, 8, 16), "sm_100": (4, 8, 16), "sm_120": (4, 8)}
@@ -278,23 +201,6 @@ def test_clusters_of_few_long_rows(arch, element_size):
     assert bool(served) == (arch != "sm_89")
 
 
-@pytest.mark.parametrize(
-    ("element_size", "axis_size", "k", "is_sorted", "n_blocks"),
-    [
-        (4, 16_384, 2048, True, 16),
-        (4, 16_384, 2048, False, 4),
-        (2, 32_768, 2048, True, 16),
-        (2, 32_768, 1000, True, 8),
-        (2, 32_768, 512, True, 4),
-        (4, 65_536, 1000, True, 16),
-    ],
-)
-def test_clusters_that_order_many(element_size, axis_size, k, is_sorted, n_blocks):
-    """As many blocks as have a step of the row each, or at most 128 elements to order."""
-    (launch,) = planned((1, axis_size, 1), k, element_size, algorithm="cluster", is_sorted=is_sorted).launches
-    assert launch.cluster == n_blocks
-
-
 def test_clusters_that_a_device_may_have_no_room_for():
     """Only of large devices it is certain that 16 multiprocessors belong together."""
     sizes = [
@@ -310,55 +216,6 @@ def test_tiles_that_a_device_has_no_room_for():
     assert planned((256, 16_384, 1), 16_384, arch="sm_75")[0] == "sort"
     with pytest.raises(ValueError, match="algorithm 'tile' does not take k 8193 of rows of 8193"):
         planned((256, 8193, 1), 8193, arch="sm_75", algorithm="tile")
-
-
-ALGORITHMS = {choice.name: choice for choice in algorithms.ALGORITHMS["top_k"]}
-
-
-def forced(name, shape, k, algorithm=None):
-    """Return the launches of a problem as the GPU's tests force them, or by another algorithm."""
-    target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
-    choice = ALGORITHMS[name]
-    changes = choice.arguments(target).get("changes")
-    return planned(shape, k, algorithm=algorithm or choice.algorithm, changes=changes).launches
-
-
-@pytest.mark.parametrize(
-    ("name", "n_threads"),
-    [
-        ("grid-small_blocks", 256),
-        ("grid-large_blocks", 1024),
-        *((f"block-{n}", n) for n in (128, 256, 512, 1024)),
-        *((f"tile-{n}", n) for n in (384, 512, 1024)),
-    ],
-)
-@pytest.mark.parametrize("shape", [(1, 5000, 1), (3000, 5000, 1)])
-def test_forced_blocks(name, n_threads, shape):
-    assert forced(name, shape, 20)[-1].block == n_threads
-
-
-@pytest.mark.parametrize(("name", "coarse_chunks"), [("grid-four_chunks", 4), ("grid-two_chunks", 2)])
-def test_forced_chunks(name, coarse_chunks):
-    maxima, block = forced(name, (3, 1 << 18, 1), 2)
-    assert maxima.parameters.coarse_chunks == coarse_chunks
-    assert block.parameters.top_stage == block_launches.COARSE
-
-
-@pytest.mark.parametrize(
-    ("name", "algorithm", "shape", "k", "variant"),
-    [
-        ("many_launches", "rounds", (3000, 200, 1), 1, "top_k_rounds"),
-        ("many_launches", "warp", (3000, 200, 1), 9, "top_k_warp"),
-        ("many_launches", "block", (3000, 5000, 1), 5, "top_k_block"),
-        ("many_launches", "tile", (3000, 5000, 1), 5000, "top_k_tile"),
-        ("many_launches", "grid", (30, 700_000, 1), 128, "top_k_maxima"),
-        ("grid-transposed-many_launches", None, (30, 70_000, 1), 5, "top_k_transposed_maxima"),
-    ],
-)
-def test_forced_launches(name, algorithm, shape, k, variant):
-    grids = [launch.grid for launch in forced(name, shape, k, algorithm) if launch.variant.name == variant]
-    assert len(grids) > 1
-    assert max(grids) == 7
 
 
 def all_launches(arch, element_size):

@@ -11,6 +11,7 @@ from dmlops import (
     AxisDirection,
     DiagonalMatrix,
     DiagonalMatrix1,
+    FeatureLevel,
     GatherND,
     GatherND1,
     InvalidDescriptorError,
@@ -86,7 +87,7 @@ class TestTensorDesc:
             ),
             (
                 (99, (2,)),
-                "data_type: got 99, but there is no such data type; data_type must be a TensorDataType",
+                "data_type: got 99, but there is no such data type; data_type must be one of UNKNOWN, ",
             ),
             (
                 (F32, (2**40, 2**40)),
@@ -396,3 +397,19 @@ class TestOverlap:
 
     def test_inputs_may_overlap(self):
         TopK(input_tensor=TensorDesc(F32, (4, 4), (0, 1)), axis=1, k=2)
+
+
+@pytest.mark.parametrize(
+    ("member", "full"),
+    [
+        (TensorDataType.FLOAT16, "DML_TENSOR_DATA_TYPE_FLOAT16"),
+        (AxisDirection.INCREASING, "DML_AXIS_DIRECTION_INCREASING"),
+        (FeatureLevel.DML_6_4, "DML_FEATURE_LEVEL_6_4"),
+    ],
+)
+def test_names_of_members(member, full):
+    assert f"{member} {member:>12} {member:#x}" == f"{member.name} {member.name:>12} {int(member):#x}"
+    assert str(member) == member.name
+    assert type(member)(full) is type(member)(member.name) is member
+    with pytest.raises(ValueError, match="DML_DML"):
+        type(member)(f"DML_{full}")

@@ -88,7 +88,7 @@ class TestCompile:
                 print(error)
         """
         without_extra = run_script(script.format(blocked=["cuda", "cuda.core", "cuda.bindings"]))
-        assert 'pip install "dmlops[cuda]"' in without_extra
+        assert 'pip install ".[cuda-jit]"' in without_extra
         assert without_extra.startswith("TopK1.device: got a CUDA device, but ")
 
     def test_missing_driver(self):

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import dmlops
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
+from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.app import app
-from dmlops.cli.options import Operator
 from dmlops.store import precompile
 from kernels_cpu.processor import LEVELS
 from tests.scripts import ROOT, blocks, plain_blocks
@@ -112,20 +112,6 @@ def test_commands(page):
         _check_arguments(program, arguments)
 
 
-def test_commands_are_checked():
-    """What `_check_arguments` is for."""
-    for program, arguments in [
-        ("dmlops", ["top-k", "x.npy", "--no-such-option"]),
-        ("python", ["-m", "bench", "run", "--no-such-option"]),
-        ("pip", ["install", ".[nothing]"]),
-        ("python", ["-m", "tests.nothing"]),
-        ("pytest", ["tests/nothing.py"]),
-        ("dmlpos", ["demo"]),
-    ]:
-        with pytest.raises(AssertionError):
-            _check_arguments(program, arguments)
-
-
 def _targets(page):
     """Return where the links of a page lead, without the fragments."""
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -167,6 +153,13 @@ def _recorded(run, unit):
             yield row["name"], peer["contender"].lower(), *times
 
 
+def test_continuous_integration_types_the_commands_of_the_readme():
+    (command,) = re.findall(
+        r"^python3 -m venv .*pytest.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert f"    {command}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
 def test_figures_of_the_readme_were_recorded():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
@@ -198,6 +191,7 @@ def test_contests_of_the_benchmarks_page_were_recorded():
         assert (int(quoted[0]), *map(float, quoted[1:])) == pytest.approx((n_ahead, *amounts), rel=0.03)
 
 
+OPERATOR_NAMES = [operator.name for operator in OPERATORS.values()]
 KERNELS_PAGE = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
 
 
@@ -216,7 +210,7 @@ def _numbers_of_kernels():
 def test_numbers_of_cpu_kernels():
     found = [number for target, number in _numbers_of_kernels() if target in LEVELS]
     assert len(found) == 1 + len(LEVELS)
-    assert set(found) == {len(precompile.cpu_tasks(Operator))}
+    assert set(found) == {len(precompile.cpu_tasks(OPERATOR_NAMES))}
 
 
 def test_numbers_and_labels_of_cuda_kernels():
@@ -224,8 +218,8 @@ def test_numbers_and_labels_of_cuda_kernels():
     found = [(target, number) for target, number in _numbers_of_kernels() if target not in LEVELS]
     assert len(found) == 2 + 8
     for target, number in found:
-        assert number == len(precompile.cuda_tasks(Operator, [target])), target
-    labels = {task.label for task in precompile.cuda_tasks(Operator, ["sm_87"])}
+        assert number == len(precompile.cuda_tasks(OPERATOR_NAMES, [target])), target
+    labels = {task.label for task in precompile.cuda_tasks(OPERATOR_NAMES, ["sm_87"])}
     named = re.findall(r"^compil(?:ing|ed) (\w+) for sm_87", KERNELS_PAGE, re.MULTILINE)
     assert named
     assert set(named) <= labels

@@ -127,9 +127,8 @@ def test_too_large_for_the_index_type():
 
 def test_more_dimensions_than_numpy_has():
     assert dmlops.diagonal_matrix(shape=(1,) * 64).ndim == 64
-    told = r": got a result of {} dimensions, but an array of NumPy has at most 64"
     for _ in range(2):
-        with pytest.raises(InvalidDescriptorError, match=r"^diagonal_matrix\.shape" + told.format(65)):
+        with pytest.raises(ValueError, match=r"maximum supported dimension .* 64, found 65"):
             dmlops.diagonal_matrix(shape=(1,) * 65)
-        with pytest.raises(InvalidDescriptorError, match=r"^gather_nd\.x" + told.format(78)):
+        with pytest.raises(ValueError, match=r"maximum supported dimension .* 64, found 78"):
             dmlops.gather_nd(np.zeros((1,) * 40), np.zeros((1,) * 40, int), mode="clip")

@@ -194,8 +194,8 @@ def test_unequal_dimension_counts_before_4_0():
         with pytest.raises(UnsupportedFeatureError) as error:
             descriptor.validate(level)
         assert str(error.value) == (
-            "NonzeroCoordinates.output_count_tensor: got 5 dimensions, but input_tensor has 4, and DML_3_0 "
-            "wants as many in all tensors; the lowest level that supports it is DML_4_0"
+            "NonzeroCoordinates.output_count_tensor: got 5 dimensions, but input_tensor has 4, and "
+            f"{level} wants as many in all tensors; the lowest level that supports it is DML_4_0"
         )
     descriptor.validate(FeatureLevel.DML_4_0)
 
@@ -275,7 +275,7 @@ class TestErrors:
         with pytest.raises(UnsupportedFeatureError) as error:
             make(TopK1, TensorDataType.FLOAT32, 3).validate(FeatureLevel.DML_3_0)
         assert str(error.value) == (
-            "TopK1.input_tensor: got 3 dimensions, but DML_2_1 takes 4; "
+            "TopK1.input_tensor: got 3 dimensions, but DML_3_0 takes 4; "
             "the lowest level that supports it is DML_3_1"
         )
 

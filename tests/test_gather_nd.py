@@ -133,6 +133,10 @@ def test_any_shape(data):
 
 def test_tuples_without_coordinates_are_beyond_directml():
     x, tuples = sample("float32", (3, 4), "x"), np.zeros((2, 0), "uint32")
+    assert_same(dmlops.gather_nd(x, []), x)
+    for scalar in np.float32([0, 3]):
+        found = dmlops.gather_nd(scalar, dmlops.nonzero_coordinates(scalar).coordinates)
+        assert_same(found, np.float32([3])[: scalar > 0])
     with (
         dmlops.feature_level("DML_6_4"),
         pytest.raises(UnsupportedFeatureError, match=r"gather_nd\.indices: .* contain a zero"),

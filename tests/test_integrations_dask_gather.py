@@ -28,32 +28,19 @@ def unknown():
 
 
 class TestGatherND:
-    @pytest.mark.parametrize("chunks", [1, 2, 100])
-    @pytest.mark.parametrize(
-        ("indices_shape", "batch_dims"),
-        [
-            ((7, 2), 0),
-            ((2, 3, 1), 0),
-            ((4, 2), 1),
-            ((4, 3, 1), 1),
-            ((4, 5, 3, 1), 2),
-            ((6, 3), 0),
-            ((0, 2), 0),
-            ((4, 3, 0), 1),
-        ],
-    )
+    @pytest.mark.parametrize("chunks", [2, 100])
+    @pytest.mark.parametrize("indices_shape", [(7, 2), (2, 3, 1), (4, 2), (6, 3), (0, 2), (4, 3, 0)])
     @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
-    def test_equals_the_whole(self, chunks, indices_shape, batch_dims, mode):
+    def test_equals_the_whole(self, chunks, indices_shape, mode):
         x = sample("float32", (4, 5, 6), "gather")
         reach = 4 if mode == "raise" else 9
         indices = np.random.default_rng(1).integers(-reach, reach, indices_shape)
         lazy = gather_nd(
             da.from_array(x, chunks=chunks),
             da.from_array(indices, chunks=chunks + 1),
-            batch_dims=batch_dims,
             mode=mode,
         )
-        check(lazy, reference.gather_nd(x, indices, batch_dims=batch_dims, mode=mode))
+        check(lazy, reference.gather_nd(x, indices, mode=mode))
 
     def test_gathers_what_nonzero_found(self):
         x = sample("int32", (20, 6), "found")
@@ -61,16 +48,10 @@ class TestGatherND:
         found = gather_nd(lazy, nonzero_coordinates(lazy).coordinates)
         assert_same(found.compute(), x[x != 0])
 
-    def test_keeps_the_copied_chunks(self):
-        lazy = gather_nd(da.ones((8, 9), chunks=3), da.zeros((5, 1), dtype="int64", chunks=2))
-        assert lazy.chunks == ((2, 2, 1), (3, 3, 3))
-
     def test_refuses(self, unknown):
         x = da.ones((4, 6), chunks=2)
-        with pytest.raises(InvalidDescriptorError, match="the batch sizes must be equal"):
-            gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=1)
         with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
-            gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"), batch_dims=1)
+            gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"))
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
             gather_nd(x, da.zeros((3, 1), dtype="int64"), mode="wrap")
         for dtype in ("int8", "uint16", "bool", "float32"):
@@ -78,41 +59,12 @@ class TestGatherND:
                 TypeError, match=rf"gather_nd\.indices: got {dtype}, but it is not an index type"
             ):
                 gather_nd(x, da.zeros((3, 1), dtype=dtype))
-        with pytest.raises(TypeError, match=r"gather_nd\.batch_dims: got 0\.5"):
-            gather_nd(x, da.zeros((3, 1), dtype="int64"), batch_dims=0.5)
         with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 4"):
             gather_nd(x, da.full((3, 1), 4)).compute(scheduler="sync")
 
 
 class TestGatherNDOfUnknownSizes:
-    """Chunks whose sizes dask does not know must not be broadcast over each other."""
-
-    x = sample("float32", (4, 6), "unknown batches")
-    indices = np.arange(8).reshape(4, 2, 1) % 6
-
-    @pytest.mark.parametrize(("chunks_of_x", "chunks_of_indices"), [(2, 1), (1, 2), (4, 2)])
-    def test_chunk_counts_that_differ(self, chunks_of_x, chunks_of_indices):
-        x = with_unknown_rows(self.x, 4 // chunks_of_x)
-        # As many rows as each chunk of x has, so that every pair of chunks would fit.
-        indices = self.indices[: chunks_of_indices * (4 // chunks_of_x)]
-        with pytest.raises(InvalidDescriptorError, match=r"axis 0, .* call compute_chunk_sizes\(\) on both"):
-            gather_nd(x, with_unknown_rows(indices, len(indices) // chunks_of_indices), batch_dims=1)
-
-    def test_equal_sizes_chunked_differently(self):
-        x = with_unknown_rows(self.x, (1, 3))
-        lazy = gather_nd(x, with_unknown_rows(self.indices, (2, 2)), batch_dims=1)
-        with pytest.raises(InvalidDescriptorError, match=r"call compute_chunk_sizes\(\) on both"):
-            lazy.compute(scheduler="sync")
-        with pytest.raises(InvalidDescriptorError, match=r"call compute_chunk_sizes\(\) on both"):
-            gather_nd(x, with_unknown_rows(self.indices, (2, 1, 1)), batch_dims=1)
-        known = with_unknown_rows(self.indices, (2, 1, 1)).compute_chunk_sizes()
-        check(gather_nd(x.compute_chunk_sizes(), known, batch_dims=1), self.expected())
-
-    def test_chunked_alike(self):
-        lazy = gather_nd(
-            with_unknown_rows(self.x, (1, 3)), with_unknown_rows(self.indices, (1, 3)), batch_dims=1
-        )
-        assert_same(lazy.compute(scheduler="sync"), self.expected())
+    x = sample("float32", (4, 6), "unknown rows")
 
     def test_tuple_size(self):
         indices = with_unknown_columns(np.array([[1, 2], [0, 5]]), 1)
@@ -125,21 +77,16 @@ class TestGatherNDOfUnknownSizes:
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.x: .* axis 0, .* compute_chunk_sizes"):
             gather_nd(with_unknown_rows(self.x, 2), rows)
 
-    def expected(self):
-        return reference.gather_nd(self.x, self.indices, batch_dims=1)
-
 
 @st.composite
 def gathers(draw):
     """Give the arguments of a gather, and those of one of the same elements in chunks."""
     x, lazy = draw(chunked())
-    batch_dims = draw(st.integers(0, x.ndim - 1))
-    width = draw(st.integers(0, x.ndim - batch_dims))
-    bounds = x.shape[batch_dims : batch_dims + width]
+    bounds = x.shape[: draw(st.integers(0, x.ndim))]
     mode = "fill" if 0 in bounds else draw(st.sampled_from(["raise", "clip", "fill"]))
     dtype = draw(st.sampled_from(INDEX_DTYPES))
     beyond = 0 if mode == "raise" else 3
-    shape = (*x.shape[:batch_dims], *draw(st.lists(st.integers(0, 5), max_size=2)))
+    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=2)))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     columns = [
         rng.integers(-n - beyond if dtype.kind == "i" else 0, n + beyond + (n == 0), shape) for n in bounds
@@ -151,7 +98,7 @@ def gathers(draw):
     given = indices
     if draw(st.booleans()):
         given = da.from_array(indices, chunks=tuple(draw(st.integers(1, 4)) for _ in indices.shape))
-    return (x, indices), (lazy, given), {"batch_dims": batch_dims, "mode": mode}
+    return (x, indices), (lazy, given), {"mode": mode}
 
 
 @given(gathers())
@@ -200,9 +147,6 @@ class TestMemory:
         gather_nd(x, [[5, 29], [-1, 0]]).compute(scheduler="sync")
         assert sorted(computed) == [(0, 2), (3, 0)]
         computed.clear()
-        gather_nd(x, np.zeros((40, 1, 1), int), batch_dims=1).compute(scheduler="sync")
-        assert sorted(computed) == [(0, 0), (1, 0), (2, 0), (3, 0)]
-        computed.clear()
         # At least one, which says what zeros look like.
         gather_nd(x, [[50, 50]], mode="fill").compute(scheduler="sync")
         assert len(computed) == 1
@@ -233,22 +177,6 @@ class TestErrorsAcrossChunks:
         lazy = gather_nd(self.x, da.from_array(np.array([[0], [3], [-5]]), chunks=1))
         with pytest.raises(IndexOutOfRangeError, match=r"got tuple \(-5,\) .* \[-4, 3\]"):
             lazy.compute(scheduler="sync")
-
-    def test_batches_of_unknown_sizes(self):
-        x = sample("float32", (4, 6), "unknown")
-        lazy = da.from_array(x, chunks=(4, 2))[da.from_array(np.ones(4, bool), chunks=4)]
-        indices = np.array([[[5]], [[0]], [[2]], [[-1]]])
-        check(
-            gather_nd(lazy, with_unknown_rows(indices, 4), batch_dims=1),
-            reference.gather_nd(x, indices, batch_dims=1),
-        )
-        wrong = gather_nd(lazy, with_unknown_rows(indices[:3], 3), batch_dims=1)
-        with pytest.raises(InvalidDescriptorError, match=r"sizes \(3,\), .* compute_chunk_sizes\(\) on both"):
-            wrong.compute(scheduler="sync")
-
-    def test_lists_that_are_no_array(self):
-        with pytest.raises(TypeError, match=r"gather_nd\.indices: got list"):
-            gather_nd(self.x, [[1], [1, 2]])
 
     def test_lists_of_lazy_arrays(self):
         rows = [da.from_array(np.array([i, j]), chunks=1) for i, j in ((3, 5), (0, -1))]

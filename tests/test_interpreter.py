@@ -1,7 +1,6 @@
 """The interpreter of PTX itself: the results of instructions, and the mistakes that it must detect."""
 
 import itertools
-import struct
 
 import numpy as np
 import pytest
@@ -44,85 +43,6 @@ def run(body, given=None, *, n_threads=N, n_blocks=1, n_grid=1):
     sizes = Sizes(n_grid, n_threads, n_blocks)
     machine = Machine(program, memory, sizes, [memory.add(given), memory.add(results)])
     return results, machine.run()
-
-
-def signed(number, bits=32):
-    """Return the number that bits mean with a sign."""
-    return (int(number) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
-
-
-def halves_below(number_of):
-    """Return the function for two words that tells for each half whether it is the lesser number."""
-
-    def compute(a, b):
-        below = [number_of(a >> shift & 0xFFFF) < number_of(b >> shift & 0xFFFF) for shift in (0, 16)]
-        return 0xFFFF * below[0] | 0xFFFF0000 * below[1]
-
-    return compute
-
-
-NUMBERS = np.random.default_rng(0).integers(0, 2**64, N, np.uint64)
-NUMBERS[:6] = 0, 1, 0x80000000, 0x7FFFFFFF_FFFFFFFF, 2**64 - 1, 0x8000000000000000
-# Two halves of a number: a and b.
-COMPUTED = {
-    "add.s32": lambda a, b: a + b,
-    "sub.s32": lambda a, b: a - b,
-    "mul.lo.s32": lambda a, b: a * b,
-    "mul.hi.u32": lambda a, b: a * b >> 32,
-    "mul.hi.s32": lambda a, b: signed(a) * signed(b) >> 32,
-    "min.u32": min,
-    "max.s32": lambda a, b: max(signed(a), signed(b)),
-    "and.b32": lambda a, b: a & b,
-    "or.b32": lambda a, b: a | b,
-    "xor.b32": lambda a, b: a ^ b,
-    "shl.b32": lambda a, b: a << b if b < 32 else 0,
-    "shr.u32": lambda a, b: a >> b if b < 32 else 0,
-    "shr.s32": lambda a, b: signed(a) >> min(b, 31),
-    "add.u16x2": lambda a, b: (a + b) % 2**16 | (((a >> 16) + (b >> 16)) % 2**16) << 16,
-    "max.u16x2": lambda a, b: max(a % 2**16, b % 2**16) | max(a >> 16, b >> 16) << 16,
-    "set.lt.u32.f16x2": halves_below(lambda half: struct.unpack("<e", struct.pack("<H", half))[0]),
-    "set.lt.u32.bf16x2": halves_below(lambda half: struct.unpack("<f", struct.pack("<I", half << 16))[0]),
-}
-
-
-@pytest.mark.parametrize("name", COMPUTED)
-@pytest.mark.parametrize("most", [2**32, 40])
-def test_computed(name, most):
-    given = NUMBERS & np.uint64(0xFFFFFFFF) | (NUMBERS >> np.uint64(32)) % np.uint64(most) << np.uint64(32)
-    body = f"ld.global.v2.u32 {{%r4, %r5}}, [%rd4]; {name} %r6, %r4, %r5; cvt.u64.u32 %rd9, %r6; {RESULT}"
-    found, _ = run(body, given)
-    expected = [COMPUTED[name](int(x) % 2**32, int(x) >> 32) % 2**32 for x in given]
-    assert found.tolist() == expected
-
-
-ONE_OPERAND = {
-    "popc.b64 %r6, %rd6; cvt.u64.u32 %rd9, %r6;": lambda x: x.bit_count(),
-    "clz.b64 %r6, %rd6; cvt.u64.u32 %rd9, %r6;": lambda x: 64 - x.bit_length(),
-    "brev.b64 %rd9, %rd6;": lambda x: int(f"{x:064b}"[::-1], 2),
-    "not.b64 %rd9, %rd6;": lambda x: ~x,
-    "neg.s64 %rd9, %rd6;": lambda x: -x,
-    "cvt.u32.u64 %r6, %rd6; cvt.s64.s32 %rd9, %r6;": lambda x: signed(x % 2**32),
-    "mul.hi.u64 %rd9, %rd6, %rd6;": lambda x: x * x >> 64,
-    "div.s64 %rd9, %rd6, -7;": lambda x: -(abs(signed(x, 64)) // 7) * (1 if signed(x, 64) >= 0 else -1),
-    "rem.u64 %rd9, %rd6, 1000;": lambda x: x % 1000,
-    "bfi.b64 %rd9, %rd6, -1, 8, 4;": lambda x: 2**64 - 1 - (15 << 8) + ((x & 15) << 8),
-    "mov.b64 {%r6, %r7}, %rd6; shf.l.wrap.b32 %r8, %r6, %r7, 5; cvt.u64.u32 %rd9, %r8;": lambda x: (
-        (x << 5) >> 32 & 0xFFFFFFFF
-    ),
-    "mov.b64 {%r6, %r7}, %rd6; prmt.b32 %r8, %r6, %r7, 0x7310; cvt.u64.u32 %rd9, %r8;": lambda x: (
-        x & 0xFFFF | (x >> 24 & 255) << 16 | (x >> 56) << 24
-    ),
-    "setp.lt.s64 %p1, %rd6, 0; selp.b64 %rd9, 3, 4, %p1;": lambda x: 3 if signed(x, 64) < 0 else 4,
-    "setp.gt.u64 %p1, %rd6, 5; setp.lt.and.u64 %p2, %rd6, 9, %p1; selp.b64 %rd9, 1, 0, %p2;": lambda x: int(
-        5 < x < 9
-    ),
-}
-
-
-@pytest.mark.parametrize("text", ONE_OPERAND)
-def test_one_operand(text):
-    found, _ = run(f"ld.global.u64 %rd6, [%rd4]; {text} {RESULT}", NUMBERS)
-    assert found.tolist() == [ONE_OPERAND[text](int(x)) % 2**64 for x in NUMBERS]
 
 
 def test_threads_of_different_branches_meet_again():

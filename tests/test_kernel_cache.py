@@ -138,10 +138,10 @@ def test_clear_removes_kernels_and_nothing_else(root, foreign):
     old, files = foreign
     keep(key("new"), CODE)
     keep(key("new", device="cuda", target="sm_90"), CODE)
-    removed = clear(root)
-    assert len(removed.sizes) == 3
-    assert sum(removed.sizes) > 3 * len(CODE)
-    assert removed.problems == []
+    sizes, problems = clear(root)
+    assert len(sizes) == 3
+    assert sum(sizes) > 3 * len(CODE)
+    assert problems == []
     assert not is_there(root, old)
     assert not (root / "cuda").exists()
     assert all(file.read_text() == "mine" for file in files)
@@ -163,7 +163,7 @@ def test_nothing_behind_a_link_is_removed(root, level):
     assert clear(root) == ([], [])
     for number in range(6):
         keep(key(number), CODE)
-    assert clear(root).problems == []
+    assert clear(root)[1] == []
     assert set(before) <= set(outside.rglob("*"))
     assert read(key("s")) == CODE
 
@@ -173,14 +173,14 @@ def test_a_link_to_the_cache_directory_is_the_cache_directory(root, tmp_path):
     (tmp_path / "real").mkdir()
     root.symlink_to(tmp_path / "real", target_is_directory=True)
     keep(key("s"), CODE)
-    assert len(clear(root).sizes) == 1
+    assert len(clear(root)[0]) == 1
 
 
 def test_what_a_killed_process_was_writing_goes_too(root):
     keep(key("s"), CODE)
     temporary = (root / key("s").path).with_name(".abc12_x9.tmp")
     temporary.write_bytes(b"half")
-    assert len(clear(root).sizes) == 2
+    assert len(clear(root)[0]) == 2
     assert not temporary.exists()
 
 
@@ -188,7 +188,7 @@ def test_what_a_killed_process_was_writing_goes_too(root):
 def test_files_of_another_user_stay(root, monkeypatch):
     keep(key("s"), CODE)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert clear(root).sizes == []
+    assert clear(root)[0] == []
     for number in range(6):
         keep(key(number), CODE)
     monkeypatch.undo()
@@ -230,7 +230,7 @@ def test_contents(root):
     keep(key("s", kernel="other"), CODE * 2)
     keep(key("t", device="cuda", target="sm_90"), CODE)
     size = (root / key("s").path).stat().st_size
-    found = [(*each[:3], sorted(each.sizes)) for each in contents(root)]
+    found = [(*place, sorted(sizes)) for place, sizes in contents(root).items()]
     assert found == [
         ("cpu", key("s").generation, "znver3", [size, size + len(CODE)]),
         ("cuda", key("t", device="cuda").generation, "sm_90", [size]),

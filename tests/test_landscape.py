@@ -5,12 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import sweep_analysis
 from bench.contests import PEERS, Contest, contracts, standings
 from bench.landscape import APPLICATIONS, Case, cases
 from bench.recorded import RECORDED_ON
 from bench.runner import Outcome, Row
-from bench.workloads import TopK
 
 pytestmark = pytest.mark.quick
 
@@ -55,33 +53,6 @@ def test_who_takes_part_in_a_contest():
     assert found(Contest.ANY, RECORDED_ON) == (11e-6, "SGLang", pytest.approx(10e-6))
     assert found(Contest.SORTED, RECORDED_ON) == (12e-6, "torch.topk", 20e-6)
     assert found(Contest.ANY, "NVIDIA L4") == (11e-6, "torch.topk", 20e-6)
-
-
-def problem(rows=4, size=1000, k=10, **other):
-    name = f"{rows} {size} {k} {' '.join(map(str, other.values()))}".strip()
-    return TopK(name=name, reason="", shape=(rows, size), k=k, **other)
-
-
-@pytest.mark.parametrize(
-    "smaller",
-    [
-        {"rows": 2},
-        {"size": 999},
-        {"k": 9},
-        {"dtype": "bfloat16"},
-        {"is_sorted": False},
-    ],
-)
-def test_inversions(smaller):
-    base = problem()
-    less = problem(**smaller)
-    assert sweep_analysis.inversions({base: 1.0, less: 1.09}) == []
-    (found,) = sweep_analysis.inversions({base: 1.0, less: 1.2})
-    assert (found.what, found.point, found.other) == ("inversion", less.name, base.name)
-    assert found.factor == pytest.approx(1.2)
-    assert found.is_violation
-    # The larger one may take any time.
-    assert sweep_analysis.inversions({base: 9.0, less: 1.0}) == []
 
 
 class Harness:
@@ -138,19 +109,3 @@ def test_the_command(bench_command, harness, tmp_path):
         "NVIDIA L4",
         128,
     )
-
-
-def test_the_picture(bench_command, harness, tmp_path):
-    pytest.importorskip("matplotlib")
-    options = ("--list", "indexer", "--json", "a.json")
-    assert bench_command("landscape", *options)[0] == 0
-    assert bench_command("report", "a.json", "-o", "a.svg")[0] == 0
-    picture = (tmp_path / "a.svg").read_text()
-    assert picture.startswith("<svg")
-    for text in ("indexer: in order of value", "512 rows, bfloat16", ">2.00<", ">1.00<"):
-        assert text in picture
-    assert "gating" not in picture
-    assert bench_command("report", "a.json")[0] == 0
-    page = (tmp_path / "a.html").read_text()
-    assert "The landscape of top-k" in page
-    assert "Blue cells: dmlops is faster" in page

@@ -196,7 +196,7 @@ class TestErrors:
             (
                 top_k(1, 2, 3, 4, 5),
                 "DML_3_0",
-                "TopK1.input_tensor: got 5 dimensions, but DML_2_1 takes 4; "
+                "TopK1.input_tensor: got 5 dimensions, but DML_3_0 takes 4; "
                 "the lowest level that supports it is DML_3_1",
             ),
             (
@@ -220,7 +220,7 @@ class TestErrors:
             (
                 top_k(3, data_type=TensorDataType.UINT4),
                 "DML_6_4",
-                "TopK1.input_tensor: got UINT4, but DML_5_0 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "
+                "TopK1.input_tensor: got UINT4, but DML_6_4 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "
                 "INT8, UINT16, UINT32, UINT64, UINT8; no level supports it",
             ),
         ],

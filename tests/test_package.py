@@ -14,6 +14,7 @@ from tests.scripts import ROOT, run_script
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
 
 
+@pytest.mark.libraries
 def test_import_is_light():
     script = """
         import sys, dmlops
@@ -24,6 +25,7 @@ def test_import_is_light():
     assert run_script(script).split() == ["[]", "False"]
 
 
+@pytest.mark.libraries
 def test_first_calls_that_find_their_kernels_import_neither_a_compiler_nor_cuda():
     script = """
         import sys, dmlops
@@ -176,6 +178,7 @@ def test_few_files_touch_the_insides_of_numba():
             assert all(f"{name}.".startswith(EXTENSION_API) for name in modules), (path, modules)
 
 
+@pytest.mark.libraries
 def test_numba_is_imported_by_compilers_and_kernels_only():
     """Modules that plans and calls import must not import Numba, the slowest part of a first call."""
     script = """

@@ -104,7 +104,7 @@ def test_json_of_what_is_not_finite():
         (float("inf"), '"value": "inf"'),
         (-float("inf"), '"value": "-inf"'),
         (float("nan"), '"value": "nan"'),
-        (np.uint32(0xFFC12345).view(np.float32), '"value": "nan(0xfff82468a0000000)"'),
+        (np.uint32(0xFFC12345).view(np.float32), '"value": "0xfff82468a0000000"'),
         (-0.0, '"value": -0.0'),
     ):
         read, json = written(value)

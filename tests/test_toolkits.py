@@ -161,11 +161,3 @@ def test_where_dynamic_shared_memory_begins(asked, begins, processes):
     for code in by_toolkit.values():
         with pytest.raises(AssertionError) if asked > SHARED_ALIGNMENT else nullcontext():
             check_code(code, "sm_90", 0, 32, "")
-
-
-@pytest.mark.parametrize("excess", [{"registers": 65}, {"shared_bytes": 129 << 10}, {"shared_bytes": 1032}])
-def test_the_check_finds_what_is_too_much(excess):
-    code = toolkits.Assembled(64, 0, 128 << 10, 16)
-    check_code(code, "sm_90", 100 << 10, 1024, "")
-    with pytest.raises(AssertionError):
-        check_code(code._replace(**excess), "sm_90", 100 << 10, 1024, "")

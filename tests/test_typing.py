@@ -23,7 +23,7 @@ class Tensor:
     \"\"\"An array of another library.\"\"\"
 
 
-scores = np.zeros((3, 4), np.float32)
+scores: NDArray[np.float32] = np.zeros((3, 4), np.float32)
 tuples = np.zeros((3, 1), np.int64)
 assert_type(dmlops.top_k(scores, 2).values, NDArray[np.float32])
 assert_type(dmlops.top_k(scores, 2, axis=0, index_dtype="uint32").indices, NDArray[Any])
@@ -47,8 +47,13 @@ assert_type(dmlops.triu(m=[[1, 2]], k=1, out=None), NDArray[Any])
 assert_type(dmlops.tril(Tensor(), -1, stream=5), Tensor)
 assert_type(dmlops.eye(3, None, 1, np.complex64), NDArray[Any])
 assert_type(dmlops.eye(3, dtype=bool, like=Tensor()), Tensor)
+x = dmlops.TensorDesc("DML_TENSOR_DATA_TYPE_FLOAT32", [1, 3])
+dmlops.TopK1(input_tensor=x, axis=1, k=2, axis_direction="DECREASING")
+dmlops.DiagonalMatrix1(output_tensor=x, value_data_type="FLOAT32", value=np.float32(1), diagonal_fill_begin=0,
+                       diagonal_fill_end=1).validate("DML_FEATURE_LEVEL_6_4")
 """
 
+OPERATORS = "diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"
 MISTAKES = {
     'dmlops.gather_nd(np.zeros(3), [[0]], mode="wrap")': "gather_nd",
     'dmlops.top_k(np.zeros(3), 1, index_dtype="int8")': "top_k",
@@ -91,8 +96,11 @@ class TestPrograms:
                 for line in output.splitlines()
             ), f"{mistake} is not told in {output}"
 
-    def test_the_examples_of_the_readme(self, tmp_path):
-        examples = doctest.DocTestParser().get_examples((ROOT / "README.md").read_text(encoding="utf-8"))
+    @pytest.mark.parametrize(
+        "page", ["README", "docs/descriptors", *(f"docs/operators/{name}" for name in OPERATORS)]
+    )
+    def test_the_examples_of_pages(self, tmp_path, page):
+        examples = doctest.DocTestParser().get_examples((ROOT / f"{page}.md").read_text(encoding="utf-8"))
         assert len(examples) > 5
         code, output = check("".join(example.source for example in examples), tmp_path)
         assert code == 0, output

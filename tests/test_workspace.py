@@ -31,7 +31,7 @@ TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, T
 def on_cpu(descriptor):
     """Return the workspace on the CPU; no kernel is loaded."""
     with mock.patch.object(cpu, "load"):
-        return dispatch.plan(descriptor, CPU).plan.workspace_size
+        return dispatch.plan(descriptor, CPU)[0].workspace_size
 
 
 def on_cuda(arch):

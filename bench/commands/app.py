@@ -4,22 +4,20 @@ import typer
 
 from bench.commands import choices, host, landscape, report, run, sweep
 from dmlops.cli import ending
-from dmlops.cli.app import Command, Group
 
 app = typer.Typer(
-    cls=Group,
     help="Compare dmlops with other libraries on this machine.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run", cls=Command)(run.run)
-app.command("report", cls=Command)(report.report)
-app.command("sweep", cls=Command)(sweep.sweep)
-app.command("landscape", cls=Command)(landscape.landscape)
-app.command("choices", cls=Command)(choices.choices)
-app.command("host", cls=Command)(host.host)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("sweep")(sweep.sweep)
+app.command("landscape")(landscape.landscape)
+app.command("choices")(choices.choices)
+app.command("host")(host.host)
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ def choices(
 
     --table FILE makes of them the table that plans choose by, without a fifth of the problems, and prints how
     much longer than the fastest algorithm the chosen one takes: for all problems, and for that fifth.
-    Kernels are compiled when they first run: `dmlops warmup --device cuda --operator top_k` does it
+    Kernels are compiled when they first run: `dmlops warmup --device cuda` does it
     beforehand.
     """
     import torch  # noqa: PLC0415 - for this command only

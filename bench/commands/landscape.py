@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bench.commands import measuring
 from bench.commands.measuring import Seconds, json_option
-from dmlops.cli.console import duration, err, out, plain_console, progress_bar
+from dmlops.cli.console import duration, err, out, plain_console
 from dmlops.cli.ending import CommandError
 from dmlops.cli.outputs import check_output
 
@@ -66,7 +66,7 @@ def landscape(
         if results is not None:
             measuring.write(results, measuring.text_of(record))
 
-    with progress_bar() as progress:
+    with measuring.progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=len(table))
         harness = measuring.open_bench("cuda", 1, Pace(CASE_SECONDS, PATIENCE))
         record["bandwidth"] = harness.bandwidth

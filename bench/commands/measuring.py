@@ -5,16 +5,18 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dmlops import __version__
-from dmlops.cli.console import duration, out
+from dmlops.cli.console import duration, err, out
 from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.info import version
 from dmlops.cli.outputs import replaced
@@ -41,6 +43,26 @@ PACKAGES = (
 FILE_WIDTH = 120  # of what is printed into a file or a pipe
 
 Named = TypeVar("Named", "Workload", "Sweep")
+
+
+class Operator(StrEnum):
+    """The values of `--operator`."""
+
+    TOP_K = "top_k"
+    NONZERO_COORDINATES = "nonzero_coordinates"
+    GATHER_ND = "gather_nd"
+    DIAGONAL_MATRIX = "diagonal_matrix"
+
+
+OperatorOption = Annotated[
+    list[Operator] | None,
+    typer.Option(
+        "--operator",
+        metavar="NAME",
+        show_default=False,
+        help=f"One of {', '.join(Operator)}; may be repeated.",
+    ),
+]
 
 
 class Where(StrEnum):
@@ -200,3 +222,19 @@ def why_not(row: "Row") -> str:
 def width_of_table() -> int:
     """Return how wide a table may be."""
     return out.width if out.is_terminal else FILE_WIDTH
+
+
+def is_live() -> bool:
+    """Whether standard error is a terminal on which a line can be redrawn."""
+    return err.is_terminal and not err.is_dumb_terminal
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show a progress bar on standard error if that is a terminal."""
+    name = TextColumn("{task.description}", markup=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
+    progress = Progress(*columns, console=err, transient=True, disable=not is_live())
+    # Older versions of Rich, such as 14.2, end one that is disabled with an empty line.
+    with nullcontext() if progress.disable else progress:
+        yield progress

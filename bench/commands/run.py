@@ -15,11 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.commands import measuring
-from bench.commands.measuring import Seconds, Where, json_option, why_not
+from bench.commands.measuring import Operator, OperatorOption, Seconds, Where, json_option, why_not
 from bench.numbers import ratio, times
 from dmlops import get_num_threads
-from dmlops.cli.console import duration, err, is_live, out, plain_console, progress_bar
-from dmlops.cli.options import Operator, OperatorOption
+from dmlops.cli.console import duration, err, out, plain_console
 from dmlops.cli.outputs import check_output
 from dmlops.types.errors import counted
 
@@ -64,7 +63,7 @@ def run(
     record = measuring.new_record(device, threads or get_num_threads(), quick)
     budget = seconds or SECONDS["quick" if quick else device]
     rows: list[Row] = []
-    with progress_bar() as progress:
+    with measuring.progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=len(table))
         harness = measuring.open_bench(device, record["threads"])
         record["bandwidth"] = harness.bandwidth
@@ -76,7 +75,7 @@ def run(
             record["workloads"] = [row.to_json() for row in rows]
             if results is not None:
                 measuring.write(results, measuring.text_of(record))
-            if not is_live():
+            if not measuring.is_live():
                 err.print(measuring.line(row))
     width = measuring.width_of_table()
     console = plain_console(width=width)

@@ -12,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.commands import measuring
-from bench.commands.measuring import Seconds, Where, json_option
+from bench.commands.measuring import Operator, OperatorOption, Seconds, Where, json_option
 from bench.numbers import times
 from dmlops import get_num_threads
-from dmlops.cli.console import duration, err, is_live, out, plain_console, progress_bar
-from dmlops.cli.options import Operator, OperatorOption
+from dmlops.cli.console import duration, err, out, plain_console
 from dmlops.cli.outputs import check_output
 
 if TYPE_CHECKING:
@@ -58,14 +57,14 @@ def sweep(
     started = time.perf_counter()
     record = measuring.new_record(device, threads or get_num_threads())
     verdicts: list[Verdict] = []
-    with progress_bar() as progress:
+    with measuring.progress_bar() as progress:
         task = progress.add_task("copy bandwidth", total=sum(len(each.points) for each in table))
         harness = measuring.open_bench(device, record["threads"], sweep_analysis.pace(device))
         record["bandwidth"] = harness.bandwidth
 
         def show(row: "Row") -> None:
             progress.update(task, advance=1, description=row.name)
-            if not is_live():
+            if not measuring.is_live():
                 err.print(measuring.line(row))
 
         budget = (seconds or SECONDS[device]) - (time.perf_counter() - started)

@@ -170,7 +170,7 @@ class ArrayLibrary:
         return False
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand | None:
-        """Return which elements are not zero, as a new array of bools; None if the library cannot tell.
+        """Return which elements of complex128 are not zero, as a new array of bools; None if it cannot tell.
 
         Parameters
         ----------
@@ -192,15 +192,6 @@ class ArrayLibrary:
         ------
         TypeError
             If it would.
-        """
-
-    def check_dimensions(self, n_dims: int, where: str) -> None:
-        """Refuse more dimensions than the library's arrays can have.
-
-        Raises
-        ------
-        InvalidDescriptorError
-            If there are more.
         """
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:

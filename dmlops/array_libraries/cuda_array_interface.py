@@ -1,8 +1,8 @@
 """Other arrays with ``__cuda_array_interface__``: results are instances of `DeviceArray`."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from dmlops.types.opaque_types import ElementType
 from dmlops.types.tensor import packed_strides
 
 _ADDRESSES = 1 << 64
+# The stream on which results are allocated: that of the caller, or None.
+_given_stream: ContextVar[Any] = ContextVar("dmlops_given_stream", default=None)
 
 
 class CudaArray:
@@ -37,20 +39,11 @@ class CudaArray:
         self.device_number = device_number
 
 
-class _GivenStream(threading.local):
-    """The stream on which each thread allocates results: that of the caller, or None."""
-
-    stream: Any = None
-
-
 class CudaArrayInterface(ArrayLibrary):
     """Arrays of any other library that supports the protocol."""
 
     name = "cuda_array_interface"
     needs_ordering = True
-
-    def __init__(self) -> None:
-        self._given = _GivenStream()
 
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         interface = array.__cuda_array_interface__
@@ -98,14 +91,13 @@ class CudaArrayInterface(ArrayLibrary):
         return array.stream
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
-        return DeviceArray(sizes, numpy_dtype(data_type), device.number, self._given.stream)
+        return DeviceArray(sizes, numpy_dtype(data_type), device.number, _given_stream.get())
 
     @contextmanager
     def on_stream(self, stream: int, device: Device, given: Any = None) -> Iterator[None]:
         # The object keeps the stream alive; its handle does not.
-        before = self._given.stream
-        self._given.stream = stream if given is None else given
+        token = _given_stream.set(stream if given is None else given)
         try:
             yield
         finally:
-            self._given.stream = before
+            _given_stream.reset(token)

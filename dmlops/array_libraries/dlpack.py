@@ -9,7 +9,6 @@ from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInte
 from dmlops.array_libraries.numpy import NUMPY, NumPy
 from dmlops.devices import cuda_driver
 from dmlops.store import kernel_store
-from dmlops.types.errors import refuse
 
 
 class DLPack(CudaArrayInterface):
@@ -39,9 +38,7 @@ class DLPack(CudaArrayInterface):
         return self._operand(CudaArray(interface, (array, view), number), where)
 
     def as_output(self, array: Any, where: str) -> Operand:
-        operand = self.as_input(array, where, None)
-        if operand.array.is_read_only:
-            refuse(where, "a read-only array", "it is written to", "an output must be writable")
+        operand = super().as_output(array, where)
         # The producer has ordered its work with the default stream, and the call may be on another one.
         operand.array.stream = 1
         return operand

@@ -40,10 +40,8 @@ class Jax(ArrayLibrary):
 
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         if isinstance(array, self._jax.core.Tracer):
-            reason, remedy = (
-                "jit, vmap and grad run on stand-ins without elements",
-                "dmlops.integrations.jax has the functions for them",
-            )
+            reason = "jit, vmap and grad run on stand-ins without elements"
+            remedy = "dmlops.integrations.jax has the functions for them"
             raise TypeError(error_text(where, "a traced array", reason, remedy))
         if array.is_deleted():
             reason = "it was deleted, or donated to a computation"
@@ -51,10 +49,8 @@ class Jax(ArrayLibrary):
         if not isinstance(array.dtype, np.dtype):  # such as keys of random numbers
             named_data_type(array.dtype.name, where)
         if len(array.devices()) != 1:
-            reason, remedy = (
-                f"it is spread over {len(array.devices())} devices",
-                "move it to one: jax.device_put",
-            )
+            reason = f"it is spread over {len(array.devices())} devices"
+            remedy = "move it to one: jax.device_put"
             raise TypeError(error_text(where, "a sharded array", reason, remedy))
         if self._platform(array) not in ("cpu", "gpu", "cuda"):
             got, allowed = f"an array on {self._platform(array)}", "it must be on the CPU or on a CUDA device"

@@ -15,7 +15,6 @@ class Numba(CudaArrayInterface):
     name = "numba"
 
     def __init__(self) -> None:
-        super().__init__()
         self._cuda = sys.modules["numba.cuda"]
 
     def owns(self, kind: type) -> bool:

@@ -4,7 +4,7 @@ import ctypes
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, Device
-from dmlops.types.data_types import magnitude_of, numpy_dtype
+from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import counted, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, identity
 from dmlops.types.tensor import TensorDesc
@@ -31,10 +31,8 @@ _pointer_at = ctypes.c_size_t.from_address
 _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_void_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
-# Of an array of NumPy 2, which has no public name for it.
-MAX_DIMENSIONS = 64
 _NUMBERS = frozenset((int, float, bool))
-# NumPy makes no array of a list that is nested deeper.
+# The most that an array of NumPy has.
 _MOST_DIMENSIONS = 64
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
@@ -103,64 +101,16 @@ class NumPy(ArrayLibrary):
         for array in arrays:
             if array.dtype.kind not in _TOLD_KINDS and array.dtype.char not in _TOLD_CHARACTERS:
                 return None
-        of_array = NativeOperand.of_array_interface
-        return [of_array(array, is_output=i >= n_inputs) for i, array in enumerate(arrays)]
+        return NativeOperand.of_array_interface(arrays, n_inputs)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
-        array = operand.array
-        if array.dtype.names is None:
-            return self._operand(np.asarray(are_nonzero(array, np.int64)))
-        bools = np.zeros(array.shape, bool)
-        for offset, leaf in _leaves(array.dtype, 0):
-            bools |= _nonzero_leaves(array, offset, leaf)
-        return self._operand(bools)
-
-    def check_dimensions(self, n_dims: int, where: str) -> None:
-        if n_dims > MAX_DIMENSIONS:
-            reason = f"an array of NumPy has at most {MAX_DIMENSIONS}"
-            refuse(where, f"a result of {n_dims} dimensions", reason, "pass fewer")
+        return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))
 
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         return np.empty(sizes, numpy_dtype(data_type))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
-
-
-def _leaves(dtype: "np.dtype[Any]", offset: int) -> Iterator[tuple[int, "np.dtype[Any]"]]:
-    """List the offsets and types of what a structured element is made of; of complex numbers, both parts."""
-    if dtype.kind == "c":
-        part = np.dtype(f"f{dtype.itemsize // 2}")
-        yield from ((offset, part), (offset + part.itemsize, part))
-    elif dtype.names is None:
-        yield offset, dtype
-    for name in dtype.names or ():
-        field, at, *_ = dtype.fields[name]  # type: ignore[index]
-        yield from _leaves(field, offset + at)
-
-
-def _nonzero_leaves(array: Any, offset: int, leaf: "np.dtype[Any]") -> Any:
-    """Return in which structured elements one leaf is not zero, as NumPy has it.
-
-    Comparisons of floats would miss subnormal numbers if the processor is set to treat them as zero.
-    """
-    magnitude = magnitude_of(leaf)
-    if magnitude is not None:
-        leaf_format: Any = f"u{leaf.itemsize}"
-    else:
-        leaf_format = leaf if leaf.subdtype is None else f"V{leaf.itemsize}"  # of which NumPy tests all bytes
-    layout: Any = {
-        "names": ["leaf"],
-        "formats": [leaf_format],
-        "offsets": [offset],
-        "itemsize": array.itemsize,
-    }
-    elements = array.view(np.dtype(layout))["leaf"]
-    if magnitude is not None:
-        return elements & magnitude != 0
-    bools = np.zeros(array.shape, bool)
-    np.atleast_1d(bools)[np.nonzero(np.atleast_1d(elements))] = True
-    return bools
 
 
 def _has_parts(array: "np.ndarray[Any, Any]") -> bool:
@@ -189,14 +139,18 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
     _check_plain(array, where)
     try:
-        return np.asarray(array)
+        plain = np.asarray(array)
     except (ValueError, TypeError, OverflowError, RecursionError, RuntimeError) as error:
-        reason = (
-            "its rows differ in length"
-            if "inhomogeneous" in str(error)
-            else "NumPy cannot make an array of it"
-        )
+        differ = "inhomogeneous" in str(error)
+        reason = "its rows differ in length" if differ else "NumPy cannot make an array of it"
         raise TypeError(error_text(where, type(array).__name__, reason, "it must be an array")) from None
+    if plain.dtype == object and not plain.ndim and not isinstance(array, np.ndarray):
+        got = None if array is None else instance_of(array)
+        reason, remedy = "it is not an array", "it must be an array"
+        if hasattr(array, "toarray"):  # of SciPy
+            reason, remedy = "it is sparse", "pass x.toarray()"
+        raise TypeError(error_text(where, got, reason, remedy))
+    return plain
 
 
 def _check_plain(array: Any, where: str, depth: int = 0) -> None:
@@ -216,35 +170,21 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
     if isinstance(array, (np.ndarray, np.generic, int, float)):
         return
     graph = getattr(array, "__dask_graph__", None)
-    if callable(graph) and graph() is not None:
-        reason, remedy = (
-            "it is computed only when asked for",
-            "use dmlops.integrations.dask, or pass x.compute()",
-        )
-        raise TypeError(error_text(where, f"a lazy {type(array).__name__}", reason, remedy))
-    if _module_of(array) == "polars" and hasattr(array, "collect"):
-        reason, remedy = "it is computed only when asked for", "pass x.collect()"
-        raise TypeError(error_text(where, f"a lazy {type(array).__name__}", reason, remedy))
-    _refuse_other_memory(array, where)
-    _refuse_nulls(array, where)
-
-
-def _refuse_other_memory(array: Any, where: str) -> None:
-    device = getattr(array, "device", None)
-    if (
-        device is not None
-        and not str(device).lower().startswith(("cpu", "host"))
-        and hasattr(array, "__array__")
-    ):
+    is_of_dask = callable(graph) and graph() is not None
+    if is_of_dask or (_module_of(array) == "polars" and hasattr(array, "collect")):
+        remedy = "use dmlops.integrations.dask, or pass x.compute()" if is_of_dask else "pass x.collect()"
+        got, reason = f"a lazy {type(array).__name__}", "it is computed only when asked for"
+        raise TypeError(error_text(where, got, reason, remedy))
+    device = str(getattr(array, "device", None) or "cpu")
+    if not device.lower().startswith(("cpu", "host")) and hasattr(array, "__array__"):
         got, remedy = f"{instance_of(array)} on {device}", "copy it to the CPU first"
         raise TypeError(error_text(where, got, "reading it would copy it silently", remedy))
-
-
-def _refuse_nulls(array: Any, where: str) -> None:
     n_nulls = _count_nulls(array)
     if n_nulls:
-        got = f"{instance_of(array)} with {counted(n_nulls, 'null')}"
-        reason = "an array of numbers has no nulls"
+        got, reason = (
+            f"{instance_of(array)} with {counted(n_nulls, 'null')}",
+            "an array of numbers has no nulls",
+        )
         raise TypeError(error_text(where, got, reason, "fill or drop them first"))
 
 

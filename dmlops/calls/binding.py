@@ -223,11 +223,6 @@ class Binding:
         kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
         return self._bound(kernels, manner, batch_dims)
 
-    def plan_nothing(self) -> BoundCall:
-        """Return a call that has nothing to compute."""
-        self._check_representable()
-        return self._bound(None, Manner.LAUNCH, 0)
-
     def _check_device(self, where: str, got: Device) -> None:
         if got != self.device:
             reason = f"x lives on {self.device}"
@@ -239,8 +234,6 @@ class Binding:
         if self.out:
             return
         library, function = self.library, self.function
-        n_dims = max([desc.dimension_count for desc in self._outputs])
-        library.check_dimensions(n_dims, function.inputs[0] if self.inputs else f"{function.name}.shape")
         if type(library).check_representable is not ArrayLibrary.check_representable:
             for where, desc in zip(function.types, self._outputs, strict=True):
                 library.check_representable(desc.data_type, where)

@@ -5,10 +5,9 @@ that take part.
 """
 
 import ctypes
-import functools
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST, Host
 from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import ALIGNMENT, CPU, Device, aligned
-from dmlops.store import kernel_store
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, refuse, shown
 
@@ -240,13 +238,11 @@ class BoundCall:
                 self.plan.expand(*executor.leading, x, address(listed), rows, scratch)
         return listed
 
-    def run_on_cuda(
-        self, library: ArrayLibrary, addresses: Sequence[int], made: list[Any], workspace: int = 0
-    ) -> list[Any]:
-        """Run the plan as `run`, on a library's current stream."""
-        with cuda_driver.device_made_current(self.device.number), _profiler_range(self.name):
-            stream = library.current_stream(self.device)
-            with Stream(stream, library, self.device) as executor:
+    def run_on_cuda(self, addresses: Sequence[int], made: list[Any], workspace: int = 0) -> list[Any]:
+        """Run the plan as `run`, on the current stream of the library."""
+        with cuda_driver.device_made_current(self.device.number):
+            stream = self.library.current_stream(self.device)
+            with Stream(stream, self.library, self.device) as executor:
                 self._check_capture(stream)
                 return self.run(executor, addresses, made, workspace)
 
@@ -260,7 +256,7 @@ class BoundCall:
     ) -> Sequence[Any]:
         operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
         first = operands[0].library if operands else self.library
-        with cuda_driver.device_made_current(self.device.number), _profiler_range(self.name):
+        with cuda_driver.device_made_current(self.device.number):
             handle = first.current_stream(self.device) if stream is None else stream
             ordering = self._order(handle, first, operands)
             if ordering is not None:
@@ -326,21 +322,3 @@ def workspace_bytes(plan: Any) -> int:
     """Return the size of a workspace whose aligned part is as large as the plan requires."""
     size = 0 if plan is None else plan.workspace_size
     return size + ALIGNMENT if size else 0
-
-
-@functools.cache
-def _annotate() -> Callable[[str], AbstractContextManager[Any]]:
-    try:
-        annotate = kernel_store.imported("nvtx").annotate
-    except ImportError:
-        return nullcontext
-    return functools.partial(annotate, domain="dmlops")
-
-
-def is_profiled() -> bool:
-    """Return whether each call on a GPU is reported to profilers."""
-    return _annotate() is not nullcontext
-
-
-def _profiler_range(name: str) -> AbstractContextManager[Any]:
-    return _annotate()(name)

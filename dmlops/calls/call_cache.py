@@ -29,15 +29,12 @@ class CallCache:
     ----------
     max_calls : int
         How many calls there may be.
-    by_inputs : bool
-        Whether the inputs take part in finding the fast path that ran last. Otherwise the parameters alone
-        do, and `replay` takes all arrays as its `others`.
     """
 
-    def __init__(self, max_calls: int, *, by_inputs: bool = True) -> None:
+    def __init__(self, max_calls: int) -> None:
         self._calls: OrderedDict[Hashable, BoundCall] = OrderedDict()
         self._latest: OrderedDict[Hashable, FastPath] = OrderedDict()
-        self._max_calls, self._by_inputs = max_calls, by_inputs
+        self._max_calls = max_calls
 
     def replay(
         self, parameters: Hashable, inputs: tuple[Any, ...], others: tuple[Any, ...] = ()
@@ -71,21 +68,24 @@ class CallCache:
             latest = self._latest.get(hint)
         except _NO_ARRAY_ERRORS:
             return None
-        if latest is None:
-            return None
         arrays = inputs + others
-        results = latest(arrays)
+        results = None if latest is None else latest(arrays)
         return self._replay_another(latest, hint, parameters, arrays) if results is None else results
 
     def _replay_another(
-        self, latest: FastPath, hint: Hashable, parameters: Hashable, arrays: tuple[Any, ...]
+        self, latest: FastPath | None, hint: Hashable, parameters: Hashable, arrays: tuple[Any, ...]
     ) -> Sequence[Any] | None:
         """Repeat the call whose arrays have all these signatures, if it is not the one that ran last."""
         try:
             call = self._calls.get((parameters, *[SIGNATURES[type(array)](array) for array in arrays]))
+            if call is None:
+                return None
+            # Most calls of many shapes are made once: the first does not pay for the repetition.
+            if call.fast_path is None:
+                call.fast_path = make_fast_path(call, arrays)
         except (KeyError, *_NO_ARRAY_ERRORS):
             return None
-        if call is None or not call.fast_path or call.fast_path is latest:
+        if not call.fast_path or call.fast_path is latest:
             return None
         results: Sequence[Any] | None = call.fast_path(arrays)
         if results is not None:
@@ -112,20 +112,6 @@ class CallCache:
             call = bind()
             load_native_calls(call)
             self._keep(self._calls, key, call)
-        elif stream is None and not _is_logged(DEBUG):
-            # Most calls of many shapes are made once: the first does not pay for the repetition.
-            if call.fast_path is None:
-                call.fast_path = make_fast_path(call, inputs, out, workspace) or False
-            fast_path = call.fast_path
-            results = fast_path(tuple([operand.array for operand in operands])) if fast_path else None
-            if results is not None:
-                hint = parameters
-                if inputs and self._by_inputs:
-                    hint = hint, inputs[0].signature
-                    if len(inputs) > 1:
-                        hint = hint, inputs[1].array.shape
-                self._keep(self._latest, hint, fast_path)
-                return results  # type: ignore[no-any-return]
         return call(inputs, out, stream, workspace)
 
     def _keep(self, kept: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:

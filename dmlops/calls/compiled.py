@@ -63,7 +63,7 @@ class CompiledOperator:
         self._n_inputs = len(operands) - len(self.outputs)
         self._plan, self._descs = plan, tuple(desc for _, desc in operands)
         # One call per kind of arrays that has been found to fit.
-        self._calls = CallCache(_MAX_CALLS, by_inputs=False)
+        self._calls = CallCache(_MAX_CALLS)
 
     @property
     def workspace_size(self) -> int:

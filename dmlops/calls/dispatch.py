@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dmlops import operators
 from dmlops.devices import backend, cuda_driver
@@ -57,7 +57,7 @@ def feature_level(level: FeatureLevel | int | str) -> Iterator[None]:
     ...     dmlops.top_k([1.0, 3.0, 2.0], 2)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    dmlops.UnsupportedFeatureError: top_k.x: got FLOAT64, but DML_5_0 takes ...
+    dmlops.UnsupportedFeatureError: top_k.x: got FLOAT64, but DML_6_4 takes ...
     """
     token = _level.set(level_of(level, "feature_level.level"))
     try:
@@ -152,28 +152,19 @@ def _requested(query: Any, where: str) -> list[FeatureLevel]:
     return known
 
 
-class Planned(NamedTuple):
-    """A descriptor's kernels, ready to be called.
+def plan(
+    descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS
+) -> tuple[Any, tuple[tuple[str, TensorDesc], ...]]:
+    """Plan a descriptor, whose level has been checked, for a device.
 
-    Attributes
-    ----------
-    plan : object
-        The kernels' plan.
-    operands : tuple of (str, TensorDesc)
-        The fields that the kernels take, in their order, and how each lies in memory; those that are absent
-        are left out.
+    Returns
+    -------
+    plan, operands : object, tuple of (str, TensorDesc)
+        The kernels' plan; the fields that they take, in their order, and how each lies in memory.
     """
-
-    plan: Any
-    operands: tuple[tuple[str, TensorDesc], ...]
-
-
-def plan(descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS) -> Planned:
-    """Plan a descriptor, whose level has been checked, for a device."""
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    kernels = plan_kernels(descriptor, device, options, f"{descriptor.name}.device")
-    return Planned(kernels, tuple(operands.items()))
+    return plan_kernels(descriptor, device, options, f"{descriptor.name}.device"), tuple(operands.items())
 
 
 def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:

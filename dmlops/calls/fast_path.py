@@ -11,12 +11,11 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from dmlops.array_libraries import ArrayLibrary, Operand
-from dmlops.calls.call import BoundCall, Manner, is_profiled
+from dmlops.calls.call import BoundCall, Manner
 from dmlops.devices import cpu
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda_driver import PER_THREAD_STREAM
@@ -29,6 +28,7 @@ from kernels_cpu.native_call import Operand as NativeOperand
 
 # Launches on a GPU depend on the addresses of operands modulo this.
 LAUNCH_ALIGNMENT = 16
+_loaded: list[tuple[Any, ...]] = []
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 # Takes all arrays of a call, and those of them that are new; returns the new outputs in the caller's form, or
@@ -43,19 +43,19 @@ class FastPath:
     ----------
     call : BoundCall
         The call.
-    library : ArrayLibrary
-        The library of all operands.
-    given : sequence of array
-        Arrays like those that the caller gives: inputs, and perhaps outputs and a workspace.
+    n_given : int
+        How many arrays the caller gives: inputs, and perhaps outputs and a workspace.
+    are_plain : callable, optional
+        `ArrayLibrary.plain_check` for such arrays.
     run : callable
         Makes the native call.
     """
 
-    def __init__(self, call: BoundCall, library: ArrayLibrary, given: Sequence[Any], run: Run) -> None:
-        self._n_given, self._n_inputs, self._run = len(given), len(call.inputs), run
-        self._allocators = () if self._n_given > self._n_inputs else call.allocators
-        self._are_plain = None if library.plain_check is None else library.plain_check(given)
-        self._was_written: Any = None if self._allocators else library.was_written
+    def __init__(self, call: BoundCall, n_given: int, are_plain: Any, run: Run) -> None:
+        self._n_given, self._n_inputs, self._run = n_given, len(call.inputs), run
+        self._allocators = () if n_given > self._n_inputs else call.allocators
+        self._are_plain = are_plain
+        self._was_written: Any = None if self._allocators else call.library.was_written
 
     def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
         """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
@@ -84,43 +84,58 @@ class FastPath:
 
 def load_native_calls(call: BoundCall) -> None:
     """Load what the fast path of a call needs, so that no later call imports or compiles anything."""
-    if call.plan is not None and call.library.native_type is not None and _has_gil():
-        for kernel in (CALL, LOOK) if call.device is CPU else KERNELS:
+    kernels = (CALL, LOOK) if call.device is CPU else KERNELS
+    if (
+        kernels not in _loaded
+        and call.plan is not None
+        and call.library.native_type is not None
+        and _has_gil()
+    ):
+        for kernel in kernels:
             cpu.load(kernel)
+        _loaded.append(kernels)
 
 
-def make_fast_path(
-    call: BoundCall, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None = None
-) -> FastPath | None:
-    """Return the fast path of a call for arrays like these, or None if there is none."""
-    given = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
-    library = given[0].library if given else call.library
-    libraries = {operand.library for operand in given} | (set() if out else {call.library})
-    if call.plan is None or library.native_type is None or len(libraries) > 1 or not _has_gil():
+def make_fast_path(call: BoundCall, given: tuple[Any, ...]) -> "FastPath | Literal[False] | None":
+    """Return the fast path of a call.
+
+    Parameters
+    ----------
+    call : BoundCall
+        The call.
+    given : tuple of array
+        Arrays of the kinds that it is bound for, for which nobody has vouched.
+
+    Returns
+    -------
+    FastPath, False or None
+        False if there can be none, and None if these arrays do not tell.
+    """
+    library, n_inputs = call.library, len(call.inputs)
+    has_out, has_workspace = len(given) > n_inputs, len(given) > n_inputs + len(call.results)
+    if call.plan is None or library.native_type is None or not _has_gil():
+        return False
+    if any(type(array) is not library.native_type for array in given):
+        return False
+    are_plain = None if library.plain_check is None else library.plain_check(given)
+    if are_plain is not None and not are_plain(given, given[n_inputs:]):
         return None
-    made = [] if out else [make() for make in call.allocators]
-    arrays = [operand.array for operand in given] + made
-    operands = library.native_operands(arrays, len(inputs))
+    arrays = [*given, *([] if has_out else [make() for make in call.allocators])]
+    operands = library.native_operands(arrays, n_inputs)
     if operands is None:
-        return None
-    overlaps = call.guard.candidates_of(len(given)) if out else []
+        return False
+    overlaps = call.guard.candidates_of(len(given)) if has_out else []
     run = None
-    if workspace is None and call.device is CPU:
-        run = _run_on_host(call, library, operands, overlaps, has_out=bool(out))
-    elif workspace is None:
-        addresses = [operand.address for operand in given] + list(map(library.address, made))
-        run = _run_on_stream(call, library, operands, overlaps, addresses)
-    run = run or _run_by_call(call, library, operands, overlaps, has_workspace=workspace is not None)
-    return FastPath(call, library, arrays[: len(given)], run)
+    if not has_workspace and call.device is CPU:
+        run = _run_on_host(call, operands, overlaps, has_out=has_out)
+    elif not has_workspace:
+        run = _run_on_stream(call, operands, overlaps, list(map(library.address, arrays)))
+    run = run or _run_by_call(call, operands, overlaps, has_workspace=has_workspace)
+    return FastPath(call, len(given), are_plain, run)
 
 
 def _run_on_host(
-    call: BoundCall,
-    library: ArrayLibrary,
-    operands: Sequence[NativeOperand],
-    overlaps: Sequence[Any],
-    *,
-    has_out: bool,
+    call: BoundCall, operands: Sequence[NativeOperand], overlaps: Sequence[Any], *, has_out: bool
 ) -> Run | None:
     """Return what launches the only kernel of a call in the native call; None if it has several."""
     is_checked = call.manner is Manner.CHECK_THEN_GATHER
@@ -133,12 +148,12 @@ def _run_on_host(
     launch = native_call(
         *(call.plan.launch, len(call.leading), operands, overlaps),
         keeps_gil=is_small,
-        array_type=library.native_type,
+        array_type=call.library.native_type,
         load=cpu.load,
     )
     # A gather that checks while it writes sets a bit if any index is out of range.
     failure = -1 if is_checked else 0
-    trimmed = library.trimmed if call.is_trimmed else None
+    trimmed = call.library.trimmed if call.is_trimmed else None
     size = call.workspace_size
     shared = _small_scratch((size - 1).bit_length())[0] if is_small and size else 0
 
@@ -164,18 +179,14 @@ def _run_on_host(
 def _small_scratch(n_bits: int) -> tuple[int, Any]:
     """Return the address of memory that all small calls share, as only one thread at a time holds the GIL."""
     memory = np.empty(1 << n_bits, np.uint8)
-    return aligned(memory.ctypes.data), memory
+    return aligned(memory.__array_interface__["data"][0]), memory
 
 
 def _run_on_stream(
-    call: BoundCall,
-    library: ArrayLibrary,
-    operands: Sequence[NativeOperand],
-    overlaps: Sequence[Any],
-    addresses: Sequence[int],
+    call: BoundCall, operands: Sequence[NativeOperand], overlaps: Sequence[Any], addresses: Sequence[int]
 ) -> Run | None:
     """Return what launches all kernels of a call in the native call, on the current stream of a GPU."""
-    launch_list = launch_on_gpu(call, addresses)
+    launch_list, library = launch_on_gpu(call, addresses), call.library
     if launch_list is None:
         return None
     launch = native_call(
@@ -211,7 +222,7 @@ def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | No
     It takes the leading arguments, the addresses, that of the workspace and the stream, and returns the
     driver's error or 0.
     """
-    if call.manner is not Manner.LAUNCH or is_profiled() or any(at % LAUNCH_ALIGNMENT for at in addresses):
+    if call.manner is not Manner.LAUNCH or any(at % LAUNCH_ALIGNMENT for at in addresses):
         return None
     bases = [*call.leading, *addresses]
     launches = call.plan.launches(*bases)
@@ -223,15 +234,10 @@ def launch_on_gpu(call: BoundCall, addresses: Sequence[int]) -> BoundKernel | No
 
 
 def _run_by_call(
-    call: BoundCall,
-    library: ArrayLibrary,
-    operands: Sequence[NativeOperand],
-    overlaps: Sequence[Any],
-    *,
-    has_workspace: bool,
+    call: BoundCall, operands: Sequence[NativeOperand], overlaps: Sequence[Any], *, has_workspace: bool
 ) -> Run:
     """Return what checks the arrays in the native call, and has the bound call run on their addresses."""
-    look = native_look(operands, overlaps, array_type=library.native_type, load=cpu.load)
+    look = native_look(operands, overlaps, array_type=call.library.native_type, load=cpu.load)
 
     def run(arrays: tuple[Any, ...], made: list[Any]) -> list[Any] | None:
         addresses = look(arrays)
@@ -241,6 +247,6 @@ def _run_by_call(
         addresses = addresses[:-1] if has_workspace else addresses
         if call.device is CPU:
             return call.run(HOST, addresses, made, workspace)
-        return call.run_on_cuda(library, addresses, made, workspace)
+        return call.run_on_cuda(addresses, made, workspace)
 
     return run

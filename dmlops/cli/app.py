@@ -1,52 +1,27 @@
 """The commands."""
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from dmlops import __version__, get_num_threads
 from dmlops.cli import cache, demo, files, info, warmup
 from dmlops.cli.console import out
 from dmlops.cli.ending import CommandError
 
-
-class _ShowsNames:
-    """Leaves out the types that typer shows in helps: `<bool>` of flags, `<list[Path]>` of arguments."""
-
-    def get_params(self, context: Any) -> list[Any]:
-        """Return all parameters, with that of `--help`."""
-        params: list[Any] = super().get_params(context)  # type: ignore[misc]
-        for each in params:
-            if getattr(each, "is_bool_flag", False):
-                each.metavar = ""
-            elif each.param_type_name == "argument":
-                each.display_type_rich = lambda ctx: None
-        return params
-
-
-class Command(_ShowsNames, TyperCommand):
-    """A command."""
-
-
-class Group(_ShowsNames, TyperGroup):
-    """A group of commands."""
-
-
 app = typer.Typer(
-    cls=Group,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo", cls=Command)(demo.demo)
-app.command("info", cls=Command)(info.info)
-app.command("warmup", cls=Command)(warmup.warmup)
-app.command("cache", cls=Command)(cache.cache)
-app.command("top-k", cls=Command)(files.top_k)
-app.command("nonzero", cls=Command)(files.nonzero)
-app.command("gather", cls=Command)(files.gather)
-app.command("diagonal", cls=Command)(files.diagonal)
+app.command("demo")(demo.demo)
+app.command("info")(info.info)
+app.command("warmup")(warmup.warmup)
+app.command("cache")(cache.cache)
+app.command("top-k")(files.top_k)
+app.command("nonzero")(files.nonzero)
+app.command("gather")(files.gather)
+app.command("diagonal")(files.diagonal)
 
 
 def _print_version(wanted: bool) -> None:

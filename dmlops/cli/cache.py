@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
-from rich.text import Text
 
 from dmlops.cli.console import facts, out
 from dmlops.cli.ending import CommandError, reason_of
@@ -29,8 +28,8 @@ def cache(
     if clear:
         _clear()
         return
-    for text in kernels():
-        out.print(text)
+    for title, named in kernels().items():
+        out.print(facts(title, named))
 
 
 def _clear() -> None:
@@ -38,23 +37,23 @@ def _clear() -> None:
     if folder is None:
         message = f"cache: there is no cache directory: {_why_none()}"
         raise CommandError(message)
-    removed = kernel_cache.clear(folder)
-    out.print(f"Removed {_amount(removed.sizes, 'file')} from {folder}")
-    if removed.problems:
-        others = len(removed.problems) - 1
-        message = f"cache: {removed.problems[0]}" + (f" ({others} more)" if others else "")
+    sizes, problems = kernel_cache.clear(folder)
+    out.print(f"Removed {_amount(sizes, 'file')} from {folder}")
+    if problems:
+        others = len(problems) - 1
+        message = f"cache: {problems[0]}" + (f" ({others} more)" if others else "")
         raise CommandError(message)
 
 
-def kernels() -> list[Text]:
-    """Return the places of compiled kernels, as texts to print."""
+def kernels() -> dict[str, list[tuple[str, str]]]:
+    """Return the places of compiled kernels and the facts about each."""
     folder, problem = usable_folder()
     cached = [("new kernels", f"not kept: {problem}" if problem else "kept")]
     if folder is not None:
         cached = [("folder", str(folder)), *cached, *_in_cache(folder)]
     wheel = [(target, _archive(target)) for target in kernel_store.wheel_targets()]
     wheel = wheel or [("none", "kernels are compiled when they are first needed")]
-    return [facts("Kernels in the wheel", wheel), facts("Cache of compiled kernels", cached)]
+    return {"Kernels in the wheel": wheel, "Cache of compiled kernels": cached}
 
 
 def _archive(target: str) -> str:
@@ -64,17 +63,16 @@ def _archive(target: str) -> str:
     except (ArchiveError, OSError) as error:
         return f"not used: {error}"
     amount = f"{counted(len(archive.labels), 'kernel')}, {decimal(path.stat().st_size)}"
-    is_current = archive.sources == backend.source_digests()[archive.device]
+    is_current = archive.sources == backend.keys()[archive.device].sources
     return amount if is_current else f"{amount}; not used: made from other sources than are installed"
 
 
 def _in_cache(folder: Path) -> list[tuple[str, str]]:
-    current = backend.generations()
+    current = backend.keys()
     sizes: dict[str, list[int]] = {}
-    for found in kernel_cache.contents(folder):
-        is_current = found.generation == current.get(found.device)
-        name = found.target if is_current else OLDER
-        sizes.setdefault(name, []).extend(found.sizes)
+    for (device, generation, target), found in kernel_cache.contents(folder).items():
+        name = target if generation == current[device].generation else OLDER
+        sizes.setdefault(name, []).extend(found)
     in_order = sorted(sizes, key=lambda name: (name == OLDER, name))
     return [(name, _amount(sizes[name], "kernel")) for name in in_order]
 

@@ -1,12 +1,11 @@
 """The consoles of the commands, the progress that they show, and the form of their texts."""
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
@@ -32,29 +31,15 @@ out = plain_console(soft_wrap=True)
 err = plain_console(stderr=True, soft_wrap=True)
 
 
-def is_live() -> bool:
-    """Whether standard error is a terminal on which a line can be redrawn."""
-    return err.is_terminal and not err.is_dumb_terminal
-
-
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """Show a progress bar on standard error if that is a terminal."""
-    name = TextColumn("{task.description}", markup=False)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
-    progress = Progress(*columns, console=err, transient=True, disable=not is_live())
-    # Older versions of Rich, such as 14.2, end one that is disabled with an empty line.
-    with nullcontext() if progress.disable else progress:
-        yield progress
+def spinner(text: str = "") -> Iterator[Callable[[str], None]]:
+    """Show what is being compiled, and otherwise a text, on standard error if that is a terminal.
 
-
-@contextmanager
-def spinner(text: str = "") -> Iterator[None]:
-    """Show what is being compiled, and otherwise a text, on standard error if that is a terminal."""
+    The ``with`` block gets a function that shows another text.
+    """
     status = err.status(text)
 
-    def show(compilation: str) -> None:
-        told = compilation or text
+    def show(told: str) -> None:
         if told:
             status.update(Text(told[: err.width - 4]))
             status.start()
@@ -63,14 +48,14 @@ def spinner(text: str = "") -> Iterator[None]:
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            show(f"{record.getMessage()} ..." if record.msg == kernel_store.COMPILING else "")
+            show(f"{record.getMessage()} ..." if record.msg == kernel_store.COMPILING else text)
 
     log, handler, level = kernel_store.log, Handler(), kernel_store.log.level
-    show("")
+    show(text)
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        yield
+        yield show
     finally:
         log.setLevel(level)
         log.removeHandler(handler)

@@ -29,7 +29,7 @@ class CommandError(Exception):
 
 
 class OutputLostError(Exception):
-    """Standard output accepts no more text. It has no message if the reader of a pipe has stopped reading.
+    """Standard output accepts no more text.
 
     This is not an OSError, because typer and rich would end the process on one.
     """
@@ -143,11 +143,12 @@ class StandardStream:
     """A wrapper of a standard stream, or of None for a closed one.
 
     Characters that the encoding lacks are printed as escapes. If the stream is essential, the first failure
-    raises an `OutputLostError`; otherwise it is ignored. Text that is printed afterwards is dropped.
+    raises an `OutputLostError`; otherwise it is ignored, and so is a reader, such as `head`, that needs no
+    more. Text that is printed afterwards is dropped.
     """
 
     def __init__(self, stream: TextIO | None, is_essential: bool) -> None:
-        self._stream: Any = _Closed() if stream is None else stream
+        self._stream: Any = _Nowhere(errno.EBADF) if stream is None else stream
         self._is_essential = is_essential
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -158,49 +159,48 @@ class StandardStream:
 
     def write(self, text: str) -> int:
         """Write text."""
-        try:
-            self._stream.write(text)
-        except OSError as error:
-            self._lose(error)
+        self._attempt(lambda: self._stream.write(text))
         return len(text)
 
     def write_bytes(self, content: bytes) -> int:
         """Write to the stream below its text."""
-        try:
-            self._stream.buffer.write(content)
-        except OSError as error:
-            self._lose(error)
+        self._attempt(lambda: self._stream.buffer.write(content))
         return len(content)
 
     def flush(self) -> None:
         """Pass on what is buffered."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Callable[[], object]) -> None:
         try:
-            self._stream.flush()
+            action()
         except OSError as error:
-            self._lose(error)
-
-    def _lose(self, error: OSError) -> None:
-        # Otherwise Python would fail at its end, when it flushes the rest of the stream.
-        with suppress(AttributeError, OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-        self._stream = io.StringIO()
-        if self._is_essential:
-            # A reader that needs no more, such as `head`, is not told that it has stopped.
-            message = "" if isinstance(error, BrokenPipeError) else f"standard output: {reason_of(error)}"
-            raise OutputLostError(message) from error
+            # Otherwise Python would fail at its end, when it flushes the rest of the stream.
+            with suppress(AttributeError, OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+            self._stream = _Nowhere()
+            if self._is_essential and not isinstance(error, BrokenPipeError):
+                message = f"standard output: {reason_of(error)}"
+                raise OutputLostError(message) from error
 
 
-class _Closed(io.StringIO):
-    """Stand-in for a standard stream that the process was started without."""
+class _Nowhere(io.StringIO):
+    """Stand-in for a standard stream that is lost, or that the process was started without."""
+
+    def __init__(self, error: int = 0) -> None:
+        super().__init__()
+        self._error = error
 
     @property
-    def buffer(self) -> "_Closed":  # type: ignore[override]
+    def buffer(self) -> "_Nowhere":
         return self
 
     def write(self, text: Any) -> int:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if self._error:
+            raise OSError(self._error, os.strerror(self._error))
+        return len(text)
 
 
 @contextmanager
@@ -224,33 +224,24 @@ def _interrupts() -> Iterator[list[int]]:
 
     def raise_interrupt(number: int, frame: Any) -> None:
         seen.append(number)
-        while frame is not None:
-            if frame.f_code is raise_later.__code__:  # Python would report and swallow it here
-                redeliver()
-                return
-            frame = frame.f_back
         raise KeyboardInterrupt
 
     def raise_later(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            redeliver()
+            if has_timer:
+                signal.setitimer(signal.ITIMER_REAL, _REDELIVERY_SECONDS)
         elif not seen:  # after an interrupt, objects that are half made may fail when they are freed
             hook(unraisable)
 
-    can_redeliver = hasattr(signal, "setitimer")
-
-    def redeliver() -> None:
-        if can_redeliver:
-            signal.setitimer(signal.ITIMER_REAL, _REDELIVERY_SECONDS)
-
+    has_timer = hasattr(signal, "SIGALRM")
     signal.signal(signal.SIGINT, raise_interrupt)
-    if hasattr(signal, "SIGALRM"):
+    if has_timer:
         signal.signal(signal.SIGALRM, raise_interrupt)
     sys.unraisablehook = raise_later
     try:
         yield seen
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if hasattr(signal, "SIGALRM"):
+        if has_timer:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
         sys.unraisablehook = hook

@@ -1,9 +1,8 @@
 """The commands that run an operator on files."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +14,8 @@ import dmlops
 from dmlops.cli import console, outputs
 from dmlops.cli.console import duration
 from dmlops.cli.ending import CommandError, users_errors
-from dmlops.cli.inputs import FILE_HELP, STANDARD, Array, FileArgument, open_input
-from dmlops.cli.options import INT64, Device, integer_option
+from dmlops.cli.inputs import STANDARD, Array, FileArgument, open_input
+from dmlops.cli.options import Device, integer_option
 from dmlops.cli.outputs import OutputOption
 from dmlops.cli.placement import place
 
@@ -45,10 +44,7 @@ def top_k(
     """Select the k largest elements along an axis: sorted, ties by ascending index."""
     outputs.check(output, [file], 2)
     x = open_input(file)
-
-    def select(data: Any) -> tuple[Any, ...]:
-        return dmlops.top_k(data, k, axis=axis, largest=not smallest, index_dtype=index_dtype)
-
+    select = partial(dmlops.top_k, k=k, axis=axis, largest=not smallest, index_dtype=index_dtype)
     ran = _run("top-k", device, select, x.array)
     order = "smallest" if smallest else "largest"
     title = f"top-k of {x.name}: the {k} {order} along axis {axis}"
@@ -58,29 +54,14 @@ def top_k(
 def nonzero(
     file: FileArgument,
     *,
-    size: Annotated[
-        int | None, integer_option("Return exactly this many rows.", min=0, show_default=False)
-    ] = None,
-    fill_value: Annotated[
-        int | None,
-        integer_option("With --size: the value of the rows behind the count.", show_default="0"),
-    ] = None,
     index_dtype: IndexTypeOption = "int64",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
     """List the coordinates of the non-zero elements, in ascending element order."""
-    if size is None and fill_value is not None:
-        message = f"nonzero: --fill-value {fill_value} is for the rows beyond the count: it needs --size"
-        raise CommandError(message)
-    if size is not None and fill_value is None:
-        fill_value = 0
     outputs.check(output, [file], 2)
     x = open_input(file)
-
-    def find(data: Any) -> tuple[Any, ...]:
-        return dmlops.nonzero_coordinates(data, size=size, fill_value=fill_value, index_dtype=index_dtype)
-
+    find = partial(dmlops.nonzero_coordinates, index_dtype=index_dtype)
     ran = _run("nonzero", device, find, x.array)
     title = f"nonzero of {x.name}: {ran[0][1].item():,} of {x.array.size:,} elements"
     _finish(title, ran, ("coordinates", "count"), output)
@@ -104,16 +85,13 @@ def gather(
         message = "gather: standard input holds one array; name a file for FILE or INDICES"
         raise CommandError(message)
     x, tuples = open_input(file), open_input(indices, as_indices=True)
-
-    def read(data: Any, tuples: Any) -> tuple[Any, ...]:
-        return (dmlops.gather_nd(data, tuples, batch_dims=batch_dims, mode=mode),)
-
+    read = partial(dmlops.gather_nd, batch_dims=batch_dims, mode=mode)
     ran = _run("gather", device, read, x.array, tuples.array)
     _finish(f"gather from {x.name} by {tuples.name}", ran, ("output",), output)
 
 
 def diagonal(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)] = None,
+    file: FileArgument,
     *,
     begin: Annotated[int, integer_option("The first diagonal of the band.")] = 0,
     end: Annotated[
@@ -121,46 +99,20 @@ def diagonal(
         integer_option("The diagonal after the last one of the band.", show_default="begin + 1"),
     ] = None,
     value: Annotated[str, typer.Option(metavar="NUMBER", help="The value to fill the band with.")] = "1",
-    shape: Annotated[
-        str | None,
-        typer.Option(metavar="SIZES", show_default=False, help="Without FILE: the shape, such as 4,4."),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE", show_default="float32", help="Without FILE: the data type."),
-    ] = None,
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Fill a band of diagonals with a value; diagonal 0 is the main one, and those above it are positive."""
-    outputs.check(output, [] if file is None else [file])
+    outputs.check(output, [file])
     end = begin + 1 if end is None else end
-    if file is not None and (shape is not None or dtype is not None):
-        message = "diagonal: FILE has a shape and type of its own; leave --shape and --dtype out"
-        raise CommandError(message)
-    options: Any = {"begin": begin, "end": end}
-    if file is not None:
-        source, array = open_input(file)
-        options["value"] = _value(value, array.dtype)
-        ran = _run("diagonal", device, lambda data: (dmlops.diagonal_matrix(data, **options),), array)
-    else:
-        if shape is None:
-            message = "diagonal: give a FILE, or --shape"
-            raise CommandError(message)
-        dtype = "float32" if dtype is None else dtype
-        # NumPy would write bytes without a meaning.
-        if output is not None and dtype.startswith(("bfloat16", "float8")):
-            message = f"-o {output}: it cannot hold {dtype}; float32 has the same values"
-            raise CommandError(message)
-        sizes = _shape(shape)
-        source, like = f"shape {sizes}", np.zeros(1)
-        options |= {"value": _value(value, dtype), "shape": sizes, "dtype": dtype}
-        ran = _run("diagonal", device, lambda like: (dmlops.diagonal_matrix(like=like, **options),), like)
-    _finish(f"diagonal of {source}: {value} on [{begin}, {end})", ran, ("output",), output)
+    number, x = _number(value), open_input(file)
+    fill = partial(dmlops.diagonal_matrix, value=number, begin=begin, end=end)
+    ran = _run("diagonal", device, fill, x.array)
+    _finish(f"diagonal of {x.name}: {value} on [{begin}, {end})", ran, ("output",), output)
 
 
 def _run(
-    command: str, device: Device, operator: Callable[..., tuple[Any, ...]], *arrays: Array
+    command: str, device: Device, operator: Callable[..., Any], *arrays: Array
 ) -> tuple[list[Array], str]:
     """Run an operator on a device; return its results, and where it ran for how long.
 
@@ -175,6 +127,7 @@ def _run(
         results = operator(*placed)
         host.wait()
         took = duration(time.perf_counter() - start)
+        results = results if isinstance(results, tuple) else (results,)
         return [host.get(array) for array in results], f"{host.label}, {took} with compilation or loading"
 
 
@@ -192,42 +145,17 @@ def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], outp
         out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
 
 
-def _value(text: str, dtype: "np.dtype[Any] | str") -> Any:
-    """Return the value to fill a band with: a number, or for dates and durations NumPy's text for one."""
-    kind = ""
-    with suppress(TypeError):  # of a name that NumPy does not know, such as bfloat16
-        kind = np.dtype(dtype).kind
-    readers: list[Callable[[], Any]] = [lambda: int(text, 0), lambda: _finite(float, text)]
-    readers.append(lambda: _finite(complex, text))
-    if kind == "M":
-        readers.append(lambda: np.datetime64(text))
-    if kind == "m" and text == "NaT":
-        return text
-    for read in readers:
+def _number(text: str) -> Any:
+    """Return the number in a text; Python makes an infinity of one that is too large."""
+    read: Any
+    for read in (partial(int, base=0), float, complex):
         try:
-            return read()
+            value = read(text)
         except ValueError:
             continue
+        if not isinstance(value, int) and np.isinf(value) and "inf" not in text.lower():
+            message = f"--value: {text} is beyond the range of float64"
+            raise CommandError(message)
+        return value
     message = f"--value: {text!r} is not a number"
     raise CommandError(message)
-
-
-def _finite(number: Callable[[str], Any], text: str) -> Any:
-    """Read a number; Python makes an infinity of one that is too large."""
-    value = number(text)
-    is_infinite = math.isinf(value.real) or math.isinf(value.imag)
-    if is_infinite and "inf" not in text.lower():
-        message = f"--value: {text} is beyond the range of float64"
-        raise CommandError(message)
-    return value
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(size) for size in text.strip(" ()").split(","))
-    except ValueError:
-        sizes = (1 << 64,)
-    if not all(size in INT64 for size in sizes):
-        message = f"--shape: {text!r} is not a shape of 64-bit integers; write it as 4,4"
-        raise CommandError(message)
-    return sizes

@@ -1,26 +1,25 @@
 """`dmlops info`: versions, devices, feature levels, compiled kernels; or which algorithm of top_k runs."""
 
+import json
 import platform
 import re
-from collections.abc import Iterable
 from importlib import metadata
-from itertools import groupby
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from dmlops import __version__
-from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS
+from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
 from dmlops.cli.ending import CommandError
-from dmlops.cli.placement import CUDA_EXTRA, cpu_name, cuda_devices
+from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.operators import Options
-from dmlops.operators.support import SupportRow
 from dmlops.operators.top_k import TopK1
+from dmlops.store import kernel_store
 from dmlops.types.enums import AxisDirection, TensorDataType
 from dmlops.types.tensor import TensorDesc
 
@@ -46,8 +45,9 @@ def info(
             help="With --explain: on this architecture, instead of the first GPU.",
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
 ) -> None:
-    """Show versions, devices, threads, where compiled kernels are, and the operators by feature level."""
+    """Show versions, devices, threads, the highest feature level, and where compiled kernels are."""
     if explain is not None:
         out.print(_explanation(explain, arch))
         return
@@ -56,24 +56,24 @@ def info(
         raise CommandError(message)
     from kernels_cpu import processor, threads  # noqa: PLC0415 - imports llvmlite, which --help must not
 
-    out.print(
-        facts(
-            "Versions",
-            [
-                ("dmlops", __version__),
-                ("python", platform.python_version()),
-                *((name, version(name)) for name in PACKAGES),
-            ],
-        )
-    )
+    versions = [("dmlops", __version__), ("python", platform.python_version())]
     width = f"{processor.WIDTH} bits" if processor.WIDTH else "none: the scalar path"
-    cpu = [("model", cpu_name()), ("threads", str(threads.get_num_threads())), ("vector registers", width)]
-    out.print(facts("CPU", cpu))
-    out.print(facts("CUDA", _cuda_facts()))
-    for text in cache.kernels():
-        out.print(text)
-    out.print(facts("Highest feature level", [(name, level.name) for name, level in HIGHEST_LEVELS.items()]))
-    out.print(_operators())
+    found = {
+        "Versions": versions + [(name, version(name)) for name in PACKAGES],
+        "CPU": [
+            ("model", cpu_name()),
+            ("threads", str(threads.get_num_threads())),
+            ("vector registers", width),
+        ],
+        "CUDA": _cuda_facts(),
+        **cache.kernels(),
+        "Highest feature level": [(name, level.name) for name, level in HIGHEST_LEVELS.items()],
+    }
+    if as_json:
+        out.print(json.dumps({title: dict(named) for title, named in found.items()}, indent=1))
+        return
+    for title, named in found.items():
+        out.print(facts(title, named))
 
 
 def version(package: str) -> str:
@@ -82,24 +82,6 @@ def version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def data_types(types: Iterable[TensorDataType]) -> str:
-    """Name a set of data types, widths of one kind together.
-
-    Examples
-    --------
-    >>> data_types([TensorDataType.INT8, TensorDataType.FLOAT32, TensorDataType.FLOAT16])
-    'FLOAT16|32 INT8'
-    """
-    families = sorted((data_type.name.rstrip("0123456789"), data_type.bits) for data_type in types)
-    return " ".join(
-        _family(name, [bits for _, bits in group]) for name, group in groupby(families, lambda f: f[0])
-    )
-
-
-def _family(name: str, widths: list[int]) -> str:
-    return name if name == "BOOL" else name + "|".join(str(bits) for bits in widths)
 
 
 def _cuda_facts() -> list[tuple[str, str]]:
@@ -133,9 +115,9 @@ def _explanation(given: str, arch: str | None) -> Text:
         # These import the CUDA driver's bindings.
         from kernels_cuda.top_k.dispatch import explain  # noqa: PLC0415
     except ImportError as error:
-        message = f"--explain {given}: {CUDA_EXTRA} installs the packages that this needs"
+        message = f"--explain {given}: {kernel_store.cuda_extra()} installs the packages that this needs"
         raise CommandError(message) from error
-    target = _first_target() if arch is None else _target_of(arch)
+    target = _target_of(arch)
     try:
         descriptor = TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=AxisDirection.DECREASING)
         problem = OPERATORS[TopK1].problem(descriptor, Options())
@@ -149,44 +131,19 @@ def _explanation(given: str, arch: str | None) -> Text:
     return text
 
 
-def _first_target() -> Any:
-    try:
-        cuda_devices()
-    except CommandError as error:
-        message = f"--explain: {error}; name an architecture, as --arch sm_90"
-        raise CommandError(message) from error
-    return cuda.target(0, "info")
-
-
-def _target_of(arch: str) -> Any:
-    """Return a large device of an architecture."""
+def _target_of(arch: str | None) -> Any:
+    """Return a large device of an architecture, or the first GPU."""
+    if arch is None:
+        try:
+            cuda_devices()
+        except CommandError as error:
+            message = f"--explain: {error}; name an architecture, as --arch sm_90"
+            raise CommandError(message) from error
+        return cuda.target(0, "info")
     from kernels_cuda.runtime.variant import capability_of, typical_target  # noqa: PLC0415
 
-    if re.fullmatch(r"sm_\d{2,3}", arch) is None:
-        message = f"--arch {arch}: it must be sm_ and a compute capability, such as sm_90"
-        raise CommandError(message)
-    if capability_of(arch) < OLDEST:
-        message = f"--arch {arch}: there are kernels from sm_{OLDEST[0]}{OLDEST[1]} on"
+    if re.fullmatch(r"sm_\d{2,3}", arch) is None or capability_of(arch) < OLDEST:
+        oldest = "{}.{}".format(*OLDEST)
+        message = f"--arch {arch}: it must be sm_ and a compute capability from {oldest} on, such as sm_90"
         raise CommandError(message)
     return typical_target(arch)
-
-
-def _operators() -> Text:
-    text = Text.assemble(
-        ("Operators by feature level", "bold"), ": dimensions, data types; other tensors where they differ"
-    )
-    for descriptor in DESCRIPTORS:
-        text.append("\n ").append(descriptor.__name__, "cyan")
-        for row in descriptor.support:
-            types = data_types(row.types) + _other_tensors(row)
-            text.append(f"\n   {row.level.name:<9} {row.dims!s:<10} {types}")
-    return text
-
-
-def _other_tensors(row: SupportRow) -> str:
-    text = ""
-    for field in row.overrides:
-        allowed = row.allowed(field)
-        dims = "" if allowed.dims == row.dims else f"{allowed.dims} dimensions "
-        text += f"; {field.removeprefix('output_').removesuffix('_tensor')} {dims}{data_types(allowed.types)}"
-    return text

@@ -159,7 +159,7 @@ def _damage_told(about: str, kind: str) -> Iterator[None]:
         if isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
             reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
         elif re.search("magic string|not a zip file", text):
-            reason = f"not an {kind} file: {text}"
+            reason = f"not an {kind} file; numpy.save makes one, of a .csv after numpy.loadtxt"
         else:
             reason = f"a damaged {kind} file: {text}"
         message = f"{about}: {reason}"

@@ -1,20 +1,11 @@
 """Options that several commands have."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 INT64 = range(-(2**63), 2**63)
-
-
-class Operator(StrEnum):
-    """The values of `--operator`."""
-
-    TOP_K = "top_k"
-    NONZERO_COORDINATES = "nonzero_coordinates"
-    GATHER_ND = "gather_nd"
-    DIAGONAL_MATRIX = "diagonal_matrix"
 
 
 class Device(StrEnum):
@@ -23,17 +14,6 @@ class Device(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
     CUDA = "cuda"
-
-
-OperatorOption = Annotated[
-    list[Operator] | None,
-    typer.Option(
-        "--operator",
-        metavar="NAME",
-        show_default=False,
-        help=f"One of {', '.join(Operator)}; may be repeated.",
-    ),
-]
 
 
 def integer_option(text: str, *names: str, **settings: Any) -> Any:

@@ -10,19 +10,13 @@ from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.cli.ending import CommandError
 from dmlops.cli.options import Device
 from dmlops.devices import cuda_driver
-
-CUDA_EXTRA = 'pip install "dmlops[cuda]"'
+from dmlops.store import kernel_store
 
 
 class Host:
     """A place that keeps NumPy arrays as they are."""
 
     label = "CPU"
-
-    @property
-    def name(self) -> str:
-        """The name of the device."""
-        return cpu_name()
 
     def put(self, array: Any) -> Any:
         """Return `array` in this place."""
@@ -40,10 +34,6 @@ class Cuda(Host):
     """A place that copies arrays to and from the first CUDA device."""
 
     label = "GPU"
-
-    @property
-    def name(self) -> str:  # noqa: D102
-        return str(cuda_devices()[0].name)
 
     def put(self, array: Any) -> Any:  # noqa: D102 - as `Host`
         return DeviceArray.from_numpy(array)
@@ -85,7 +75,7 @@ def require_cuda() -> None:
     try:
         import cuda.core  # noqa: F401, PLC0415 - part of the cuda extra
     except ImportError as error:
-        message = f"CUDA needs cuda-core: {CUDA_EXTRA}"
+        message = f"CUDA needs cuda-core: {kernel_store.cuda_extra()}"
         raise CommandError(message) from error
 
 

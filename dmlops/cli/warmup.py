@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.cache import usable_folder
-from dmlops.cli.console import duration, out, progress_bar
+from dmlops.cli.console import duration, out, spinner
 from dmlops.cli.ending import CommandError
-from dmlops.cli.options import Device, Operator, OperatorOption, integer_option
+from dmlops.cli.options import Device, integer_option
 from dmlops.cli.placement import architectures, require_cuda
-from dmlops.devices.cuda import JIT_EXTRA
-from dmlops.store import precompile
+from dmlops.store import kernel_store, precompile
 
 
 def warmup(
@@ -26,7 +26,6 @@ def warmup(
             help="Compile for this architecture, without needing the GPU; may be repeated.",
         ),
     ] = None,
-    operator: OperatorOption = None,
     jobs: Annotated[
         int | None,
         integer_option("Number of compiling processes, at most one per core.", min=1, show_default="all"),
@@ -42,7 +41,7 @@ def warmup(
     if problem:
         message = f"warmup: nothing that is compiled would be kept: {problem}"
         raise CommandError(message)
-    operators = operator or [*Operator]
+    operators = [operator.name for operator in OPERATORS.values()]
     n_cores = os.cpu_count() or 1
     n_jobs = min(jobs or n_cores, n_cores)
     if device is not Device.CUDA and not arch:
@@ -60,7 +59,8 @@ def _check_architectures(names: Sequence[str]) -> None:
     try:
         known = [f"sm_{capability}" for capability in nvrtc.nvrtcGetSupportedArchs()[1]]
     except Exception as error:  # without its library, which comes with the compilers
-        message = f"--arch {names[0]}: the compilers for GPUs are not installed: {JIT_EXTRA}"
+        remedy = kernel_store.cuda_extra(with_compilers=True)
+        message = f"--arch {names[0]}: the compilers for GPUs are not installed: {remedy}"
         raise CommandError(message) from error
     for name in names:
         if name not in known:
@@ -82,11 +82,10 @@ def _present(device: Device) -> list[str]:
 def _compile(name: str, tasks: Sequence[precompile.Task], n_jobs: int) -> None:
     """Do the tasks in `n_jobs` processes, and print how many there were."""
     start = time.perf_counter()
-    with progress_bar() as progress, precompile.compiled(tasks, n_jobs) as kernels:
-        bar = progress.add_task(name, total=len(tasks))
+    with spinner() as show, precompile.compiled(tasks, n_jobs) as kernels:
         try:
-            for _ in kernels:
-                progress.advance(bar)
+            for number, _ in enumerate(kernels, 1):
+                show(f"{name}: {number} of {len(tasks)} kernels")
         except precompile.PrecompileError as error:
             message = f"warmup: {error}"
             raise CommandError(message) from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import Device
-from dmlops.store import kernel_store
+from dmlops.store import kernel_cache, kernel_store
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
 
@@ -38,14 +38,8 @@ def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
         raise kernel_store.cannot_load(what, error) from error
 
 
-def generations() -> Mapping[str, str]:
-    """Return the cache's generation for the installed sources and compilers of each device."""
+def keys() -> Mapping[str, kernel_cache.Key]:
+    """Return a key for each device, which has the sources and compilers of all kernels that are installed."""
     from kernels_cuda.runtime.variant import Variant  # noqa: PLC0415
 
-    keys = cpu.key(native_call.LOOK), cuda.key(Variant("any", ""), "any")
-    return {key.device: key.generation for key in keys}
-
-
-def source_digests() -> Mapping[str, str]:
-    """Return the digest of the installed sources of each device."""
-    return {"cpu": cpu.sources(), "cuda": cuda.sources()}
+    return {"cpu": cpu.key(native_call.LOOK), "cuda": cuda.key(Variant("any", ""), "any")}

@@ -24,8 +24,6 @@ _COMPILERS = (
     *("numba", "numba-cuda", "llvmlite", "cuda-core"),
     *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
 )
-# Installs the compilers of kernels that the wheel lacks.
-JIT_EXTRA = 'pip install "dmlops[cuda-jit]" (or "dmlops[cuda12-jit]" for a CUDA 12 driver)'
 
 
 def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
@@ -48,8 +46,8 @@ def compiled(variant: Any, arch: str) -> bytes:
     known_by = key(variant, arch)
 
     def compile_kernel() -> bytes:
-        needs = ["numba", "numba_cuda"]
-        compiler = load_compiler("kernels_cuda.runtime.compiler", needs, known_by, JIT_EXTRA)
+        needs, remedy = ["numba", "numba_cuda"], kernel_store.cuda_extra(with_compilers=True)
+        compiler = load_compiler("kernels_cuda.runtime.compiler", needs, known_by, remedy)
         return compiler.compile_variant(variant, arch)  # type: ignore[no-any-return]
 
     return kernel_store.find_or_compile(known_by, compile_kernel)

@@ -37,7 +37,7 @@ def launcher(where: str) -> ModuleType:
         return kernel_store.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
-        remedy = 'type: pip install "dmlops[cuda]" (or "dmlops[cuda12]" for a CUDA 12 driver)'
+        remedy = f"type: {kernel_store.cuda_extra()}"
         raise UnsupportedFeatureError(error_text(where, "a CUDA device", reason, remedy)) from error
 
 

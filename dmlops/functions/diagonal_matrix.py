@@ -1,4 +1,5 @@
 """The function `diagonal_matrix`, and its forms with NumPy's names: `tril`, `triu` and `eye`."""
+# ruff: noqa: N803 - `eye` has NumPy's parameters
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, overload
@@ -17,33 +18,31 @@ from dmlops.array_libraries import (
 from dmlops.calls.binding import Binding, Function, check_type_has_level
 from dmlops.calls.call import BoundCall
 from dmlops.calls.call_cache import CALLS
-from dmlops.calls.dispatch import level_or, level_set
+from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators.diagonal_matrix import INT32_MAX, diagonal_matrix_descriptor, infer_diagonal_matrix
+from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import (
     Array,
     DataType,
     DiagonalOptions,
-    Element,
     Listed,
     MatrixOptions,
     OutputOptions,
 )
-from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.data_types import data_type_of
+from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, identity
 from kernels_cpu.threads import get_num_threads
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
 _new: Any = tuple.__new__
-# More rows or columns than any matrix has.
-_INT64_MAX = 2**63 - 1
+# No matrix has a diagonal so far out.
+_FAR = 2**63 - 1
 _NUMBERS = frozenset((int, float))
 
 
-@overload
-def diagonal_matrix(x: NDArray[Element], /, **options: Unpack[DiagonalOptions]) -> NDArray[Element]: ...
 @overload
 def diagonal_matrix(x: Listed, /, **options: Unpack[DiagonalOptions]) -> NDArray[Any]: ...
 @overload
@@ -59,7 +58,7 @@ def diagonal_matrix(
     /,
     *,
     shape: Sequence[int] | None = None,
-    dtype: DataType | None = None,
+    dtype: DataType = None,
     value: Any = 1,
     begin: int = 0,
     end: int = 1,
@@ -129,14 +128,12 @@ def diagonal_matrix(
            [0, 1, 0]], dtype=uint8)
     """
     if x is None:
-        return _make(MATRIX_WITHOUT_INPUT, shape, dtype, value, begin, end, like, out, stream)
+        return _make(MATRIX_WITHOUT_INPUT, shape, dtype, like, out, stream, value, begin, end)
     if not (shape is None and dtype is None and like is None):
         refuse_with_input(shape=shape, dtype=dtype, like=like)
-    return _fill(DIAGONAL_MATRIX, x, value, begin, end, out, stream)
+    return _fill(DIAGONAL_MATRIX, (x,), out, stream, None, value, begin, end)
 
 
-@overload
-def tril(m: NDArray[Element], k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Element]: ...
 @overload
 def tril(m: Listed, k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
 @overload
@@ -155,12 +152,10 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     array([[1, 0, 0],
            [4, 5, 0]])
     """
-    k, end = arguments.integer(k, "tril.k"), _beyond_all(m, "tril")
-    return _fill(_TRIL, m, 0, min(max(k + 1, -end), end), end, out, stream)
+    begin = arguments.integer(k, "tril.k") + 1
+    return _fill(_TRIL, (m,), out, stream, None, 0, begin, max(begin, _FAR))
 
 
-@overload
-def triu(m: NDArray[Element], k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Element]: ...
 @overload
 def triu(m: Listed, k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
 @overload
@@ -175,35 +170,29 @@ def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
     array([[0, 2, 3],
            [0, 0, 6]])
     """
-    k, end = arguments.integer(k, "triu.k"), _beyond_all(m, "triu")
-    return _fill(_TRIU, m, 0, -end, min(max(k, -end), end), out, stream)
+    end = arguments.integer(k, "triu.k")
+    return _fill(_TRIU, (m,), out, stream, None, 0, min(end, -_FAR), end)
 
 
 @overload
 def eye(
-    N: int,  # noqa: N803
-    M: int | None = None,  # noqa: N803
-    k: int = 0,
-    dtype: DataType | None = float,
-    *,
-    like: None = None,
-    **options: Unpack[OutputOptions],
+    N: int, M: int | None = None, k: int = 0, dtype: DataType = float, **options: Unpack[OutputOptions]
 ) -> NDArray[Any]: ...
 @overload
 def eye(
-    N: int,  # noqa: N803
-    M: int | None = None,  # noqa: N803
+    N: int,
+    M: int | None = None,
     k: int = 0,
-    dtype: DataType | None = float,
+    dtype: DataType = float,
     *,
     like: Array,
     **options: Unpack[OutputOptions],
 ) -> Array: ...
-def eye(  # with NumPy's parameters
-    N: int,  # noqa: N803
-    M: int | None = None,  # noqa: N803
+def eye(
+    N: int,
+    M: Any = None,
     k: int = 0,
-    dtype: DataType | None = float,
+    dtype: Any = float,
     *,
     like: Any = None,
     out: Any = None,
@@ -221,79 +210,45 @@ def eye(  # with NumPy's parameters
     array([[ True, False, False],
            [False,  True, False]])
     """
-    rows = arguments.integer(N, "eye.N")
-    columns = rows if M is None else arguments.integer(M, "eye.M")
-    for name, size in (("N", rows), ("M", columns)):
-        if size < 0:
-            refuse(f"eye.{name}", size, "a size is negative", f"{name} must be >= 0")
-    k = arguments.integer(k, "eye.k")
-    data_type = None if dtype is None else arguments.data_type(dtype, "eye.dtype")
-    if isinstance(data_type, OpaqueType) and data_type.family == "structured":
-        reason, remedy = "no structured element is a one", "use diagonal_matrix, with value= such an element"
-        raise TypeError(error_text("eye.dtype", data_type.name, reason, remedy))
-    function = _EYE if columns <= rows else _WIDE_EYE
-    return _make(function, (rows, columns), data_type, 1, k, k + 1, like, out, stream)
+    rows = arguments.size(N, "eye.N")
+    columns, k = rows if M is None else arguments.size(M, "eye.M"), arguments.integer(k, "eye.k")
+    return _make(_EYE, (rows, columns), dtype, like, out, stream, 1, k, k + 1)
 
 
-def _beyond_all(m: Any, function: str) -> int:
-    """Return a bound beyond all diagonals; at DirectML's levels one that fits into INT32, if possible."""
-    if m is None:  # for which `diagonal_matrix` would make a matrix
-        raise TypeError(error_text(f"{function}.m", None, "it is copied", "it must be an array"))
-    # A compiler cannot trace the look-up of the level.
-    if compiling_framework() is not None or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
-        return _INT64_MAX
-    return _INT64_MAX if max(getattr(m, "shape", ())[-2:], default=0) > INT32_MAX else INT32_MAX
-
-
-def _fill(function: Function, x: Any, value: Any, begin: int, end: int, out: Any, stream: Any) -> Any:
-    """Return a copy of `x` with a band of `value`."""
-    if type(x) is not ndarray and (framework := compiling_framework()) is not None:
-        others = (x,), out, stream, None, value, begin, end
-        return framework.diagonal_matrix(function.words, *others)[0]
-    if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
-        value, begin, end = _plain_band(function.name, value, begin, end)
-    outs = () if out is None else (out,)
-    number = scalars.scalar_key(value)
-    parameters = (function.name, number, begin, end, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, (x,), outs) if stream is None else None
-    if results is None:
-        results = function.run(parameters, (x,), out, stream, None, value, begin, end)
-    return results[0] if out is None else out
-
-
-def _make(
-    function: Function,
-    shape: Any,
-    dtype: Any,
-    value: Any,
-    begin: int,
-    end: int,
-    like: Any,
-    out: Any,
-    stream: Any,
-) -> Any:
-    """Return a matrix of zeros with a band of `value`."""
+def _make(function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: Any) -> Any:
+    """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
     pattern = out if like is None else like
     framework = compiling_framework()
-    library: ArrayLibrary | None = None
-    given = (), out, stream, (shape, dtype, like)
     if framework is None and type(pattern) is not ndarray and pattern is not None:
         library = find_library(pattern, f"{function.name}.{'out' if like is None else 'like'}")
         framework = library.takes_over(pattern, False, alone=True)
     if framework is not None:
-        return framework.diagonal_matrix(function.words, *given, value, begin, end)[0]
+        return framework.diagonal_matrix(function.words, (), out, stream, (shape, dtype, like), *band)[0]
+    made = _made_of(function.name, shape, dtype, like, out)
+    return _fill(function, (), out, stream, made, *band)
+
+
+def _fill(
+    function: Function,
+    inputs: tuple[Any, ...],
+    out: Any,
+    stream: Any,
+    made: "Made | None",
+    value: Any,
+    begin: int,
+    end: int,
+) -> Any:
+    """Return a copy of the input, or the matrix of zeros that `made` describes, with a band of `value`."""
+    if inputs and type(inputs[0]) is not ndarray and (framework := compiling_framework()) is not None:
+        return framework.diagonal_matrix(function.words, inputs, out, stream, None, value, begin, end)[0]
     if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
         value, begin, end = _plain_band(function.name, value, begin, end)
-    made = _made_of(function.name, shape, dtype, like, out)
-    outs = () if out is None else (out,)
     number = scalars.scalar_key(value)
     parameters = (function.name, number, begin, end, made, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, (), outs) if stream is None else None
+    outs = () if out is None else (out,)
+    results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
-        framework = None if library is None else library.takes_over(pattern, False)
-        if framework is not None:
-            return framework.diagonal_matrix(function.words, *given, value, begin, end)[0]
-        results = function.run(parameters, (), out, stream, made, value, begin, end)
+        results = function.run(parameters, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
 
@@ -334,7 +289,7 @@ def _made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made
             library, device, described = out_library, out_library.device(array), given
         shape = given.sizes if shape is None else shape
     if dtype is not None:
-        data_type = arguments.data_type(dtype, f"{function}.dtype")
+        data_type = data_type_of(dtype, f"{function}.dtype")
     else:
         data_type = TensorDataType.FLOAT64 if described is None else described.data_type
     check_type_has_level(data_type, f"{function}.dtype")
@@ -363,14 +318,12 @@ def refuse_with_input(**given: Any) -> None:
             refuse(f"diagonal_matrix.{name}", shown(argument), "x is given", allowed)
 
 
-def _form(name: str, fields: Mapping[str, str], x: str | None = None, dtype: str = "dtype") -> Function:
+def _form(name: str, fields: Mapping[str, str], x: str = "") -> Function:
     """Return a form of `diagonal_matrix`, whose input is called `x`, if it has one."""
-    inputs = () if x is None else (x,)
-    if x is not None:
+    if x:
         fields = {"input_tensor": x, "output_tensor.sizes": x, **fields}
-    return Function(
-        name, _bind, inputs, {"result": dtype if x is None else x}, fields, operator="diagonal_matrix"
-    )
+    results = {"result": x or "dtype"}
+    return Function(name, _bind, (x,) if x else (), results, fields, operator="diagonal_matrix")
 
 
 _BOUNDS = {"diagonal_fill_begin": "begin", "diagonal_fill_end": "end"}
@@ -378,5 +331,4 @@ _DIAGONAL = dict.fromkeys(_BOUNDS, "k")
 DIAGONAL_MATRIX = _form("diagonal_matrix", _BOUNDS, "x")
 MATRIX_WITHOUT_INPUT = _form("diagonal_matrix", {"output_tensor.sizes": "shape", **_BOUNDS})
 _TRIL, _TRIU = _form("tril", _DIAGONAL, "m"), _form("triu", _DIAGONAL, "m")
-# An error about the sizes names the larger one.
-_EYE, _WIDE_EYE = (_form("eye", {"output_tensor.sizes": size, **_DIAGONAL}) for size in "NM")
+_EYE = _form("eye", {"output_tensor.sizes": "N", "value": "dtype", **_DIAGONAL})

@@ -110,6 +110,9 @@ def gather_nd(
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
         check_is_one_array(indices, as_plain)
+        if isinstance(indices, (list, tuple)):
+            listed = as_plain(indices, "gather_nd.indices")
+            inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
         results = GATHER_ND.run(parameters, inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
 

@@ -55,7 +55,7 @@ def nonzero_coordinates(
     *,
     size: int | None = None,
     fill_value: int | None = None,
-    index_dtype: IndexType | None = None,
+    index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
 ) -> NonzeroResult[Any]:
@@ -64,8 +64,7 @@ def nonzero_coordinates(
     Parameters
     ----------
     x : array
-        An array of any shape, of bools, numbers (complex and float8 included), datetime64, timedelta64 or
-        structured elements.
+        An array of any shape, of bools, numbers (complex and float8 included), datetime64 or timedelta64.
     size : int, optional
         The number of rows of the result. By default, the result is trimmed to the count, for which a call on
         a GPU waits. With a size, it never waits.
@@ -86,7 +85,7 @@ def nonzero_coordinates(
     NonzeroResult
         ``coordinates``, of shape (rows, dimensions of `x`), and ``count``, a 0-d array that stays on the
         device. It is the full count even if there are fewer rows. NaN and NaT are non-zero; 0.0 and -0.0 are
-        zero. A complex number is zero if both its parts are, and a structured element if all its fields are.
+        zero. A complex number is zero if both its parts are.
 
     Raises
     ------
@@ -137,9 +136,6 @@ def nonzero_coordinates(
 def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorDataType | None) -> BoundCall:
     where = "nonzero_coordinates"
     (data,), out = call.inputs, call.out
-    if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
-        reason = f"{call.library.name} is not asked which elements are zero"
-        raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
     if out and size is None:
         given = out[0].library.describe(out[0].array, f"{where}.out[0]")
         size = given.sizes[0] if given.sizes else 0
@@ -148,6 +144,9 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
     index_type = call.index_type(index_type)
     check_fill(fill, index_type, is_trimmed=is_trimmed)
     coordinates, count = infer_nonzero_coordinates(call.words, data, capacity, index_type)
+    if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
+        reason = f"{call.library.name} is not asked which elements are zero"
+        raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
     if out and out[1].library.describe(out[1].array, f"{where}.out[1]").sizes == (1,):
         count = count.with_leading_ones(1)
     coordinates, count = call.check_outputs(coordinates, count)
@@ -159,13 +158,12 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
 
 
 def _as_testable(x: Operand, where: str, stream: int | None) -> Operand:
-    """Return an array whose elements kernels can test for zero: bools if bits alone do not tell."""
-    library, array = x.library, x.array
-    dtype = array.dtype
-    if dtype.itemsize <= 8 and getattr(dtype, "names", None) is None:
+    """Return an array whose elements kernels can test for zero: bools in the place of complex128."""
+    dtype = x.array.dtype
+    if dtype.itemsize != 16 or not str(dtype).endswith("complex128"):
         return x
-    check_type_has_level(library.describe(array, where).data_type, where)
-    return library.as_bools(x, stream) or x
+    check_type_has_level(x.library.describe(x.array, where).data_type, where)
+    return x.library.as_bools(x, stream) or x
 
 
 NONZERO_COORDINATES = Function(

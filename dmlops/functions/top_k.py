@@ -57,7 +57,7 @@ def top_k(
     largest: bool = True,
     sorted: bool = True,
     lengths: Any = None,
-    index_dtype: IndexType | None = None,
+    index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]:
@@ -160,7 +160,6 @@ def _bind(
         check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
     if k == 0:
         check_extended("top_k.k", 0, "DirectML selects at least 1")
-        return call.plan_nothing()
     descriptor = top_k_descriptor(data, axis, k, largest, values, indices)
     return call.plan(descriptor, Options(is_sorted=is_sorted, lengths=lengths))
 

@@ -1,9 +1,8 @@
 """The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
 import json
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -24,10 +23,10 @@ from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.scalars import as_real, real_of, scalar_bits
 from dmlops.types.tensor import TensorDesc
 
-# JSON has numbers only: these, and by the bits of a float64 other NaNs, and subnormal numbers, whose decimal
-# digits Python gets wrong while the processor flushes them to zero.
-_NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-_BITS = re.compile(r"(nan|subnormal)\((0x[0-9a-f]{16})\)")
+# JSON has no such numbers. Other NaNs are written as the bits of a float64, and so are subnormal numbers,
+# whose decimal digits Python gets wrong while the processor flushes them to zero.
+_NOT_FINITE = {"inf": 0x7FF << 52, "-inf": 0xFFF << 52, "nan": 0x7FF8 << 48}
+_BITS = re.compile("0x[0-9a-f]{16}")
 
 INFERRED: Any = None
 """The default of outputs: a descriptor that is made has them all."""
@@ -197,7 +196,8 @@ class Descriptor:
     def _best_form(self, level: FeatureLevel) -> "tuple[Descriptor, Objection | None]":
         """Return the newest form that the level supports, and None; or else the newest form, and why not."""
         refused = []
-        for form in self._forms():
+        newest = self.lower()
+        for form in filter(None, (newest, newest.older_form())):
             fitted = form._fitted(level)
             objection = fitted._objection_at(level)
             if objection is None:
@@ -205,17 +205,10 @@ class Descriptor:
             refused.append((fitted, objection))
         return next((pair for pair in refused if pair[0].support.introduced <= level), refused[-1])
 
-    def _forms(self) -> "Iterator[Descriptor]":
-        newest = self.lower()
-        yield newest
-        older = newest.older_form()
-        if older is not None:
-            yield older
-
     def _fitted(self, level: FeatureLevel) -> Self:
         """Return the descriptor, padded if the level requires more dimensions."""
         row = self.support.at(level)
-        if row is None or self._objection(row) is None:
+        if row is None or self._objection(row, level) is None:
             return self
         ranks = [desc.dimension_count for desc in self.tensors.values()]
         wanted = max(*ranks, *(row.allowed(name).dims.low for name in self.tensors))
@@ -231,7 +224,7 @@ class Descriptor:
         """
         level = self._lowest_level()
         if level is None:
-            objection = self._objection(self.support.rows[-1])
+            objection = self._objection(self.support.rows[-1], FeatureLevel.EXTENDED)
             raise _unsupported(objection, None, self.words)
         return level
 
@@ -259,20 +252,9 @@ class Descriptor:
             raise _unsupported(objection, self._lowest_level(), words)
 
     def to_json(self) -> str:
-        """Return the descriptor as JSON text.
-
-        Raises
-        ------
-        InvalidDescriptorError
-            If an integer has more digits than JSON readers accept.
-        """
-        data: dict[str, Any] = {"operator": self.name}
-        for field in self._fields():
-            data[field] = _to_plain(getattr(self, field))
-        try:
-            return json.dumps(data)
-        except ValueError as error:
-            self._refuse("to_json", "an integer of thousands of digits", str(error), "make it shorter")
+        """Return the descriptor as JSON text."""
+        fields = {field: _to_plain(getattr(self, field)) for field in self._fields()}
+        return json.dumps({"operator": self.name, **fields})
 
     @staticmethod
     def from_json(text: str) -> "Descriptor":
@@ -322,44 +304,44 @@ class Descriptor:
         return cls(**values)  # type: ignore[no-any-return]
 
     def _lowest_level(self) -> FeatureLevel | None:
-        return next((row.level for row in self.support if self._objection(row) is None), None)
+        return next((row.level for row in self.support if self._objection(row, row.level) is None), None)
 
     def _objection_at(self, level: FeatureLevel) -> Objection | None:
         row = self.support.at(level)
         if row is None:
             reason = f"the operator was introduced in {self.support.introduced.name}"
             return Objection("feature_level", level.name, reason)
-        return self._objection(row)
+        return self._objection(row, level)
 
-    def _objection(self, row: SupportRow) -> Objection | None:
+    def _objection(self, row: SupportRow, level: FeatureLevel) -> Objection | None:
+        """Return why the row that is in force at a level does not support the descriptor."""
         tensors = self.tensors
         for name, desc in tensors.items():
             allowed = row.allowed(name)
             if not allowed.dims.allow(desc.dimension_count):
                 got = counted(desc.dimension_count, "dimension")
-                return Objection(name, got, f"{row.level.name} takes {allowed.dims}")
+                return Objection(name, got, f"{level} takes {allowed.dims}")
             if desc.data_type not in allowed.types:
                 types = ", ".join(sorted(data_type.name for data_type in allowed.types))
-                return Objection(name, desc.data_type.name, f"{row.level.name} takes {types}")
+                return Objection(name, desc.data_type.name, f"{level} takes {types}")
             if row.level < FeatureLevel.EXTENDED and desc.extended_reason is not None:
                 return Objection(name, desc.sizes, f"{desc.extended_reason}, which DirectML does not take")
-        return self._unequal_dims(tensors, row.level) if row.equal_dims else None
+        return self._unequal_dims(tensors, level) if row.equal_dims else None
 
     def _unequal_dims(self, tensors: dict[str, TensorDesc], level: FeatureLevel) -> Objection | None:
         (first, expected), *others = tensors.items()
         for name, desc in others:
             if desc.dimension_count != expected.dimension_count:
                 got = counted(desc.dimension_count, "dimension")
-                reason = f"has {expected.dimension_count}, and {level.name} wants as many in all tensors"
+                reason = f"has {expected.dimension_count}, and {level} wants as many in all tensors"
                 return Objection(name, got, reason, first)
         return None
 
     def _refuse(self, field: str, got: object, reason: str, allowed: str) -> NoReturn:
         refuse(f"{self.name}.{field}", got, reason, allowed)
 
-    def _set(self, field: str, value: object) -> Self:
+    def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)
-        return self
 
     def _integer(self, field: str) -> int:
         """Store the field as a plain int, and return it."""
@@ -414,7 +396,9 @@ def _unsupported(
     field, got, reason, other = objection or Objection("feature_level", "none", "no level takes it")
     remedy = "no level supports it"
     if lowest is not None:
-        remedy = f"the lowest level that supports it is {lowest.name}"
+        remedy = f"the lowest level that supports it is {lowest}"
+    if lowest is FeatureLevel.EXTENDED:
+        remedy += ", dmlops' own above DirectML's"
     reason = f"{words[other]} {reason}" if other else reason
     return UnsupportedFeatureError(error_text(words.where(field), got, reason, remedy))
 
@@ -459,18 +443,10 @@ def _to_plain(value: Any) -> Any:
         return value.name
     if isinstance(value, float):
         bits = scalar_bits(value, TensorDataType.FLOAT64)
-        for name, number in _NOT_FINITE.items():
-            if bits == scalar_bits(number, TensorDataType.FLOAT64):
-                return name
-        kind = _kind_of_bits(bits)
-        return f"{kind}({bits:#018x})" if kind else value
+        if bits >> 52 & 0x7FF in (0, 0x7FF) and bits % (1 << 63):
+            names = (name for name, number in _NOT_FINITE.items() if number == bits)
+            return next(names, f"{bits:#018x}")
     return value
-
-
-def _kind_of_bits(bits: int) -> str | None:
-    """Return what `_BITS` calls a float64: NaN, or a subnormal number; None for others."""
-    exponent, fraction = bits >> 52 & 0x7FF, bits & ((1 << 52) - 1)
-    return {0: "subnormal", 0x7FF: "nan"}.get(exponent) if fraction else None
 
 
 def _from_plain(where: str, value: Any) -> Any:
@@ -493,8 +469,5 @@ def _number(value: Any) -> Any:
     """Return a number that JSON cannot write; return other values unchanged."""
     if not isinstance(value, str):
         return value
-    found = _BITS.fullmatch(value)
-    if found is None:
-        return _NOT_FINITE.get(value, value)
-    bits = int(found[2], 16)
-    return real_of(bits, TensorDataType.FLOAT64) if _kind_of_bits(bits) == found[1] else value
+    bits = int(value, 16) if _BITS.fullmatch(value) else _NOT_FINITE.get(value)
+    return value if bits is None else real_of(bits, TensorDataType.FLOAT64)

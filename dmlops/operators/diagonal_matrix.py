@@ -7,19 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
-from dmlops.operators.layout import Dims, merge
-from dmlops.operators.parts import part_of, parts_as_batch
+from dmlops.operators.layout import Dims, merge, part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    FLOATS_64,
-    INTEGERS_64,
-    SMALL_TYPES,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, SupportRow, SupportTable
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes
@@ -35,7 +25,6 @@ from dmlops.types.scalars import (
 )
 from dmlops.types.tensor import TensorDesc
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
 # The values that fill a matrix of other types than numbers.
 _VALUES = {
@@ -44,8 +33,8 @@ _VALUES = {
     "structured": "0, for all bytes, or a scalar of that type",
 }
 _FROM_5_1 = (
-    SupportRow(FeatureLevel.DML_5_1, dims(2, 4), SMALL_TYPES | INTEGERS_64 | FLOATS_64, {}),
-    SupportRow(FeatureLevel.EXTENDED, at_least(2), EVERY_TYPE, {}),
+    (FeatureLevel.DML_5_1, (2, 4), DML_TYPES),
+    (FeatureLevel.EXTENDED, (2, None), EVERY_TYPE),
 )
 
 
@@ -98,10 +87,22 @@ def infer_diagonal_matrix(
     return result(where, data_type, sizes)
 
 
+def near_band(begin: int, end: int, farthest: int) -> tuple[int, int]:
+    """Return bounds of the same band, clamped to a diagonal, on either side, that no matrix has."""
+    is_inverted = begin > end
+    # Symbols stand for sizes, which are not so large.
+    begin, end = (
+        max(min(bound, farthest), -farthest) if isinstance(bound, int) else bound for bound in (begin, end)
+    )
+    # An inverted band with both bounds beyond the same end leaves nothing out.
+    return (end + 1 if is_inverted and begin == end else begin), end
+
+
 def diagonal_matrix_descriptor(
     data: TensorDesc | None, output: TensorDesc, value: Any, begin: int, end: int
 ) -> "DiagonalMatrix1":
     """Return the descriptor of a call whose result was inferred."""
+    begin, end = near_band(begin, end, max(output.sizes[-2:]))
     return DiagonalMatrix1.of_inferred(
         input_tensor=data,
         output_tensor=output,
@@ -129,12 +130,12 @@ class _DiagonalDescriptor(Descriptor):
         values = [getattr(self, field) for field in self._fields()]
         return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
-    def _objection(self, row: SupportRow) -> Objection | None:
+    def _objection(self, row: SupportRow, level: FeatureLevel) -> Objection | None:
         if row.level < FeatureLevel.EXTENDED:
             for field in self._bounds:
-                if not INT32_MIN <= getattr(self, field) <= INT32_MAX:
-                    return Objection(field, getattr(self, field), f"{row.level.name} takes 32-bit integers")
-        return Descriptor._objection(self, row)
+                if not -(2**31) <= getattr(self, field) < 2**31:
+                    return Objection(field, getattr(self, field), f"{level} takes 32-bit integers")
+        return Descriptor._objection(self, row, level)
 
     def _check_matrices(self) -> TensorDesc:
         output = self._tensor("output_tensor")
@@ -172,9 +173,9 @@ class DiagonalMatrix(_DiagonalDescriptor):
 
     _bounds: ClassVar[tuple[str, ...]] = ("offset",)
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(FeatureLevel.DML_2_0, dims(4), _FLOATS, {}),
-        SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {}),
-        SupportRow(FeatureLevel.DML_4_0, dims(2, 4), SMALL_TYPES, {}),
+        (FeatureLevel.DML_2_0, (4, 4), _FLOATS),
+        (FeatureLevel.DML_2_1, (4, 4), SMALL_TYPES),
+        (FeatureLevel.DML_4_0, (2, 4), SMALL_TYPES),
         *_FROM_5_1,
     )
 
@@ -246,8 +247,8 @@ class DiagonalMatrix1(_DiagonalDescriptor):
 
     input_tensor: TensorDesc | None = None
     output_tensor: TensorDesc = INFERRED
-    value_data_type: ElementType | None = None
-    value: float
+    value_data_type: ElementType | int | str | None = None
+    value: Any
     diagonal_fill_begin: int
     diagonal_fill_end: int
 

@@ -6,35 +6,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, result
-from dmlops.operators.layout import Dims, merge
-from dmlops.operators.parts import in_parts
+from dmlops.operators.layout import Dims, in_parts, merge
 from dmlops.operators.problem import Operator, Options
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    FLOATS_64,
-    INDEX_TYPES,
-    INTEGERS_64,
-    SMALL_TYPES,
-    UINT32_ONLY,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
 
 _FROM_3_0 = (
-    SupportRow(FeatureLevel.DML_3_0, dims(1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
-    SupportRow(
-        FeatureLevel.DML_4_1,
-        dims(1, 8),
-        SMALL_TYPES | INTEGERS_64 | FLOATS_64,
-        {"indices_tensor": INDEX_TYPES},
-    ),
-    SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
+    (FeatureLevel.DML_3_0, (1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
+    (FeatureLevel.DML_4_1, (1, 8), DML_TYPES, {"indices_tensor": INDEX_TYPES}),
+    (FeatureLevel.EXTENDED, (1, None), EVERY_TYPE, {"indices_tensor": INDEX_TYPES}),
 )
 
 
@@ -49,13 +32,13 @@ def gathered_sizes(
         If a rank is 0, or the batch sizes or the tuple size do not fit.
     """
     where, x = words.where("indices_tensor", ".sizes"), words["input_tensor"]
-    if data_rank == 0:
-        reason = "index tuples point into it"
-        refuse(words.where("input_tensor", ".sizes"), "0 dimensions", reason, "it must have at least 1")
     if indices_rank == 0:
         reason = "its last dimension is that of the tuples"
         refuse(where, "0 dimensions", reason, "it must have at least 1")
-    limit = min(data_rank, indices_rank) - 1
+    if data_rank == 0 and indices.sizes[-1]:
+        reason = "index tuples point into it"
+        refuse(words.where("input_tensor", ".sizes"), "0 dimensions", reason, "it must have at least 1")
+    limit = max(min(data_rank, indices_rank) - 1, 0)
     if not 0 <= batch <= limit:
         reason = f"{x} has {counted(data_rank, 'dimension')} and {words['indices_tensor']} {indices_rank}"
         refuse(words.where("batch_dimension_count"), batch, reason, f"it must be in [0, {limit}]")
@@ -143,14 +126,9 @@ def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int
 
 
 def gather_nd_descriptor(
-    data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc | None = None
+    data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc
 ) -> "GatherND1":
-    """Return the descriptor of a gather from tensors of any ranks: ones in front make these equal.
-
-    Without `output`, that is inferred; one that is given was.
-    """
-    if output is None:
-        output = infer_gather_nd(GatherND1.words, data, indices, batch_dims)
+    """Return the descriptor of a gather whose result was inferred; ones in front make all ranks equal."""
     rank = max(data.dimension_count, indices.dimension_count, output.dimension_count)
     return GatherND1.of_inferred(
         input_tensor=data.with_leading_ones(rank),
@@ -198,7 +176,7 @@ class GatherND(Descriptor):
     indices_dimension_count: int
 
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {"indices_tensor": UINT32_ONLY}),
+        (FeatureLevel.DML_2_1, (4, 4), SMALL_TYPES, {"indices_tensor": UINT32}),
         *_FROM_3_0,
     )
 
@@ -223,9 +201,6 @@ class GatherND(Descriptor):
         return self.indices_tensor.sizes[-1]
 
     def __post_init__(self) -> None:
-        self._check()
-
-    def _check(self) -> None:
         data, indices = self._tensor("input_tensor"), self._tensor("indices_tensor")
         if data.dimension_count == 0:
             reason = "index tuples point into it"
@@ -261,7 +236,9 @@ class GatherND(Descriptor):
             self._refuse(field, count, reason, "the dimensions before these must have size 1")
 
     def lower(self) -> "GatherND1":
-        """Return the GatherND1 that computes the same."""
+        """Return the GatherND1 that computes the same, which may be this one."""
+        if isinstance(self, GatherND1):
+            return self
         return GatherND1(**self._fields_of(GatherND1), batch_dimension_count=0)
 
 
@@ -301,11 +278,7 @@ class GatherND1(GatherND):
 
     def __post_init__(self) -> None:
         self._integer("batch_dimension_count")
-        self._check()
-
-    def lower(self) -> "GatherND1":
-        """Return the descriptor itself: it is the newest form."""
-        return self
+        GatherND.__post_init__(self)
 
     def parts(self) -> "Sequence[GatherND1]":
         """Return the same on blocks of unsigned integers; see `Descriptor.parts`."""
@@ -316,8 +289,9 @@ class GatherND1(GatherND):
         return (self._inferred_with(input_tensor=x, output_tensor=output, input_dimension_count=rank),)
 
     def older_form(self) -> GatherND | None:
-        """Return the GatherND that computes the same, or None: it has no batches."""
-        return None if self.batch_dimension_count else GatherND(**self._fields_of(GatherND))
+        """Return the GatherND that computes the same, or None: it has no batches and no scalar input."""
+        has_form = self.input_dimension_count > 0 and not self.batch_dimension_count
+        return GatherND(**self._fields_of(GatherND)) if has_form else None
 
 
 class Problem(NamedTuple):

@@ -1,6 +1,10 @@
-"""Strided layouts as plain integers: dimensions that are contiguous with each other are merged."""
+"""Strided layouts for kernels: contiguous dimensions are merged, and wide elements taken apart."""
 
 from collections.abc import Sequence
+
+from dmlops.types.enums import TensorDataType
+from dmlops.types.opaque_types import part_bytes
+from dmlops.types.tensor import TensorDesc
 
 Dims = tuple[tuple[int, ...], ...]
 
@@ -40,3 +44,33 @@ def merge(sizes: Sequence[int], *strides: Sequence[int]) -> Dims:
                 continue
         merged.append((size, *steps))
     return tuple(merged)
+
+
+def in_parts(desc: TensorDesc) -> TensorDesc:
+    """Return a tensor of parts, the unsigned integers as which kernels take elements too wide for them.
+
+    Those of an element are adjacent: they are the last dimension.
+
+    Examples
+    --------
+    >>> from dmlops.types.data_types import data_type_of
+    >>> in_parts(TensorDesc(data_type_of("complex128", "x"), (3, 4), (8, 2)))
+    TensorDesc(data_type=<TensorDataType.UINT64: 10>, sizes=(3, 4, 2), strides=(16, 4, 1))
+    """
+    size = part_bytes(desc.data_type)
+    n_parts = desc.data_type.bytes // size
+    strides = [n_parts * stride for stride in desc.effective_strides]
+    return TensorDesc(TensorDataType[f"UINT{8 * size}"], (*desc.sizes, n_parts), (*strides, 1))
+
+
+def parts_as_batch(desc: TensorDesc) -> TensorDesc:
+    """Return matrices with the dimension for the parts before rows and columns."""
+    parts = in_parts(desc)
+    moved = [(*each[:-3], each[-1], *each[-3:-1]) for each in (parts.sizes, parts.effective_strides)]
+    return TensorDesc(parts.data_type, *moved)
+
+
+def part_of(desc: TensorDesc) -> TensorDesc:
+    """Return one part of each element."""
+    parts = in_parts(desc)
+    return TensorDesc(parts.data_type, parts.sizes[:-1], parts.effective_strides[:-1])

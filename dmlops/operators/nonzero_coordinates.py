@@ -6,19 +6,9 @@ from typing import ClassVar, NamedTuple
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.problem import Operator, Options, key_masks
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    INDEX_TYPES,
-    SMALL_TYPES,
-    UINT32_ONLY,
-    Allowed,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import Words, counted, refuse
+from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
 
@@ -48,6 +38,9 @@ def infer_nonzero_coordinates(
     index_type : TensorDataType
         That of both results.
     """
+    if isinstance(data.data_type, OpaqueType) and data.data_type.family == "structured":
+        reason, allowed = "structured elements are not tested for zero", 'pass bools, such as x["name"] != 0'
+        raise TypeError(error_text("nonzero_coordinates.x", data.data_type.name, reason, allowed))
     if capacity < 0:
         reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
@@ -128,30 +121,24 @@ class NonzeroCoordinates(Descriptor):
     output_coordinates_tensor: TensorDesc = INFERRED
 
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(
+        (
             FeatureLevel.DML_3_0,
-            dims(4, 5),
+            (4, 5),
             SMALL_TYPES,
-            {"output_count_tensor": UINT32_ONLY, "output_coordinates_tensor": UINT32_ONLY},
-            equal_dims=True,
+            {"output_count_tensor": UINT32, "output_coordinates_tensor": UINT32},
+            True,  # all tensors have as many dimensions
         ),
-        SupportRow(
+        (
             FeatureLevel.DML_4_0,
-            dims(1, 8),
+            (1, 8),
             SMALL_TYPES,
-            {
-                "output_count_tensor": UINT32_ONLY,
-                "output_coordinates_tensor": Allowed(dims(2, 8), UINT32_ONLY),
-            },
+            {"output_count_tensor": UINT32, "output_coordinates_tensor": ((2, 8), UINT32)},
         ),
-        SupportRow(
+        (
             FeatureLevel.EXTENDED,
-            at_least(0),
+            (0, None),
             EVERY_TYPE,
-            {
-                "output_count_tensor": INDEX_TYPES,
-                "output_coordinates_tensor": Allowed(at_least(2), INDEX_TYPES),
-            },
+            {"output_count_tensor": INDEX_TYPES, "output_coordinates_tensor": ((2, None), INDEX_TYPES)},
         ),
     )
 
@@ -189,7 +176,7 @@ class NonzeroCoordinates(Descriptor):
 def _magnitude(data_type: ElementType) -> int:
     """Return the bits of which a non-zero element has at least one."""
     if isinstance(data_type, OpaqueType):
-        assert data_type.magnitude is not None  # bools that stand for other elements
+        assert data_type.magnitude is not None  # others are refused, or bools stand for them
         return data_type.magnitude
     return key_masks(data_type).flip or (1 << data_type.bits) - 1
 

@@ -1,30 +1,19 @@
 """The dimension counts and data types that an operator supports at each feature level."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dmlops.types.enums import FeatureLevel, TensorDataType
 
-SMALL_TYPES = frozenset(
-    {
-        TensorDataType.FLOAT32,
-        TensorDataType.FLOAT16,
-        TensorDataType.INT32,
-        TensorDataType.INT16,
-        TensorDataType.INT8,
-        TensorDataType.UINT32,
-        TensorDataType.UINT16,
-        TensorDataType.UINT8,
-    }
-)
+EVERY_TYPE = frozenset(data_type for data_type in TensorDataType if data_type.bytes)
+DML_TYPES = EVERY_TYPE - {TensorDataType.BFLOAT16, TensorDataType.BOOL}
+SMALL_TYPES = frozenset(data_type for data_type in DML_TYPES if data_type.bytes <= 4)
 INTEGERS_64 = frozenset({TensorDataType.INT64, TensorDataType.UINT64})
-FLOATS_64 = frozenset({TensorDataType.FLOAT64})
-UINT32_ONLY = frozenset({TensorDataType.UINT32})
-INDEX_TYPES = frozenset({TensorDataType.UINT32, TensorDataType.INT32}) | INTEGERS_64
-EVERY_TYPE = SMALL_TYPES | INTEGERS_64 | FLOATS_64 | {TensorDataType.BFLOAT16, TensorDataType.BOOL}
+UINT32 = frozenset({TensorDataType.UINT32})
+INDEX_TYPES = UINT32 | INTEGERS_64 | {TensorDataType.INT32}
 
 
-class Dims(NamedTuple):
+class Ranks(NamedTuple):
     """A range of dimension counts, both ends included; `high` is None if there is no limit."""
 
     low: int
@@ -40,20 +29,10 @@ class Dims(NamedTuple):
         return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
 
 
-def dims(low: int, high: int | None = None) -> Dims:
-    """Return the range [low, high] of dimension counts, or `low` alone."""
-    return Dims(low, low if high is None else high)
-
-
-def at_least(low: int) -> Dims:
-    """Return the range of dimension counts from `low` on."""
-    return Dims(low, None)
-
-
 class Allowed(NamedTuple):
     """The dimension counts and types that one tensor of an operator may have at one level."""
 
-    dims: Dims
+    dims: Ranks
     types: frozenset[TensorDataType]
 
 
@@ -64,31 +43,44 @@ class SupportRow(NamedTuple):
     ----------
     level : FeatureLevel
         The first level at which the row is in force.
-    dims, types : Dims, frozenset of TensorDataType
+    dims, types : Ranks, frozenset of TensorDataType
         What every tensor may be that `overrides` does not name.
-    overrides : mapping of str to frozenset of TensorDataType or Allowed
+    overrides : mapping of str to Allowed
         The tensors that differ.
     equal_dims : bool
         Whether all tensors must have as many dimensions as the first, where sizes do not imply it.
     """
 
     level: FeatureLevel
-    dims: Dims
+    dims: Ranks
     types: frozenset[TensorDataType]
-    overrides: Mapping[str, frozenset[TensorDataType] | Allowed]
-    equal_dims: bool = False
+    overrides: Mapping[str, Allowed]
+    equal_dims: bool
 
     def allowed(self, field: str) -> Allowed:
         """Return the dimension counts and types of the tensor `field`."""
-        override = self.overrides.get(field, self.types)
-        return override if isinstance(override, Allowed) else Allowed(self.dims, override)
+        return self.overrides.get(field) or Allowed(self.dims, self.types)
 
 
 class SupportTable:
-    """An operator's rows of support, one per feature level, lowest level first."""
+    """An operator's rows of support, one per feature level, lowest level first.
 
-    def __init__(self, *rows: SupportRow) -> None:
-        self.rows = rows
+    Each is given as its level, the lowest and the highest number of dimensions (None if there is no limit),
+    the types, and those of tensors that differ, whose numbers of dimensions may be given before their types.
+    """
+
+    def __init__(self, *rows: tuple[Any, ...]) -> None:
+        self.rows = tuple(self._row(*row) for row in rows)
+
+    @staticmethod
+    def _row(
+        level: FeatureLevel, ranks: Any, types: Any, others: Any = None, equal: bool = False
+    ) -> SupportRow:
+        overrides = {}
+        for field, other in (others or {}).items():
+            its_ranks, its_types = other if isinstance(other, tuple) else (ranks, other)
+            overrides[field] = Allowed(Ranks(*its_ranks), its_types)
+        return SupportRow(level, Ranks(*ranks), types, overrides, equal)
 
     def __iter__(self) -> Iterator[SupportRow]:
         return iter(self.rows)

@@ -6,17 +6,7 @@ from typing import ClassVar, NamedTuple, Self
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type, result
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.problem import KeyMasks, Operator, Options, key_masks
-from dmlops.operators.support import (
-    EVERY_TYPE,
-    INDEX_TYPES,
-    INTEGERS_64,
-    SMALL_TYPES,
-    UINT32_ONLY,
-    SupportRow,
-    SupportTable,
-    at_least,
-    dims,
-)
+from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, INTEGERS_64, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
@@ -24,15 +14,15 @@ from dmlops.types.tensor import TensorDesc
 
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
 _FROM_2_1 = (
-    SupportRow(FeatureLevel.DML_2_1, dims(4), SMALL_TYPES, {"output_index_tensor": UINT32_ONLY}),
-    SupportRow(FeatureLevel.DML_3_1, dims(1, 8), SMALL_TYPES, {"output_index_tensor": UINT32_ONLY}),
-    SupportRow(
+    (FeatureLevel.DML_2_1, (4, 4), SMALL_TYPES, {"output_index_tensor": UINT32}),
+    (FeatureLevel.DML_3_1, (1, 8), SMALL_TYPES, {"output_index_tensor": UINT32}),
+    (
         FeatureLevel.DML_5_0,
-        dims(1, 8),
+        (1, 8),
         SMALL_TYPES | INTEGERS_64,
-        {"output_index_tensor": UINT32_ONLY | {TensorDataType.UINT64}},
+        {"output_index_tensor": UINT32 | {TensorDataType.UINT64}},
     ),
-    SupportRow(FeatureLevel.EXTENDED, at_least(1), EVERY_TYPE, {"output_index_tensor": INDEX_TYPES}),
+    (FeatureLevel.EXTENDED, (1, None), EVERY_TYPE, {"output_index_tensor": INDEX_TYPES}),
 )
 
 
@@ -161,7 +151,7 @@ class TopK(Descriptor):
     output_index_tensor: TensorDesc = INFERRED
 
     support: ClassVar[SupportTable] = SupportTable(
-        SupportRow(FeatureLevel.DML_2_0, dims(4), _FLOATS, {"output_index_tensor": UINT32_ONLY}),
+        (FeatureLevel.DML_2_0, (4, 4), _FLOATS, {"output_index_tensor": UINT32}),
         *_FROM_2_1,
     )
 
@@ -180,7 +170,9 @@ class TopK(Descriptor):
         return self._padded(dimension_count, axis=self.axis + missing)
 
     def lower(self) -> "TopK1":
-        """Return the TopK1 that computes the same."""
+        """Return the TopK1 that computes the same, which may be this one."""
+        if isinstance(self, TopK1):
+            return self
         return TopK1(**self._fields_of(TopK1), axis_direction=AxisDirection.DECREASING)
 
 
@@ -211,17 +203,13 @@ class TopK1(TopK):
     'DML_2_1'
     """
 
-    axis_direction: AxisDirection
+    axis_direction: AxisDirection | int | str
 
     support: ClassVar[SupportTable] = SupportTable(*_FROM_2_1)
 
     def __post_init__(self) -> None:
         TopK.__post_init__(self)
         self._member("axis_direction", AxisDirection)
-
-    def lower(self) -> "TopK1":
-        """Return the descriptor itself: it is the newest form."""
-        return self
 
     def older_form(self) -> TopK | None:
         """Return the TopK that computes the same, or None: it selects the largest only."""

@@ -218,63 +218,54 @@ def _write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-class Contents(NamedTuple):
-    """The kernels of one generation for one target.
-
-    Attributes
-    ----------
-    device : str
-        ``"cpu"`` or ``"cuda"``.
-    generation : str
-        The name of its folder.
-    target : str
-        An architecture or a processor.
-    sizes : list of int
-        The bytes of each file.
-    """
-
-    device: str
-    generation: str
-    target: str
-    sizes: list[int]
-
-
-def contents(root: Path) -> list[Contents]:
-    """Return the contents of a cache directory."""
+def contents(root: Path) -> dict[tuple[str, str, str], list[int]]:
+    """Return the bytes of each file in a cache directory, by device, generation and target."""
     found: dict[tuple[str, str, str], list[int]] = {}
-    for file in _files(root):
-        with suppress(OSError):  # another process may remove it in the meantime
-            device, generation, target, _ = file.relative_to(root).parts
-            found.setdefault((device, generation, target), []).append(file.stat().st_size)
-    return [Contents(*place, sizes) for place, sizes in sorted(found.items())]
+    for device in DEVICES:
+        for generation in _folders(root / device, _GENERATION):
+            for file in _files(generation):
+                with suppress(OSError):  # another process may remove it in the meantime
+                    place = device, generation.name, file.parent.name
+                    found.setdefault(place, []).append(file.stat().st_size)
+    return dict(sorted(found.items()))
 
 
-class Removed(NamedTuple):
-    """The bytes of each file that `clear` has removed, and the error that kept it from removing others."""
+def clear(root: Path) -> tuple[list[int], list[str]]:
+    """Remove all kernels from a cache directory, and nothing else.
 
-    sizes: list[int]
-    problems: list[str]
+    Returns
+    -------
+    sizes, problems : list of int, list of str
+        The bytes of each file that was removed, and what kept others from being removed.
+    """
+    sizes: list[int] = []
+    problems: list[str] = []
+    for device in DEVICES:
+        for generation in _folders(root / device, _GENERATION):
+            removed = _remove(generation)
+            sizes += removed[0]
+            problems += removed[1]
+        with suppress(OSError):
+            (root / device).rmdir()
+    return sizes, problems
 
 
-def clear(root: Path) -> Removed:
-    """Remove all kernels from a cache directory, and nothing else."""
-    removed = Removed([], [])
-    for file in list(_files(root)):
+def _remove(generation: Path) -> tuple[list[int], list[str]]:
+    """Remove a generation's kernels, and its folders unless they hold other files; see `clear`."""
+    sizes, problems = [], []
+    for file in _files(generation):
         try:
             size = file.stat().st_size
             file.unlink()
+            sizes.append(size)
         except FileNotFoundError:
             continue
         except OSError as error:
-            removed.problems.append(f"{file}: {error.strerror}")
-        else:
-            removed.sizes.append(size)
-    for device in DEVICES:
-        for generation in _folders(root / device, _GENERATION):
-            _remove_empty(generation)
+            problems.append(f"{file}: {error.strerror}")
+    for folder in (*_folders(generation), generation):
         with suppress(OSError):
-            (root / device).rmdir()
-    return removed
+            folder.rmdir()
+    return sizes, problems
 
 
 def _remove_old(current: Path) -> None:
@@ -287,29 +278,13 @@ def _remove_old(current: Path) -> None:
         times = {each: each.stat().st_mtime for each in _folders(folder, _GENERATION) if each != current}
         used = sorted(times, key=lambda each: (times[each] <= latest, times[each]), reverse=True)
         for generation in used[_KEPT_GENERATIONS - 1 :]:
-            for file in _files_of(generation):
-                with suppress(OSError):
-                    file.unlink()
-            _remove_empty(generation)
+            _remove(generation)
 
 
-def _remove_empty(generation: Path) -> None:
-    """Remove a generation's folders, except those in which somebody has put other files."""
-    for folder in (*_folders(generation), generation):
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _files(root: Path) -> Iterator[Path]:
-    """Yield all files in a cache directory that hold a kernel, or were meant to."""
-    for device in DEVICES:
-        for generation in _folders(root / device, _GENERATION):
-            yield from _files_of(generation)
-
-
-def _files_of(generation: Path) -> Iterator[Path]:
+def _files(generation: Path) -> Iterator[Path]:
+    """Yield a generation's files that hold a kernel, or were meant to."""
     for target in _folders(generation):
-        yield from _own_files(target)
+        yield from (Path(entry) for entry in _entries(target) if _is_own(entry))
 
 
 def _folders(folder: Path, name: "re.Pattern[str] | None" = None) -> list[Path]:
@@ -318,10 +293,6 @@ def _folders(folder: Path, name: "re.Pattern[str] | None" = None) -> list[Path]:
         for entry in _entries(folder)
         if entry.is_dir(follow_symlinks=False) and (name is None or name.fullmatch(entry.name))
     ]
-
-
-def _own_files(folder: Path) -> list[Path]:
-    return [Path(entry) for entry in _entries(folder) if _is_own(entry)]
 
 
 def _is_own(entry: "os.DirEntry[str]") -> bool:

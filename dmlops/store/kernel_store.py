@@ -196,6 +196,14 @@ def wheel_targets() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".zip") for name in names if name.endswith(".zip")))
 
 
+def cuda_extra(*, with_compilers: bool = False) -> str:
+    """Return the command that installs what CUDA devices need: compilers too, if the wheel has no kernels."""
+    with_compilers = with_compilers or not any(name.startswith("sm_") for name in wheel_targets())
+    extra = "-jit" if with_compilers else ""
+    name = "." if (WHEEL.parents[1] / "pyproject.toml").is_file() else "dmlops"  # of a clone, or installed
+    return f'pip install "{name}[cuda{extra}]" (or "{name}[cuda12{extra}]" for a CUDA 12 driver)'
+
+
 def archive_path(target: str) -> Path:
     """Return the path of a target's archive, if the wheel has one."""
     return WHEEL / f"{target}.zip"
@@ -218,9 +226,12 @@ def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]
     for target in targets:
         archive = _archive(device, target, sources) if target in wheel_targets() else None
         if archive is not None and kernel in archive.labels:
-            code = _intact(archive, kernel)
-            if code is not None:
-                return code
+            from dmlops.store.kernel_archive import ArchiveError  # noqa: PLC0415
+
+            try:
+                return archive.read(kernel)
+            except ArchiveError as error:
+                kernel_cache.warn_once(str(error))
     return None
 
 
@@ -240,16 +251,6 @@ def _archive(device: str, target: str, sources: str) -> "Archive | None":
         )
         return None
     return archive
-
-
-def _intact(archive: "Archive", kernel: str) -> bytes | None:
-    from dmlops.store.kernel_archive import ArchiveError  # noqa: PLC0415
-
-    try:
-        return archive.read(kernel)
-    except ArchiveError as error:
-        kernel_cache.warn_once(str(error))
-        return None
 
 
 def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:

@@ -5,10 +5,8 @@ import enum
 from operator import index
 from typing import Any, TypeVar
 
-from dmlops.types.data_types import SUPPORTED, data_type_of
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import error_text, refuse, shown
-from dmlops.types.opaque_types import ElementType
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -27,7 +25,8 @@ def as_integer(value: Any) -> int | None:
     if getattr(value, "ndim", 0):  # some libraries accept any array of one element as an index
         return None
     try:
-        return int(index(value))
+        # A bool of NumPy is no index, and True is.
+        return int(index(bool(value) if "bool" in type(value).__name__ else value))
     except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
         return None
 
@@ -47,14 +46,11 @@ def member_of(enumeration: type[Member], value: Any) -> Member | None:
     """
     if type(value) is enumeration:
         return value
-    if isinstance(value, str):
-        return enumeration.__members__.get(value)
     # To Python, booleans and members of other enumerations are integers too, but they are not meant here.
-    number = None if isinstance(value, (bool, enum.Enum)) else as_integer(value)
-    if number is None:
-        return None
+    if not isinstance(value, str):
+        value = None if isinstance(value, (bool, enum.Enum)) else as_integer(value)
     try:
-        return enumeration(number)
+        return enumeration(value)
     except ValueError:
         return None
 
@@ -92,6 +88,14 @@ def integer(value: Any, where: str) -> int:
     return number
 
 
+def size(value: Any, where: str) -> int:
+    """Return an argument that is a number of elements as a plain int; refuse others as `integer`."""
+    number = integer(value, where)
+    if number < 0:
+        refuse(where, number, "a size is negative", f"{where.rpartition('.')[2]} must be >= 0")
+    return number
+
+
 def boolean(value: Any, where: str) -> bool:
     """Return an argument as a plain bool.
 
@@ -107,18 +111,6 @@ def boolean(value: Any, where: str) -> bool:
             return bool(value)
     allowed = f"{where.rpartition('.')[2]} must be True or False"
     raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
-
-
-def data_type(dtype: Any, where: str) -> ElementType:
-    """Return the data type that a ``dtype`` argument of any library names.
-
-    Raises
-    ------
-    TypeError
-        If it names none that operators take; the text begins with `where`.
-    """
-    known = SUPPORTED.get(dtype) if type(dtype) is str else None
-    return data_type_of(dtype, where) if known is None else known
 
 
 def sizes(shape: Any, where: str) -> tuple[int, ...]:

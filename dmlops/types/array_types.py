@@ -19,25 +19,6 @@ Listed = bool | int | float | Sequence[Any]
 """Objects that become NumPy arrays."""
 
 IndexTypeName = Literal["uint32", "uint64", "int32", "int64"]
-DataTypeName = Literal[
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-    "float8_e4m3fn",
-    "float8_e5m2",
-]
 Mode = Literal["raise", "clip", "fill"]
 
 
@@ -49,60 +30,52 @@ class LibraryDataType(Protocol):
         """Bytes of an element."""
 
 
-IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any]
-DataType = DataTypeName | ElementType | LibraryDataType | type[Any]
+IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any] | None
+DataType = str | ElementType | LibraryDataType | type[Any] | None
 
 
-class TopKOptions(TypedDict, total=False):
+class OutputOptions(TypedDict, total=False):
+    """The keyword arguments of all functions, and the only ones of `tril`, `triu` and `eye`."""
+
+    out: Any
+    stream: Any
+
+
+class TopKOptions(OutputOptions, total=False):
     """The keyword arguments of `top_k`."""
 
     axis: int
     largest: bool
     sorted: bool
     lengths: Any
-    index_dtype: IndexType | None
-    out: Any
-    stream: Any
+    index_dtype: IndexType
 
 
-class NonzeroOptions(TypedDict, total=False):
+class NonzeroOptions(OutputOptions, total=False):
     """The keyword arguments of `nonzero_coordinates`."""
 
     size: int | None
     fill_value: int | None
-    index_dtype: IndexType | None
-    out: Any
-    stream: Any
+    index_dtype: IndexType
 
 
-class GatherOptions(TypedDict, total=False):
+class GatherOptions(OutputOptions, total=False):
     """The keyword arguments of `gather_nd`."""
 
     batch_dims: int
     mode: Mode
-    out: Any
-    stream: Any
 
 
-class DiagonalOptions(TypedDict, total=False):
+class DiagonalOptions(OutputOptions, total=False):
     """The keyword arguments of `diagonal_matrix`, with or without an input."""
 
     value: Any
     begin: int
     end: int
-    out: Any
-    stream: Any
-
-
-class OutputOptions(TypedDict, total=False):
-    """The keyword arguments of `tril`, `triu` and `eye`."""
-
-    out: Any
-    stream: Any
 
 
 class MatrixOptions(DiagonalOptions, total=False):
     """The keyword arguments of `diagonal_matrix` without an input."""
 
     shape: Sequence[int] | None
-    dtype: DataType | None
+    dtype: DataType

@@ -1,5 +1,6 @@
 """The names that array libraries give to data types."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,16 @@ SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType i
 
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
 _OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
-_NUMPY_DTYPES: "dict[ElementType, np.dtype[Any]]" = {}
 
 
 def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
     """Return the NumPy type of a data type; bfloat16 and float8 need the ml_dtypes package."""
     if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
         return data_type.dtype
-    found = _NUMPY_DTYPES.get(data_type)
-    return _NUMPY_DTYPES.setdefault(data_type, _make_dtype(data_type)) if found is None else found
+    return _make_dtype(data_type)
 
 
+@functools.cache
 def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
     name: Any = type_name(data_type)
     if name.startswith(("bfloat", "float8")):
@@ -44,6 +44,8 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
 
 def data_type_of(dtype: Any, where: str) -> ElementType:
     """Return the data type that a ``dtype`` argument of any library names."""
+    if type(dtype) is str and dtype in SUPPORTED:
+        return SUPPORTED[dtype]
     name = dtype_name(dtype)
     if name not in SUPPORTED and name not in OPAQUE:
         try:
@@ -83,16 +85,6 @@ def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
         name = dtype.name if dtype.names is None else str(dtype)
         found = _OF_NUMPY[dtype] = named_data_type(name, where)
     return found
-
-
-def magnitude_of(dtype: "np.dtype[Any]") -> int | None:
-    """Return the bits of which one at least is set in a float that is not zero; None for other types."""
-    if dtype.subdtype is not None:
-        return None
-    found = SUPPORTED.get(dtype.name) or OPAQUE.get(dtype.name)
-    if isinstance(found, OpaqueType):
-        return found.magnitude
-    return (1 << (found.bits - 1)) - 1 if found is not None and found.is_float else None
 
 
 def dtype_name(dtype: Any) -> str:

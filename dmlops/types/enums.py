@@ -1,12 +1,36 @@
 """DirectML's enumerations with their numeric values, and dmlops' additions to them."""
 
 import enum
+import re
 
 
 class IntEnum(enum.IntEnum):
-    """An integer enumeration that hashes like its integer, for the look-ups of every call."""
+    """An integer enumeration that hashes like its integer, for the look-ups of every call.
+
+    Members print as their names. They are found by these too, and by DirectML's full names.
+
+    Examples
+    --------
+    >>> TensorDataType("DML_TENSOR_DATA_TYPE_FLOAT32"), f"{FeatureLevel('DML_FEATURE_LEVEL_6_4')}"
+    (<TensorDataType.FLOAT32: 1>, 'DML_6_4')
+    """
 
     __hash__ = int.__hash__
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self) if spec.endswith(tuple("bdoxXn")) else self.name, spec)
+
+    @classmethod
+    def _missing_(cls, value: object) -> "IntEnum | None":
+        if not isinstance(value, str):
+            return None
+        own = re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
+        short = "DML_" if own == "FEATURE_LEVEL" else ""
+        name = value.replace(f"DML_{own}_", short, 1) if value.startswith(f"DML_{own}_") else value
+        return cls.__members__.get(name)
 
 
 class TensorDataType(IntEnum):
@@ -80,24 +104,8 @@ class TensorDataType(IntEnum):
         return self.infinity if self.is_float else self.integer_range[1]
 
 
-_BITS = {
-    TensorDataType.UNKNOWN: 0,
-    TensorDataType.UINT4: 4,
-    TensorDataType.INT4: 4,
-    TensorDataType.UINT8: 8,
-    TensorDataType.INT8: 8,
-    TensorDataType.BOOL: 8,
-    TensorDataType.UINT16: 16,
-    TensorDataType.INT16: 16,
-    TensorDataType.FLOAT16: 16,
-    TensorDataType.BFLOAT16: 16,
-    TensorDataType.UINT32: 32,
-    TensorDataType.INT32: 32,
-    TensorDataType.FLOAT32: 32,
-    TensorDataType.UINT64: 64,
-    TensorDataType.INT64: 64,
-    TensorDataType.FLOAT64: 64,
-}
+_BITS = {data_type: int(re.sub(r"\D", "", data_type.name) or 0) for data_type in TensorDataType}
+_BITS[TensorDataType.BOOL] = 8
 
 _INFINITY = {
     TensorDataType.FLOAT16: 0x7C00,

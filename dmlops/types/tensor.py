@@ -97,7 +97,7 @@ class TensorDesc:
     """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
     def __init__(
-        self, data_type: ElementType, sizes: tuple[int, ...], strides: tuple[int, ...] | None = None
+        self, data_type: ElementType | int | str, sizes: Sequence[int], strides: Sequence[int] | None = None
     ) -> None:
         if type(data_type) is not TensorDataType:
             data_type = _data_type(data_type)
@@ -330,8 +330,8 @@ def _data_type(value: Any) -> ElementType:
         return value
     data_type = member_of(TensorDataType, value)
     if data_type is None:
-        reason, allowed = "there is no such data type", "data_type must be a TensorDataType"
-        refuse("TensorDesc.data_type", shown(value), reason, allowed)
+        allowed = f"data_type must be one of {', '.join(TensorDataType.__members__)}"
+        refuse("TensorDesc.data_type", shown(value), "there is no such data type", allowed)
     return data_type
 
 

@@ -7,7 +7,7 @@ are contiguous, matrices are transposed first, with their band:
 rows        rows are contiguous: a thread writes a vector of 16 bytes on a 16-byte boundary, wholly outside
             the band (copied), wholly inside (written, not read), or partly inside (read, and merged by a
             mask of bytes)
-strided     columns are contiguous in the output alone: a thread packs its vector from the input
+strided     the same for rows of the output alone: a thread packs its vector from elements that lie apart
 transposed  rows are contiguous in the input, columns in the output: tiles pass through shared memory
 elements    any other layout, and rows of a few vectors: element by element
 ==========  ==========================================================================================
@@ -19,8 +19,7 @@ of a row go element by element. Bytes moved: the output once, and the input outs
 `problem`, `policy`                         what is asked for, and what may be tuned
 `dispatch`, `launches`                      the choice of an algorithm, and the launches of each
 `kernels`, `parameters`                     what launches and kernels agree on
-`rows`, `strided`, `transposed`,            the algorithms: one file each, with their kernel
-`elements`
+`rows`, `transposed`, `elements`            the kernels: that of `rows` has a variant for `strided`
 `vectors`                                   vectors of a row that the band covers in part
 ==========================================  =======================================================
 """

@@ -1,15 +1,22 @@
 """The one choice of an algorithm, and the plan that launches it."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from kernels_cuda.diagonal_matrix import kernels, launches
+from kernels_cuda.diagonal_matrix import launches
+from kernels_cuda.diagonal_matrix.kernels import kernel
 from kernels_cuda.diagonal_matrix.launches import Part
-from kernels_cuda.diagonal_matrix.parameters import THREADS, VECTOR, Dims, ElementsParameters
+from kernels_cuda.diagonal_matrix.parameters import (
+    THREADS,
+    VECTOR,
+    Dims,
+    ElementsParameters,
+    elements_per_thread,
+)
 from kernels_cuda.diagonal_matrix.policy import Policy
 from kernels_cuda.diagonal_matrix.problem import Band, Problem
-from kernels_cuda.layout import NARROW_DEPTH, NARROW_LIMIT, Table, is_wide, make_table
-from kernels_cuda.runtime.launch import Kernel, LaunchList, load
+from kernels_cuda.layout import NARROW_DEPTH, NARROW_LIMIT, WideLaunch, ceil_div, divisor, is_wide, make_table
+from kernels_cuda.runtime.launch import LaunchList, load
 from kernels_cuda.runtime.variant import Target
 
 ROWS, STRIDED, TRANSPOSED, ELEMENTS = "rows", "strided", "transposed", "elements"
@@ -24,8 +31,7 @@ def choose(problem: Problem, policy: Policy) -> str:
         return ELEMENTS
     if problem.band.has_input and _is_transposed(problem, policy):
         return TRANSPOSED
-    is_contiguous = problem.x_strides[1] == 1 or not problem.band.has_input
-    return ROWS if is_contiguous and len(problem.batch) <= 1 else STRIDED
+    return STRIDED if problem.are_strided else ROWS
 
 
 def _is_transposed(problem: Problem, policy: Policy) -> bool:
@@ -33,15 +39,6 @@ def _is_transposed(problem: Problem, policy: Policy) -> bool:
     x_row, x_column = (abs(stride) for stride in problem.x_strides)
     has_rows = policy.transposed_rows <= problem.height <= _MOST_TRANSPOSED_ROWS
     return 0 < x_row < x_column and has_rows and launches.tiles(problem)[0] < NARROW_LIMIT
-
-
-class _Wide(NamedTuple):
-    """A launch of the wide element kernel, whose dimensions are in the workspace."""
-
-    kernel: Kernel
-    n_blocks: int
-    parameters: ElementsParameters
-    table: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class Plan:
     workspace_size: int
     _aligned: tuple[Part, ...] = ()
     _anywhere: tuple[Part, ...] = ()
-    _wide: _Wide | None = None
+    _wide: WideLaunch | None = None
 
     def launches(self, x: int, output: int) -> LaunchList | None:
         """Return what `launch` launches for addresses like these modulo 16; None where that varies."""
@@ -67,9 +64,7 @@ class Plan:
     def launch(self, stream: int, x: int, output: int, workspace: int) -> None:
         """Write the output."""
         if self._wide is not None:
-            kernel, n_blocks, parameters, table = self._wide
-            dims = table.parameters(stream, workspace)
-            kernel.launch(stream, n_blocks, THREADS, 0, x, output, parameters, dims)
+            self._wide(stream, workspace, x, output)
             return
         parts = self._anywhere if output % VECTOR else self._aligned
         for part in parts:
@@ -111,23 +106,26 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
         return Plan(name, 0, parts, parts)
     if algorithm == ELEMENTS:
         return _elements_plan(name, matrices, policy, target)
-    make = launches.rows_parts if algorithm == ROWS else launches.strided_parts
     strides = matrices.output_strides[0], *(stride for *_, stride in batch)
     is_every_row_aligned = all(stride * element_size % VECTOR == 0 for stride in strides)
     latest = VECTOR - element_size
     residues = 0 if is_every_row_aligned else latest, latest
-    aligned, anywhere = (tuple(make(matrices, policy, residue, target)) for residue in residues)
+    aligned, anywhere = (
+        tuple(launches.rows_parts(matrices, policy, residue, target)) for residue in residues
+    )
     return Plan(name, 0, aligned, anywhere)
 
 
 def _elements_plan(name: str, problem: Problem, policy: Policy, target: Target) -> Plan:
     size = problem.element_size
     wide = is_wide(problem.n_elements, len(problem.batch), limit=policy.narrow_elements)
-    kernel = load(kernels.elements(size, wide), target)
+    loaded = load(kernel("elements", size, wide), target)
     table = make_table(Dims, problem.batch, (size, size), wide, target)
-    n_blocks = launches.elements_blocks(problem, wide)
-    parameters = launches.elements_parameters(problem, wide)
+    n_blocks = ceil_div(problem.n_elements, THREADS * elements_per_thread(wide))
+    width, height = divisor(problem.width, wide), divisor(problem.height, wide)
+    parameters = ElementsParameters(problem.n_elements, width, height, problem.matrix)
     if wide:
-        return Plan(name, table.workspace_size, _wide=_Wide(kernel, n_blocks, parameters, table))
-    parts = (Part(0, 0, kernel.prepare(n_blocks, THREADS, 0, 2, parameters, table.parameters())),)
+        launch = WideLaunch(loaded, n_blocks, THREADS, parameters, table)
+        return Plan(name, table.workspace_size, _wide=launch)
+    parts = (Part(0, 0, loaded.prepare(n_blocks, THREADS, 0, 2, parameters, table.parameters())),)
     return Plan(name, 0, parts, parts)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.parameters import (
@@ -12,10 +12,7 @@ from kernels_cuda.diagonal_matrix.parameters import (
     elements_per_thread,
 )
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.ptx import i64, u32
 
 
 def elements_kernel(element_size: int, wide: bool) -> Any:
@@ -29,6 +26,11 @@ def elements_kernel(element_size: int, wide: bool) -> Any:
 
     @cuda.jit
     def diagonal_elements(x, output, p: ElementsParameters, dims: dims_type(Dims, wide)):
+        matrix = p.matrix
+        band = matrix.band
+        value = band.low_value
+        if element_size == 8:
+            value |= band.high_value << 32
         targets = cuda.local.array(n_units, i64)
         results = cuda.local.array(n_units, scalar)
         first = i64(cuda.blockIdx.x) * (THREADS * n_units) + i64(cuda.threadIdx.x)
@@ -40,13 +42,13 @@ def elements_kernel(element_size: int, wide: bool) -> Any:
             batch = divide(row, p.height)
             y = i64(row - batch * register(p.height.size))
             x_at, output_at = two_offsets(batch, dims, dims.x_strides, dims.output_strides)
-            targets[k] = output + output_at + y * p.output_row + column * p.output_column
-            in_band = u32(p.begin <= column - y and column - y < p.end)
+            targets[k] = output + output_at + y * matrix.output_row + column * matrix.output_column
+            in_band = u32(band.begin <= column - y and column - y < band.end)
             results[k] = scalar(0)
-            if in_band != u32(p.inverted):
-                results[k] = scalar(p.value)
-            elif p.has_input:
-                results[k] = read(x + x_at + y * p.x_row + column * p.x_column)
+            if in_band != u32(band.inverted):
+                results[k] = scalar(value)
+            elif band.has_input:
+                results[k] = read(x + x_at + y * matrix.x_row + column * matrix.x_column)
         for k in range(n_units):
             if first + k * THREADS < p.n_elements:
                 store(targets[k], results[k])

@@ -39,58 +39,40 @@ class BandParameters(NamedTuple):
     high_value: int
 
 
-class RowsParameters(NamedTuple):
-    """Parameters of `rows.diagonal_rows`; strides are in bytes."""
+class MatrixParameters(NamedTuple):
+    """The layout of a matrix, with strides in bytes, and its band."""
 
-    n_vectors: int
-    vectors_per_row: Divisor
-    height: Divisor
-    width: int
-    x_row: int
-    output_row: int
-    x_batch: int
-    output_batch: int
-    band: BandParameters
-
-
-class StridedParameters(NamedTuple):
-    """Parameters of `strided.diagonal_strided`; strides are in bytes."""
-
-    n_vectors: int
-    vectors_per_row: Divisor
-    height: Divisor
-    width: int
     x_row: int
     x_column: int
     output_row: int
+    output_column: int
     band: BandParameters
 
 
+class RowsParameters(NamedTuple):
+    """Parameters of `rows.diagonal_rows`."""
+
+    n_vectors: int
+    vectors_per_row: Divisor
+    height: Divisor
+    width: int
+    matrix: MatrixParameters
+
+
 class TransposedParameters(NamedTuple):
-    """Parameters of `transposed.diagonal_transposed`; strides are in bytes."""
+    """Parameters of `transposed.diagonal_transposed`."""
 
     tiles_per_row: Divisor
     rows_of_tiles: Divisor
     height: int
     width: int
-    x_row: int
-    x_column: int
-    output_row: int
-    band: BandParameters
+    matrix: MatrixParameters
 
 
 class ElementsParameters(NamedTuple):
-    """Parameters of `elements.diagonal_elements`; strides are in bytes."""
+    """Parameters of `elements.diagonal_elements`."""
 
     n_elements: int
     width: Divisor
     height: Divisor
-    x_row: int
-    x_column: int
-    output_row: int
-    output_column: int
-    begin: int
-    end: int
-    inverted: int
-    has_input: int
-    value: int
+    matrix: MatrixParameters

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
-from kernels_cuda.diagonal_matrix.parameters import BandParameters
+from kernels_cuda.diagonal_matrix.parameters import BandParameters, MatrixParameters
 
 
 class Band(NamedTuple):
@@ -81,6 +81,17 @@ class Problem:
     def row_bytes(self) -> int:
         """Bytes of a row of the output, if its columns are contiguous."""
         return self.width * self.element_size
+
+    @property
+    def are_strided(self) -> bool:
+        """Whether the columns of a row lie apart in the input."""
+        return self.band.has_input and self.x_strides[1] != 1
+
+    @property
+    def matrix(self) -> MatrixParameters:
+        """Layout and band as kernels take them."""
+        strides = (stride * self.element_size for stride in (*self.x_strides, *self.output_strides))
+        return MatrixParameters(*strides, self.band.parameters(self.element_size))
 
     def transposed(self) -> "Problem":
         """Return the problem with rows for columns."""

@@ -10,7 +10,7 @@ What the band overwrites altogether is not read, by the few rows of a lane.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.diagonal_matrix.parameters import (
@@ -23,12 +23,8 @@ from kernels_cuda.diagonal_matrix.parameters import (
 )
 from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _VECTORS_PER_ROW = TILE_ROW_BYTES // VECTOR  # one per warp
 _VECTORS_PER_THREAD = TILE_ROWS * _VECTORS_PER_ROW // THREADS
@@ -110,7 +106,8 @@ def transposed_kernel(element_size: int) -> Any:
 
     @cuda.jit
     def diagonal_transposed(x, output, p: TransposedParameters, dims: dims_type(Dims, wide=False)):
-        band = p.band
+        matrix = p.matrix
+        band = matrix.band
         tile = ptx.shared_address(cuda.shared.array(_TILE_WORDS, u32, alignment=VECTOR))
         words = cuda.local.array(n_words, u32)
         thread = u32(cuda.threadIdx.x)
@@ -138,22 +135,22 @@ def transposed_kernel(element_size: int) -> Any:
             is_outside = lowest >= band.end or highest < band.begin
             is_set = is_outside if band.inverted else is_inside
             if band.has_input and last_row >= 0 and last_column >= 0 and not is_set:
-                source = x + x_at + i64(y) * p.x_row + i64(column) * p.x_column
+                source = x + x_at + i64(y) * matrix.x_row + i64(column) * matrix.x_column
                 if is_word:
                     is_whole = last_row == rows_per_lane - 1
-                    if is_whole and p.x_row == element_size and (source | p.x_column) & 3 == 0:
+                    if is_whole and matrix.x_row == element_size and (source | matrix.x_column) & 3 == 0:
                         for k in range(per_vector):
                             words[g * per_vector + k] = ptx.read_u32(
-                                source + min(k, last_column) * p.x_column
+                                source + min(k, last_column) * matrix.x_column
                             )
                     else:
                         for k in range(per_vector):
                             words[g * per_vector + k] = word_of_rows(
-                                source + min(k, last_column) * p.x_column, p.x_row, i64(last_row)
+                                source + min(k, last_column) * matrix.x_column, matrix.x_row, i64(last_row)
                             )
                 else:
                     for k in range(per_vector):
-                        bits = read(source + min(k, last_column) * p.x_column)
+                        bits = read(source + min(k, last_column) * matrix.x_column)
                         if is_long:
                             words[g * 4 + 2 * k] = u32(bits)
                             words[g * 4 + 2 * k + 1] = u32(bits >> 32)
@@ -166,8 +163,9 @@ def transposed_kernel(element_size: int) -> Any:
                 ptx.store_shared_u32x4(tile + vector_at(row + u32(r), warp), a, b, c, d)
         cuda.syncthreads()
 
-        target = output + output_at + i64(first_row) * p.output_row + i64(first_column) * element_size
-        if (target | p.output_row) & (VECTOR - 1) == 0 and i32(first_column + tile_columns) <= i32(p.width):
+        target = output + output_at + i64(first_row) * matrix.output_row + i64(first_column) * element_size
+        is_aligned = (target | matrix.output_row) & (VECTOR - 1) == 0
+        if is_aligned and i32(first_column + tile_columns) <= i32(p.width):
             vector = thread & u32(_VECTORS_PER_ROW - 1)
             column = i32(first_column + i32(vector * per_vector))
             for k in range(_VECTORS_PER_THREAD):
@@ -189,7 +187,7 @@ def transposed_kernel(element_size: int) -> Any:
                     if not (is_inside or is_outside):
                         a, b, c, d = with_band(a, b, c, d, low, high, band)
                     ptx.store_stream_u32x4(
-                        target + i64(row) * p.output_row + i64(vector) * VECTOR, a, b, c, d
+                        target + i64(row) * matrix.output_row + i64(vector) * VECTOR, a, b, c, d
                     )
             return
         value = u64(band.low_value) | (u64(band.high_value) << 32) if is_long else band.low_value
@@ -206,6 +204,6 @@ def transposed_kernel(element_size: int) -> Any:
                     stored_at = vector_at(row, at >> u32(4 - size_shift))
                     within = (at & u32(per_vector - 1)) << size_shift
                     bits = load_shared(tile + stored_at + within)
-                store(target + i64(row) * p.output_row + i64(at) * element_size, bits)
+                store(target + i64(row) * matrix.output_row + i64(at) * element_size, bits)
 
     return diagonal_transposed

@@ -2,14 +2,9 @@
 
 from typing import Any
 
-from numba import types
-
 from kernels_cuda.diagonal_matrix.parameters import VECTOR
+from kernels_cuda.ptx import i32, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-u64 = types.uint64
 
 
 @device_function

@@ -2,15 +2,9 @@
 
 from typing import Any
 
-from numba import types
-
 from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
@@ -26,7 +20,7 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
         ``bring(index, bound, least)`` returns the position that the index names, or the nearest there is,
         and whether it names one.
 
-    Indices below `least` count from the end (`problem.Problem.least_index`).
+    Indices below `least` count from the end (`parameters.TupleParameters`).
     """
     register, signed = (u64, i64) if is_long else (u32, i32)
     load_bits = ptx.READ[index_size]

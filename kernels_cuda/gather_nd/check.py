@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
@@ -12,12 +12,10 @@ from kernels_cuda.gather_nd.parameters import (
     CheckDims,
     CheckParameters,
 )
+from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import dims_type, offset_functions
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # The answer if all tuples are in range.
 NO_TUPLE = (1 << 63) - 1
@@ -29,14 +27,15 @@ def check_kernel(index_size: int, is_long: bool) -> Any:
     one_offset, _, _ = offset_functions(wide=False)
 
     @device_function
-    def bad_among(addresses, offset, bound, least):
-        """Return one bit per tuple, set where its index at `offset` is out of range."""
+    def bad_among(addresses, c, bound, p):
+        """Return one bit per tuple, set where its coordinate number `c` is out of range."""
+        offset = c * p.tuples.coordinate_bytes
         found = cuda.local.array(CHECKED_TUPLES, index_register)
         bad = u32(0)
         for k in range(CHECKED_TUPLES):
-            found[k] = read_index(addresses[k] + offset, least)
+            found[k] = read_index(addresses[k] + offset, p.tuples.least_index)
         for k in range(CHECKED_TUPLES):
-            _, is_in_range = bring(found[k], bound, least)
+            _, is_in_range = bring(found[k], bound, p.tuples.least_index)
             if not is_in_range:
                 bad |= u32(1 << k)
         return bad
@@ -54,13 +53,11 @@ def check_kernel(index_size: int, is_long: bool) -> Any:
             for k in range(CHECKED_TUPLES):
                 position = min(start + u32(k * THREADS), last)
                 addresses[k] = indices + one_offset(position, dims, dims.index_strides)
-            bad = bad_among(addresses, 0, dims.bounds[0], p.least_index)
-            if p.n_coordinates > 1:
-                bad |= bad_among(addresses, p.coordinate_bytes, dims.bounds[1], p.least_index)
-            if p.n_coordinates > 2:
-                bad |= bad_among(addresses, 2 * p.coordinate_bytes, dims.bounds[2], p.least_index)
-            if p.n_coordinates > 3:
-                bad |= bad_among(addresses, 3 * p.coordinate_bytes, dims.bounds[3], p.least_index)
+            bad = u32(0)
+            # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+            for c in range(NARROW_DEPTH):
+                if c == 0 or p.tuples.n_coordinates > c:
+                    bad |= bad_among(addresses, c, dims.bounds[c], p)
             if bad != 0:
                 k = ptx.popcount_u32((bad & (0 - bad)) - 1)
                 lowest = min(start + k * THREADS, last)

@@ -39,7 +39,7 @@ class Plan:
         if launches is not None:
             launches(stream, x, indices, output)
         elif units is not None and units.wide is not None:
-            units.wide(stream, x, indices, output, workspace)
+            units.wide(stream, workspace, x, indices, output)
 
     def _units_for(self, x: int, output: int) -> UnitLaunch | None:
         return next((units for units in self._units if (x | output) % units.unit == 0), None)

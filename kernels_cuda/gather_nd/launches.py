@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import NamedTuple
 
-from kernels_cuda.gather_nd import kernels
+from kernels_cuda.gather_nd.kernels import clear, kernel
 from kernels_cuda.gather_nd.parameters import (
     CHECKED_TUPLES,
     PLANAR_COORDINATES,
@@ -30,32 +30,18 @@ from kernels_cuda.layout import (
     NARROW_DEPTH,
     NARROW_LIMIT,
     Divisor,
-    Table,
+    WideLaunch,
     ceil_div,
     divisor,
     is_wide,
     make_table,
 )
-from kernels_cuda.runtime.launch import Kernel, Launch, LaunchList, Pointer, load
+from kernels_cuda.runtime.launch import Launch, LaunchList, Pointer, load
 from kernels_cuda.runtime.variant import Target
 
 # Elements of a run that is covered by vectors are counted in 31 bits.
 _MOST_RUN_BYTES = 1 << 30
 _LARGEST_PLANAR_BOUND = 1 << 31
-
-
-class WideLaunch(NamedTuple):
-    """A launch of the wide unit kernel, whose dimensions are in the workspace."""
-
-    kernel: Kernel
-    grid: int
-    parameters: UnitsParameters
-    table: Table
-
-    def __call__(self, stream: int, x: int, indices: int, output: int, workspace: int) -> None:
-        """Write the dimensions, and launch."""
-        dims = self.table.parameters(stream, workspace)
-        self.kernel.launch(stream, self.grid, THREADS, 0, x, indices, output, self.parameters, dims)
 
 
 class UnitLaunch(NamedTuple):
@@ -80,20 +66,17 @@ def unit_launch(problem: Problem, policy: Policy, unit: int, target: Target) -> 
     wide = wide or (has_long_indices(problem, policy) and index_bytes == 4)
     # The others read a first coordinate in any case.
     wide = wide or not problem.bounds
-    kernel = load(kernels.units(unit, index_bytes, wide), target)
+    loaded = load(kernel("units", unit, index_bytes, wide), target)
     table = make_table(Dims, outer, (n_bytes, index_bytes, n_bytes), wide, target, *problem.bound_columns)
     grid = ceil_div(n_units, THREADS * units_per_thread(unit, wide))
     parameters = UnitsParameters(
         n_units=n_units,
         units_per_run=divisor(units_per_run, wide),
-        n_coordinates=len(problem.bounds),
-        coordinate_bytes=problem.coordinate_bytes,
-        least_index=problem.least_index(wide or index_bytes == 8),
-        clips=int(problem.clips),
+        tuples=problem.tuple_parameters(wide or index_bytes == 8),
     )
     if wide:
-        return UnitLaunch(unit, None, WideLaunch(kernel, grid, parameters, table))
-    return UnitLaunch(unit, kernel.prepare(grid, THREADS, 0, 3, parameters, table.parameters()), None)
+        return UnitLaunch(unit, None, WideLaunch(loaded, grid, THREADS, parameters, table))
+    return UnitLaunch(unit, loaded.prepare(grid, THREADS, 0, 3, parameters, table.parameters()), None)
 
 
 def has_long_indices(problem: Problem, policy: Policy) -> bool:
@@ -126,10 +109,7 @@ def planar_runs(problem: Problem, policy: Policy) -> PlanarRuns | None:
     return PlanarRuns(
         # One dimension is the inner one, and the quotient 0.
         inner_size=divisor(inner_size, wide=False) if inner_size else Divisor(0, 0, 0),
-        n_coordinates=len(bounds),
-        coordinate_bytes=problem.coordinate_bytes,
-        least_index=problem.least_index(is_long=index_bytes == 8),
-        clips=int(problem.clips),
+        tuples=problem.tuple_parameters(is_long=index_bytes == 8),
         x_strides=x_strides,
         index_strides=index_strides,
         output_strides=output_strides,
@@ -153,8 +133,8 @@ def _planar_launch(
     parameters = PlanarParameters(
         n_units=n_units, units_per_run=divisor(units_per_run, wide=False), runs=runs
     )
-    kernel = load(kernels.planar(unit, problem.index_size, per_thread), target)
-    return kernel.prepare(ceil_div(n_units, THREADS * per_thread), THREADS, 0, 3, parameters)
+    loaded = load(kernel("planar", unit, problem.index_size, per_thread), target)
+    return loaded.prepare(ceil_div(n_units, THREADS * per_thread), THREADS, 0, 3, parameters)
 
 
 class VectorLaunches(NamedTuple):
@@ -218,7 +198,7 @@ def unaligned_launches(problem: Problem, policy: Policy, target: Target) -> Vect
         or covered.n_runs * units_per_run < policy.unaligned_units
     ):
         return None
-    kernel = load(kernels.unaligned(problem.index_size), target)
+    loaded = load(kernel("unaligned", problem.index_size), target)
 
     def launch(residue: int) -> LaunchList:
         n_vectors, per_run = covered.vectors(residue)
@@ -228,7 +208,7 @@ def unaligned_launches(problem: Problem, policy: Policy, target: Target) -> Vect
             run_bytes=covered.run_bytes,
             runs=runs,
         )
-        return kernel.prepare(ceil_div(n_vectors, STRIDED_THREADS), STRIDED_THREADS, 0, 3, parameters)
+        return loaded.prepare(ceil_div(n_vectors, STRIDED_THREADS), STRIDED_THREADS, 0, 3, parameters)
 
     return VectorLaunches(*map(launch, covered.residues))
 
@@ -247,7 +227,7 @@ def strided_launches(problem: Problem, policy: Policy, target: Target) -> Vector
     ):
         return None
     table = make_table(Dims, outer, (n_bytes, index_bytes, n_bytes), False, target, *problem.bound_columns)
-    kernel = load(kernels.strided(n_bytes), target)
+    loaded = load(kernel("strided", n_bytes), target)
 
     def launch(residue: int) -> LaunchList:
         n_vectors, per_run = covered.vectors(residue)
@@ -256,39 +236,31 @@ def strided_launches(problem: Problem, policy: Policy, target: Target) -> Vector
             vectors_per_run=divisor(per_run, wide=False),
             run_elements=size,
             step=x_stride * n_bytes,
-            n_coordinates=len(problem.bounds),
-            coordinate_bytes=problem.coordinate_bytes,
             index_size=index_bytes,
-            least_index=problem.least_index(is_long=True),
-            clips=int(problem.clips),
+            tuples=problem.tuple_parameters(is_long=True),
         )
         n_blocks = ceil_div(n_vectors, STRIDED_THREADS)
-        return kernel.prepare(n_blocks, STRIDED_THREADS, 0, 3, parameters, table.parameters())
+        return loaded.prepare(n_blocks, STRIDED_THREADS, 0, 3, parameters, table.parameters())
 
     return VectorLaunches(*map(launch, covered.residues))
 
 
 def check_launches(problem: Problem, policy: Policy, target: Target) -> Iterator[Launch]:
     """Yield what looks for index tuples out of range, for the addresses of indices and of its answer."""
-    yield Launch(load(kernels.clear(), target), 1, 1, 0, (Pointer(1),), ())
+    yield Launch(load(clear(), target), 1, 1, 0, (Pointer(1),), ())
     is_long = has_long_indices(problem, policy)
     most_blocks = policy.check_blocks_per_multiprocessor * target.multiprocessors
-    kernel = load(kernels.check(problem.index_size, is_long), target)
+    loaded = load(kernel("check", problem.index_size, is_long), target)
     for first in range(0, len(problem.bounds), NARROW_DEPTH):
         checked = [size for size, _ in problem.bounds[first : first + NARROW_DEPTH]]
         for position, offset, dims in narrow_parts(problem.tuple_dims, policy.narrow_elements):
             n_tuples = prod(size for size, _ in dims)
-            parameters = CheckParameters(
-                first_position=position,
-                n_tuples=n_tuples,
-                n_coordinates=len(checked),
-                coordinate_bytes=problem.coordinate_bytes,
-                least_index=problem.least_index(is_long),
-            )
+            tuples = problem.tuple_parameters(is_long)._replace(n_coordinates=len(checked))
+            parameters = CheckParameters(first_position=position, n_tuples=n_tuples, tuples=tuples)
             table = make_table(CheckDims, dims, (1,), False, target, checked)
             n_blocks = min(ceil_div(n_tuples, THREADS * CHECKED_TUPLES), most_blocks)
             pointers = Pointer(0, offset + first * problem.coordinate_bytes), Pointer(1)
-            yield Launch(kernel, n_blocks, THREADS, 0, pointers, (parameters, table.parameters()))
+            yield Launch(loaded, n_blocks, THREADS, 0, pointers, (parameters, table.parameters()))
 
 
 def narrow_parts(

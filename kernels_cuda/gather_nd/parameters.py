@@ -1,7 +1,6 @@
 """What launches and kernels agree on: sizes, and the integers that kernels take besides addresses.
 
-Strides are in bytes. `least_index` is the least index that does not count from the end, and `clips` tells
-whether an index out of range is brought into it, or its slice filled with zeros.
+Strides are in bytes.
 """
 
 from typing import NamedTuple
@@ -41,25 +40,38 @@ class Dims(NamedTuple):
     coordinate_strides: Column
 
 
+class TupleParameters(NamedTuple):
+    """How index tuples are read.
+
+    Attributes
+    ----------
+    n_coordinates, coordinate_bytes : int
+        Indices of a tuple, and bytes from one to the next.
+    least_index : int
+        The least index that does not count from the end.
+    clips : int
+        Whether an index out of range is brought into it, or its slice filled with zeros.
+    """
+
+    n_coordinates: int
+    coordinate_bytes: int
+    least_index: int
+    clips: int
+
+
 class UnitsParameters(NamedTuple):
     """Parameters of `units.gather_units`."""
 
     n_units: int
     units_per_run: Divisor
-    n_coordinates: int
-    coordinate_bytes: int
-    least_index: int
-    clips: int
+    tuples: TupleParameters
 
 
 class PlanarRuns(NamedTuple):
     """Runs along up to two dimensions, all of whose strides fit 32 bits."""
 
     inner_size: Divisor
-    n_coordinates: int
-    coordinate_bytes: int
-    least_index: int
-    clips: int
+    tuples: TupleParameters
     x_strides: tuple[int, int]
     index_strides: tuple[int, int]
     output_strides: tuple[int, int]
@@ -91,11 +103,8 @@ class StridedParameters(NamedTuple):
     vectors_per_run: Divisor
     run_elements: int
     step: int
-    n_coordinates: int
-    coordinate_bytes: int
     index_size: int
-    least_index: int
-    clips: int
+    tuples: TupleParameters
 
 
 class CheckDims(NamedTuple):
@@ -114,6 +123,4 @@ class CheckParameters(NamedTuple):
 
     first_position: int
     n_tuples: int
-    n_coordinates: int
-    coordinate_bytes: int
-    least_index: int
+    tuples: TupleParameters

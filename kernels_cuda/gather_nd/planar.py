@@ -8,16 +8,14 @@ them at one address and fixed distances from it: outputs have no gaps then.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
-from kernels_cuda.gather_nd.parameters import THREADS, VECTOR, PlanarParameters
+from kernels_cuda.gather_nd.parameters import PLANAR_COORDINATES, THREADS, VECTOR, PlanarParameters
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-i64 = types.int64
 
 
 def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
@@ -35,8 +33,9 @@ def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
     scalar = ptx.REGISTER[min(unit, 8)]
 
     @device_function
-    def follow(sources, in_range, tuples, offset, bound, stride, least):
-        """Read the next index of every tuple, and add what it leads to."""
+    def follow(sources, in_range, tuples, c, bound, stride, runs):
+        """Read coordinate number `c` of every tuple, and add what it leads to."""
+        offset = c * runs.tuples.coordinate_bytes
         found = cuda.local.array(n_units_per_thread, index_register)
         highest = index_register(0)
         for k in range(n_units_per_thread):
@@ -46,7 +45,7 @@ def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
         # One test of all of them: mostly none is negative or out of range. And no load waits for another.
         if is_alone or highest >= index_register(bound):
             for k in range(n_units_per_thread):
-                found[k], is_in_range = bring(found[k], bound, least)
+                found[k], is_in_range = bring(found[k], bound, runs.tuples.least_index)
                 in_range[k] = in_range[k] & u32(is_in_range)
         for k in range(n_units_per_thread):
             sources[k] = ptx.add_product(sources[k], found[k], stride)
@@ -79,20 +78,12 @@ def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
             if is_alone:
                 target = along(output + within, outer, inner, runs.output_strides)
             in_range[k] = u32(1)
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        follow(sources, in_range, tuples, 0, runs.bounds[0], runs.coordinate_strides[0], runs.least_index)
-        if u32(runs.n_coordinates) > 1:
-            at = runs.coordinate_bytes
-            follow(
-                sources, in_range, tuples, at, runs.bounds[1], runs.coordinate_strides[1], runs.least_index
-            )
-        if u32(runs.n_coordinates) > 2:
-            at = 2 * runs.coordinate_bytes
-            follow(
-                sources, in_range, tuples, at, runs.bounds[2], runs.coordinate_strides[2], runs.least_index
-            )
+        # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+        for c in range(PLANAR_COORDINATES):
+            if c == 0 or u32(runs.tuples.n_coordinates) > u32(c):
+                follow(sources, in_range, tuples, c, runs.bounds[c], runs.coordinate_strides[c], runs)
         for k in range(n_units_per_thread):
-            is_read = in_range[k] | u32(runs.clips)
+            is_read = in_range[k] | u32(runs.tuples.clips)
             if is_vector:
                 words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_if_u32x4(
                     sources[k], is_read

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from kernels_cpu.cached import cached_property
-from kernels_cuda.gather_nd.parameters import VECTOR
+from kernels_cuda.gather_nd.parameters import VECTOR, TupleParameters
 
 Dimension = tuple[int, int, int, int]
 """A size, and the strides of input, indices and output in elements; 0 where it is no dimension of theirs."""
@@ -96,6 +96,11 @@ class Problem:
         """The sizes of the dimensions that coordinates index, and their strides in bytes."""
         return [[size for size, _ in self.bounds], [stride * self.element_size for _, stride in self.bounds]]
 
-    def least_index(self, is_long: bool) -> int:
-        """Return the least index that does not count from the end, in registers of 32 bits, or of 64."""
-        return 0 if self.is_signed else -(1 << (63 if is_long else 31))
+    def tuple_parameters(self, is_long: bool) -> TupleParameters:
+        """Return how kernels read index tuples in registers of 32 bits, or of 64."""
+        return TupleParameters(
+            n_coordinates=len(self.bounds),
+            coordinate_bytes=self.coordinate_bytes,
+            least_index=0 if self.is_signed else -(1 << (63 if is_long else 31)),
+            clips=int(self.clips),
+        )

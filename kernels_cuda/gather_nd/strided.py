@@ -6,18 +6,15 @@ thread has one, and takes so few registers and instructions that many are in fli
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
 from kernels_cuda.gather_nd.parameters import STRIDED_THREADS, VECTOR, Dims, StridedParameters
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.strided import LOADED_WORDS, strided_functions
-
-i32 = types.int32
-u32 = types.uint32
-i64 = types.int64
 
 
 def run_function() -> Any:
@@ -30,14 +27,12 @@ def run_function() -> Any:
     _, _, three_offsets = offset_functions(wide=False)
 
     @device_function
-    def follow(index_address, bound, stride, p):
-        """Return how far on the index at `index_address` leads, and whether it is in range."""
-        index = (
-            read_long(index_address, p.least_index)
-            if p.index_size == 8
-            else read_short(index_address, p.least_index)
-        )
-        at, is_in_range = bring(index, bound, p.least_index)
+    def follow(tuple_address, c, bound, stride, p):
+        """Return how far on coordinate number `c` of a tuple leads, and whether it is in range."""
+        address = tuple_address + c * p.tuples.coordinate_bytes
+        least = p.tuples.least_index
+        index = read_long(address, least) if p.index_size == 8 else read_short(address, least)
+        at, is_in_range = bring(index, bound, least)
         return i64(at) * stride, is_in_range
 
     @device_function
@@ -49,25 +44,23 @@ def run_function() -> Any:
             x_at, index_at, output_at = three_offsets(
                 run, dims, dims.x_strides, dims.index_strides, dims.output_strides
             )
-        index_address = indices + index_at
-        offset, is_read = follow(index_address, dims.bounds[0], dims.coordinate_strides[0], p)
+        tuple_address = indices + index_at
+        bounds, strides = dims.bounds, dims.coordinate_strides
+        offset, is_read = follow(tuple_address, 0, bounds[0], strides[0], p)
         # Not a loop, which the compiler would not unroll: columns have no addresses.
-        if p.n_coordinates > 1:
-            index_address += p.coordinate_bytes
-            more, is_in_range = follow(index_address, dims.bounds[1], dims.coordinate_strides[1], p)
+        if p.tuples.n_coordinates > 1:
+            more, is_in_range = follow(tuple_address, 1, bounds[1], strides[1], p)
             offset += more
             is_read = is_read and is_in_range
-        if p.n_coordinates > 2:
-            index_address += p.coordinate_bytes
-            more, is_in_range = follow(index_address, dims.bounds[2], dims.coordinate_strides[2], p)
+        if p.tuples.n_coordinates > 2:
+            more, is_in_range = follow(tuple_address, 2, bounds[2], strides[2], p)
             offset += more
             is_read = is_read and is_in_range
-        if p.n_coordinates > 3:
-            index_address += p.coordinate_bytes
-            more, is_in_range = follow(index_address, dims.bounds[3], dims.coordinate_strides[3], p)
+        if p.tuples.n_coordinates > 3:
+            more, is_in_range = follow(tuple_address, 3, bounds[3], strides[3], p)
             offset += more
             is_read = is_read and is_in_range
-        return x_at + offset, output_at, is_read or p.clips != 0
+        return x_at + offset, output_at, is_read or p.tuples.clips != 0
 
     return find_run
 

@@ -7,21 +7,19 @@ words that lie in it are, and single bytes: nothing else is read or written.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
 from kernels_cuda.gather_nd.parameters import (
+    PLANAR_COORDINATES,
     STRIDED_THREADS,
     VECTOR,
     UnalignedParameters,
 )
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import device_function
-
-i32 = types.int32
-u32 = types.uint32
-i64 = types.int64
 
 
 def unaligned_kernel(index_size: int) -> Any:
@@ -30,10 +28,12 @@ def unaligned_kernel(index_size: int) -> Any:
     _, divide, _ = arithmetic(wide=False)
 
     @device_function
-    def follow(address, index_address, bound, stride, least):
-        """Return where the index at `index_address` leads, and whether it is in range."""
-        index, is_in_range = bring(read_index(index_address, least), bound, least)
-        return ptx.add_product(address, index, stride), is_in_range
+    def follow(address, tuple_address, c, bound, stride, runs):
+        """Return where coordinate number `c` of a tuple leads, and whether it is in range."""
+        least = runs.tuples.least_index
+        index = read_index(tuple_address + c * runs.tuples.coordinate_bytes, least)
+        at, is_in_range = bring(index, bound, least)
+        return ptx.add_product(address, at, stride), is_in_range
 
     @device_function
     def shifted(a, b, n_bytes):
@@ -56,25 +56,16 @@ def unaligned_kernel(index_size: int) -> Any:
         vector = position - run * u32(p.vectors_per_run.size)
         outer = divide(run, runs.inner_size)
         inner = run - outer * u32(runs.inner_size.size)
-        index_address = along(indices, outer, inner, runs.index_strides)
+        tuple_address = along(indices, outer, inner, runs.index_strides)
         first = along(x, outer, inner, runs.x_strides)
-        first, is_read = follow(
-            first, index_address, runs.bounds[0], runs.coordinate_strides[0], runs.least_index
-        )
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        if u32(runs.n_coordinates) > 1:
-            index_address += runs.coordinate_bytes
-            first, is_in_range = follow(
-                first, index_address, runs.bounds[1], runs.coordinate_strides[1], runs.least_index
-            )
-            is_read = is_read and is_in_range
-        if u32(runs.n_coordinates) > 2:
-            index_address += runs.coordinate_bytes
-            first, is_in_range = follow(
-                first, index_address, runs.bounds[2], runs.coordinate_strides[2], runs.least_index
-            )
-            is_read = is_read and is_in_range
-        is_read = is_read or u32(runs.clips) != 0
+        bounds, strides = runs.bounds, runs.coordinate_strides
+        is_read = True
+        # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+        for c in range(PLANAR_COORDINATES):
+            if c == 0 or u32(runs.tuples.n_coordinates) > u32(c):
+                first, is_in_range = follow(first, tuple_address, c, bounds[c], strides[c], runs)
+                is_read = is_read and is_in_range
+        is_read = is_read or u32(runs.tuples.clips) != 0
         target = along(output, outer, inner, runs.output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))

@@ -7,7 +7,7 @@ once; its units are mostly steps along the fastest dimension from there.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
@@ -18,18 +18,15 @@ from kernels_cuda.gather_nd.parameters import (
     UnitsParameters,
     units_per_thread,
 )
+from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import arithmetic, column_entry, depth_of, dims_type, first_entry, offset_functions
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
     """Make the kernel that copies units of `unit` bytes."""
     depth = depth_of(wide)
-    entry = column_entry(wide)
     fastest = first_entry(wide)
     is_vector = unit == VECTOR
     index_register, read_index, bring = index_functions(index_size, wide or index_size == 8)
@@ -42,36 +39,33 @@ def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
     n_words = 4 * n_units_per_thread
 
     @device_function
-    def follow(sources, in_range, tuples, offset, bound, stride, p):
-        """Read the next index of every tuple, and add what it leads to."""
+    def follow(sources, in_range, tuples, c, bound, stride, p):
+        """Read coordinate number `c` of every tuple, and add what it leads to."""
+        offset = c * p.tuples.coordinate_bytes
         found = cuda.local.array(n_units_per_thread, index_register)
         for k in range(n_units_per_thread):
-            found[k] = read_index(tuples[k] + offset, p.least_index)
+            found[k] = read_index(tuples[k] + offset, p.tuples.least_index)
         for k in range(n_units_per_thread):
-            index, is_in_range = bring(found[k], bound, p.least_index)
+            index, is_in_range = bring(found[k], bound, p.tuples.least_index)
             if not is_in_range:
-                in_range[k] = u32(p.clips)
+                in_range[k] = u32(p.tuples.clips)
             sources[k] += i64(index) * stride
 
     @device_function
     def follow_some(sources, in_range, tuples, p, dims):
-        bounds, strides, step = dims.bounds, dims.coordinate_strides, p.coordinate_bytes
-        # Not a loop, which the compiler would not unroll: columns have no addresses.
-        follow(sources, in_range, tuples, 0, bounds[0], strides[0], p)
-        if p.n_coordinates > 1:
-            follow(sources, in_range, tuples, step, bounds[1], strides[1], p)
-        if p.n_coordinates > 2:
-            follow(sources, in_range, tuples, 2 * step, bounds[2], strides[2], p)
-        if p.n_coordinates > 3:
-            follow(sources, in_range, tuples, 3 * step, bounds[3], strides[3], p)
+        bounds, strides = dims.bounds, dims.coordinate_strides
+        # The compiler unrolls this loop, and so knows all indices of columns, which have no addresses.
+        for c in range(NARROW_DEPTH):
+            if c == 0 or p.tuples.n_coordinates > c:
+                follow(sources, in_range, tuples, c, bounds[c], strides[c], p)
 
     @device_function
     def follow_any(sources, in_range, tuples, p, dims):
         for c in range(depth):
-            if c >= p.n_coordinates:
+            if c >= p.tuples.n_coordinates:
                 break
-            bound, stride = entry(dims.bounds, c), entry(dims.coordinate_strides, c)
-            follow(sources, in_range, tuples, c * p.coordinate_bytes, bound, stride, p)
+            bound, stride = column_entry(dims.bounds, c), column_entry(dims.coordinate_strides, c)
+            follow(sources, in_range, tuples, c, bound, stride, p)
 
     follow_all = follow_any if wide else follow_some
 

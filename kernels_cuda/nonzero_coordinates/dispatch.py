@@ -1,6 +1,6 @@
 """The choice of an algorithm, and the plan that launches it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kernels_cuda.layout import is_wide
@@ -107,17 +107,7 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     """
     policy = policy or Policy()
     n_columns = len(problem.sizes)
-    listing = Problem(
-        element_size=problem.element_size,
-        magnitude=problem.magnitude,
-        sizes=problem.sizes,
-        dims=problem.dims,
-        capacity=problem.capacity,
-        coordinate_strides=problem.coordinate_strides,
-        coordinate_size=problem.coordinate_size,
-        count_size=problem.count_size,
-        fill=problem.fill,
-    )
+    listing = Problem(**{member.name: getattr(problem, member.name) for member in fields(Problem)})
     name = f"nonzero_coordinates {8 * problem.element_size}-bit"
     if is_small(listing, policy):
         launch = SmallLaunch.of(listing, target)

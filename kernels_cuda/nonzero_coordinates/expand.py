@@ -15,13 +15,9 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     column_depth,
 )
 from kernels_cuda.offsets import arithmetic
+from kernels_cuda.ptx import i64, u16, u32, u64
 from kernels_cuda.runtime.compiler import device_function, integers
 from kernels_cuda.scan import block_scan
-
-u16 = types.uint16
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # A tile's bits are listed at once if they are at most one in so many, and those of a granule up to here;
 # with more, threads that list the bits of a word each meet in memory banks.
@@ -102,30 +98,35 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
     """Make the function that writes the rows of positions that lie in shared memory."""
     register, _, quotient_of = arithmetic(wide)
     store = ptx.STORE_STREAM[size]
-    stored = ptx.REGISTER[size]
-    store_pair = ptx.store_stream_u64x2 if size == 8 else ptx.store_stream_u32x2
     is_long = size == 8
 
     @device_function
-    def write_one(thread, n_rows, row, first, positions, output, p, columns):
-        i = thread
-        while i < n_rows:
-            store(output + (row + i64(i)) * p.row_bytes, stored(first + i64(positions[i])))
-            i += THREADS
+    def store_vectors(address, values):
+        """Write a row of two or four columns that lie side by side."""
+        if is_long:
+            for c in range(0, n_columns, 2):
+                ptx.store_stream_u64x2(address + c * size, values[c], values[c + 1])
+        elif n_columns == 4:
+            ptx.store_stream_u32x4(address, values[0], values[1], values[2], values[3])
+        else:
+            ptx.store_stream_u32x2(address, values[0], values[1])
 
     @device_function
-    def write_two(thread, n_rows, row, first, positions, output, p, columns):
+    def write_few(thread, n_rows, row, first, positions, output, p, columns):
+        values = cuda.local.array(n_columns, register)
         i = thread
         while i < n_rows:
-            position = register(first + i64(positions[i]))
-            quotient = quotient_of(position, columns.multipliers[0], columns.shifts[0])
-            rest = position - quotient * register(columns.periods[0])
+            rest = register(first + i64(positions[i]))
+            for c in range(n_columns - 1):
+                values[c] = quotient_of(rest, columns.multipliers[c], columns.shifts[c])
+                rest -= values[c] * register(columns.periods[c])
+            values[n_columns - 1] = rest
             address = output + (row + i64(i)) * p.row_bytes
-            if p.is_packed:
-                store_pair(address, quotient, rest)
+            if n_columns > 1 and p.is_packed:
+                store_vectors(address, values)
             else:
-                store(address, quotient)
-                store(address + p.column_bytes, rest)
+                for c in range(n_columns):
+                    store(address + c * p.column_bytes, values[c])
             i += THREADS
 
     @device_function
@@ -145,31 +146,6 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
             i += THREADS
 
     @device_function
-    def write_four(thread, n_rows, row, first, positions, output, p, columns):
-        i = thread
-        while i < n_rows:
-            position = register(first + i64(positions[i]))
-            a = quotient_of(position, columns.multipliers[0], columns.shifts[0])
-            rest = position - a * register(columns.periods[0])
-            b = quotient_of(rest, columns.multipliers[1], columns.shifts[1])
-            rest -= b * register(columns.periods[1])
-            c = quotient_of(rest, columns.multipliers[2], columns.shifts[2])
-            d = rest - c * register(columns.periods[2])
-            address = output + (row + i64(i)) * p.row_bytes
-            if p.is_packed:
-                if is_long:
-                    ptx.store_stream_u64x2(address, a, b)
-                    ptx.store_stream_u64x2(address + 16, c, d)
-                else:
-                    ptx.store_stream_u32x4(address, a, b, c, d)
-            else:
-                store(address, a)
-                store(address + p.column_bytes, b)
-                store(address + 2 * p.column_bytes, c)
-                store(address + 3 * p.column_bytes, d)
-            i += THREADS
-
-    @device_function
     def write_general(thread, n_rows, row, first, positions, output, p, columns):
         i = thread
         while i < n_rows:
@@ -184,8 +160,7 @@ def _row_writer(n_columns: int, size: int, wide: bool) -> Any:
                 store(address + c * p.column_bytes, quotient)
             i += THREADS
 
-    writers = {1: write_one, 2: write_two, 3: write_three, 4: write_four, GENERAL_COLUMNS: write_general}
-    return writers[n_columns]
+    return {3: write_three, GENERAL_COLUMNS: write_general}.get(n_columns, write_few)
 
 
 def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:

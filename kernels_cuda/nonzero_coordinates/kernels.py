@@ -6,56 +6,35 @@ from kernels_cuda.layout import TABLE_WRITER
 from kernels_cuda.nonzero_coordinates.parameters import GENERAL_COLUMNS
 from kernels_cuda.runtime.variant import Variant
 
-_FOLDER = "kernels_cuda.nonzero_coordinates"
+# What makes each kernel, as module and function.
+_FACTORIES = {
+    "small": "small:small_kernel",
+    "mask": "masks:mask_kernel",
+    "mask_strided": "masks:strided_mask_kernel",
+    "mask_transposed": "transposed:mask_kernel",
+    "count": "transposed:count_kernel",
+    "scan": "expand:scan_kernel",
+    "expand": "expand:expand_kernel",
+}
 
 
-def small(element_size: int) -> Variant:
-    """Return the kernel that does everything for few elements."""
-    return Variant("nonzero_small", f"{_FOLDER}.small:small_kernel", (element_size,))
-
-
-def mask(element_size: int) -> Variant:
-    """Return the kernel for the mask of contiguous input."""
-    return Variant("nonzero_mask", f"{_FOLDER}.masks:mask_kernel", (element_size,))
-
-
-def strided_mask(element_size: int, wide: bool) -> Variant:
-    """Return the kernel for the mask of input of any layout."""
-    return Variant("nonzero_mask_strided", f"{_FOLDER}.masks:strided_mask_kernel", (element_size, wide))
-
-
-def transposed_mask(element_size: int) -> Variant:
-    """Return the kernel for the mask of matrices whose columns are contiguous."""
-    return Variant("nonzero_mask_transposed", f"{_FOLDER}.transposed:mask_kernel", (element_size,))
-
-
-def count() -> Variant:
-    """Return the kernel that counts the bits of a mask."""
-    return Variant("nonzero_count", f"{_FOLDER}.transposed:count_kernel")
-
-
-def scan() -> Variant:
-    """Return the kernel that adds up counts."""
-    return Variant("nonzero_scan", f"{_FOLDER}.expand:scan_kernel")
-
-
-def expand(n_columns: int, coordinate_size: int, wide: bool) -> Variant:
-    """Return the kernel that writes rows of coordinates."""
-    return Variant("nonzero_expand", f"{_FOLDER}.expand:expand_kernel", (n_columns, coordinate_size, wide))
+def kernel(name: str, *parameters: int) -> Variant:
+    """Return the kernel of a step, made with these parameters."""
+    factory = f"kernels_cuda.nonzero_coordinates.{_FACTORIES[name]}"
+    return Variant(f"nonzero_{name}", factory, parameters)
 
 
 def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
     yield TABLE_WRITER
-    yield scan()
-    yield count()
+    yield kernel("scan")
+    yield kernel("count")
     for element_size in (1, 2, 4, 8):
-        yield small(element_size)
-        yield mask(element_size)
-        yield transposed_mask(element_size)
+        for name in ("small", "mask", "mask_transposed"):
+            yield kernel(name, element_size)
         for wide in (False, True):
-            yield strided_mask(element_size, wide)
+            yield kernel("mask_strided", element_size, wide)
     for coordinate_size in (4, 8):
         for n_columns in (1, 2, 3, 4, GENERAL_COLUMNS):
-            yield expand(n_columns, coordinate_size, wide=False)
-        yield expand(GENERAL_COLUMNS, coordinate_size, wide=True)
+            yield kernel("expand", n_columns, coordinate_size, False)
+        yield kernel("expand", GENERAL_COLUMNS, coordinate_size, True)

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from kernels_cuda.layout import Table, ceil_div, divisor, is_wide, make_table
-from kernels_cuda.nonzero_coordinates import kernels
+from kernels_cuda.nonzero_coordinates.kernels import kernel
 from kernels_cuda.nonzero_coordinates.parameters import (
     EXPAND_THREADS,
     FILLED_WORDS,
@@ -20,7 +20,6 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     ExpandParameters,
     MaskParameters,
     SmallParameters,
-    StridedMaskParameters,
     TransposedMaskParameters,
     block_elements,
     column_depth,
@@ -101,8 +100,8 @@ class SmallLaunch(NamedTuple):
             count_size=problem.count_size,
         )
         dims = make_table(Dims, problem.dims, (problem.element_size,), False, target).parameters()
-        kernel = load(kernels.small(problem.element_size), target)
-        return cls(kernel, small_threads(problem.n_elements), parameters, (dims, divisors))
+        small = load(kernel("small", problem.element_size), target)
+        return cls(small, small_threads(problem.n_elements), parameters, (dims, divisors))
 
     def prepare(self, capacity: int) -> LaunchList:
         """Return the launch with another capacity."""
@@ -154,7 +153,7 @@ def transposed_mask_launches(
         batch_bytes=matrices.batch_stride * problem.element_size,
         column_bytes=matrices.column_stride * problem.element_size,
     )
-    fill, count = load(kernels.transposed_mask(problem.element_size), target), load(kernels.count(), target)
+    fill, count = load(kernel("mask_transposed", problem.element_size), target), load(kernel("count"), target)
     fill_blocks = ceil_div(n_units, TRANSPOSED_THREADS // 32)
     x, mask, counts = Pointer(X), Pointer(WORKSPACE), Pointer(WORKSPACE, areas.counts)
     return (
@@ -197,13 +196,13 @@ class MaskLaunches:
             transposed = transposed_mask_launches(problem, matrices, areas, target)
         elif is_strided:
             table = make_table(Dims, problem.dims, (size,), wide, target)
-            mask = load(kernels.strided_mask(size, wide), target)
+            mask = load(kernel("mask_strided", size, wide), target)
         else:
-            mask = load(kernels.mask(size), target)
+            mask = load(kernel("mask", size), target)
         n_columns = len(problem.sizes)
         if not 0 < n_columns <= 4 or wide_rows:
             n_columns = GENERAL_COLUMNS
-        expand = kernels.expand(n_columns, problem.coordinate_size, wide_rows)
+        expand = kernel("expand", n_columns, problem.coordinate_size, wide_rows)
         return cls(
             problem=problem,
             policy=policy,
@@ -213,7 +212,7 @@ class MaskLaunches:
             table=table,
             transposed=transposed,
             mask_kernel=mask,
-            scan_kernel=load(kernels.scan(), target),
+            scan_kernel=load(kernel("scan"), target),
             expand_kernel=load(expand, target) if problem.sizes else None,
         )
 
@@ -248,15 +247,13 @@ class MaskLaunches:
         assert self.mask_kernel is not None
         n_elements, magnitude = self.problem.n_elements, self.problem.word_magnitude
         skipped = self.skipped(x)
-        arguments: Arguments
+        parameters = MaskParameters(skipped=skipped, end=n_elements + skipped, magnitude=magnitude)
         if self.table is None:
-            end = n_elements + skipped
-            n_blocks = ceil_div(end, block_elements(self.problem.element_size))
-            arguments = (MaskParameters(skipped=skipped, end=end, magnitude=magnitude),)
+            n_blocks = ceil_div(parameters.end, block_elements(self.problem.element_size))
+            arguments: Arguments = (parameters,)
         else:
             n_blocks = self.granules(x)
-            dims = self.table.parameters(stream, workspace + self.areas.table)
-            arguments = StridedMaskParameters(end=n_elements, magnitude=magnitude), dims
+            arguments = parameters, self.table.parameters(stream, workspace + self.areas.table)
         pointers = (
             Pointer(X, -skipped * self.problem.element_size),
             Pointer(WORKSPACE),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.parameters import (
@@ -11,15 +11,12 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     MASK_THREADS,
     Dims,
     MaskParameters,
-    StridedMaskParameters,
     block_elements,
 )
 from kernels_cuda.offsets import dims_type, offset_functions
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.scan import block_add
-
-u32 = types.uint32
-i64 = types.int64
 
 _WARPS = MASK_THREADS // 32
 
@@ -175,7 +172,7 @@ def strided_mask_kernel(element_size: int, wide: bool) -> Any:
     one_offset, _, _ = offset_functions(wide)
 
     @cuda.jit
-    def nonzero_mask_strided(x, mask, counts, p: StridedMaskParameters, dims: dims_type(Dims, wide)):
+    def nonzero_mask_strided(x, mask, counts, p: MaskParameters, dims: dims_type(Dims, wide)):
         ptx.grid_dependency_wait()
         totals = cuda.shared.array(_WARPS, u32)
         elements = cuda.local.array(in_flight, register)

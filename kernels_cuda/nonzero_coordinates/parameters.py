@@ -72,16 +72,9 @@ class SmallParameters(NamedTuple):
 
 
 class MaskParameters(NamedTuple):
-    """Parameters of `masks.nonzero_mask`: elements from `skipped` to `end`, which count from a boundary."""
+    """Parameters of the kernels of `masks`: elements from `skipped` to `end`, which count from a boundary."""
 
     skipped: int
-    end: int
-    magnitude: int
-
-
-class StridedMaskParameters(NamedTuple):
-    """Parameters of `masks.nonzero_mask_strided`."""
-
     end: int
     magnitude: int
 

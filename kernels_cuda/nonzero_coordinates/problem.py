@@ -22,24 +22,7 @@ class Matrices(NamedTuple):
 class Problem:
     """An input, and the coordinates and the count to write.
 
-    Attributes
-    ----------
-    element_size : int
-        Bytes of an element: 1, 2, 4 or 8.
-    magnitude : int
-        An element is non-zero where ``bits & magnitude`` is.
-    sizes : tuple of int
-        The dimensions whose coordinates are columns of the output, slowest first.
-    dims : tuple of (size, stride)
-        The merged layout of the input.
-    capacity : int
-        Rows that may be written.
-    coordinate_strides : tuple of two ints
-        Elements from row to row and from column to column.
-    coordinate_size, count_size : int
-        Bytes of a coordinate and of the count: 4 or 8.
-    fill : int or None
-        Bits for the rows that are left, or None to leave them as they are.
+    The fields are explained where they are made, in `dmlops.operators.nonzero_coordinates.Problem`.
     """
 
     element_size: int

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.expand import column_divisors, store_count
@@ -14,11 +14,8 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     SmallParameters,
 )
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _WORDS = SMALL_LIMIT // 32
 
@@ -94,23 +91,11 @@ def small_kernel(element_size: int) -> Any:
                 step, size = p.column_bytes, p.coordinate_size
                 factors, shifts, periods = columns
                 rest = first + thread
-                # Not a loop, which the compiler would not unroll: the tables have no addresses.
-                if p.n_columns > 0:
-                    rest = write_column(address, rest, factors[0], shifts[0], periods[0], size)
-                if p.n_columns > 1:
-                    rest = write_column(address + step, rest, factors[1], shifts[1], periods[1], size)
-                if p.n_columns > 2:
-                    rest = write_column(address + 2 * step, rest, factors[2], shifts[2], periods[2], size)
-                if p.n_columns > 3:
-                    rest = write_column(address + 3 * step, rest, factors[3], shifts[3], periods[3], size)
-                if p.n_columns > 4:
-                    rest = write_column(address + 4 * step, rest, factors[4], shifts[4], periods[4], size)
-                if p.n_columns > 5:
-                    rest = write_column(address + 5 * step, rest, factors[5], shifts[5], periods[5], size)
-                if p.n_columns > 6:
-                    rest = write_column(address + 6 * step, rest, factors[6], shifts[6], periods[6], size)
-                if p.n_columns > 7:
-                    write_column(address + 7 * step, rest, factors[7], shifts[7], periods[7], size)
+                # The compiler unrolls this loop, and so knows all indices of tables without addresses.
+                for c in range(GENERAL_COLUMNS):
+                    if p.n_columns > c:
+                        rest = write_column(address, rest, factors[c], shifts[c], periods[c], size)
+                        address += step
             first += threads
         if thread == 0 and count_output != 0:
             store_count(count_output, p.count_size, i64(total))

@@ -6,7 +6,7 @@ granule of these words counts is found by a launch of its own.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.nonzero_coordinates.parameters import (
@@ -15,10 +15,8 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     TRANSPOSED_THREADS,
     TransposedMaskParameters,
 )
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.scan import block_add
-
-u32 = types.uint32
-i64 = types.int64
 
 _WARPS = TRANSPOSED_THREADS // 32
 _COUNTED_WORDS = GRANULE // 32 // TRANSPOSED_THREADS  # of a thread

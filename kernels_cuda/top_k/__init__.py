@@ -22,8 +22,8 @@ sort            sort       any, any k                              a radix sort 
 An algorithm has its kernels in the module of its name, and its policy, shapes, variants and launches in
 ``<name>_launches``, which needs no Numba. Longer kernels are divided: the modules that begin with the same
 name, and `candidates` of columns, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
-cluster. `shared` has what several families use: keys, rows, groups of neighbouring elements and their maxima,
-thresholds, the order of candidates, and the order of results by index.
+cluster. `shared` has what several families use: keys, rows and their results, groups of neighbouring elements
+and their maxima, thresholds, the order of candidates, and launches that order results by index.
 
 All compare ordered keys (`shared.keys`), so a kernel is compiled for an element width, not for a data type.
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.

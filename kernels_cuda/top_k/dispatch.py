@@ -273,7 +273,7 @@ class Plan:
                 each.block,
                 each.shared_bytes,
                 each.pointers,
-                each.parameters,
+                (each.parameters, each.more),
                 each.cluster,
             )
             for each in planned

@@ -1,13 +1,11 @@
-"""Subnormal numbers, scalars at the limits of their types, and bools of any byte, on a GPU."""
+"""Subnormal numbers, and scalars at the limits of their types, on a GPU."""
 
 import numpy as np
 import pytest
 
 import dmlops
 from tests import reference
-from tests.data import FLOATS, assert_same, bits, float_from_bits, random
-from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
-from tests.sampled_rows import equal_elements
+from tests.data import FLOATS, bits, float_from_bits
 from tests.test_flushing import both_ways, subnormal
 
 
@@ -66,59 +64,3 @@ def test_limits(name, held, pattern, refused, torch):
             dmlops.InvalidDescriptorError, match=r"diagonal_matrix\.value: got .* once rounded"
         ):
             dmlops.diagonal_matrix(x, value=refused)
-
-
-@pytest.mark.parametrize("choice", [None, *ALGORITHMS["top_k"]], ids=str)
-@pytest.mark.parametrize("shape", [(70, 100), (5, 3000), (2, 70_001), (1, 500_000)], ids=str)
-def test_set_bytes_tie(shape, choice, torch):
-    rng = random(("set bytes", shape))
-    with forced(choice):
-        for share in (0.001, 0.5, 0.999):
-            x = np.where(rng.random(shape) < share, rng.integers(1, 256, shape), 0).astype(np.uint8)
-            tensor = torch.tensor(x, device="cuda").view(torch.bool)
-            for k in sorted({1, 8, 64, 1000, 2048, shape[1]}):
-                for largest in (True, False):
-                    for is_sorted in (True, False):
-                        if k > shape[1]:
-                            continue
-                        right = reference.top_k(x.view(bool), k, largest=largest, sorted=is_sorted)
-                        try:
-                            found = dmlops.top_k(tensor, k, largest=largest, sorted=is_sorted)
-                        except CannotServeError:
-                            continue
-                        assert_same(found.indices.cpu().numpy(), right[1])
-                        assert np.array_equal(
-                            found.values.view(torch.uint8).cpu().numpy(), right[0].view("u1")
-                        )
-
-
-@pytest.mark.parametrize("choice", [None, *ALGORITHMS["top_k"]], ids=str)
-@pytest.mark.parametrize("shape", [(70, 100), (5, 3000), (2, 70_001), (1, 500_000)], ids=str)
-@pytest.mark.parametrize("kind", ["zeros", "NaNs"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64], ids=lambda dtype: dtype.__name__)
-def test_equal_elements_of_other_bits(dtype, kind, shape, choice, torch):
-    x = equal_elements(dtype, kind, shape)
-    tensor = on_gpu(x, torch)
-    with forced(choice):
-        for k in (1, 2, 50):
-            for largest in (True, False):
-                for is_sorted in (True, False):
-                    right = reference.top_k(x, k, largest=largest, sorted=is_sorted)
-                    try:
-                        found = dmlops.top_k(tensor, k, largest=largest, sorted=is_sorted)
-                    except CannotServeError:
-                        continue
-                    assert_same(found.indices.cpu().numpy(), right[1])
-                    size = x.dtype.itemsize
-                    assert np.array_equal(patterns_of(found.values, torch), right[0].view(f"i{size}"))
-
-
-def test_set_bytes_along_the_first_axis(torch):
-    x = random("set bytes").choice(np.array([0, 0, 1, 2, 128, 255], np.uint8), (5000, 70))
-    tensor = torch.tensor(x, device="cuda").view(torch.bool)
-    for k in (1, 16, 1000, 5000):
-        for largest in (True, False):
-            right = reference.top_k(x.view(bool), k, axis=0, largest=largest)
-            found = dmlops.top_k(tensor, k, axis=0, largest=largest)
-            assert_same(found.indices.cpu().numpy(), right[1])
-            assert np.array_equal(found.values.view(torch.uint8).cpu().numpy(), right[0].view("u1"))

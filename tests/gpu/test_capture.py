@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.devices import cuda_driver
 from tests import reference
+from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
+from tests.gpu.bound import Bound
 from tests.gpu.numba_cuda import numba_cuda
 
 pytestmark = pytest.mark.usefixtures("current_device")
@@ -59,6 +60,14 @@ CALLS = {
         lambda x, i: reference.top_k(x, x.shape[1], largest=False),
         (1, 200_000),
     ),
+    **{
+        f"top_k-lengths-{n}": Call(
+            lambda x, i, out, **given: dmlops.top_k(x, 50, sorted=False, lengths=i, out=out, **given),
+            lambda x, i: reference.top_k(x, 50, sorted=False, lengths=i),
+            (200, 1, n),
+        )
+        for n in (400, 20_001)
+    },
     "nonzero": Call(
         lambda x, i, out, **given: dmlops.nonzero_coordinates(
             x, size=100_000, fill_value=7, out=out, **given
@@ -173,96 +182,25 @@ class TorchGraph:
         del self.graph
 
 
-class OnCuPy:
-    """CuPy's arrays."""
-
-    def __init__(self):
-        self.cupy = pytest.importorskip("cupy")
-
-    def new(self, host):
-        return self.cupy.asarray(host)
-
-    def write(self, array, host):
-        array[...] = self.cupy.asarray(host)
-        self.cupy.cuda.Device().synchronize()
-
-    def read(self, array):
-        return self.cupy.asnumpy(array)
-
-    def fill(self, size):
-        """Return an array of a size that the pool may have memory for, all bytes equal."""
-        return self.cupy.full(size, FILL, "uint8")
+# What makes an array of a library in memory of its own: scratch comes from where that comes from.
+LIBRARIES = {
+    "cupy": lambda host: pytest.importorskip("cupy").asarray(host),
+    "torch": lambda host: pytest.importorskip("torch").from_numpy(host).cuda(),
+    "numba": lambda host: numba_cuda().to_device(host),
+    "dmlops": dmlops.DeviceArray.from_numpy,
+}
 
 
-class OnTorch:
-    """torch's arrays."""
-
-    def __init__(self):
-        self.torch = pytest.importorskip("torch")
-
-    def new(self, host):
-        return self.torch.from_numpy(host).cuda()
-
-    def write(self, array, host):
-        array.copy_(self.torch.from_numpy(host))
-        self.torch.cuda.synchronize()
-
-    def read(self, array):
-        return array.cpu().numpy()
-
-    def fill(self, size):
-        """Return an array of a size that the pool may have memory for, all bytes equal."""
-        return self.torch.full((size,), FILL, dtype=self.torch.uint8, device="cuda")
-
-
-class OnNumba:
-    """Numba's arrays, which no pool keeps."""
-
-    def __init__(self):
-        self.cuda = numba_cuda()
-
-    def new(self, host):
-        return self.cuda.to_device(host)
-
-    def write(self, array, host):
-        array.copy_to_device(host)
-        self.cuda.synchronize()
-
-    def read(self, array):
-        return array.copy_to_host()
-
-    def fill(self, size):
-        """Return an array of a size that the driver may have memory for, all bytes equal."""
-        return self.cuda.to_device(np.full(size, FILL, np.uint8))
-
-
-class OnDeviceArrays:
-    """Arrays of dmlops' own."""
-
-    def new(self, host):
-        return dmlops.DeviceArray.from_numpy(host)
-
-    def write(self, array, host):
-        cuda_driver.copy_from_host(
-            array.pointer, np.ascontiguousarray(host).ctypes.data, array.nbytes, array.stream
-        )
-
-    def read(self, array):
-        return array.to_numpy()
-
-    def fill(self, size):
-        """Return an array of a size that the driver may have memory for, all bytes equal."""
-        return self.new(np.full(size, FILL, np.uint8))
+def tensor_of(array):
+    """Return a tensor that shares the memory of an array."""
+    return importlib.import_module("torch").as_tensor(array, device="cuda")
 
 
 # Who captures, and whose arrays.
 PAIRS = {
-    "cupy": (CuPyGraph, OnCuPy),
-    "torch": (TorchGraph, OnTorch),
-    "driver-cupy": (DriverGraph, OnCuPy),
-    "driver-torch": (DriverGraph, OnTorch),
-    "driver-numba": (DriverGraph, OnNumba),
-    "driver-dmlops": (DriverGraph, OnDeviceArrays),
+    "cupy": (CuPyGraph, "cupy"),
+    "torch": (TorchGraph, "torch"),
+    **{f"driver-{library}": (DriverGraph, library) for library in LIBRARIES},
 }
 # From small blocks to those that scratch for long rows has.
 FILL_SIZES = [1 << power for power in range(9, 25)]
@@ -272,10 +210,10 @@ class Prepared:
     """A call with its arrays, which has run once: what it loads is loaded."""
 
     def __init__(self, name, library):
-        self.call, self.library = CALLS[name], library
+        self.call, self.new = CALLS[name], LIBRARIES[library]
         inputs, self.wanted = self.call.data(0)
-        self.inputs = [library.new(host) for host in inputs]
-        self.out = [library.new(np.full_like(array, 77)) for array in self.wanted]
+        self.inputs = [self.new(host) for host in inputs]
+        self.out = [self.new(np.full_like(array, 77)) for array in self.wanted]
         self({})
         self.feed(0)
 
@@ -285,17 +223,16 @@ class Prepared:
     def feed(self, seed):
         """Write new inputs, and what no call answers to the outputs."""
         inputs, self.wanted = self.call.data(seed)
+        hosts = (*inputs, *(np.full_like(array, 99) for array in self.wanted))
         synchronize()
-        for array, host in zip(self.inputs, inputs, strict=True):
-            self.library.write(array, host)
-        for array, host in zip(self.out, self.wanted, strict=True):
-            self.library.write(array, np.full_like(host, 99))
+        for array, host in zip((*self.inputs, *self.out), hosts, strict=True):
+            tensor_of(array).copy_(tensor_of(np.ascontiguousarray(host)))
         synchronize()
 
     def check(self):
         """Compare the outputs with what they must hold."""
         for array, expected in zip(self.out, self.wanted, strict=True):
-            np.testing.assert_array_equal(self.library.read(array), expected)
+            np.testing.assert_array_equal(tensor_of(array).cpu().numpy(), expected)
 
 
 def synchronize():
@@ -306,26 +243,25 @@ def synchronize():
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("name", CALLS)
 def test_replays(name, pair):
-    make_graph, make_library = PAIRS[pair]
-    library = make_library()
+    make_graph, library = PAIRS[pair]
     call, graph = Prepared(name, library), make_graph()
     graph.capture(call)
     gc.collect()
-    kept = [library.fill(size) for size in FILL_SIZES for _ in range(2)]
+    kept = [call.new(np.full(size, FILL, np.uint8)) for size in FILL_SIZES for _ in range(2)]
     for seed in range(1, 4):
         call.feed(seed)
         graph.replay()
         call.check()
         for array in kept:
-            assert (library.read(array) == FILL).all(), "a replay wrote to another array"
+            assert (tensor_of(array).cpu() == FILL).all(), "a replay wrote to another array"
     graph.delete()
 
 
 @pytest.mark.parametrize("name", NEED_SCRATCH)
-@pytest.mark.parametrize("library", [OnCuPy, OnNumba, OnDeviceArrays])
+@pytest.mark.parametrize("library", ["cupy", "numba", "dmlops"])
 def test_scratch_belongs_to_the_graph(name, library):
     """The graph allocates and frees its own scratch, and gives the memory back when it is deleted."""
-    call = Prepared(name, library())
+    call = Prepared(name, library)
     driver = importlib.import_module("cuda.bindings.driver")
     device = ask(driver.cuDeviceGet(0))
 
@@ -358,25 +294,34 @@ def test_scratch_belongs_to_the_graph(name, library):
 @pytest.mark.parametrize("name", CALLS)
 def test_modes_of_capture(name, mode):
     """No request of a call to the driver ends a capture, in any mode."""
-    call, graph = Prepared(name, OnDeviceArrays()), DriverGraph(mode)
+    call, graph = Prepared(name, "dmlops"), DriverGraph(mode)
     graph.capture(call)
     graph.replay()
     call.check()
     graph.delete()
 
 
+CAPTURED = "but the stream is being captured into a CUDA graph.*"
+
+
 def test_a_capture_outlives_refused_calls():
-    call = Prepared("diagonal", OnDeviceArrays())
-    x, indices = call.inputs
-    indices = call.library.new(np.array([[4], [0]]))
-    waiting = [dmlops.nonzero_coordinates, lambda x, **given: dmlops.gather_nd(x, indices, **given)]
-    for function in waiting:
-        function(x)
+    """Of calls that wait, also of those that were made before."""
+    call = Prepared("diagonal", "dmlops")
+    x, indices = call.inputs[0], call.new(np.array([[4], [0]]))
+    waiting = {
+        f"^nonzero_coordinates.size: got None, {CAPTURED}size must be a number": dmlops.nonzero_coordinates,
+        f'^gather_nd.mode: got \'raise\', {CAPTURED}"clip".*"fill"': (
+            lambda x, **given: dmlops.gather_nd(x, indices, **given)
+        ),
+    }
+    for function in waiting.values():
+        for _ in range(4):
+            function(x)
     graph = DriverGraph()
 
     def captured(options):
-        for function in waiting:
-            with pytest.raises(dmlops.InvalidDescriptorError, match="captured"):
+        for text, function in waiting.items():
+            with pytest.raises(dmlops.InvalidDescriptorError, match=text):
                 function(x, **options)
         call(options)
 
@@ -384,11 +329,13 @@ def test_a_capture_outlives_refused_calls():
     graph.replay()
     call.check()
     graph.delete()
+    for function in waiting.values():
+        function(x)
 
 
 def test_a_capture_outlives_an_interrupted_call(monkeypatch):
     """The scratch of the call that failed is freed within the graph, and nothing waits for the capture."""
-    call, graph = Prepared("top_k-long_row", OnDeviceArrays()), DriverGraph()
+    call, graph = Prepared("top_k-long_row", "dmlops"), DriverGraph()
     launch = importlib.import_module("kernels_cuda.runtime.launch")
     real, launched = launch.launch_entry(), []
 
@@ -415,13 +362,54 @@ def test_a_capture_outlives_an_interrupted_call(monkeypatch):
 def test_inputs_without_streams_may_be_captured():
     """JAX arrays are kept by the caller: to ask for the graph's events would end the capture."""
     jax = pytest.importorskip("jax")
-    call, graph = Prepared("diagonal", OnTorch()), DriverGraph()
+    call, graph = Prepared("diagonal", "torch"), DriverGraph()
     host = call.call.data(0)[0][0]
     call.inputs[0] = jax.block_until_ready(jax.device_put(host))
     call({})
-    call.library.write(call.out[0], np.full_like(host, 99))
+    tensor_of(call.out[0]).fill_(99)
     synchronize()
     graph.capture(call)
     graph.replay()
     call.check()
     graph.delete()
+
+
+@pytest.mark.parametrize("name", DESCRIPTORS)
+def test_a_thousand_replays(name, torch):
+    bound = Bound(torch, DESCRIPTORS[name])
+    bound.execute()
+    hosts = [make_inputs(bound.descriptor, seed) for seed in range(1, 6)]
+    answers = [cpu_answer(bound.descriptor, inputs) for inputs in hosts]
+    data, expected = (
+        [{key: torch.from_numpy(array).cuda() for key, array in arrays.items()} for arrays in series]
+        for series in (hosts, answers)
+    )
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        bound.execute()
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    for turn in range(1000):
+        which = turn * turn % len(data)
+        for key, tensor in data[which].items():
+            bound.inputs[key].copy_(tensor)
+        for tensor in bound.outputs.values():
+            tensor.fill_(77)
+        bound.workspace.fill_(turn % 256)
+        graph.replay()
+        for key, tensor in bound.outputs.items():
+            found, wanted = (each.reshape(-1).view(torch.uint8) for each in (tensor, expected[which][key]))
+            wrong += found.ne(wanted).any()
+    assert wrong.item() == 0
+
+
+def test_first_use_within_a_capture(torch):
+    """Compiling and loading a kernel is allowed while another stream's work is recorded."""
+    x = torch.rand((37, 4001), device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+        values, _ = dmlops.top_k(x, 13)
+    graph.replay()
+    torch.cuda.synchronize()
+    np.testing.assert_array_equal(values.cpu().numpy(), reference.top_k(x.cpu().numpy(), 13)[0])

@@ -7,11 +7,9 @@ LINES = {
     "top-k x.npy -k 4": "npz",
     "top-k x.npy -k 2 --axis 0 --smallest": "npz",
     "nonzero x.npy": "npz",
-    "nonzero x.npy --size 50 --fill-value -1": "npz",
     "gather x.npy i.npy": "npy",
     "gather x.npy b.npy --batch-dims 1": "npy",
     "diagonal x.npy --begin -1 --end 3 --value 9": "npy",
-    "diagonal --shape 40,30 --dtype int16": "npy",
 }
 
 

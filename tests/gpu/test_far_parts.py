@@ -9,7 +9,7 @@ import pytest
 import dmlops
 from tests import reference
 from tests.cases import Case
-from tests.data import assert_same, float_from_bits, random, sample
+from tests.data import assert_same, random, sample
 from tests.gpu.algorithms import ALGORITHMS, forced
 from tests.libraries import Torch, call, expected
 
@@ -17,191 +17,6 @@ FORCED = {
     operator: {algorithm.name: algorithm for algorithm in algorithms}
     for operator, algorithms in ALGORITHMS.items()
 }
-
-
-def _continuous(rng, n, dtype):
-    """Return elements that seldom tie, so that the first ones lie anywhere in the row."""
-    if dtype.kind == "f":
-        return rng.standard_normal(n)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, n, dtype, endpoint=True)
-
-
-def _ascending(rng, n, dtype):
-    """Return ascending elements with some noise: the first ones lie in few groups, at the end."""
-    if dtype.kind == "f":
-        return np.arange(n) + 30 * rng.random(n)
-    lowest = np.iinfo(dtype).min
-    if dtype.itemsize == 8:
-        return np.arange(n, dtype=dtype) - (1 << 50)
-    return lowest + np.arange(n) * (2 * -lowest or np.iinfo(dtype).max) // n
-
-
-def _plateau(rng, n, dtype):
-    """Return one value, and now and then a larger one."""
-    row = np.full(n, 7)
-    row[3::211] = 8 + np.arange(row[3::211].size) % 90
-    return row
-
-
-def _ranges(rng, n, dtype):
-    """Return parts of the row of ever other magnitudes."""
-    scale = 10.0 ** rng.permutation(8) if dtype.kind == "f" else 3 ** rng.permutation(8)
-    return rng.integers(-19 if dtype.kind != "u" else 0, 19, n) / 20 * np.repeat(scale, -(-n // 8))[:n]
-
-
-KINDS = {
-    "continuous": _continuous,
-    "ascending": _ascending,
-    "plateau": _plateau,
-    "ranges": _ranges,
-    "ties": lambda rng, n, dtype: rng.integers(0, 3, n),
-}
-
-
-def rows_of(kind, dtype, shape, axis):
-    """Return rows of a kind along an axis of a packed array."""
-    dtype = np.dtype(dtype)
-    if kind == "specials":
-        return sample(dtype, shape, ("far", shape))
-    if kind == "zeros":
-        return float_from_bits([0, 1 << (8 * dtype.itemsize - 1)], dtype)[random(shape).integers(0, 2, shape)]
-    n, rng = shape[axis], random((kind, shape))
-    others = [size for at, size in enumerate(shape) if at != axis]
-    rows = [KINDS[kind](rng, n, dtype).astype(dtype) for _ in range(int(np.prod(others)))]
-    return np.ascontiguousarray(np.moveaxis(np.array(rows).reshape(*others, n), -1, axis))
-
-
-# The rows that each algorithm is tried with, along an axis, and k.
-TOP_K = {
-    "rounds": ((90, 500), 1, 8),
-    "warp": ((90, 1000), 1, 20),
-    "block-128": ((5, 4001), 1, 100),
-    "block-256": ((5, 20_003), 1, 300),
-    "block-512": ((3, 50_001), 1, 500),
-    "block-1024": ((3, 100_003), 1, 1500),
-    "grid": ((2, 200_007), 1, 200),
-    "grid-four_chunks": ((1, 300_005), 1, 50),
-    "grid-unit_coarse_groups": ((1, 600_005), 1, 6),
-    "grid-no_unit_groups": ((1, 200_003), 1, 90),
-    "grid-parts": ((2, 100_001), 1, 300),
-    "grid-transposed": ((2, 20_001, 9), 1, 50),
-    "grid-transposed-parts": ((1, 50_001, 9), 1, 50),
-    "grid-strided": ((1, 20_001, 5), 1, 50),
-    "columns": ((5003, 70), 0, 10),
-    "columns-stacked": ((9001, 35), 0, 20),
-    "tile": ((5, 2000), 1, 1100),
-    "tile-1024": ((3, 8001), 1, 8001),
-    "partition-0": ((5, 2001), 1, 900),
-    "partition-2": ((5, 7001), 1, 2500),
-    "sort": ((2, 50_003), 1, 50_003),
-    "sort-long_positions": ((2, 20_003), 1, 700),
-}
-
-
-def check_top_k(algorithm, x, axis, k, largest):
-    case = Case("top_k", f"{algorithm} {x.dtype}", lambda: (x,), (k,), {"axis": axis, "largest": largest})
-    library = Torch("cuda")
-    with forced(FORCED["top_k"][algorithm]):
-        found = call(library, case)
-    for actual, answer in zip(found, expected(library, case), strict=True):
-        assert_same(actual, answer)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("algorithm", TOP_K)
-def test_top_k(algorithm, kind, dtype, torch):
-    shape, axis, k = TOP_K[algorithm]
-    x = rows_of(kind, dtype, shape, axis)
-    for largest in (True, False):
-        check_top_k(algorithm, x, axis, k, largest)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
-@pytest.mark.parametrize("kind", ["continuous", "specials"])
-@pytest.mark.parametrize(
-    "algorithm",
-    ["rounds", "warp", "block-128", "block-512", "grid-four_chunks", "columns", "tile", "partition-0"],
-)
-def test_top_k_of_narrow_elements(algorithm, kind, dtype, torch):
-    shape, axis, k = TOP_K[algorithm]
-    for largest in (True, False):
-        check_top_k(algorithm, rows_of(kind, dtype, shape, axis), axis, k, largest)
-
-
-@pytest.mark.parametrize("kind", ["specials", "zeros"])
-@pytest.mark.parametrize("algorithm", TOP_K)
-def test_top_k_of_equals_that_differ(algorithm, kind, torch):
-    """NaNs of all kinds tie, and so do the zeros: which of them comes first hangs on the index alone."""
-    shape, axis, k = TOP_K[algorithm]
-    for largest in (True, False):
-        check_top_k(algorithm, rows_of(kind, "float32", shape, axis), axis, k, largest)
-
-
-@pytest.mark.parametrize("n", [20, 31])
-def test_top_k_of_all_of_a_short_row(n, torch):
-    """There are fewer lanes' maxima than are asked for."""
-    check_top_k("warp", rows_of("continuous", "float32", (90, n), 1), 1, n, True)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "uint64"])
-@pytest.mark.parametrize("n", [1, 7, 60, 64, 65, 128, 200, 256, 301, 512])
-def test_top_k_of_rows_of_a_few_lanes(n, dtype, torch):
-    """A warp has rows of any number; the last one may be of fewer, and lanes may have nothing of theirs."""
-    for n_rows in (1, 7, 33):
-        for kind in ("continuous", "ties", "specials"):
-            x = rows_of(kind, dtype, (n_rows, n), 1)
-            for k in {1, 3, min(n, 8)}:
-                if k <= n:
-                    check_top_k("rounds", x, 1, k, k % 2 == 1)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "int64"])
-def test_top_k_of_rows_of_the_least_element(dtype, torch):
-    """Its key is that of an element that is not there."""
-    for largest in (True, False):
-        info = np.iinfo(dtype)
-        x = np.full((9, 100), info.min if largest else info.max, dtype)
-        x[:, 30] = 5
-        check_top_k("rounds", x, 1, 8, largest)
-
-
-@pytest.mark.parametrize("kind", ["continuous", "ties"])
-def test_top_k_of_short_columns(kind, torch):
-    for dtype in ("uint8", "float16", "float32", "float64"):
-        check_top_k("rounds", rows_of(kind, dtype, (5, 77, 13), 1), 1, 6, True)
-
-
-@pytest.mark.parametrize("algorithm", ["warp", "block-128", "tile", "sort"])
-def test_top_k_of_rows_with_gaps(algorithm, torch):
-    memory = rows_of("continuous", "float32", (3, 9, 1103), 2)
-    x = memory[:, 1:8, 3:1003]
-    check_top_k(algorithm, x, 2, 20, True)
-
-
-@pytest.mark.parametrize("kind", ["continuous", "ties"])
-def test_top_k_of_columns_by_one_launch(kind, torch):
-    """What is selected of several parts of a column is not ordered once more."""
-    check_top_k("columns", rows_of(kind, "float32", (300, 300), 0), 0, 10, True)
-
-
-@pytest.mark.parametrize("lead", range(16))
-@pytest.mark.parametrize("algorithm", ["block-128", "grid"])
-def test_top_k_of_rows_that_begin_anywhere(algorithm, lead, torch):
-    """What lies before and after a row would be selected, and so are its own first and last elements."""
-    n = 3333
-    memory = np.full(n + 32, 255, np.uint8)
-    row = memory[lead : lead + n]
-    row[:] = rows_of("plateau", "uint8", (n,), 0)
-    row[:16] = np.arange(200, 216)
-    row[-16:] = np.arange(230, 246)
-    x = torch.from_numpy(memory).cuda()[lead : lead + n]
-    assert x.data_ptr() % 16 == lead
-    with forced(FORCED["top_k"][algorithm]):
-        found = dmlops.top_k(x, 40)
-    for actual, answer in zip(found, reference.top_k(row, 40), strict=True):
-        np.testing.assert_array_equal(actual.cpu().numpy(), answer)
 
 
 SEARCHED = {
@@ -233,15 +48,6 @@ def test_nonzero(algorithm, shape, dtype, density, torch):
         assert_same(actual, answer)
 
 
-@pytest.mark.parametrize("n", [1, 33, 1000, 2049, 4096])
-def test_nonzero_of_few(n, torch):
-    x = (random(n).random(n) < 0.5).astype("float32")
-    x[-1] = 1
-    coordinates, count = dmlops.nonzero_coordinates(torch.from_numpy(x).cuda())
-    np.testing.assert_array_equal(coordinates.cpu().numpy(), np.argwhere(x))
-    assert count.item() == np.count_nonzero(x)
-
-
 @pytest.mark.parametrize("lead", range(16))
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_nonzero_of_what_begins_anywhere(dtype, lead, torch):
@@ -253,17 +59,6 @@ def test_nonzero_of_what_begins_anywhere(dtype, lead, torch):
     coordinates, count = dmlops.nonzero_coordinates(x)
     np.testing.assert_array_equal(coordinates.cpu().numpy(), np.argwhere(memory[lead : lead + n]))
     assert count.item() == len(coordinates)
-
-
-@pytest.mark.parametrize("n_columns", [1, 2, 3])
-def test_rows_that_are_filled_by_many_threads(n_columns, torch):
-    shape = {1: (60_001,), 2: (261, 231), 3: (41, 37, 39)}[n_columns]
-    x = (random(shape).random(shape) < 0.1).astype("float32")
-    size = 50_001
-    found, count = dmlops.nonzero_coordinates(torch.from_numpy(x).cuda(), size=size, fill_value=5)
-    answer, _ = reference.nonzero_coordinates(x, size=size, fill_value=5)
-    np.testing.assert_array_equal(found.cpu().numpy(), answer)
-    assert count.item() == np.count_nonzero(x)
 
 
 def gathered(x, indices, mode):
@@ -310,19 +105,6 @@ def test_gather(algorithm, kind, index_dtype, dtype, mode, torch):
         found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode=mode)
     answer = gathered(host, indices, mode)
     np.testing.assert_array_equal(found.cpu().numpy().view("uint8"), answer.view("uint8"))
-
-
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("step", [2, 3])
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64"])
-def test_gather_of_slices_with_gaps(dtype, step, first, torch):
-    memory = sample(dtype, (30, 401), "gaps")
-    host = memory[:, first::step]
-    x = torch.from_numpy(memory).cuda()[:, first::step]
-    indices = random("gaps").integers(-30, 30, (500, 1))
-    with forced(FORCED["gather_nd"]["strided"]):
-        found = dmlops.gather_nd(x, torch.from_numpy(indices).cuda(), mode="clip")
-    np.testing.assert_array_equal(found.cpu().numpy(), gathered(host, indices, "clip"))
 
 
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])

@@ -79,17 +79,6 @@ def test_paths_of_repeated_calls(torch):
         assert settled_path(call) == "fast"
 
 
-@pytest.mark.parametrize("name", DESCRIPTORS)
-def test_executions_one_after_the_other(name, torch):
-    bound = Bound(torch, DESCRIPTORS[name])
-    arrays = bound.inputs | bound.outputs
-    for seed in range(2 + ROUNDS):
-        inputs = make_inputs(bound.descriptor, seed)
-        bound.feed(inputs)
-        bound.operator.execute(arrays, workspace=bound.workspace)
-        bound.check(cpu_answer(bound.descriptor, inputs))
-
-
 def test_overlaps_are_looked_at_each_time(torch):
     memory = torch.zeros(4000, device="cuda")
     host = sample("float32", (3, 500), "overlaps")
@@ -183,25 +172,6 @@ def test_trimmed_results(shape, gpu_library):
             expected = reference.nonzero_coordinates(filled)[0].astype(gpu_library.index_dtype)
             assert_same(gpu_library.to_numpy(coordinates), expected)
             assert gpu_library.to_numpy(count).tolist() == len(expected)
-
-
-def test_captures_are_seen_each_time(torch):
-    x = torch.ones((6, 70), device="cuda")
-    indices = torch.zeros((5, 1), dtype=torch.int64, device="cuda")
-    calls = {
-        "gather_nd.mode": lambda: dmlops.gather_nd(x, indices),
-        "nonzero_coordinates.size": lambda: dmlops.nonzero_coordinates(x),
-    }
-    for field, call in calls.items():
-        for _ in range(ROUNDS):
-            call()
-        torch.cuda.synchronize()
-        out = torch.empty_like(x)
-        with torch.cuda.graph(torch.cuda.CUDAGraph()):
-            dmlops.diagonal_matrix(x, out=out)
-            with pytest.raises(InvalidDescriptorError, match=rf"{field}: .* captured"):
-                call()
-        call()
 
 
 def test_matrices_without_input(gpu_library):

@@ -2,13 +2,9 @@
 
 import threading
 
-import numpy as np
 import pytest
 
-import dmlops
-from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
-from tests.data import sample
 from tests.gpu.bound import Bound
 
 THREADS = 4
@@ -57,38 +53,5 @@ def test_execute(name, torch):
                 bound.execute()
             torch.cuda.current_stream().synchronize()
             bound.check(answers[which])
-
-    at_once(torch, work)
-
-
-# Shapes of no other test: the threads plan these calls at the same time.
-FUNCTIONS = {
-    "top_k": lambda library, x, i: library.top_k(x, 23),
-    "top_k-smallest": lambda library, x, i: library.top_k(x, 211, axis=0, largest=False),
-    "nonzero": lambda library, x, i: library.nonzero_coordinates(x),
-    "nonzero-size": lambda library, x, i: library.nonzero_coordinates(x, size=1009, fill_value=3),
-    "gather-raise": lambda library, x, i: (library.gather_nd(x, i % 211),),
-    "gather-clip": lambda library, x, i: (library.gather_nd(x, i, mode="clip"),),
-    "diagonal": lambda library, x, i: (library.diagonal_matrix(x, begin=-7, end=5),),
-}
-
-
-def test_functions(torch):
-    hosts = [
-        (
-            sample("int8", (211, 1511), ("x", thread)).astype("float32"),
-            sample("int16", (97, 1), ("i", thread)).astype("int64"),
-        )
-        for thread in range(THREADS)
-    ]
-    answers = [{name: call(reference, x, i) for name, call in FUNCTIONS.items()} for x, i in hosts]
-    operands = [tuple(torch.from_numpy(array).cuda() for array in pair) for pair in hosts]
-
-    def work(thread):
-        for _ in range(TURNS):
-            for name, call in FUNCTIONS.items():
-                found = [array.cpu().numpy() for array in call(dmlops, *operands[thread])]
-                for actual, expected in zip(found, answers[thread][name], strict=True):
-                    np.testing.assert_array_equal(actual, expected, err_msg=name)
 
     at_once(torch, work)

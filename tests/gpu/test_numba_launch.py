@@ -5,9 +5,9 @@ import importlib
 import numpy as np
 import pytest
 
-from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
-from dmlops.types.enums import AxisDirection
-from tests.cuda_plans import planned
+from dmlops import DiagonalMatrix1, GatherND1, TensorDataType, TensorDesc
+from tests import reference
+from tests.cuda_plans import nonzero, planned, top_k
 from tests.data import assert_same
 from tests.gpu.numba_cuda import numba_cuda
 
@@ -47,39 +47,26 @@ def desc(array):
     return TensorDesc(TensorDataType[str(array.dtype).upper()], array.shape)
 
 
+def check(descriptor, inputs, expected, names, **arguments):
+    """Launch a plan on the inputs, and compare the outputs and the names of the kernels."""
+    outputs = [np.full_like(array, -7) for array in expected]
+    found, launched = launched_by_numba(descriptor, inputs, outputs, **arguments)
+    for output, array in zip(found, expected, strict=True):
+        assert_same(output, array)
+    assert launched == names
+
+
 @pytest.mark.parametrize(("axis_size", "algorithm"), [(300, "rounds"), (5000, "one_pass")])
 def test_top_k(axis_size, algorithm):
     x = np.random.default_rng(1).integers(-99, 99, (40, axis_size)).astype(np.float32)
-    order = np.argsort(-x, axis=1, kind="stable")[:, :7]
-    descriptor = TopK1(
-        input_tensor=desc(x),
-        axis=1,
-        k=7,
-        axis_direction=AxisDirection.DECREASING,
-        output_value_tensor=TensorDesc(TensorDataType.FLOAT32, (40, 7)),
-        output_index_tensor=TensorDesc(TensorDataType.INT64, (40, 7)),
-    )
-    outputs = np.empty((40, 7), np.float32), np.empty((40, 7), np.int64)
-    (values, indices), names = launched_by_numba(descriptor, [x], outputs, algorithm=algorithm)
-    assert names == [f"top_k_{algorithm}"]
-    assert_same(indices, order)
-    assert_same(values, np.take_along_axis(x, order, 1))
+    answer = reference.top_k(x, 7)
+    check(top_k(x.shape, 7), [x], answer, [f"top_k_{algorithm}"], algorithm=algorithm)
 
 
 def test_nonzero_coordinates():
-    x = np.random.default_rng(2).integers(0, 3, (300, 200)).astype(np.int32)
-    descriptor = NonzeroCoordinates(
-        input_tensor=desc(x),
-        output_coordinates_tensor=TensorDesc(TensorDataType.INT64, (x.size, 2)),
-        output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
-    )
-    outputs = np.full((x.size, 2), -7, np.int64), np.zeros(1, np.int64)
-    (coordinates, count), names = launched_by_numba(descriptor, [x], outputs)
-    assert names == ["nonzero_mask", "nonzero_expand"]
-    expected = np.argwhere(x)
-    assert count[0] == len(expected)
-    assert_same(coordinates[: len(expected)], expected)
-    assert (coordinates[len(expected) :] == -7).all()
+    x = np.random.default_rng(2).integers(0, 3, (300, 200)).astype(np.float32)
+    coordinates, count = reference.nonzero_coordinates(x, size=x.size, fill_value=-7)
+    check(nonzero(x.shape), [x], [coordinates, count.reshape(1)], ["nonzero_mask", "nonzero_expand"])
 
 
 def test_gather_nd():
@@ -94,13 +81,10 @@ def test_gather_nd():
         batch_dimension_count=0,
         output_tensor=TensorDesc(TensorDataType.FLOAT32, (1, 500)),
     )
-    (output,), _ = launched_by_numba(descriptor, [x, indices], [np.empty((1, 500), np.float32)])
-    assert_same(output[0], x[indices[:, 0], indices[:, 1]])
+    check(descriptor, [x, indices], [x[indices[:, 0], indices[:, 1]][None]], ["gather_planar"])
 
 
 def test_diagonal_matrix():
     x = np.random.default_rng(4).integers(-99, 99, (3, 50, 70)).astype(np.float32)
     descriptor = DiagonalMatrix1(input_tensor=desc(x), value=5, diagonal_fill_begin=-2, diagonal_fill_end=4)
-    (output,), _ = launched_by_numba(descriptor, [x], [np.empty_like(x)])
-    distance = np.arange(70) - np.arange(50)[:, None]
-    assert_same(output, np.where((distance >= -2) & (distance < 4), np.float32(5), x))
+    check(descriptor, [x], [reference.diagonal_matrix(x, value=5, begin=-2, end=4)], ["diagonal_rows"])

@@ -1,14 +1,12 @@
-"""First calls, threads without a context, damaged caches, memory and interrupts, in separate processes."""
+"""First calls, threads without a context, memory and interrupts, in separate processes."""
 
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from tests.kernel_sources import ARE_SHIPPED, CAN_COMPILE, NO_COMPILER, needs_compilations
+from tests.kernel_sources import ARE_SHIPPED, CAN_COMPILE, NO_COMPILER
 from tests.scripts import run_script
 
 # The test of memory makes so many calls.
@@ -189,70 +187,6 @@ def test_two_processes_on_a_cold_cache(tmp_path):
     assert not list(tmp_path.rglob("*.tmp")), "nothing half written stays"
 
 
-ONE_CALL = """
-    import torch
-    x = torch.full((1, 3), 2, dtype=torch.uint8, device="cuda")
-    print(dmlops.diagonal_matrix(x, value=7).tolist(), "numba" in sys.modules)
-"""
-FOUND, COMPILED = "[[7, 2, 2]] False", "[[7, 2, 2]] True"
-
-
-def one_call(directory, **environment):
-    """Make one call in a separate process; return its output and its log."""
-    output, log = run_script(BEGIN, ONE_CALL, errors=True, DMLOPS_CACHE_DIR=str(directory), **environment)
-    return output.strip(), log
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """Return a directory with the kernel of one call."""
-    pytest.importorskip("torch")
-    directory = tmp_path_factory.mktemp("kept")
-    assert one_call(directory)[0] == COMPILED
-    return directory
-
-
-DAMAGE = {
-    "empty": lambda content: b"",
-    "truncated": lambda content: content[:-100],
-    "noise": lambda content: os.urandom(len(content)),
-    "one_bit": lambda content: content[:-200] + bytes([content[-200] ^ 4]) + content[-199:],
-}
-
-
-@needs_compilations
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_damaged_cubins_cost_a_compilation_and_one_warning(kind, kept, tmp_path):
-    directory = tmp_path / "cache"
-    shutil.copytree(kept, directory)
-    files = [path for path in Path(directory).rglob("*") if path.is_file()]
-    assert files
-    for path in files:
-        path.write_bytes(DAMAGE[kind](path.read_bytes()))
-    output, log = one_call(directory)
-    assert output == COMPILED
-    assert log.count("compiles kernels again") == 1
-    assert "is damaged" in log
-    output, log = one_call(directory)
-    assert output == FOUND
-    assert "compiles kernels again" not in log
-
-
-@needs_compilations
-def test_numba_without_its_compiler(kept, tmp_path):
-    assert one_call(kept, NUMBA_DISABLE_JIT="1")[0] == FOUND
-    script = """
-        import torch
-        try:
-            dmlops.diagonal_matrix(torch.zeros((1, 3), dtype=torch.uint8, device="cuda"))
-        except RuntimeError as error:
-            print(error)
-    """
-    printed = run_script(BEGIN, script, DMLOPS_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1").strip()
-    assert printed.endswith(", but NUMBA_DISABLE_JIT is set; unset it")
-    assert len(printed.splitlines()) == 1
-
-
 MEMORY = """
     from cuda.bindings import driver
 
@@ -398,17 +332,13 @@ def test_interrupts_of_the_calls_that_wait(library):
     assert printed.strip() == "done"
 
 
-LAST_CALLS = {
-    "torch": "last = dmlops.top_k(make(X), 7)\n",
-    "cupy": "last = dmlops.top_k(make(X), 7)\n",
-    "numba": "last = dmlops.top_k(make(X), 7)\n",
-    "dmlops": "last = dmlops.top_k(make(X), 7)\n",
+LAST_CALLS = dict.fromkeys(LIBRARIES, "last = dmlops.top_k(make(X), 7)\n") | {
     # JAX arrays are kept until the call has ended, which nobody asks about any more.
     "jax": """
     import jax
     out = make(np.zeros((60, 7), "float32")), make(np.zeros((60, 7), "int64"))
     dmlops.top_k(jax.device_put(X), 7, out=out)
-    """,
+    """
 }
 
 

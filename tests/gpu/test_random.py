@@ -1,4 +1,7 @@
-"""Random problems on the GPU, most of them by a forced algorithm, against NumPy; see `tests.random_cases`."""
+"""Random problems on the GPU, most of them by a forced algorithm, against NumPy; see `tests.random_cases`.
+
+Each area of a workspace has its own fence: no kernel writes outside its area.
+"""
 
 import numpy as np
 import pytest
@@ -6,13 +9,14 @@ import pytest
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
 from tests.gpu.memory import execute
 from tests.random_cases import SEED, random_case, random_cases
+from tests.workspace_areas import areas_apart
 
 
 def run(case, algorithm, number):
     """Run a problem by an algorithm; return whether that serves it."""
     try:
-        with forced(algorithm):
-            execute(case, np.random.default_rng(abs(number)))
+        with forced(algorithm), areas_apart() as gaps:
+            execute(case, np.random.default_rng(abs(number)), gaps=gaps)
     except CannotServeError:
         return False
     except Exception as error:

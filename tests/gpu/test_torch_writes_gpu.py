@@ -7,14 +7,12 @@ torch = pytest.importorskip("torch")
 import dmlops  # noqa: E402
 from tests.test_torch_writes import (  # noqa: E402, F401 - collected here with CUDA tensors
     MODIFIED,
-    test_a_buffer_that_a_loop_uses_again,
     test_a_refused_call_is_no_write,
     test_a_saved_tensor_that_is_overwritten,
     test_every_write_is_counted,
     test_inference_tensors,
     test_interrupts_between_the_write_and_the_count,
     test_leaves_that_require_a_gradient,
-    test_views_share_the_counter_and_data_does_not,
 )
 
 

@@ -103,18 +103,3 @@ def test_what_the_driver_refuses_is_compiled(wheels):
     assert output == "called\n"
     assert log.count("compiles kernels again") == 1
     assert "the driver refuses what the wheel has for sm_" in log
-
-
-def test_what_the_driver_refuses_and_nothing_compiles(wheels):
-    script = """
-    for _ in range(2):
-        try:
-            call()
-        except dmlops.UnsupportedFeatureError as error:
-            print(error)
-    """
-    output = run_script(BEGIN, WITHOUT_COMPILER, script, WHEEL=str(wheels / "foreign"), DMLOPS_CACHE="0")
-    first, second = output.splitlines()
-    assert first == second
-    assert "must be compiled for sm_" in first
-    assert 'pip install "dmlops[cuda-jit]"' in first

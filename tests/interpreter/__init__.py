@@ -11,7 +11,8 @@ cluster at a time. Each instruction is one NumPy operation over the threads that
 - two accesses of shared memory by different warps, one of them a write, of which neither is known to come
   first, by barriers and messages.
 
-Shared memory and registers are not zero before they are written. Interactions of blocks through global memory
+Shared memory, local memory and registers are noise before they are written. Dynamic shared memory is aligned
+to 16 bytes and no more, and static arrays lie in a random order. Interactions of blocks through global memory
 are not tested: no block waits for a later one, and no time is measured.
 
 =============  ===========================================================================

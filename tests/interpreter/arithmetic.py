@@ -18,13 +18,11 @@ UPDATES = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
-FLOAT = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
 def viewed(kind, array):
     """Return unsigned numbers as what their bits mean in a type."""
-    types = {"s": SIGNED, "f": FLOAT}.get(kind.kind)
-    return array.view(types[kind.bits]) if types else array
+    return array.view(SIGNED[kind.bits]) if kind.kind == "s" else array
 
 
 def unsigned(array):
@@ -65,10 +63,10 @@ def _of_bits(function, n_operands):
 def _multiply(instruction, kind):
     mode = next((word for word in instruction.modifiers if word in ("lo", "hi", "wide")), "lo")
     wide = Type(kind.kind, kind.bits * 2)
-    has_addend = instruction.name in ("mad", "fma")
+    has_addend = instruction.name == "mad"
 
     def product(a, b):
-        if kind.kind == "f" or mode == "lo":
+        if mode == "lo":
             return unsigned(viewed(kind, a) * viewed(kind, b))
         if mode == "hi" and kind.bits == 64:
             pairs = zip(viewed(kind, a).tolist(), viewed(kind, b).tolist(), strict=True)
@@ -82,11 +80,7 @@ def _multiply(instruction, kind):
     def compute(a, b, addend=None):
         with np.errstate(over="ignore"):
             found = product(a, b)
-            if addend is None:
-                return found
-            return (
-                unsigned(viewed(kind, found) + viewed(kind, addend)) if kind.kind == "f" else found + addend
-            )
+            return found if addend is None else found + addend
 
     return (kind.bits, kind.bits, *((wide if mode == "wide" else kind).bits,) * has_addend), compute
 
@@ -94,8 +88,6 @@ def _multiply(instruction, kind):
 def _divide(instruction, kind):
     def compute(a, b):
         x, y = viewed(kind, a), viewed(kind, b)
-        if kind.kind == "f":
-            return unsigned(x / y)
         if (y == 0).any():
             msg = "division by zero"
             raise FaultError(msg)
@@ -103,7 +95,7 @@ def _divide(instruction, kind):
         # NumPy rounds down, a GPU towards zero.
         if kind.kind == "s":
             quotient += ((x < 0) != (y < 0)) & (quotient * y != x)
-        return unsigned(quotient if instruction.name == "div" else x - quotient * y)
+        return unsigned(quotient)
 
     return (kind.bits,) * 2, compute
 
@@ -137,22 +129,6 @@ def _field_mask(length, bits):
     return np.where(length < bits, ones, number(2**bits - 1))
 
 
-def _extract_field(instruction, kind):
-    def compute(a, begin, length):
-        begin, length = begin & np.uint32(255), length & np.uint32(255)
-        mask = _field_mask(length, kind.bits)
-        found = np.where(begin < kind.bits, a >> np.minimum(begin, kind.bits - 1).astype(a.dtype), 0).astype(
-            a.dtype
-        )
-        if kind.kind != "s":
-            return found & mask
-        last = np.minimum(begin + length - np.uint32(1), kind.bits - 1).astype(a.dtype)
-        is_negative = (length > 0) & ((a >> last) & a.dtype.type(1) == 1)
-        return np.where(is_negative, found | ~mask, found & mask)
-
-    return (kind.bits, 32, 32), compute
-
-
 def _insert_field(instruction, kind):
     def compute(inserted, base, begin, length):
         number = base.dtype.type
@@ -177,19 +153,6 @@ def _permute_bytes(instruction, kind):
     return (32,) * 3, compute
 
 
-def _logic_of_three(instruction, kind):
-    table = int(instruction.operands[4], 0)
-
-    def compute(a, b, c):
-        found = np.zeros_like(a)
-        for row in range(8):
-            if table >> row & 1:
-                found |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
-        return found
-
-    return (kind.bits,) * 3, compute
-
-
 def bit_length(a):
     """Return the position of the highest set bit of each number, plus 1."""
     length = np.zeros(a.shape, np.uint32)
@@ -207,31 +170,15 @@ def _find_highest(instruction, kind):
     return (kind.bits,), lambda a: bit_length(a) - np.uint32(1)
 
 
-def _reverse_bits(a):
-    number, bits = a.dtype.type, a.dtype.itemsize * 8
-    found = np.zeros_like(a)
-    for place in range(bits):
-        found |= (a >> number(place) & number(1)) << number(bits - 1 - place)
-    return found
-
-
 _COMPARISONS = {
-    **dict.fromkeys(("eq", "equ"), np.equal),
-    **dict.fromkeys(("ne", "neu"), np.not_equal),
-    **dict.fromkeys(("lt", "lo", "ltu"), np.less),
-    **dict.fromkeys(("le", "ls", "leu"), np.less_equal),
-    **dict.fromkeys(("gt", "hi", "gtu"), np.greater),
-    **dict.fromkeys(("ge", "hs", "geu"), np.greater_equal),
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
 }
 _COMBINATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
-
-
-def _compared(comparison, x, y):
-    found = _COMPARISONS[comparison](x, y)
-    if x.dtype.kind == "f":
-        is_unordered = np.isnan(x) | np.isnan(y)
-        found = found | is_unordered if comparison.endswith("u") else found & ~is_unordered
-    return found
 
 
 def _compare(instruction, kind):
@@ -239,7 +186,7 @@ def _compare(instruction, kind):
     combination = _COMBINATIONS.get(instruction.modifiers[1])
 
     def compute(a, b, other=None):
-        found = _compared(comparison, viewed(kind, a), viewed(kind, b))
+        found = _COMPARISONS[comparison](viewed(kind, a), viewed(kind, b))
         return found if combination is None else combination(found, other)
 
     return (kind.bits, kind.bits, *(1,) * (combination is not None)), compute
@@ -252,7 +199,7 @@ def _compare_halves(instruction, kind):
     }[kind.kind]
 
     def compute(a, b):
-        found = _compared(instruction.modifiers[0], numbers(a), numbers(b))
+        found = _COMPARISONS[instruction.modifiers[0]](numbers(a), numbers(b))
         return np.where(found, np.uint16(0xFFFF), np.uint16(0)).view(np.uint32)
 
     return (kind.bits, kind.bits), compute
@@ -262,51 +209,10 @@ def _select(instruction, kind):
     return (kind.bits, kind.bits, 1), lambda a, b, condition: np.where(condition, a, b)
 
 
-_ROUNDINGS = {"rn": None, "rm": -np.inf, "rp": np.inf, "rz": 0.0}
-_TO_INTEGER = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
-
-
 def _convert(instruction, source):
     target = instruction.types[0]
-
-    def to_float(a):
-        exact = viewed(source, a)
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = exact.astype(FLOAT[target.bits])
-            rounding = next((word for word in instruction.modifiers if word in _ROUNDINGS), "rn")
-            if rounding != "rn":
-                is_wrong = _is_rounded_away(found.astype(np.float64), exact.astype(np.float64), rounding)
-                nearer = np.nextafter(found, FLOAT[target.bits](_ROUNDINGS[rounding]))
-                found = np.where(is_wrong, nearer, found)
-        return unsigned(found)
-
-    def from_float(a):
-        rounding = next(word for word in instruction.modifiers if word in _TO_INTEGER)
-        lowest, highest = _range(target)
-        rounded = np.nan_to_num(_TO_INTEGER[rounding](viewed(source, a).astype(np.float64)), nan=0)
-        clipped = [min(max(int(number), lowest), highest) for number in np.clip(rounded, lowest, highest)]
-        return np.array([number % 2**target.bits for number in clipped], UNSIGNED[target.bits])
-
-    def between_integers(a):
-        number = viewed(source, a)
-        if "sat" in instruction.modifiers:
-            number = np.clip(number, *_range(target))
-        return unsigned(number.astype((SIGNED if target.kind == "s" else UNSIGNED)[target.bits]))
-
-    if target.kind == "f":
-        return (source.bits,), to_float
-    return (source.bits,), from_float if source.kind == "f" else between_integers
-
-
-def _is_rounded_away(found, exact, rounding):
-    if rounding == "rz":
-        return np.abs(found) > np.abs(exact)
-    return found > exact if rounding == "rm" else found < exact
-
-
-def _range(kind):
-    lowest = -(2 ** (kind.bits - 1)) if kind.kind == "s" else 0
-    return lowest, lowest + 2**kind.bits - 1
+    types = SIGNED if target.kind == "s" else UNSIGNED
+    return (source.bits,), lambda a: unsigned(viewed(source, a).astype(types[target.bits]))
 
 
 def _copy(instruction, kind):
@@ -330,18 +236,15 @@ _MAKERS = {
     "neg": _elementwise(np.negative, 1),
     "abs": _elementwise(np.abs, 1),
     "popc": _of_bits(lambda a: np.bitwise_count(a).astype(np.uint32), 1),
-    "brev": _of_bits(_reverse_bits, 1),
     "clz": _leading_zeros,
     "bfind": _find_highest,
-    "bfe": _extract_field,
     "bfi": _insert_field,
     "prmt": _permute_bytes,
-    "lop3": _logic_of_three,
     "shl": _shift,
     "shr": _shift,
     "shf": _funnel_shift,
-    **dict.fromkeys(("mul", "mad", "fma"), _multiply),
-    **dict.fromkeys(("div", "rem"), _divide),
+    **dict.fromkeys(("mul", "mad"), _multiply),
+    "div": _divide,
     "setp": _compare,
     "set": _compare_halves,
     "selp": _select,

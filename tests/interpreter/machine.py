@@ -1,7 +1,8 @@
 """The order in which threads proceed.
 
 Of the threads that can proceed, those that are furthest behind do, all at once, so that threads meet again
-after different branches. Warp operations wait for all lanes that they name.
+after different branches; their order is random, and with it that of their stores and updates. In one of four
+launches, warps run ahead of others by turns. Warp operations wait for all lanes that they name.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from tests.interpreter.arithmetic import UPDATES
 from tests.interpreter.memory import SIGNED, FaultError
 from tests.interpreter.steps import Steps
 from tests.interpreter.threads import WARP_LANES, Threads
+from tests.random_cases import SEED
 
 # Blocks run at the same time up to so many threads.
 MOST_THREADS = 4096
@@ -24,7 +26,7 @@ _WAITS = {
 }
 _BRANCHES = {"bra", "ret", "exit", "trap"}
 _BARRIERS = {"bar", "barrier"}
-_WARP_OPERATIONS = {"shfl", "vote", "redux", "match", "activemask"}
+_WARP_OPERATIONS = {"shfl", "vote", "redux"}
 
 
 class Sizes(NamedTuple):
@@ -53,6 +55,8 @@ class Machine:
 
     def __init__(self, program, memory, sizes, arguments):
         self._program, self._sizes = program, sizes
+        self._rng = np.random.default_rng((SEED, len(program.instructions), sizes.n_grid, sizes.shared_bytes))
+        self._is_out_of_step = self._rng.random() < 1 / 4
         self._steps_of = Steps(program, memory, dict(zip(program.parameters, arguments, strict=True)))
         self._steps = [self._step(instruction) for instruction in program.instructions]
 
@@ -91,8 +95,11 @@ class Machine:
         of_first = running[clusters[running] == first]
         if not of_first.size:
             raise FaultError(self._deadlock(clusters == first))
+        if self._is_out_of_step:
+            favoured = self._threads.warps % 2 == self._threads.warps[self._rng.choice(of_first)] % 2
+            running, of_first = running[favoured[running]], of_first[favoured[of_first]]
         place = self._places[of_first].min()
-        threads = running[self._places[running] == place]
+        threads = self._rng.permutation(running[self._places[running] == place])
         instruction = self._program.instructions[place]
         try:
             if instruction.name in _WARP_OPERATIONS or instruction.modifiers[:1] == ("warp",):
@@ -236,10 +243,7 @@ class Machine:
         threads = self._threads
         here = np.flatnonzero((self._places == place) & np.isin(self._states, (RUNNING, AT_WARP_OPERATION)))
         living = threads.lane_masks(np.flatnonzero(self._states != DONE))
-        if instruction.name == "activemask":
-            named = threads.lane_masks(here)[threads.warps[here]]
-        else:
-            named = self._read(instruction.operands[-1], 32, here)
+        named = self._read(instruction.operands[-1], 32, here)
         for mask in np.unique(named):
             group = here[named == mask]
             warps = np.unique(threads.warps[group])
@@ -274,9 +278,7 @@ class Machine:
             found[rows, lanes] = values
             return found
 
-        if name == "activemask":
-            found = threads.lane_masks(group)[threads.warps[group]]
-        elif name == "vote":
+        if name == "vote":
             votes = by_lane(self._read(operands[1], 1, group), modifiers[1] == "all")
             counted = {"all": votes.all(axis=1), "any": votes.any(axis=1), "ballot": _masks(votes)}
             found = counted[modifiers[1]][rows]
@@ -290,11 +292,6 @@ class Machine:
                 first = found[np.arange(len(found)), taking_part.argmax(axis=1)]
                 found = np.where(taking_part, found, first[:, None])
             found = UPDATES[modifiers[1]].reduce(found, axis=1, dtype=values.dtype)[rows]
-        elif name == "match":
-            values = self._read(operands[1], kind.bits, group)
-            taking_part = by_lane(lanes >= 0, False)
-            equal = by_lane(values, 0)[rows] == values[:, None]
-            found = _masks(equal & taking_part[rows])
         else:
             found, inside = self._shuffled(modifiers[1], operands, group, by_lane, rows)
             if is_inside:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.interpreter.program import SHARED_BEGIN
+from tests.random_cases import SEED
 
 UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -128,7 +129,7 @@ class SharedMemory:
     def __init__(self, n_blocks, n_cluster, n_bytes, block_of_warp):
         self._n_cluster, self.block_bytes = n_cluster, n_bytes
         self._block_of_warp = block_of_warp
-        self._bytes = np.random.default_rng(0).integers(0, 256, n_blocks * n_bytes, np.uint8)
+        self._bytes = np.random.default_rng(SEED).integers(0, 256, n_blocks * n_bytes, np.uint8)
         n_words = self._bytes.size // 4
         self._accesses = {kind: _Accesses(n_words) for kind in ("load", "store", "atomic")}
         self.clocks = Clocks(block_of_warp.size)

@@ -5,10 +5,9 @@ import numpy as np
 from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, SharedMemory
 from tests.interpreter.messages import Messages
 from tests.interpreter.program import round_up
+from tests.random_cases import SEED
 
 WARP_LANES = 32
-# What is read before it is written should not be 0.
-_UNWRITTEN = 0xA5A5A5A5A5A5A5A5
 
 
 class Threads:
@@ -57,7 +56,9 @@ class Threads:
         self.shared = SharedMemory(n_blocks, sizes.n_cluster, n_bytes, block_of_warp)
         self.copies = _Copies(self)
         self.messages = Messages(self.shared, block_of_warp)
-        self.local = np.full((self.count, program.local_bytes), _UNWRITTEN & 0xFF, np.uint8)
+        # What is read before it is written is noise.
+        self._noise = np.random.default_rng(SEED)
+        self.local = self._noise.integers(0, 256, (self.count, program.local_bytes), np.uint8)
         self._special = self._special_registers(sizes)
 
     def _special_registers(self, sizes):
@@ -104,8 +105,8 @@ class Threads:
         found = self._registers.get(name)
         if found is None:
             bits = self._program.registers[name].bits
-            start = True if bits == 1 else UNSIGNED[bits](_UNWRITTEN % 2**bits)
-            found = self._registers[name] = np.full(self.count, start)
+            kind = np.bool_ if bits == 1 else UNSIGNED[bits]
+            found = self._registers[name] = self._noise.integers(0, 2**bits, self.count, kind)
         return found
 
     def write(self, name, threads, values):

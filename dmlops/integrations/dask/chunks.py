@@ -1,9 +1,8 @@
 """Arguments and checks of chunks that the functions on chunked arrays share."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import Any
 
 import dask.array as da
@@ -11,7 +10,7 @@ import numpy as np
 from dask.array.utils import meta_from_array
 
 from dmlops import TensorDesc
-from dmlops.types.data_types import data_type_of
+from dmlops.array_libraries.base import describe_numpy_like
 from dmlops.types.errors import DmlError, error_text, refuse
 
 
@@ -20,11 +19,7 @@ def as_dask_array(x: Any, where: str) -> da.Array:
     try:
         # dask cannot choose chunks for an array without elements.
         x = da.from_array(x, chunks=-1) if isinstance(x, np.ndarray) and x.size == 0 else da.asarray(x)
-    except NotImplementedError:
-        # dask cannot choose chunks for Python objects either, which no operator takes.
-        data_type_of(np.dtype(object), where)
-        raise
-    except (TypeError, ValueError) as error:
+    except (NotImplementedError, TypeError, ValueError) as error:
         reason = "dask.array.asarray makes no array of it"
         raise TypeError(error_text(where, type(x).__name__, reason, "it must be an array")) from error
     if not isinstance(x, da.Array):  # but another collection of dask's
@@ -42,12 +37,8 @@ def check_not_masked(chunk: Any, where: str) -> None:
 
 def describe(x: da.Array, where: str) -> TensorDesc:
     """Describe an array for the checks; sizes that are unknown count as 1."""
-    if not x.dtype.isnative:
-        got = f"{x.dtype.name} in foreign byte order"
-        allowed = 'use x.astype(x.dtype.newbyteorder("="))'
-        raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
     sizes = tuple(1 if math.isnan(size) else size for size in x.shape)
-    return TensorDesc(data_type_of(x.dtype, where), sizes)
+    return describe_numpy_like(x.dtype, sizes, (0,) * x.ndim, where)
 
 
 @contextmanager
@@ -56,7 +47,7 @@ def mark_unknown_sizes(*arrays: Any) -> Iterator[None]:
     try:
         yield
     except DmlError as error:
-        if not any(math.isnan(size) for x in arrays if x is not None for size in x.shape):
+        if not any(math.isnan(size) for x in arrays for size in x.shape):
             raise
         message = f"{error} (sizes that Dask does not know are shown as 1)"
         raise type(error)(message) from None
@@ -75,38 +66,6 @@ def check_known(x: da.Array, axis: int, where: str) -> None:
         refuse(where, got, "the result depends on them", "call compute_chunk_sizes() on it first")
 
 
-def check_alike(x: da.Array, axis: int, where_x: str, other: da.Array, other_axis: int, where: str) -> None:
-    """Refuse axes that must have the same chunks, if only one is known or their numbers of chunks differ.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If dask cannot tell that the chunks belong together.
-    """
-    is_unknown = math.isnan(x.shape[axis])
-    if is_unknown != math.isnan(other.shape[other_axis]):
-        check_known(x, axis, where_x)
-        check_known(other, other_axis, where)
-    n_chunks, n_others = x.numblocks[axis], other.numblocks[other_axis]
-    if is_unknown and n_chunks != n_others:
-        got = f"chunks of unknown sizes along axis {other_axis}"
-        reason = f"there are {n_others} of them, and {n_chunks} of x"
-        refuse(where, got, reason, "call compute_chunk_sizes() on both first")
-
-
-def check_sizes_alike(expected: Sequence[int], sizes: Sequence[int], where: str) -> None:
-    """Refuse a chunk whose sizes, which dask did not know, are not those of the chunk of `x`.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If the sizes differ.
-    """
-    if tuple(expected) != tuple(sizes):
-        allowed = "they must be equal: call compute_chunk_sizes() on both first"
-        refuse(where, f"a chunk of sizes {tuple(sizes)}", f"that of x has {tuple(expected)}", allowed)
-
-
 def empty_like(x: Any, ndim: int, dtype: Any) -> Any:
     """Return the meta of a dask array: an array of the chunks' library, without elements."""
     # dask's meta_from_array converts elements, which is impossible for structured ones.
@@ -114,14 +73,5 @@ def empty_like(x: Any, ndim: int, dtype: Any) -> Any:
 
 
 def beside(x: Any, array: Any) -> Any:
-    """Return an array of indices or lengths in the memory of `x`, to which NumPy arrays are copied."""
+    """Return an array of indices in the memory of `x`, to which NumPy arrays are copied."""
     return np.asarray(array, like=x) if isinstance(array, np.ndarray) else array
-
-
-def map_to_pairs(
-    function: Callable[..., Any], arrays: Sequence[da.Array], metas: Sequence[Any], **options: Any
-) -> tuple[da.Array, da.Array]:
-    """Map chunks to pairs of arrays, and return one array of the first ones and one of the second ones."""
-    pairs = da.map_blocks(function, *arrays, **options, meta=np.empty((0,) * metas[0].ndim, object))
-    first, second = (pairs.map_blocks(itemgetter(i), meta=meta) for i, meta in enumerate(metas))
-    return first, second

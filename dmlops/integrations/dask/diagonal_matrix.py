@@ -1,7 +1,6 @@
 """Diagonal matrices in chunks: the band is shifted by the position of a chunk in the matrix."""
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import dask.array as da
@@ -13,13 +12,12 @@ from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INP
 from dmlops.integrations.dask.chunks import (
     as_dask_array,
     check_known,
-    check_not_masked,
     describe,
     empty_like,
     mark_unknown_sizes,
 )
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
-from dmlops.types.arguments import integer
+from dmlops.types import arguments
 from dmlops.types.data_types import data_type_of, numpy_dtype
 from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.scalars import fill_scalar
@@ -43,7 +41,7 @@ def diagonal_matrix(
     dask array of them.
     """
     where = "diagonal_matrix"
-    begin, end = integer(begin, f"{where}.begin"), integer(end, f"{where}.end")
+    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
     band: dict[str, Any] = {"value": fill_scalar(value, f"{where}.value"), "begin": begin, "end": end}
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype, chunks=chunks, like=like)
@@ -57,11 +55,7 @@ def diagonal_matrix(
     if shape is None:
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
-    try:
-        sizes = tuple(map(index, shape))
-    except TypeError:
-        reason, allowed = "it is no sequence of integers", "it must be a sequence of sizes"
-        raise TypeError(error_text(f"{where}.shape", shown(shape), reason, allowed)) from None
+    sizes = arguments.sizes(shape, f"{where}.shape")
     data_type = data_type_of(np.float64 if dtype is None else dtype, f"{where}.dtype")
     dtype = numpy_dtype(data_type)
     infer_diagonal_matrix(MATRIX_WITHOUT_INPUT.words, data_type, sizes, band["value"])
@@ -78,7 +72,6 @@ def diagonal_matrix(
 
 
 def _fill_chunk(x: Any, *, value: Any, begin: int, end: int, block_info: Any = None) -> Any:
-    check_not_masked(x, "diagonal_matrix.x")
     shift = _diagonal_of(block_info[0])
     return dmlops.diagonal_matrix(x, value=value, begin=begin - shift, end=end - shift)
 

@@ -9,7 +9,6 @@ the indices are in memory, chunks that they do not point at are never computed.
 import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import count, islice
 from typing import Any
 
 import dask.array as da
@@ -32,16 +31,15 @@ from dmlops.integrations.dask.gather_tasks import (
     sort_by_chunk,
 )
 from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd
-from dmlops.types.arguments import integer
 from dmlops.types.array_types import Mode
 
 
-def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> da.Array:
+def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
     """Return the elements or slices of `x` that index tuples point at, as `dmlops.gather_nd` does.
 
-    Batch dimensions and those of slices keep their chunks; the others have the chunks of `indices`. NumPy
-    indices and lists are checked at once, and chunked such that the chunks of the result have Dask's
-    ``array.chunk-size``. Dask indices are checked when they are computed.
+    The dimensions of slices keep their chunks; the others have the chunks of `indices`. NumPy indices and
+    lists are checked at once, and chunked such that the chunks of the result have Dask's
+    ``array.chunk-size``. Dask indices are checked when they are computed. There are no batch dimensions.
 
     Notes
     -----
@@ -59,37 +57,29 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     known = _in_memory(indices)
     x = chunks.as_dask_array(x, WHERE_X)
     indices = chunks.as_dask_array(indices if known is None else known, WHERE_INDICES)
-    batch_dims = integer(batch_dims, "gather_nd.batch_dims")
     if indices.ndim > 0:
         chunks.check_known(indices, -1, WHERE_INDICES)
-    for axis in range(min(batch_dims, x.ndim, indices.ndim)):
-        chunks.check_alike(x, axis, WHERE_X, indices, axis, WHERE_INDICES)
     data, tuples = chunks.describe(x, WHERE_X), chunks.describe(indices, WHERE_INDICES)
     check_mode(mode)
     with chunks.mark_unknown_sizes(x, indices):
-        result = infer_gather_nd(GATHER_ND.words, data, tuples, batch_dims)
-    end = batch_dims + tuples.sizes[-1]
+        result = infer_gather_nd(GATHER_ND.words, data, tuples, 0)
+    end = tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
-        check_range(known, x.shape[batch_dims:end], batch_dims, mode)
+        check_range(known, x.shape[:end], mode)
     indices = indices.rechunk({indices.ndim - 1: -1})
-    if known is not None and not np.isnan([*x.shape, *indices.shape]).any():
-        indices = indices.rechunk(_chunks_of_tuples(x, indices, batch_dims, result.sizes))
-    letters = count()
-    batch = list(islice(letters, batch_dims))
-    rest = list(islice(letters, indices.ndim - 1 - batch_dims))
-    indexed = list(islice(letters, end - batch_dims))
-    copied = list(islice(letters, x.ndim - end))
-    x_letters, indices_letters = (*batch, *indexed, *copied), (*batch, *rest, next(letters))
-    _, (x, indices) = da.unify_chunks(x, x_letters, indices, indices_letters)
-    if any(x.numblocks[axis] > 1 for axis in range(batch_dims, end)):
-        for axis in range(batch_dims, end):
+    if known is not None and not np.isnan(x.shape).any():
+        indices = indices.rechunk(_chunks_of_tuples(x, indices, result.sizes))
+    of_x, of_indices = tuple(range(x.ndim)), tuple(range(x.ndim, x.ndim + indices.ndim))
+    # Dask has one chunk of a dimension of size 1, whatever there was.
+    _, (x, indices) = da.unify_chunks(x, of_x, indices, of_indices)
+    if any(n_chunks > 1 for n_chunks in x.numblocks[:end]):
+        for axis in range(end):
             chunks.check_known(x, axis, WHERE_X)
-        return _gather_from_many_chunks(x, indices, known, batch_dims, mode)
+        return _gather_from_many_chunks(x, indices, known, mode)
     return da.blockwise(
         _gather_from_chunk,
-        (*batch, *rest, *copied),
-        *(x, x_letters, indices, indices_letters),
-        batch_dims=batch_dims,
+        (*of_indices[:-1], *of_x[end:]),
+        *(x, of_x, indices, of_indices),
         mode=mode,
         concatenate=True,
         meta=meta_from_array(x, len(result.sizes)),
@@ -98,7 +88,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
 
 def _in_memory(indices: Any) -> Any:
     """Return indices with known values as a NumPy array; None for lazy ones and other types."""
-    if isinstance(indices, (list, tuple)) and not _holds_lazy(indices):
+    if isinstance(indices, (list, tuple)):
         try:
             indices = np.asarray(indices)
         except (TypeError, ValueError):
@@ -107,65 +97,48 @@ def _in_memory(indices: Any) -> Any:
     return indices if is_plain and indices.dtype.isnative else None
 
 
-def _holds_lazy(indices: Any) -> bool:
-    if isinstance(indices, (list, tuple)):
-        return any(map(_holds_lazy, indices))
-    return isinstance(indices, da.Array)
-
-
-def _chunks_of_tuples(
-    x: da.Array, indices: da.Array, batch_dims: int, sizes: Sequence[int]
-) -> dict[int, Any]:
+def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> dict[int, Any]:
     """Return chunks of indices by axis, such that chunks of the result have the size that dask prefers."""
-    axes = range(batch_dims, indices.ndim - 1)
-    n_copied = len(sizes) - len(axes) - batch_dims
-    wanted = (*x.chunks[:batch_dims], *["auto"] * len(axes), *x.chunks[x.ndim - n_copied :])
-    if not axes or 0 in sizes:
+    n_dims = indices.ndim - 1
+    if not n_dims or 0 in sizes:
         # dask cannot choose chunks for an array without elements.
         return {}
-    chosen = da.core.normalize_chunks(wanted, sizes, dtype=x.dtype)
-    return {axis: chosen[axis] for axis in axes}
+    wanted = (*["auto"] * n_dims, *x.chunks[x.ndim - (len(sizes) - n_dims) :])
+    return dict(enumerate(da.core.normalize_chunks(wanted, sizes, dtype=x.dtype)[:n_dims]))
 
 
-def _gather_from_chunk(x: Any, indices: Any, *, batch_dims: int, mode: Mode) -> Any:
-    chunks.check_not_masked(x, WHERE_X)
+def _gather_from_chunk(x: Any, indices: Any, *, mode: Mode) -> Any:
     chunks.check_not_masked(indices, WHERE_INDICES)
-    # Unknown sizes are compared here.
-    chunks.check_sizes_alike(x.shape[:batch_dims], indices.shape[:batch_dims], WHERE_INDICES)
-    return dmlops.gather_nd(x, chunks.beside(x, indices), batch_dims=batch_dims, mode=mode)
+    return dmlops.gather_nd(x, chunks.beside(x, indices), mode=mode)
 
 
-def _gather_from_many_chunks(
-    x: da.Array, indices: da.Array, known: Any, batch_dims: int, mode: Mode
-) -> da.Array:
+def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, mode: Mode) -> da.Array:
     """Return a gather whose graph sends tuples of indices to the chunks of `x`.
 
-    `known` are the indices that are in memory, or None. `x` and `indices` have the same chunks of batches.
+    `known` are the indices that are in memory, or None.
     """
-    end = batch_dims + indices.shape[-1]
-    name = f"gather_nd-{tokenize(x, indices, batch_dims, mode)}"
-    sort = partial(sort_by_chunk, chunks_of_x=x.chunks[batch_dims:end], batch_dims=batch_dims, mode=mode)
-    indexed = list(np.ndindex(x.numblocks[batch_dims:end]))
+    end = indices.shape[-1]
+    name = f"gather_nd-{tokenize(x, indices, mode)}"
+    sort = partial(sort_by_chunk, chunks_of_x=x.chunks[:end], mode=mode)
+    indexed = list(np.ndindex(x.numblocks[:end]))
     places = list(np.ndindex(indices.numblocks[:-1]))
     parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
-    tasks: dict[Any, Any] = {}
+    all_sorted = (nothing, [(f"{name}-sorted", *place) for place in places])
+    tasks: dict[Any, Any] = {f"{name}-all-sorted": all_sorted} if known is None else {}
     for place, part in zip(places, parts, strict=True):
-        batch, sorted_at = place[:batch_dims], (f"{name}-sorted", *place)
+        sorted_at = (f"{name}-sorted", *place)
         if known is None:
             tasks[sorted_at] = (sort, (indices.name, *place, 0))
-            tasks.setdefault((f"{name}-all-sorted", *batch), (nothing, []))[1].append(sorted_at)
-            after = [(f"{name}-all-sorted", *batch)]
             named = list(range(len(indexed)))
         else:
             tasks[sorted_at] = by_chunk = sort(known[part])
-            after = []
             # At least one chunk is needed, for the sizes and the type of its answer.
-            named = [i for i in range(len(indexed)) if by_chunk.count(i)] or [0]
+            named = [i for i, found in enumerate(by_chunk.places) if len(found)] or [0]
+        after = [f"{name}-all-sorted"] if known is None else []
         for copied in np.ndindex(x.numblocks[end:]):
             answers = [(f"{name}-answer", *place, *copied, i) for i in named]
             for key, i in zip(answers, named, strict=True):
-                chunk_of_x = (x.name, *batch, *indexed[i], *copied)
-                tasks[key] = (answer, chunk_of_x, sorted_at, i, *after)
+                tasks[key] = (answer, (x.name, *indexed[i], *copied), sorted_at, i, *after)
             tasks[(name, *place, *copied)] = (merge, sorted_at, named, answers)
     dependencies = [x, indices] if known is None else [x]
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from dmlops.types.array_types import Mode
 WHERE_X, WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
 
 
-def check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode) -> None:
+def check_range(indices: Any, bounds: Sequence[int], mode: Mode) -> None:
     """Raise the error of a gather from an array with these bounds.
 
     Raises
@@ -24,49 +25,33 @@ def check_range(indices: Any, bounds: Sequence[int], batch_dims: int, mode: Mode
     """
     if bounds and (mode == "raise" or (mode == "clip" and 0 in bounds)):
         # An array of any size in a single byte.
-        element = np.zeros_like(indices, bool, shape=(1,) * (batch_dims + len(bounds)))
-        stand_in = np.broadcast_to(element, (*indices.shape[:batch_dims], *bounds))
+        element = np.zeros_like(indices, bool, shape=(1,) * len(bounds))
+        stand_in = np.broadcast_to(element, bounds)
         # DirectML's levels say nothing about the stand-in.
         with dmlops.feature_level(dmlops.FeatureLevel.EXTENDED):
-            dmlops.gather_nd(stand_in, indices, batch_dims=batch_dims, mode=mode)
+            dmlops.gather_nd(stand_in, indices, mode=mode)
 
 
 @dataclass(frozen=True)
 class TuplesByChunk:
-    """The tuples of a chunk of indices, sorted by the chunk of `x` that they fall into.
+    """The tuples of a chunk of indices, for each chunk of `x` those that point into it.
 
     Attributes
     ----------
     sizes : tuple of int
         Those of the chunk of indices, without the last one.
-    batch_dims : int
-        How many of them are batches.
-    places : array
-        Where in the chunk of indices, of which the tuples are counted in element order, each tuple stands.
-    tuples : array
-        Their batches, and their coordinates within the chunk of `x`.
-    starts : list of int
-        Where the tuples of each chunk of `x` begin, and where those of the last one end.
+    places : list of array
+        Where in the chunk of indices, of which the tuples are counted in element order, they stand.
+    tuples : list of array
+        Their coordinates within the chunk of `x`.
     """
 
     sizes: tuple[int, ...]
-    batch_dims: int
-    places: Any
-    tuples: Any
-    starts: list[int]
-
-    def count(self, chunk: int) -> int:
-        """Return the number of tuples that point into a chunk of `x`."""
-        return self.starts[chunk + 1] - self.starts[chunk]
-
-    def of(self, chunk: int) -> slice:
-        """Return the positions of the tuples that point into a chunk of `x`."""
-        return slice(self.starts[chunk], self.starts[chunk + 1])
+    places: list[Any]
+    tuples: list[Any]
 
 
-def sort_by_chunk(
-    indices: Any, *, chunks_of_x: Sequence[Sequence[int]], batch_dims: int, mode: Mode
-) -> TuplesByChunk:
+def sort_by_chunk(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], mode: Mode) -> TuplesByChunk:
     """Sort the tuples of a chunk of indices, after `check_range`.
 
     Parameters
@@ -75,11 +60,11 @@ def sort_by_chunk(
         The chunk.
     chunks_of_x : sequence of sequence of int
         The sizes of the chunks along each dimension that is indexed.
-    batch_dims, mode : int, str
-        As the function `gather_nd` takes them.
+    mode : str
+        As the function `gather_nd` takes it.
     """
     chunks.check_not_masked(indices, WHERE_INDICES)
-    check_range(indices, tuple(map(sum, chunks_of_x)), batch_dims, mode)
+    check_range(indices, tuple(map(sum, chunks_of_x)), mode)
     sizes = indices.shape[:-1]
     columns = indices.reshape(math.prod(sizes), indices.shape[-1]).T
     # Chunks of the indexed dimensions are numbered in element order.
@@ -99,10 +84,9 @@ def sort_by_chunk(
     number = np.where(is_in, number, n_chunks)
     places = np.argsort(number)
     ends = np.searchsorted(number[places], np.arange(n_chunks + 1, like=number)).tolist()
-    places = places[: ends[-1]]
-    *batches, _ = np.unravel_index(places, (*sizes[:batch_dims], math.prod(sizes[batch_dims:])))
-    tuples = np.stack([*batches, *(coordinates[places] for coordinates in within)], axis=-1)
-    return TuplesByChunk(sizes, batch_dims, places, tuples, ends)
+    tuples = np.stack(within, axis=-1)[places]
+    slices = list(starmap(slice, pairwise(ends)))
+    return TuplesByChunk(sizes, [places[part] for part in slices], [tuples[part] for part in slices])
 
 
 def _from_start(indices: Any, bound: int) -> Any:
@@ -119,11 +103,8 @@ def nothing(_: Any) -> None:
 
 def answer(x: Any, by_chunk: TuplesByChunk, chunk: int, _: None = None) -> Any:
     """Return the elements that the tuples for a chunk of `x` point at."""
-    chunks.check_not_masked(x, WHERE_X)
-    batches = by_chunk.sizes[: by_chunk.batch_dims]
-    chunks.check_sizes_alike(x.shape[: by_chunk.batch_dims], batches, WHERE_INDICES)
     # Every tuple is in range, and clamping is the cheapest mode.
-    return dmlops.gather_nd(x, chunks.beside(x, by_chunk.tuples[by_chunk.of(chunk)]), mode="clip")
+    return dmlops.gather_nd(x, chunks.beside(x, by_chunk.tuples[chunk]), mode="clip")
 
 
 def merge(by_chunk: TuplesByChunk, named: Sequence[int], answers: Sequence[Any]) -> Any:
@@ -131,5 +112,5 @@ def merge(by_chunk: TuplesByChunk, named: Sequence[int], answers: Sequence[Any])
     copied = answers[0].shape[1:]
     output = np.zeros_like(answers[0], shape=(math.prod(by_chunk.sizes), *copied))
     for chunk, answer in zip(named, answers, strict=True):
-        output[chunks.beside(output, by_chunk.places[by_chunk.of(chunk)])] = answer
+        output[chunks.beside(output, by_chunk.places[chunk])] = answer
     return output.reshape((*by_chunk.sizes, *copied))

@@ -8,8 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.array.utils import meta_from_array
-from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
+from dask.delayed import delayed
 
 import dmlops
 from dmlops import NonzeroResult
@@ -26,8 +25,8 @@ def nonzero_coordinates(
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
     Without `size`, the rows are trimmed. There is one chunk for each chunk of `x` along the first dimension,
-    of unknown size. With `size`, all sizes are known, and the rows from the count on hold `fill_value`, or
-    zeros by default. The count is always that of all non-zero elements. If dimensions other than the first
+    of unknown size. With `size`, the result is one chunk, and the rows from the count on hold `fill_value`,
+    or zeros by default. The count is always that of all non-zero elements. If dimensions other than the first
     are chunked, `x` is rechunked. See `dmlops.nonzero_coordinates` for the rest.
 
     Examples
@@ -78,7 +77,7 @@ def nonzero_coordinates(
     counts = pairs.map_blocks(
         itemgetter(1), chunks=((1,) * x.numblocks[0],), meta=chunks.empty_like(x, 1, dtype)
     )
-    coordinates = found if size is None else _of_size(found, counts, size, 0 if fill is None else fill)
+    coordinates = found if size is None else _of_size(found, size, 0 if fill is None else fill)
     return NonzeroResult(coordinates, counts.sum(dtype=dtype))
 
 
@@ -86,7 +85,6 @@ def _coordinates_in_chunk(
     x: Any, *, columns: int, size: int | None, index_dtype: Any, block_info: Any = None
 ) -> tuple[Any, Any]:
     """Return the coordinates in a chunk, at most `size` of them, and an array with their count."""
-    chunks.check_not_masked(x, "nonzero_coordinates.x")
     most = None if size is None else min(size, x.size)
     coordinates, count = dmlops.nonzero_coordinates(x, size=most, index_dtype=index_dtype)
     coordinates = coordinates[: int(count), :columns]
@@ -94,35 +92,15 @@ def _coordinates_in_chunk(
     return coordinates, count.reshape(1)
 
 
-def _of_size(found: da.Array, counts: da.Array, size: int, fill: int) -> da.Array:
-    """Return the first `size` rows of coordinates; if there are fewer, the others are filled."""
-    name = f"nonzero_coordinates-{tokenize(found, counts, size, fill)}"
-    counts = counts.rechunk({0: -1})
-    columns = found.shape[1]
-    # dask cannot choose chunks for an array without elements.
-    rows = "auto" if size > 0 < columns else -1
-    of_result = da.core.normalize_chunks((rows, columns), (size, columns), dtype=found.dtype)
-    tasks: dict[Any, Any] = {}
-    stop = 0
-    for i, n_rows in enumerate(of_result[0]):
-        start, stop = stop, stop + n_rows
-        pieces = [(f"{name}-piece", i, j) for j in range(found.numblocks[0])]
-        for j, key in enumerate(pieces):
-            tasks[key] = (_rows_between, (found.name, j, 0), (counts.name, 0), j, start, stop)
-        tasks[name, i, 0] = (_join, pieces, n_rows, fill)
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[found, counts])
-    return da.Array(graph, name, of_result, meta=meta_from_array(found))
+def _of_size(found: da.Array, size: int, fill: int) -> da.Array:
+    """Return the first `size` rows of coordinates as one chunk; if there are fewer, the others are filled."""
+    pieces = found.to_delayed(optimize_graph=False).ravel().tolist()
+    rows = delayed(_join, pure=True)(pieces, size, fill)
+    return da.from_delayed(rows, (size, found.shape[1]), meta=meta_from_array(found))
 
 
-def _rows_between(found: Any, counts: Any, chunk: int, start: int, stop: int) -> Any:
-    """Return the coordinates of a chunk that are rows `start` to `stop` of the whole."""
-    before = int(counts[:chunk].sum())
-    return found[max(start - before, 0) : max(stop - before, 0)]
-
-
-def _join(pieces: Sequence[Any], n_rows: int, fill: int) -> Any:
-    """Return the rows of several chunks, and filled ones after them."""
-    rows = np.concatenate(pieces)
-    result = np.full_like(rows, fill, shape=(n_rows, rows.shape[1]))
+def _join(pieces: Sequence[Any], size: int, fill: int) -> Any:
+    rows = np.concatenate(pieces)[:size]
+    result = np.full_like(rows, fill, shape=(size, rows.shape[1]))
     result[: len(rows)] = rows
     return result

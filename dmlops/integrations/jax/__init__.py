@@ -33,6 +33,7 @@ from dmlops.integrations.jax.xla_calls import call, check_input, index_type_name
 from dmlops.operators.gather_nd import check_is_one_array, check_mode
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Mode
+from dmlops.types.data_types import data_type_of
 from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.opaque_types import type_name
 
@@ -145,29 +146,27 @@ def diagonal_matrix(
     """
     where = "diagonal_matrix"
     if isinstance(value, jax.core.Tracer):
-        reason, allowed = "there is no derivative with respect to it", "it must be a number"
+        reason = "kernels are planned for its value, and there is no derivative with respect to it"
+        allowed = "pass a number (static_argnames of jit makes an argument one), or fill with jax.numpy.where"
         raise TypeError(error_text(f"{where}.value", "a traced array", reason, allowed))
     number = scalars.fill_scalar(value, f"{where}.value")
     if not isinstance(number, (int, float, complex)):
         allowed = "value must be a number"
         raise TypeError(error_text(f"{where}.value", shown(value), "JAX has no such elements", allowed))
-    band = (
-        number_text(number),
-        arguments.integer(begin, f"{where}.begin"),
-        arguments.integer(end, f"{where}.end"),
-    )
+    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
+    band = number_text(number), begin, end
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype)
-        return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), band)
+        return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), (None, *band))
     if shape is None:
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
     if any(dtype is kind for kind in (None, int, float, complex)):  # of the size that JAX is set to
         dtype = jax.dtypes.canonicalize_dtype(dtype)
-    data_type = arguments.data_type(dtype, f"{where}.dtype")
+    data_type = data_type_of(dtype, f"{where}.dtype")
     Jax().check_representable(data_type, f"{where}.dtype")
     made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
-    return _traced(_matrix_without_input, (), (*made, *band))
+    return _traced(_matrix_without_input, (), (made, *band))
 
 
 def _as_array(x: Any, where: str) -> Array:
@@ -341,7 +340,7 @@ def _moved(x: Array, indices: Array, batch_dims: int, mode: str) -> Array:
 
 
 def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
-    _, *band = options
+    *_, begin, end = options
 
     @jax.custom_jvp
     def fill(x: Array) -> Array:
@@ -350,7 +349,7 @@ def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
     @fill.defjvp
     def differentiate(primals: Any, tangents: Any) -> Any:
         # DirectML has no matrices of bools.
-        is_filled = _matrix_without_input(("uint8", primals[0].shape[-2:], 1, *band))
+        is_filled = _matrix_without_input((("uint8", primals[0].shape[-2:]), 1, begin, end))
         return fill(*primals), jnp.where(is_filled, 0, tangents[0])
 
     return fill(x)
@@ -369,7 +368,7 @@ def _fill(x: Array, options: tuple[Any, ...]) -> Any:
 
 
 def _matrix_without_input(options: tuple[Any, ...]) -> Any:
-    return call("matrix_without_input", (), options)[0]
+    return call("diagonal_matrix", (), options)[0]
 
 
 def _with_batch(size: int, is_batched: Sequence[bool], inputs: Sequence[Array]) -> list[Array]:

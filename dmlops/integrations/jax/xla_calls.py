@@ -71,7 +71,7 @@ class _Request(NamedTuple):
     Attributes
     ----------
     function : str
-        The function's name, or ``"matrix_without_input"``.
+        The function's name.
     inputs : sequence of (str, sequence of int)
         The data type and the sizes of each.
     parameters : sequence
@@ -90,18 +90,22 @@ class _Request(NamedTuple):
             check_input(x, f"{function}.{name}")
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
-    def text(self) -> str:
-        """Return the request as JSON."""
-        return json.dumps(self)
-
     def bind(self, library: _Described) -> BoundCall:
         """Plan the kernels, or refuse the request."""
-        if self.function == "matrix_without_input":
-            name, sizes, value, *bounds = self.parameters
+        arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
+        operands, parameters = [library.operand(array) for array in arrays], [*self.parameters]
+        if self.function == "diagonal_matrix":
+            made, value, *bounds = parameters
+            if made is None:
+                return DIAGONAL_MATRIX.bind(operands, (), None, _number(value), *bounds)
+            name, sizes = made
             made = Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
             return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
-        arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
-        return _BIND[self.function]([library.operand(array) for array in arrays], *self.parameters)
+        if self.function == "gather_nd":
+            return GATHER_ND.bind(operands, (), *parameters)
+        function = TOP_K if self.function == "top_k" else NONZERO_COORDINATES
+        *parameters, index_type = parameters
+        return function.bind(operands, (), *parameters, SUPPORTED[index_type])
 
 
 def check_input(x: Any, where: str) -> None:
@@ -110,32 +114,6 @@ def check_input(x: Any, where: str) -> None:
     if not all(isinstance(size, int) for size in x.shape):
         reason, allowed = "a size is not known", "kernels are planned for sizes that are numbers"
         raise TypeError(error_text(where, f"shape {x.shape}", reason, allowed))
-
-
-def _bind_top_k(
-    operands: Any, k: int, axis: int, largest: bool, is_sorted: bool, index_type: str
-) -> BoundCall:
-    return TOP_K.bind(operands, (), k, axis, largest, is_sorted, SUPPORTED[index_type])
-
-
-def _bind_nonzero_coordinates(operands: Any, size: int, fill: int, index_type: str) -> BoundCall:
-    return NONZERO_COORDINATES.bind(operands, (), size, fill, SUPPORTED[index_type])
-
-
-def _bind_gather_nd(operands: Any, batch_dims: int, mode: str) -> BoundCall:
-    return GATHER_ND.bind(operands, (), batch_dims, mode)
-
-
-def _bind_diagonal_matrix(operands: Any, value: int | str, begin: int, end: int) -> BoundCall:
-    return DIAGONAL_MATRIX.bind(operands, (), None, _number(value), begin, end)
-
-
-_BIND: dict[str, Callable[..., BoundCall]] = {
-    "top_k": _bind_top_k,
-    "nonzero_coordinates": _bind_nonzero_coordinates,
-    "gather_nd": _bind_gather_nd,
-    "diagonal_matrix": _bind_diagonal_matrix,
-}
 
 
 def index_type_name(dtype: Any, function: str) -> str:
@@ -166,7 +144,7 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
     results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)
     if bound.plan is None:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
-    text = request.text()
+    text = json.dumps(request)
 
     def on_host(*inputs: Array) -> Any:
         return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)

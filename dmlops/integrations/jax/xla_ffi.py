@@ -29,111 +29,56 @@ _COMMAND_BUFFER_COMPATIBLE = 1
 _INVALID_ARGUMENT, _ABORTED = 3, 10
 
 
-class _Extension(ctypes.Structure):
-    _fields_ = (("struct_size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.c_void_p))
+_Int, _Int64, _Pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
 
 
-class _Version(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
+def _structure(**members: Any) -> Any:
+    """Return a structure, whose first member is always its size."""
+    fields = ("struct_size", ctypes.c_size_t), *members.items()
+    return type("Structure", (ctypes.Structure,), {"_fields_": fields})
 
 
-class _Metadata(ctypes.Structure):
-    _fields_ = (("struct_size", ctypes.c_size_t), ("version", _Version), ("traits", ctypes.c_uint32))
-
-
-class _MetadataExtension(ctypes.Structure):
-    _fields_ = (("base", _Extension), ("metadata", ctypes.POINTER(_Metadata)))
-
-
-class _ErrorArguments(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
-
-
-class _StreamArguments(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
-
-
-class _Api(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("version", _Version),
-        ("internal_api", ctypes.c_void_p),
-        ("create_error", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_ErrorArguments))),
-        ("get_error_message", ctypes.c_void_p),
-        ("destroy_error", ctypes.c_void_p),
-        ("register_handler", ctypes.c_void_p),
-        ("get_stream", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_StreamArguments))),
-    )
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("type", ctypes.c_int),
-        ("data", ctypes.c_void_p),
-        ("rank", ctypes.c_int64),
-        ("sizes", ctypes.POINTER(ctypes.c_int64)),
-    )
-
-
-class _Buffers(ctypes.Structure):
-    """Operands or results."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("types", ctypes.c_void_p),
-        ("buffers", ctypes.POINTER(ctypes.POINTER(_Buffer))),
-    )
-
-    def addresses(self) -> list[int]:
-        return [buffer.contents.data or 0 for buffer in self.buffers[: self.count]]
+_Version = _structure(extension=_Pointer, major=_Int, minor=_Int)
+_Metadata = _structure(version=_Version, traits=ctypes.c_uint32)
+_Extension = _structure(type=_Int, next=_Pointer, metadata=ctypes.POINTER(_Metadata))
+_ErrorArguments = _structure(extension=_Pointer, message=ctypes.c_char_p, code=_Int)
+_StreamArguments = _structure(extension=_Pointer, context=_Pointer, stream=_Pointer)
+_Api = _structure(
+    extension=_Pointer,
+    version=_Version,
+    internal_api=_Pointer,
+    create_error=ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_ErrorArguments)),
+    get_error_message=_Pointer,
+    destroy_error=_Pointer,
+    register_handler=_Pointer,
+    get_stream=ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_StreamArguments)),
+)
+_Buffer = _structure(extension=_Pointer, type=_Int, data=_Pointer, rank=_Int64, sizes=ctypes.POINTER(_Int64))
+_Buffers = _structure(
+    extension=_Pointer, count=_Int64, types=_Pointer, buffers=ctypes.POINTER(ctypes.POINTER(_Buffer))
+)
 
 
 class _Characters(ctypes.Structure):
     _fields_ = (("start", ctypes.c_void_p), ("count", ctypes.c_size_t))
 
 
-class _Attributes(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("count", ctypes.c_int64),
-        ("types", ctypes.POINTER(ctypes.c_int)),
-        ("names", ctypes.c_void_p),
-        ("values", ctypes.POINTER(ctypes.POINTER(_Characters))),
-    )
-
-
-class _Frame(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.POINTER(_MetadataExtension)),
-        ("api", ctypes.POINTER(_Api)),
-        ("context", ctypes.c_void_p),
-        ("stage", ctypes.c_int),
-        ("operands", _Buffers),
-        ("results", _Buffers),
-        ("attributes", _Attributes),
-    )
+_Attributes = _structure(
+    extension=_Pointer,
+    count=_Int64,
+    types=ctypes.POINTER(_Int),
+    names=_Pointer,
+    values=ctypes.POINTER(ctypes.POINTER(_Characters)),
+)
+_Frame = _structure(
+    extension=ctypes.POINTER(_Extension),
+    api=ctypes.POINTER(_Api),
+    context=_Pointer,
+    stage=_Int,
+    operands=_Buffers,
+    results=_Buffers,
+    attributes=_Attributes,
+)
 
 
 class Call(NamedTuple):
@@ -258,8 +203,8 @@ def _entry(name: str, callback: Any) -> int:
 def _describe(frame: Any) -> None:
     """Answer the only question that XLA asks of a handler before it calls it."""
     extension = frame.extension.contents
-    if extension.base.type != _METADATA:
-        msg = f"dmlops does not know extension {extension.base.type} of XLA's foreign function interface"
+    if extension.type != _METADATA:
+        msg = f"dmlops does not know extension {extension.type} of XLA's foreign function interface"
         raise RuntimeError(msg)
     major, minor = _OLDEST
     if frame.api:  # older versions leave it out
@@ -285,10 +230,14 @@ def _decoded(frame: Any) -> Call:
     last = results.buffers[results.count - 1].contents
     return Call(
         ctypes.string_at(text.start, text.count),
-        frame.operands.addresses(),
-        results.addresses(),
+        _addresses(frame.operands),
+        _addresses(results),
         last.sizes[0] if last.rank == 1 else -1,
     )
+
+
+def _addresses(buffers: Any) -> list[int]:
+    return [buffer.contents.data or 0 for buffer in buffers.buffers[: buffers.count]]
 
 
 def _stream(frame: Any) -> int:

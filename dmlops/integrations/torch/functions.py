@@ -29,10 +29,10 @@ from dmlops.integrations.torch.operators import (
     is_tracked,
     torch_dtype,
 )
-from dmlops.operators.diagonal_matrix import check_matrices
+from dmlops.operators.diagonal_matrix import check_matrices, near_band
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.types import arguments, scalars
-from dmlops.types.data_types import index_data_type
+from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import Words, error_text, instance_of, refuse, shown
 
@@ -126,7 +126,8 @@ def diagonal_matrix(
     if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
-    begin, end = _bounds(_any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end"))
+    begin, end = _any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end")
+    begin, end = near_band(begin, end, _FARTHEST_DIAGONAL)
     if inputs:
         x = _tensor(inputs[0], words.where("input_tensor"))
         check_matrices(words.where("input_tensor"), tuple(x.shape))
@@ -160,18 +161,8 @@ def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
         shape = arguments.sizes(shape, f"{where}.shape")
         check_matrices(words.where("output_tensor", ".sizes"), shape)
-    made = like.dtype if dtype is None else torch_dtype(arguments.data_type(dtype, f"{where}.dtype"))
+    made = like.dtype if dtype is None else torch_dtype(data_type_of(dtype, f"{where}.dtype"))
     return like.new_zeros((), dtype=made).expand(shape)
-
-
-def _bounds(begin: int, end: int) -> tuple[int, int]:
-    """Return bounds of the same band that fit into 64 bits."""
-    far = _FARTHEST_DIAGONAL
-    is_inverted = begin > end
-    # Symbols stand for sizes, which are not so large.
-    begin, end = (max(min(bound, far), -far) if isinstance(bound, int) else bound for bound in (begin, end))
-    # An inverted fill with both bounds beyond the same end leaves nothing out.
-    return (end + 1 if is_inverted and begin == end else begin), end
 
 
 def _check_stream(stream: Any, function: str) -> None:

@@ -5,17 +5,16 @@ bank. Addresses are those of a lane's own slots within shared memory.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import LOAD_SHARED, REGISTER, STORE_SHARED, ballot, warp_max
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.columns.columns_launches import POSITION_BYTES, POSITION_STEP, column_key_bytes
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
-
-u32 = types.uint32
 
 NOWHERE = 0xFFFFFFFF
 LAST_POSITION = (1 << 8 * POSITION_BYTES) - 1
@@ -24,23 +23,15 @@ _COMPARATORS = 4
 _COMPARED = 2 * _COMPARATORS
 
 
-class CandidateFunctions(NamedTuple):
-    """Device functions for one element width."""
-
-    keep_first: Any
-    sort_candidates: Any
-    merge_selected: Any
-
-
 @functools.cache
-def candidate_functions(element_size: int) -> CandidateFunctions:
-    """Make the device functions for elements of `element_size` bytes."""
-    key_type = REGISTER[element_size]
+def candidate_functions(element_size: int) -> tuple[Any, Any, Any]:
+    """Make the functions `keep_first`, `sort_candidates` and `merge_selected` for one element width."""
+    key_type = ptx.REGISTER[element_size]
     ordered_key = element_functions(element_size).ordered_key
-    load_key = LOAD_SHARED[column_key_bytes(element_size)]
-    store_key = STORE_SHARED[column_key_bytes(element_size)]
-    load_position = LOAD_SHARED[POSITION_BYTES]
-    store_position = STORE_SHARED[POSITION_BYTES]
+    load_key = ptx.LOAD_SHARED[column_key_bytes(element_size)]
+    store_key = ptx.STORE_SHARED[column_key_bytes(element_size)]
+    load_position = ptx.LOAD_SHARED[POSITION_BYTES]
+    store_position = ptx.STORE_SHARED[POSITION_BYTES]
     key_step = WARP_LANES * column_key_bytes(element_size)
     all_ones = (1 << 8 * element_size) - 1
 
@@ -83,7 +74,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         few_keys = cuda.local.array(4, key_type)
         few_positions = cuda.local.array(4, u32)
         # Beyond the candidates there are keys of 0 up to a multiple of eight.
-        n_used = (warp_max(count) + 7) & u32(~7 & NOWHERE)
+        n_used = (ptx.warp_max(count) + 7) & u32(~7 & NOWHERE)
         low = key_type(all_ones)
         high = key_type(0)
         slot = first_slot
@@ -107,7 +98,7 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
         # At least `n_selected` candidates are at or above `low`, if there are as many.
         at_or_above = count
         searching = count > most and low < high
-        while ballot(searching) != 0:
+        while ptx.ballot(searching) != 0:
             middle = high - ((high - low) >> 1)
             found = count_at_or_above(first_slot, n_used, middle)
             if searching:
@@ -119,12 +110,12 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
                 searching = at_or_above > most and low < high
         last = u32(NOWHERE)
         cutting = at_or_above > most
-        if ballot(cutting) != 0:
+        if ptx.ballot(cutting) != 0:
             ties = count_ties(first_slot, first_position, count, low, last)
             staying = n_selected - (at_or_above - ties)
             lowest = u32(0)
             highest = u32(LAST_POSITION)
-            while ballot(cutting) != 0:
+            while ptx.ballot(cutting) != 0:
                 middle_position = (lowest + highest) >> 1
                 found = count_ties(first_slot, first_position, count, low, middle_position)
                 if found < staying:
@@ -235,4 +226,4 @@ def candidate_functions(element_size: int) -> CandidateFunctions:
             merged_position += POSITION_STEP
             left -= 1
 
-    return CandidateFunctions(keep_first, sort_candidates, merge_selected)
+    return keep_first, sort_candidates, merge_selected

@@ -22,17 +22,10 @@ Reads the columns once.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD,
-    LOAD_SHARED,
-    STORE_SHARED,
-    ballot,
-    grid_dependency_wait,
-    shared_address,
-    warp_max,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.columns.candidates import LAST_POSITION, NOWHERE, candidate_functions
 from kernels_cuda.top_k.columns.columns_launches import (
@@ -43,12 +36,9 @@ from kernels_cuda.top_k.columns.columns_launches import (
     column_key_bytes,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
-
-u32 = types.uint32
-i64 = types.int64
 
 
 def columns_kernel(element_size: int) -> Any:
@@ -62,15 +52,14 @@ def columns_kernel(element_size: int) -> Any:
     unfold_next_above = functions.unfold_next_above
     keep_first, sort_candidates, merge_selected = candidate_functions(element_size)
     load_element = functions.load_element
-    store_element = functions.store_element
-    pad_row = pad_function(element_size)
-    load_source_u32 = LOAD[4]
-    load_source_u64 = LOAD[8]
+    find_row, write_result, pad_results = row_functions(element_size)
+    load_source_u32 = ptx.LOAD[4]
+    load_source_u64 = ptx.LOAD[8]
     slot_bytes = column_key_bytes(element_size)
-    load_key = LOAD_SHARED[slot_bytes]
-    store_key = STORE_SHARED[slot_bytes]
-    load_position = LOAD_SHARED[POSITION_BYTES]
-    store_position = STORE_SHARED[POSITION_BYTES]
+    load_key = ptx.LOAD_SHARED[slot_bytes]
+    store_key = ptx.STORE_SHARED[slot_bytes]
+    load_position = ptx.LOAD_SHARED[POSITION_BYTES]
+    store_position = ptx.STORE_SHARED[POSITION_BYTES]
     key_step = WARP_LANES * slot_bytes
     n_rows_ahead = CHUNK_ROWS[element_size]
 
@@ -90,48 +79,47 @@ def columns_kernel(element_size: int) -> Any:
         return slot, position_slot
 
     @cuda.jit
-    def column_top_k(x, lengths, values, indices, sources, offsets, p: ColumnsParameters):
-        grid_dependency_wait()
-        shared = shared_address(dynamic_shared_array(key_type))
+    def column_top_k(x, lengths, values, indices, sources, offsets, p: RowParameters, c: ColumnsParameters):
+        ptx.grid_dependency_wait()
+        shared = ptx.shared_address(dynamic_shared_array(key_type))
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         n_selected = u32(p.k)
         unfolding = unfolding_of(p.unfolded_format, False)
-        n_parts = u32(p.parts_per_block)
+        n_parts = u32(c.parts_per_block)
         group = warp // n_parts
         part = warp - group * n_parts
         groups_per_block = (u32(cuda.blockDim.x) >> 5) // n_parts
         block = u32(cuda.blockIdx.x)
-        above = block // u32(p.n_column_blocks)
+        above = block // u32(c.n_column_blocks)
         stacked = i64(above)
-        column_block = i64(block - above * u32(p.n_column_blocks))
+        column_block = i64(block - above * u32(c.n_column_blocks))
         column = (column_block * i64(groups_per_block) + i64(group)) * WARP_LANES + i64(lane)
         row = min(column, p.n_rows - 1)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
+        row_address, values, indices, row_end = find_row(x, lengths, values, indices, offsets, row, p)
         begin = i64(0)
         size = u32(p.axis_size)
-        if p.n_stacked > 1:
-            begin = p.axis_size * stacked // p.n_stacked
-            size = u32(p.axis_size * (stacked + 1) // p.n_stacked - begin)
-        row_end = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        if c.n_stacked > 1:
+            begin = p.axis_size * stacked // c.n_stacked
+            size = u32(p.axis_size * (stacked + 1) // c.n_stacked - begin)
         # How many elements the column has here; selected ones of parts of it have been filled up.
         length = size
         if sources == 0:
             length = u32(min(max(row_end - begin, i64(0)), i64(size)))
         n_written = min(p.k, i64(length), row_end)
-        base = x + (x_row + begin * p.strides.x) * element_size
         step = p.strides.x * element_size
+        base = row_address + begin * step
         first_row = (size * part) // n_parts
         end_row = min((size * (part + 1)) // n_parts, max(length, first_row))
 
         # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
         first_rest = end_row - (end_row - first_row) % n_rows_ahead
-        n_chunks = warp_max((first_rest - first_row) // n_rows_ahead)
-        warp_slots = u32(p.n_slots)
+        n_chunks = ptx.warp_max((first_rest - first_row) // n_rows_ahead)
+        warp_slots = u32(c.n_slots)
         lane_slots = warp * warp_slots * WARP_LANES + lane
         first_slot = shared + lane_slots * slot_bytes
-        first_position = shared + u32(p.position_offset) + lane_slots * POSITION_BYTES
+        first_position = shared + u32(c.position_offset) + lane_slots * POSITION_BYTES
         slot = first_slot
         position_slot = first_position
         at = first_rest
@@ -142,7 +130,8 @@ def columns_kernel(element_size: int) -> Any:
             position_slot += POSITION_STEP
             at += 1
 
-        # The next chunk is some 0.618 of the column further; when that leads back, one beside.
+        # Chunks follow each other some 0.618 of the column apart; a round that leads back to its first chunk
+        # is followed by a round from the next one.
         stride = max(u32(1), (n_chunks * 2531) >> 12)
         cycle = u32(0)
         chunk = u32(0)
@@ -165,7 +154,7 @@ def columns_kernel(element_size: int) -> Any:
                 odds[place] = load_element(address)
                 address += step
 
-        full = first_slot + u32((p.n_slots - n_rows_ahead) * key_step)
+        full = first_slot + u32((c.n_slots - n_rows_ahead) * key_step)
         held = u32(0)
         low_threshold = key_type(0)
         next_above = key_type(0)
@@ -199,13 +188,13 @@ def columns_kernel(element_size: int) -> Any:
                 is_odd = not is_odd
                 at = next_at
                 next_at = new_at
-            if remaining > 0 and ballot(slot > full) == 0:
+            if remaining > 0 and ptx.ballot(slot > full) == 0:
                 continue
 
             count = (slot - first_slot) // key_step
             most = n_selected
             if remaining > 0:
-                most = n_selected + u32(p.n_spare)
+                most = n_selected + u32(c.n_spare)
             held, smallest, last_tie = keep_first(
                 first_slot, first_position, count, held, n_selected, most, p.key_format
             )
@@ -248,26 +237,22 @@ def columns_kernel(element_size: int) -> Any:
         if part == 0 and column < p.n_rows:
             slot = first_slot + own * key_step
             position_slot = first_position + own * POSITION_STEP
-            value = values + (value_row + stacked * p.k * p.strides.values) * element_size
-            index = indices + (index_row + stacked * p.k * p.strides.indices) * p.index_size
-            padding = p.length_format.padding
-            pad_row(value, index, p.strides, p.index_size, padding, n_written, i64(1), p.k)
-            left = n_written
-            while left > 0:
+            value = values + stacked * p.k * p.strides.values * element_size
+            index = indices + stacked * p.k * p.strides.indices * p.index_size
+            pad_results(value, index, n_written, 1, p)
+            rank = i64(0)
+            while rank < n_written:
                 source = i64(load_position(position_slot))
                 bits = restore(load_key(slot), p.key_format, base + source * step)
-                store_element(value, bits)
                 source += begin
                 if sources != 0:
-                    if p.source_size == 4:
+                    if c.source_size == 4:
                         source = i64(load_source_u32(sources + (source * p.n_rows + row) * 4))
                     else:
                         source = i64(load_source_u64(sources + (source * p.n_rows + row) * 8))
-                store_index(index, p.index_size, source)
-                value += p.strides.values * element_size
-                index += p.strides.indices * p.index_size
+                write_result(value, index, rank, bits, source, p)
                 slot += key_step
                 position_slot += POSITION_STEP
-                left -= 1
+                rank += 1
 
     return column_top_k

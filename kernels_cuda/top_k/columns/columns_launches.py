@@ -7,14 +7,7 @@ from typing import NamedTuple
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    KeyFormat,
-    LengthFormat,
-    Problem,
-    RowLayout,
-    UnfoldedFormat,
-)
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     INDICES,
     VALUES,
@@ -26,7 +19,7 @@ from kernels_cuda.top_k.shared.launches import (
     X,
     fill_offsets,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB, WARP_LANES
@@ -67,12 +60,12 @@ class ColumnShape(NamedTuple):
 
 
 class ColumnsParameters(NamedTuple):
-    """Parameters of `columns.column_top_k`.
+    """More parameters of `columns.column_top_k`.
 
     Attributes
     ----------
-    source_size, index_size : int
-        Bytes of an index in `sources` (0: there are none) and in `indices`.
+    source_size : int
+        Bytes of an index in `sources`; 0 if there are none.
     n_column_blocks, n_stacked : int
         Blocks side by side, and blocks one above the other, which share columns.
     parts_per_block : int
@@ -83,21 +76,12 @@ class ColumnsParameters(NamedTuple):
     """
 
     source_size: int
-    index_size: int
     n_column_blocks: int
-    n_rows: int
-    axis_size: int
     n_stacked: int
     parts_per_block: int
-    k: int
     n_slots: int
     n_spare: int
     position_offset: int
-    strides: AxisStrides
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def column_key_bytes(element_size: int) -> int:
@@ -179,27 +163,25 @@ def columns_launches(problem: Problem, policy: ColumnsPolicy, workspace: Workspa
             )
         n_column_blocks = ceil_div(problem.n_rows, WARP_LANES * (shape.n_warps // n_parts))
         offsets, table = fill_offsets(part, workspace)
-        launches += table
-        launches.append(
-            Launch(
-                kernel,
-                n_column_blocks * n_stacked,
-                shape.n_warps * WARP_LANES,
-                (x, lengths_of(problem), values, indices, sources, offsets),
-                parameters_of(
-                    ColumnsParameters,
-                    part,
-                    source_size=source_size,
-                    n_column_blocks=n_column_blocks,
-                    n_stacked=n_stacked,
-                    parts_per_block=n_parts,
-                    n_slots=shape.n_slots,
-                    n_spare=_spare_candidates(problem.k),
-                    position_offset=shape.first_position,
-                ),
-                shape.shared_bytes,
-            )
+        more = ColumnsParameters(
+            source_size=source_size,
+            n_column_blocks=n_column_blocks,
+            n_stacked=n_stacked,
+            parts_per_block=n_parts,
+            n_slots=shape.n_slots,
+            n_spare=_spare_candidates(problem.k),
+            position_offset=shape.first_position,
         )
+        launch = Launch(
+            kernel,
+            n_column_blocks * n_stacked,
+            shape.n_warps * WARP_LANES,
+            (x, lengths_of(problem), values, indices, sources, offsets),
+            row_parameters(part),
+            shape.shared_bytes,
+            more=(more,),
+        )
+        launches += [*table, launch]
         if n_stacked == 1:
             return launches
         x, sources, source_size = values, indices, position_size

@@ -12,16 +12,11 @@ time hardly depends on the data: at most one step per digit, and no list can ove
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    cluster_arrive_relaxed,
-    cluster_rank,
-    cluster_wait,
-    grid_dependency_wait,
-    shared_address,
-)
-from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.runtime.compiler import dynamic_shared_array
 from kernels_cuda.top_k.many_blocks.cluster_few import FEW_BYTES, few_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_THREADS,
@@ -35,105 +30,81 @@ from kernels_cuda.top_k.many_blocks.cluster_messages import N_BARRIERS, begin_me
 from kernels_cuda.top_k.many_blocks.cluster_range import N_FOUND, RANGE_BYTES, range_functions
 from kernels_cuda.top_k.many_blocks.cluster_select import select_function
 from kernels_cuda.top_k.many_blocks.cluster_sort import sort_functions
-from kernels_cuda.top_k.many_blocks.shared_keys import load_functions
+from kernels_cuda.top_k.many_blocks.shared_keys import key_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 def cluster_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     key_type = element_functions(element_size).key_type
-    load_keys = load_functions(element_size).load_keys
-    begin = range_functions(element_size).begin
-    deliver, complete = sort_functions(element_size)
+    load_keys = key_functions(element_size).load_keys
+    begin, _ = range_functions(element_size)
+    deliver, sort_and_write = sort_functions(element_size)
     serves_few = element_size <= FEW_LARGEST_ELEMENT
     select_few: Any = few_function(element_size) if serves_few else None
-    pad_row = pad_function(element_size)
+    select = select_function(element_size, deliver)
+    find_row, _, pad_results = row_functions(element_size)
     per_vector = VECTOR_BYTES // element_size
     # For the search, then for the keys that are ordered.
     room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
 
-    @device_function
-    def hand_on(context, place, key, number):
-        chunk, row, output, p = context
-        address, stride, _, _ = row
-        deliver(chunk, (address, stride), output, place, key, number, p)
-
-    select = select_function(element_size, hand_on)
-
-    @device_function
-    def select_by_digits(areas, own, row, output, n_steps, n_selected, p, ids):
-        """Write the first elements of a row; the blocks of the cluster have arrived at its barrier.
-
-        `areas` are shared arrays, and the addresses of the barriers and of room for the search and the sort;
-        `own` is where this thread keeps its keys in shared memory; `row` is ``(address, stride, length,
-        is_aligned)``, `output` is ``(values, indices)``, and `ids` are ``(thread, rank, n_blocks)``.
-        """
-        chunk_keys, chunk_lows, warp_counts, found, barriers, memory = areas
-        address, stride, _, _ = row
-        thread, rank, _ = ids
-        first = ((rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)) * per_vector
-        load_keys(own, row, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
-        cluster_wait()
-        chunk = chunk_keys, chunk_lows
-        areas = warp_counts, found, memory, barriers
-        has_delivered = select(areas, own, n_steps, n_selected, ids, (chunk, row, output, p))
-        complete(chunk, memory, (address, stride), output, has_delivered, n_selected, p, ids)
-
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
-    def cluster_top_k(x, values, indices, lengths, offsets, p: ClusterParameters):
+    def cluster_top_k(x, lengths, values, indices, offsets, p: RowParameters, c: ClusterParameters):
         row_keys = dynamic_shared_array(u32)
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
         chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
         chunk_lows = cuda.shared.array(LARGEST_CLUSTER_CHUNK, u32, VECTOR_BYTES)
         warp_counts = cuda.shared.array(CLUSTER_WARPS, u32)
         found = cuda.shared.array(N_FOUND, u32)
-        barriers = shared_address(cuda.shared.array(N_BARRIERS, u64))
-        memory = shared_address(room)
+        barriers = ptx.shared_address(cuda.shared.array(N_BARRIERS, u64))
+        memory = ptx.shared_address(room)
 
         thread = u32(cuda.threadIdx.x)
-        rank = cluster_rank()
-        n_blocks = u32(1) << u32(p.cluster_bits)
-        may_be_few = serves_few and p.is_few != 0
+        rank = ptx.cluster_rank()
+        n_blocks = u32(1) << u32(c.cluster_bits)
+        ids = thread, rank, n_blocks
+        may_be_few = serves_few and c.is_few != 0
         begin_messages(barriers, thread, n_blocks)
         if not may_be_few:
             begin(memory, thread, n_blocks)
             cuda.syncthreads()
-        # Where all have arrived, all blocks are there.
-        cluster_arrive_relaxed()
-        grid_dependency_wait()
+        # Who has waited for all to arrive knows that all blocks are resident.
+        ptx.cluster_arrive_relaxed()
+        ptx.grid_dependency_wait()
 
-        row = p.first + (i64(cuda.blockIdx.x) >> p.cluster_bits)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        row_address = x + x_row * element_size
-        values += value_row * element_size
-        indices += index_row * p.index_size
+        row = p.first + (i64(cuda.blockIdx.x) >> c.cluster_bits)
+        address, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, length))
-        n_steps = u32((length + ((1 << p.step_bits) - 1)) >> p.step_bits)
-        own = shared_address(row_keys) + ((thread >> 5) * n_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
-        is_aligned = p.strides.x == 1 and row_address & (VECTOR_BYTES - 1) == 0
-        elements = row_address, p.strides.x, u32(length), is_aligned
-        output = values, indices
-        ids = thread, rank, n_blocks
+        n_steps = u32((length + ((1 << c.step_bits) - 1)) >> c.step_bits)
+        warp_steps = (thread >> 5) * n_steps
+        own = ptx.shared_address(row_keys) + (warp_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
+        is_aligned = p.strides.x == 1 and address & (VECTOR_BYTES - 1) == 0
+        elements = address, p.strides.x, u32(length), is_aligned
+        output = values, indices, p.strides.values, p.strides.indices, p.index_size
         is_selected = False
         if may_be_few and n_selected > 0:
-            is_selected = select_few((barriers, memory), own, elements, output, n_steps, n_selected, p, ids)
+            few_areas = barriers, memory
+            is_selected = select_few(few_areas, own, elements, output, n_steps, n_selected, p, c, ids)
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()
-                cluster_arrive_relaxed()
+                ptx.cluster_arrive_relaxed()
         if not is_selected:
-            all_areas = chunk_keys, chunk_lows, warp_counts, found, barriers, memory
-            select_by_digits(all_areas, own, elements, output, n_steps, n_selected, p, ids)
-        padded = i64(n_selected) + i64(rank * CLUSTER_THREADS + thread)
-        step = i64(n_blocks * CLUSTER_THREADS)
-        pad_row(values, indices, p.strides, p.index_size, p.length_format.padding, padded, step, p.k)
+            first = (
+                (rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)
+            ) * per_vector
+            load_keys(own, elements, (first, u32(WARP_LANES * per_vector)), n_steps, p.key_format)
+            ptx.cluster_wait()
+            areas = warp_counts, found, memory, barriers
+            context = chunk_keys, chunk_lows, (address, p.strides.x), output, p.key_format, c
+            has_delivered = select(areas, own, n_steps, n_selected, ids, context)
+            ptx.cluster_wait()
+            if c.is_sorted != 0:
+                sort_and_write(context, memory, has_delivered, n_selected, ids)
+        padded = n_selected + (rank * CLUSTER_THREADS + thread)
+        pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p)
 
     return cluster_top_k

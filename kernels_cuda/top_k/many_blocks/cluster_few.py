@@ -4,9 +4,10 @@ Elements whose positions leave the same remainder are a group: so neighbours, an
 over all groups. Each block has `WARP_LANES` of them.
 
 1. Each block finds the first (key, position) of each of its groups, and tells all blocks.
-2. Each block finds one of these that at least k of them do not come after: the same one in all blocks. All
-   that is selected does not come after it either.
-3. Each block lists what does not, and gives it to the first block, which orders it and writes the first k.
+2. Every block finds the same threshold among these, which at least k of them reach, as do all elements that
+   are selected.
+3. Each block lists its elements that reach the threshold, and sends these candidates to the first block,
+   which orders them and writes the first k.
 
 Only if some groups have far more of the row's first elements than others are there more candidates than
 there is room for. Nothing is selected then.
@@ -15,27 +16,10 @@ there is room for. Nothing is selected then.
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD_SHARED,
-    STORE_SHARED,
-    ballot,
-    cluster_wait,
-    load_shared_u32,
-    load_shared_u32x4,
-    load_shared_u64,
-    next_pass,
-    send_u32,
-    send_u32x4,
-    shuffle_from_u32,
-    shuffle_xor_u32,
-    shuffle_xor_u64,
-    store_shared_u32,
-    store_shared_u64,
-    warp_add,
-    warp_max,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_THREADS,
@@ -52,7 +36,7 @@ from kernels_cuda.top_k.many_blocks.cluster_messages import (
     of_block,
     wait_for_all,
 )
-from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions, load_functions
+from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.cooperate import warp_maximum_u64
 from kernels_cuda.top_k.shared.few import (
     PAIR_BYTES,
@@ -64,12 +48,8 @@ from kernels_cuda.top_k.shared.few import (
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 _VECTOR_PAIRS = VECTOR_BYTES // PAIR_BYTES
-# A part of the row is what all groups have an element of; parts are counted in 16 bits.
+# A part of the row holds one element of each group; parts are counted in 16 bits.
 _MOST_PARTS = 0xFFFF
 # The areas lie one behind the other, and begin at these bytes. They hold: what each warp finds of each group
 # (rows are padded, because each warp then reads a column), later the candidates of this block, and behind
@@ -98,8 +78,8 @@ def few_function(element_size: int) -> Any:
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
     unfold_threshold = functions.unfold_threshold
     spread_unfolded_keys = functions.spread_unfolded_keys
-    load_vector = key_functions(element_size).load_vector
-    load_elements = load_functions(element_size).load_elements
+    keys = key_functions(element_size)
+    load_vector, load_elements = keys.load_vector, keys.load_elements
     find_threshold = threshold_of_maxima(CLUSTER_THREADS)
     list_vector, _, write_first = few_functions(element_size, CLUSTER_THREADS)
     per_vector = VECTOR_BYTES // element_size
@@ -108,8 +88,8 @@ def few_function(element_size: int) -> Any:
     group_lanes = WARP_LANES // per_vector
     # For each group, a warp finds a pair, or a word.
     best_bytes = 8 if element_size == 4 else 4
-    store_best, load_best = STORE_SHARED[best_bytes], LOAD_SHARED[best_bytes]
-    shuffle_xor = shuffle_xor_u64 if element_size == 4 else shuffle_xor_u32
+    store_best, load_best = ptx.STORE_SHARED[best_bytes], ptx.LOAD_SHARED[best_bytes]
+    shuffle_xor = ptx.shuffle_xor_u64 if element_size == 4 else ptx.shuffle_xor_u32
 
     @device_function
     def share_out(best, lane):
@@ -161,7 +141,7 @@ def few_function(element_size: int) -> Any:
                         best_keys[element] = unfolded_keys[element]
                         best_steps[element] = step
                 own += STEP_BYTES
-                step = next_pass(step)
+                step = ptx.next_pass(step)
             largest = u32(0)
             for element in range(per_vector):
                 largest = max(largest, best_keys[element])
@@ -200,7 +180,7 @@ def few_function(element_size: int) -> Any:
                         best[element] = max(best[element], whole_key(unfolded_keys[element]) | low)
                 low -= CLUSTER_THREADS // group_lanes
                 own += STEP_BYTES
-                step = next_pass(step)
+                step = ptx.next_pass(step)
             largest = u32(0)
             for element in range(per_vector):
                 largest = max(largest, best[element])
@@ -208,7 +188,7 @@ def few_function(element_size: int) -> Any:
 
         @device_function
         def maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format):
-            word = warp_max(best)
+            word = ptx.warp_max(best)
             pair = u64(0)
             if word != 0:
                 part = u32(_MOST_PARTS) - (word & _MOST_PARTS)
@@ -228,7 +208,7 @@ def few_function(element_size: int) -> Any:
         offset = warp % group_lanes * per_vector + warp // group_lanes
         pair = maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format)
         if lane == 0:
-            store_shared_u64(memory + _OWN_MAXIMA + warp * PAIR_BYTES, pair)
+            ptx.store_shared_u64(memory + _OWN_MAXIMA + warp * PAIR_BYTES, pair)
         if thread == 0:
             announce(barrier, n_blocks * _MAXIMA_BYTES)
         cuda.syncthreads()
@@ -236,7 +216,7 @@ def few_function(element_size: int) -> Any:
         if block < n_blocks:
             at = thread % _MAXIMA_VECTORS * VECTOR_BYTES
             to, at_barrier = of_block(memory + _MAXIMA + rank * _MAXIMA_BYTES + at, barrier, block)
-            send_u32x4(to, *load_shared_u32x4(memory + _OWN_MAXIMA + at), at_barrier)
+            ptx.send_u32x4(to, *ptx.load_shared_u32x4(memory + _OWN_MAXIMA + at), at_barrier)
         wait_for_all(barrier, 0)
 
     @linked_function
@@ -245,7 +225,7 @@ def few_function(element_size: int) -> Any:
         best = u64(0)
         other = lane
         while other < n_blocks * WARP_LANES:
-            best = max(best, load_shared_u64(memory + _MAXIMA + other * PAIR_BYTES))
+            best = max(best, ptx.load_shared_u64(memory + _MAXIMA + other * PAIR_BYTES))
             other += WARP_LANES
         return warp_maximum_u64(best)
 
@@ -256,7 +236,7 @@ def few_function(element_size: int) -> Any:
 
     @linked_function
     def list_candidates(memory, own, first, n_steps, advance, count, bound, key_format):
-        """List a thread's elements that do not come after the threshold, as far as there is room."""
+        """List a thread's elements that reach the threshold, as far as there is room."""
         words = cuda.local.array(4, u32)
         candidates = memory, memory + _OWN_COUNT, FEW_CANDIDATES_OF_BLOCK
         step = u32(0)
@@ -265,14 +245,14 @@ def few_function(element_size: int) -> Any:
             place = first + step * advance, elements_of_step(step, n_steps, first, advance, count)
             list_vector(candidates, words, 0, place, bound, key_format)
             own += STEP_BYTES
-            step = next_pass(step)
+            step = ptx.next_pass(step)
 
     @linked_function
     def give_candidates(memory, barrier, thread, rank, n_blocks):
         """Give the first block the candidates of this one, and tell all blocks how many they are."""
         cuda.syncthreads()
         if thread < WARP_LANES:
-            count = load_shared_u32(memory + _OWN_COUNT)
+            count = ptx.load_shared_u32(memory + _OWN_COUNT)
             n_vectors = (min(count, u32(FEW_CANDIDATES_OF_BLOCK)) + (_VECTOR_PAIRS - 1)) // _VECTOR_PAIRS
             if thread < n_blocks:
                 to, at_barrier = of_block(memory + _COUNTS + (rank << 2), barrier, thread)
@@ -280,12 +260,12 @@ def few_function(element_size: int) -> Any:
                 if thread == 0:
                     n_bytes += n_vectors * VECTOR_BYTES
                 announce(at_barrier, n_bytes)
-                send_u32(to, count, at_barrier)
+                ptx.send_u32(to, count, at_barrier)
             to, at_barrier = of_block(memory + _LISTS + rank * _LIST_BYTES, barrier, u32(0))
             vector = thread
             while vector < n_vectors:
                 at = vector * VECTOR_BYTES
-                send_u32x4(to + at, *load_shared_u32x4(memory + at), at_barrier)
+                ptx.send_u32x4(to + at, *ptx.load_shared_u32x4(memory + at), at_barrier)
                 vector += WARP_LANES
         wait_for_all(barrier, 0)
 
@@ -295,16 +275,16 @@ def few_function(element_size: int) -> Any:
         before = u32(0)
         if lane < warp:
             before = count
-        to = warp_add(before)
-        n_own = shuffle_from_u32(count, warp)
+        to = ptx.warp_add(before)
+        n_own = ptx.shuffle_from_u32(count, warp)
         candidate = lane
         while candidate < n_own:
-            pair = load_shared_u64(memory + _LISTS + warp * _LIST_BYTES + candidate * PAIR_BYTES)
-            store_shared_u64(memory + _PAIRS + (to + candidate) * PAIR_BYTES, pair)
+            pair = ptx.load_shared_u64(memory + _LISTS + warp * _LIST_BYTES + candidate * PAIR_BYTES)
+            ptx.store_shared_u64(memory + _PAIRS + (to + candidate) * PAIR_BYTES, pair)
             candidate += WARP_LANES
 
     @device_function
-    def select_few(areas, own, row, output, n_steps, n_selected, p, ids):
+    def select_few(areas, own, row, output, n_steps, n_selected, p, c, ids):
         """Write the first elements of a row, and tell whether there was room for the candidates.
 
         `areas` are the addresses of the barriers and of `FEW_BYTES` of shared memory. The other parameters
@@ -316,15 +296,15 @@ def few_function(element_size: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         if thread < (FEW_BYTES - _OWN_COUNT) // 4:
-            store_shared_u32(memory + _OWN_COUNT + (thread << 2), u32(0))
-        # The blocks of the cluster take turns: each reads 32 neighbouring elements, one of each group.
+            ptx.store_shared_u32(memory + _OWN_COUNT + (thread << 2), u32(0))
+        # Runs of 32 elements, one of each group, belong to one block of the cluster after the other.
         part = thread // group_lanes
         first = (part * n_blocks + rank) * WARP_LANES + lane % group_lanes * per_vector
-        advance = u32(1) << u32(p.step_bits)
+        advance = u32(1) << u32(c.step_bits)
         load_elements(own, row, (first, advance), n_steps)
         unfolding = unfolding_of(p.unfolded_format, False)
         best, largest = first_of_groups(own, first, n_steps, advance, length, thread, unfolding)
-        cluster_wait()
+        ptx.cluster_wait()
         maxima = barrier_at(barriers, MAXIMA)
         share_maxima(memory, maxima, best, thread, rank, n_blocks, p.unfolded_format, p.key_format)
         n_candidates = u32(1)
@@ -335,7 +315,7 @@ def few_function(element_size: int) -> Any:
             found = first_of_all(memory, n_blocks, lane)
             is_found = not may_differ(u32(found >> 32), p.key_format)
             if is_found and rank == 0 and warp == 0:
-                store_shared_u64(memory + _PAIRS, found)
+                ptx.store_shared_u64(memory + _PAIRS, found)
         if not is_found:
             n_maxima = n_blocks * WARP_LANES
             threshold = find_threshold(memory + _MAXIMA, memory + _PLACES, n_maxima, n_selected, lane, warp)
@@ -346,9 +326,9 @@ def few_function(element_size: int) -> Any:
             give_candidates(memory, barrier_at(barriers, CANDIDATES), thread, rank, n_blocks)
             count = u32(0)
             if lane < n_blocks:
-                count = load_shared_u32(memory + _COUNTS + (lane << 2))
-            n_candidates = warp_add(count)
-            has_room = ballot(count > FEW_CANDIDATES_OF_BLOCK) == 0 and n_candidates <= FEW_CANDIDATES
+                count = ptx.load_shared_u32(memory + _COUNTS + (lane << 2))
+            n_candidates = ptx.warp_add(count)
+            has_room = ptx.ballot(count > FEW_CANDIDATES_OF_BLOCK) == 0 and n_candidates <= FEW_CANDIDATES
             if has_room and rank == 0:
                 take_candidates(memory, count, lane, warp)
         cuda.syncthreads()
@@ -356,10 +336,10 @@ def few_function(element_size: int) -> Any:
             write_first(
                 (memory + _PAIRS, memory + _BITS),
                 (address, stride),
-                (*output, p.strides.values, p.strides.indices, p.index_size),
+                output,
                 n_candidates,
                 n_selected,
-                p.is_sorted == 0,
+                c.is_sorted == 0,
                 p.key_format,
                 thread,
             )

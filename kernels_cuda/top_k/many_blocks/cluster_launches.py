@@ -5,29 +5,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cuda.layout import ceil_div
-from kernels_cuda.runtime.launch import Pointer
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER, Variant
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    KeyFormat,
-    LengthFormat,
-    Problem,
-    RowLayout,
-    UnfoldedFormat,
-)
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
     Algorithm,
     Launch,
     Policy,
     UnservedError,
     Workspace,
-    X,
-    fill_offsets,
-    launch_all,
-    lengths_of,
-    parameters_of,
+    launch_rows,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB, MOST_SHARED_BYTES, VECTOR_BYTES, WARP_LANES
@@ -37,13 +24,13 @@ CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
-# Devices from this compute capability on are not all large: they surely run portable clusters only.
+# From this compute capability on there are small devices, which only portable clusters are sure to run on.
 SMALL_DEVICES_FROM = (11, 0)
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
 # The most that clusters select: the bins of a block have room for so many keys.
 CLUSTER_LARGEST_K = 4096
-# What one block orders of what is selected.
+# The fewest and the most selected elements that one block orders.
 SMALLEST_CLUSTER_CHUNK = 128
 LARGEST_CLUSTER_CHUNK = 1024
 # A cluster selects few elements, of at most so many bytes each, if it has enough groups for each of them: a
@@ -69,34 +56,27 @@ class ClusterPolicy(Policy):
 
 
 class ClusterParameters(NamedTuple):
-    """Parameters of `cluster.cluster_top_k`.
+    """More parameters of `cluster.cluster_top_k`.
 
     Attributes
     ----------
-    first, cluster_bits : int
-        The row of the first cluster, and the bits of the number of its blocks.
+    is_sorted : int
+        Whether results come by value, or by ascending index.
+    is_few : int
+        Whether k is small enough for few candidates.
+    cluster_bits : int
+        The bits of the number of blocks of a cluster.
     step_bits : int
         The bits of the number of elements that a cluster reads in a step, a vector per thread.
     chunk_bits : int
         The bits of the number of selected elements that one block orders.
-    is_few : int
-        Whether k is small enough for few candidates.
     """
 
-    index_size: int
     is_sorted: int
     is_few: int
-    first: int
     cluster_bits: int
     step_bits: int
     chunk_bits: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    length_format: LengthFormat
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
 
 
 def cluster_sort_bytes(element_size: int) -> int:
@@ -173,25 +153,24 @@ def cluster_launches(problem: Problem, policy: ClusterPolicy, workspace: Workspa
     (kernel,) = cluster_variants(problem.element_size)
     step_elements = n_blocks * CLUSTER_STEP_BYTES // problem.element_size
     chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(problem.k, n_blocks))
-    offsets, launches = fill_offsets(problem, workspace)
+    more = ClusterParameters(
+        is_sorted=int(not problem.is_by_index),
+        is_few=int(_selects_few(problem, n_blocks)),
+        cluster_bits=n_blocks.bit_length() - 1,
+        step_bits=step_elements.bit_length() - 1,
+        chunk_bits=(chunk - 1).bit_length(),
+    )
     launch = Launch(
         kernel,
         problem.n_rows * n_blocks,
         CLUSTER_THREADS,
-        (Pointer(X), Pointer(VALUES), Pointer(INDICES), lengths_of(problem), offsets),
-        parameters_of(
-            ClusterParameters,
-            problem,
-            is_sorted=int(not problem.is_by_index),
-            is_few=int(_selects_few(problem, n_blocks)),
-            cluster_bits=n_blocks.bit_length() - 1,
-            step_bits=step_elements.bit_length() - 1,
-            chunk_bits=(chunk - 1).bit_length(),
-        ),
+        (),
+        row_parameters(problem),
         _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
         n_blocks,
+        (more,),
     )
-    return launches + launch_all(launch, policy)
+    return launch_rows(launch, problem, policy, workspace)
 
 
 CLUSTER = Algorithm(cluster_launches, cluster_variants, ClusterPolicy())

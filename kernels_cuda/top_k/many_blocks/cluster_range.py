@@ -10,31 +10,16 @@ For each digit:
 4. These add up to the digit, and to how many selected keys the blocks before have: that is where the results
    of this block begin.
 
-There are two of everything, for a block may go on to the next digit while others still read.
+State is double-buffered, because a block may go on to the next digit while others still read.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    ballot,
-    cluster_address,
-    count_shared_if,
-    leading_zeros_u32,
-    load_cluster_u64,
-    load_shared_u32,
-    load_shared_u32x4,
-    load_shared_u64,
-    next_pass,
-    reduce_add_shared_u32,
-    send_u32x4,
-    store_shared_u32,
-    store_shared_u64,
-    warp_add,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
     CLUSTER_BINS,
@@ -53,9 +38,6 @@ from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
 
 DIGIT_BITS = CLUSTER_BINS.bit_length() - 1
 # A page per warp, of which a lane has two bins.
@@ -82,16 +64,12 @@ RANGE_BYTES = _OWN_ENDS + CLUSTER_WARPS * VECTOR_BYTES
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
 
 
-class RangeFunctions(NamedTuple):
-    """Device functions for one element width; `memory` is the address of `RANGE_BYTES` of shared memory."""
-
-    begin: Any
-    find_digit: Any
-
-
 @functools.cache
-def range_functions(element_size: int) -> RangeFunctions:
-    """Make the functions for one element width."""
+def range_functions(element_size: int) -> tuple[Any, Any]:
+    """Make the device functions `begin` and `find_digit` for one element width.
+
+    `memory` is the address of `RANGE_BYTES` of shared memory.
+    """
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     load_vector, key_at, n_words = keys.load_vector, keys.key_at, keys.n_words
@@ -101,11 +79,11 @@ def range_functions(element_size: int) -> RangeFunctions:
     @linked_function
     def begin(memory, thread, n_blocks):
         """Clear all that is read before it is written, in this block."""
-        store_shared_u64(memory + (thread << 3), u64(0))
+        ptx.store_shared_u64(memory + (thread << 3), u64(0))
         if thread // _N_PAGES % LARGEST_CLUSTER >= n_blocks:
-            store_shared_u32(memory + _FIRST_TOTALS + (thread << 2), u32(0))
+            ptx.store_shared_u32(memory + _FIRST_TOTALS + (thread << 2), u32(0))
         if thread < _PAGE // 8:
-            store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
+            ptx.store_shared_u64(memory + _FIRST_PAGE + (thread << 3), u64(0))
 
     @linked_function
     def count_digits(own, n_steps, bins, low, span, shift):
@@ -116,9 +94,9 @@ def range_functions(element_size: int) -> RangeFunctions:
             load_vector(words, own)
             for element in range(per_vector):
                 offset = key_at(words, element) - low
-                count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
+                ptx.count_shared_if(bins + (u32(offset >> key_type(shift)) << 2), offset <= span)
             own += STEP_BYTES
-            step = next_pass(step)
+            step = ptx.next_pass(step)
 
     @linked_function
     def find_ends(own, n_steps, low, span):
@@ -138,13 +116,13 @@ def range_functions(element_size: int) -> RangeFunctions:
                     largest = max(largest, offset)
                     smallest = max(smallest, ~offset)
             own += STEP_BYTES
-            step = next_pass(step)
+            step = ptx.next_pass(step)
         return largest, smallest
 
     @device_function
     def store_ends(address, largest, smallest):
-        store_shared_u64(address, u64(largest))
-        store_shared_u64(address + 8, u64(smallest))
+        ptx.store_shared_u64(address, u64(largest))
+        ptx.store_shared_u64(address + 8, u64(smallest))
 
     @linked_function
     def ends_of_all(address, n_ends, lane):
@@ -152,8 +130,8 @@ def range_functions(element_size: int) -> RangeFunctions:
         largest = key_type(0)
         smallest = key_type(0)
         if lane < n_ends:
-            largest = key_type(load_shared_u64(address + lane * VECTOR_BYTES))
-            smallest = key_type(load_shared_u64(address + lane * VECTOR_BYTES + 8))
+            largest = key_type(ptx.load_shared_u64(address + lane * VECTOR_BYTES))
+            smallest = key_type(ptx.load_shared_u64(address + lane * VECTOR_BYTES + 8))
         return warp_max(largest), warp_max(smallest)
 
     @linked_function
@@ -164,20 +142,20 @@ def range_functions(element_size: int) -> RangeFunctions:
         warp = thread >> 5
         own_totals = memory + _OWN_TOTALS
         totals = memory + _FIRST_TOTALS + half * _TOTALS
-        pair = load_shared_u64(bins + (thread << 3))
-        total = warp_add(u32(pair) + u32(pair >> 32))
+        pair = ptx.load_shared_u64(bins + (thread << 3))
+        total = ptx.warp_add(u32(pair) + u32(pair >> 32))
         if finds_ends:
             largest, smallest = find_ends(*row_keys, *bounds)
             largest, smallest = warp_max(largest), warp_max(smallest)
             if lane == 0:
                 store_ends(memory + _OWN_ENDS + warp * VECTOR_BYTES, largest, smallest)
         if lane == 0:
-            store_shared_u32(own_totals + (warp << 2), total)
+            ptx.store_shared_u32(own_totals + (warp << 2), total)
         cuda.syncthreads()
         if thread < n_blocks * _TOTALS_VECTORS:
             at = thread % _TOTALS_VECTORS * VECTOR_BYTES
             to, at_barrier = of_block(totals + rank * _BLOCK_TOTALS + at, barrier, thread // _TOTALS_VECTORS)
-            send_u32x4(to, *load_shared_u32x4(own_totals + at), at_barrier)
+            ptx.send_u32x4(to, *ptx.load_shared_u32x4(own_totals + at), at_barrier)
         if finds_ends and warp == CLUSTER_WARPS - 1:
             largest, smallest = ends_of_all(memory + _OWN_ENDS, u32(CLUSTER_WARPS), lane)
             cuda.syncwarp()
@@ -187,7 +165,7 @@ def range_functions(element_size: int) -> RangeFunctions:
             if lane < n_blocks:
                 place = memory + _FIRST_ENDS + half * _ENDS + rank * VECTOR_BYTES
                 to, at_barrier = of_block(place, barrier, lane)
-                send_u32x4(to, *load_shared_u32x4(memory + _OWN_ENDS), at_barrier)
+                ptx.send_u32x4(to, *ptx.load_shared_u32x4(memory + _OWN_ENDS), at_barrier)
         wait_for_all(barrier, parity)
 
     @linked_function
@@ -200,27 +178,27 @@ def range_functions(element_size: int) -> RangeFunctions:
         amount = u32(0)
         before = u32(0)
         for block in range(LARGEST_CLUSTER):
-            of_block = load_shared_u32(at + block * _BLOCK_TOTALS)
+            of_block = ptx.load_shared_u32(at + block * _BLOCK_TOTALS)
             amount += of_block
             if block < rank:
                 before += of_block
-        through = warp_inclusive_sum(amount)
-        place = 31 - leading_zeros_u32(ballot(through - amount < n_left <= through))
+        through = ptx.warp_inclusive_sum(amount)
+        place = 31 - ptx.leading_zeros_u32(ptx.ballot(through - amount < n_left <= through))
         first = (_N_PAGES - 1 - place) * _PAGE_BINS
-        pair = load_cluster_u64(cluster_address(bins + (first << 2) + (lane << 3), warp))
-        reduce_add_shared_u32(page + (lane << 3), u32(pair))
-        reduce_add_shared_u32(page + (lane << 3) + 4, u32(pair >> 32))
+        pair = ptx.load_cluster_u64(ptx.cluster_address(bins + (first << 2) + (lane << 3), warp))
+        ptx.reduce_add_shared_u32(page + (lane << 3), u32(pair))
+        ptx.reduce_add_shared_u32(page + (lane << 3) + 4, u32(pair >> 32))
         if warp < rank:
-            reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3), u32(pair))
-            reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3) + 4, u32(pair >> 32))
+            ptx.reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3), u32(pair))
+            ptx.reduce_add_shared_u32(page + _PAGE // 2 + (lane << 3) + 4, u32(pair >> 32))
         if warp == 0:
             if lane >= place:
                 before = u32(0)
-            before = warp_add(before)
+            before = ptx.warp_add(before)
             if lane == place:
-                store_shared_u32(known, first)
-                store_shared_u32(known + 4, n_left - (through - amount))
-                store_shared_u32(known + 8, before)
+                ptx.store_shared_u32(known, first)
+                ptx.store_shared_u32(known + 4, n_left - (through - amount))
+                ptx.store_shared_u32(known + 8, before)
 
     @linked_function
     def read_digit(page, known, found, lane):
@@ -228,16 +206,16 @@ def range_functions(element_size: int) -> RangeFunctions:
 
         A warp does, whose lanes go through the bins from the last to the first, two at a time.
         """
-        n_left = load_shared_u32(known + 4)
+        n_left = ptx.load_shared_u32(known + 4)
         bin = 2 * (WARP_LANES - 1 - lane)
-        pair = load_shared_u64(page + (bin << 2))
-        pair_before = load_shared_u64(page + _PAGE // 2 + (bin << 2))
+        pair = ptx.load_shared_u64(page + (bin << 2))
+        pair_before = ptx.load_shared_u64(page + _PAGE // 2 + (bin << 2))
         n_ties = u32(pair >> 32)
         n_ties_before = u32(pair_before >> 32)
         both = n_ties + u32(pair)
-        through = warp_inclusive_sum(both)
+        through = ptx.warp_inclusive_sum(both)
         n_left -= through - both
-        place = 31 - leading_zeros_u32(ballot(n_left - 1 < both))
+        place = 31 - ptx.leading_zeros_u32(ptx.ballot(n_left - 1 < both))
         before = u32(0)
         if lane < place:
             before = n_ties_before + u32(pair_before)
@@ -249,12 +227,12 @@ def range_functions(element_size: int) -> RangeFunctions:
                 before = n_ties_before
             n_ties = u32(pair)
             n_ties_before = u32(pair_before)
-        before = warp_add(before)
+        before = ptx.warp_add(before)
         if lane == place:
-            found[DIGIT] = load_shared_u32(known) + bin
+            found[DIGIT] = ptx.load_shared_u32(known) + bin
             found[N_LEFT] = n_left
             found[N_TIES] = n_ties
-            found[N_ABOVE_BEFORE] = load_shared_u32(known + 8) + before
+            found[N_ABOVE_BEFORE] = ptx.load_shared_u32(known + 8) + before
             found[N_TIES_BEFORE] = n_ties_before
 
     @device_function
@@ -289,9 +267,9 @@ def range_functions(element_size: int) -> RangeFunctions:
         parity = (turn >> 1) & 1
         share(row_keys, bounds, bins, memory, half, barrier, parity, finds_ends, ids)
         # No block reads the other set any more.
-        store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
+        ptx.store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))
         if thread < _PAGE // 8:
-            store_shared_u64(memory + _FIRST_PAGE + other * _PAGE + (thread << 3), u64(0))
+            ptx.store_shared_u64(memory + _FIRST_PAGE + other * _PAGE + (thread << 3), u64(0))
         is_one = False
         smallest = key_type(0)
         if finds_ends:
@@ -307,4 +285,4 @@ def range_functions(element_size: int) -> RangeFunctions:
         cuda.syncthreads()
         return is_one, smallest
 
-    return RangeFunctions(begin, find_digit)
+    return begin, find_digit

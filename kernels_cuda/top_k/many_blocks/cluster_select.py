@@ -12,18 +12,10 @@ are the lowest: so they are never selected.
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    ballot,
-    cluster_arrive_relaxed,
-    leading_zeros_u32,
-    next_pass,
-    popcount_u32,
-    shuffle_from_u32,
-    warp_add,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS, CLUSTER_WARPS
 from kernels_cuda.top_k.many_blocks.cluster_range import (
@@ -40,8 +32,6 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.threshold import bit_length
 
-u32 = types.uint32
-
 # A bin is crowded if it has more than 1 in 20 of all keys (at the first digit), or more than 16 keys (later).
 # Hardly any bin of normal numbers is.
 _CROWDED_SHARE = 20
@@ -57,7 +47,7 @@ def select_function(element_size: int, hand_on: Any) -> Any:
     key_type = element_functions(element_size).key_type
     keys = key_functions(element_size)
     n_words, load_vector, key_at, load_key = keys.n_words, keys.load_vector, keys.key_at, keys.load_key
-    find_digit = range_functions(element_size).find_digit
+    _, find_digit = range_functions(element_size)
     needed_bits = bit_length(key_type)
     per_vector = VECTOR_BYTES // element_size
     crowd_of_step = CLUSTER_THREADS * per_vector // _CROWDED_SHARE
@@ -77,14 +67,14 @@ def select_function(element_size: int, hand_on: Any) -> Any:
                 n_above += u32(key > high)
                 n_ties += u32(key >= low)
             own += STEP_BYTES
-            step = next_pass(step)
+            step = ptx.next_pass(step)
         return n_above + ((n_ties - n_above) << 16)
 
     @device_function
     def drop_last(mask, n_kept):
         """Return the lowest `n_kept` bits that are set."""
-        while popcount_u32(mask) > n_kept:
-            mask ^= u32(1) << (31 - leading_zeros_u32(mask))
+        while ptx.popcount_u32(mask) > n_kept:
+            mask ^= u32(1) << (31 - ptx.leading_zeros_u32(mask))
         return mask
 
     @device_function
@@ -144,9 +134,9 @@ def select_function(element_size: int, hand_on: Any) -> Any:
                 crowd = u32(_CROWD)
                 searching = shift > 0 and n_left < found[N_TIES]
         # A block stays for the others to read its bins.
-        cluster_arrive_relaxed()
+        ptx.cluster_arrive_relaxed()
 
-        warp_count = warp_add(count_selected(own, n_steps, low, high))
+        warp_count = ptx.warp_add(count_selected(own, n_steps, low, high))
         if lane == 0:
             warp_counts[warp] = warp_count
         cuda.syncthreads()
@@ -154,8 +144,8 @@ def select_function(element_size: int, hand_on: Any) -> Any:
         if lane < warp:
             warp_count = warp_counts[lane]
         # Selected keys of the warps before this one, and of the blocks before this one.
-        place += warp_add(warp_count & 0xFFFF)
-        n_ties_before += warp_add(warp_count >> 16)
+        place += ptx.warp_add(warp_count & 0xFFFF)
+        n_ties_before += ptx.warp_add(warp_count >> 16)
         place += min(n_ties_before, n_left)
         n_left = max(n_left, n_ties_before) - n_ties_before
 
@@ -170,13 +160,13 @@ def select_function(element_size: int, hand_on: Any) -> Any:
                 key = key_at(words, element)
                 above |= u32(key > high) << u32(element)
                 ties |= u32(key >= low) << u32(element)
-            if ballot(ties) != 0:
+            if ptx.ballot(ties) != 0:
                 has_selected = True
                 ties ^= above
-                n_ties = popcount_u32(ties)
-                amounts = popcount_u32(above) | (n_ties << 16)
-                through = warp_inclusive_sum(amounts)
-                of_warp = shuffle_from_u32(through, u32(31))
+                n_ties = ptx.popcount_u32(ties)
+                amounts = ptx.popcount_u32(above) | (n_ties << 16)
+                through = ptx.warp_inclusive_sum(amounts)
+                of_warp = ptx.shuffle_from_u32(through, u32(31))
                 before = through - amounts
                 n_ties_before = before >> 16
                 n_kept = max(n_left, n_ties_before) - n_ties_before
@@ -185,7 +175,7 @@ def select_function(element_size: int, hand_on: Any) -> Any:
                 while selected != 0:
                     lowest = selected & (~selected + 1)
                     selected ^= lowest
-                    element = 31 - leading_zeros_u32(lowest)
+                    element = 31 - ptx.leading_zeros_u32(lowest)
                     hand_on(context, to, load_key(own, element), first + element)
                     to += 1
                 n_ties = of_warp >> 16
@@ -193,7 +183,7 @@ def select_function(element_size: int, hand_on: Any) -> Any:
                 n_left = max(n_left, n_ties) - n_ties
             own += STEP_BYTES
             first += advance
-            step = next_pass(step)
+            step = ptx.next_pass(step)
         return has_selected
 
     return select

@@ -11,51 +11,31 @@ the others are done.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD_SHARED,
-    STORE_CLUSTER,
-    STORE_SHARED,
-    cluster_address,
-    cluster_arrive,
-    cluster_arrive_relaxed,
-    cluster_wait,
-    load_shared_u32x4,
-    shared_address,
-    store_cluster_u32x4,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
-u32 = types.uint32
-i64 = types.int64
-
 _THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
 # Those that give keys to other blocks: few warps, for each of them takes part in the barrier for longer.
 _SENDING_THREADS = 128
 
 
-class SortFunctions(NamedTuple):
-    """Device functions for one element width."""
-
-    deliver: Any
-    complete: Any
-
-
 @functools.cache
-def sort_functions(element_size: int) -> SortFunctions:
-    """Make the functions for one element width."""
+def sort_functions(element_size: int) -> tuple[Any, Any]:
+    """Make the device functions `deliver` and `sort_and_write` for one element width."""
     key_type = element_functions(element_size).key_type
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
-    load_key, store_key = LOAD_SHARED[key_bytes], STORE_SHARED[key_bytes]
-    send_key, send_low = STORE_CLUSTER[key_bytes], STORE_CLUSTER[4]
+    load_key, store_key = ptx.LOAD_SHARED[key_bytes], ptx.STORE_SHARED[key_bytes]
+    send_key, send_low = ptx.STORE_CLUSTER[key_bytes], ptx.STORE_CLUSTER[4]
     vector_key_bits = (VECTOR_BYTES // key_bytes).bit_length() - 1
     keys_per_vector, load_keys, _ = shared_vectors(key_type)
 
@@ -64,21 +44,21 @@ def sort_functions(element_size: int) -> SortFunctions:
         """Give selected element number `place` to the block that has its chunk."""
         owner = place >> chunk_bits
         slot = place & ((1 << chunk_bits) - 1)
-        send_key(cluster_address(shared_address(chunk_keys) + slot * key_bytes, owner), key)
-        send_low(cluster_address(shared_address(chunk_lows) + slot * 4, owner), ~position)
+        send_key(ptx.cluster_address(ptx.shared_address(chunk_keys) + slot * key_bytes, owner), key)
+        send_low(ptx.cluster_address(ptx.shared_address(chunk_lows) + slot * 4, owner), ~position)
 
     @device_function
-    def deliver(chunk, row, output, place, key, position, p):
+    def deliver(context, place, key, position):
         """Take selected element number `place`: write it, or give it to the block that orders it.
 
-        `chunk` are the shared arrays for keys and lows, `row` is ``(address, stride)``, `output` is
-        ``(values, indices)``, and `p` are the parameters of the kernel.
+        `context` are the shared arrays for keys and lows of a chunk, ``(address, stride)`` of the row,
+        ``(values, indices, value_stride, index_stride, index_size)``, and parameters of the kernel.
         """
-        if p.is_sorted != 0:
-            send(*chunk, place, key, position, u32(p.chunk_bits))
+        chunk_keys, chunk_lows, row, output, key_format, c = context
+        if c.is_sorted != 0:
+            send(chunk_keys, chunk_lows, place, key, position, u32(c.chunk_bits))
         else:
-            to = *output, p.strides.values, p.strides.indices, p.index_size
-            write_result(row, to, place, key, i64(position), p.key_format)
+            write_result(row, output, place, key, i64(position), key_format)
 
     @linked_function
     def count_first(keys, n_items, item, lane, n_lanes):
@@ -123,15 +103,15 @@ def sort_functions(element_size: int) -> SortFunctions:
         return first
 
     @linked_function
-    def sort_and_write(memory, row, output, has_sent, n_selected, chunk_bits, key_format, ids):
-        """Order the elements that all blocks have sent, and write them.
+    def sort_and_write(context, all_keys, has_sent, n_selected, ids):
+        """Order and write what all blocks have sent, since when they have met at the cluster's barrier.
 
-        `memory` are the shared arrays of a chunk, and the address of room for the keys of all of them; `row`
-        is ``(address, stride)``, `output` ``(values, indices, value_stride, index_stride, index_size)``,
-        `has_sent` tells whether this warp has sent any, and `ids` are ``(thread, rank)``.
+        `context` is that of `deliver`, `all_keys` is the address of room for the keys of all chunks, and
+        `has_sent` tells whether this warp has sent any.
         """
-        chunk_keys, chunk_lows, all_keys = memory
-        thread, block = ids
+        chunk_keys, chunk_lows, row, output, key_format, c = context
+        thread, block, _ = ids
+        chunk_bits = u32(c.chunk_bits)
         chunk_size = u32(1) << chunk_bits
         chunk_first = block << chunk_bits
         n_items = min(max(n_selected, chunk_first) - chunk_first, chunk_size)
@@ -140,10 +120,10 @@ def sort_functions(element_size: int) -> SortFunctions:
         if filled < (n_items + (keys_per_vector - 1)) // keys_per_vector * keys_per_vector:
             chunk_keys[filled] = key_type(0)
         if has_sent:
-            cluster_arrive()
+            ptx.cluster_arrive()
         else:
-            cluster_arrive_relaxed()
-        cluster_wait()
+            ptx.cluster_arrive_relaxed()
+        ptx.cluster_wait()
         # The chunks' first keys are in different banks.
         chunk_bytes = (key_bytes << chunk_bits) + VECTOR_BYTES
         # So many lanes share an element.
@@ -171,12 +151,12 @@ def sort_functions(element_size: int) -> SortFunctions:
                     other = vector >> vector_bits
                     at = chunk + (vector & ((1 << vector_bits) - 1)) * VECTOR_BYTES
                     if other != block:
-                        store_cluster_u32x4(cluster_address(at, other), *load_shared_u32x4(at))
+                        ptx.store_cluster_u32x4(ptx.cluster_address(at, other), *ptx.load_shared_u32x4(at))
                     vector += _SENDING_THREADS
-                cluster_arrive()
+                ptx.cluster_arrive()
             else:
-                cluster_arrive_relaxed()
-            cluster_wait()
+                ptx.cluster_arrive_relaxed()
+            ptx.cluster_wait()
             n_before = u32(0)
             if item < n_items:
                 other = lane
@@ -190,24 +170,4 @@ def sort_functions(element_size: int) -> SortFunctions:
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
-    @device_function
-    def complete(chunk, memory, row, output, has_delivered, n_selected, p, ids):
-        """Order and write what has been delivered; all blocks have arrived at the barrier of the cluster.
-
-        `memory` is the address of room for the keys of all chunks.
-        """
-        thread, rank, _ = ids
-        cluster_wait()
-        if p.is_sorted != 0:
-            sort_and_write(
-                (*chunk, memory),
-                row,
-                (*output, p.strides.values, p.strides.indices, p.index_size),
-                has_delivered,
-                n_selected,
-                u32(p.chunk_bits),
-                p.key_format,
-                (thread, rank),
-            )
-
-    return SortFunctions(deliver, complete)
+    return deliver, sort_and_write

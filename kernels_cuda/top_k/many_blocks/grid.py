@@ -17,20 +17,21 @@ the row.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.many_blocks.grid_launches import (
     FINE_PER_CHUNK,
     TRANSPOSED_ROWS,
     MaximaParameters,
-    TransposedMaximaParameters,
     fine_bits,
 )
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.groups import CHUNK_WORDS, group_functions
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import (
     CHUNK_VECTORS,
@@ -40,9 +41,6 @@ from kernels_cuda.top_k.shared.shapes import (
     VECTORS_PER_LANE,
     group_key_bytes,
 )
-
-u32 = types.uint32
-i64 = types.int64
 
 ROWS_PER_WARP = TRANSPOSED_ROWS // MAXIMA_WARPS
 # From row to row of the tile, so that lanes which each write to a row of their own meet no bank twice.
@@ -61,7 +59,7 @@ def maxima_kernel(element_size: int) -> Any:
     load_first, next_maxima, load_strided_maxima, reduce_maxima = group_functions(element_size)
     whole_key = functions.whole_key
     n_bytes = group_key_bytes(element_size)
-    store_key = STORE[n_bytes]
+    store_key = ptx.STORE[n_bytes]
 
     @linked_function
     def store_maxima(maxima, address, lane):
@@ -72,34 +70,35 @@ def maxima_kernel(element_size: int) -> Any:
         return key
 
     @cuda.jit(max_registers=64)
-    def group_maxima(x, lengths, fine, coarse, offsets, p: MaximaParameters):
-        grid_dependency_wait()
+    def group_maxima(x, lengths, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
+        ptx.grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         block = p.first + i64(cuda.blockIdx.x)
-        unit = block // p.blocks_per_part
-        first_group = (block - unit * p.blocks_per_part) * MAXIMA_WARPS
+        blocks_per_part = m.n_coarse // MAXIMA_WARPS
+        unit = block // blocks_per_part
+        first_group = (block - unit * blocks_per_part) * MAXIMA_WARPS
         coarse_group = first_group + i64(thread >> 5)
-        row, part = part_of(unit, p.n_parts)
+        row, part = part_of(unit, m.n_parts)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         _, _, _, _, address, _, n_vectors = locate(
-            x, offsets, row, part, length, p.part_size, p.x_stride, element_size, p.layout
+            x, offsets, row, part, length, m.part_size, p.strides.x, element_size, p.layout
         )
-        if first_group * p.coarse_chunks * CHUNK_VECTORS >= n_vectors:
+        if first_group * m.coarse_chunks * CHUNK_VECTORS >= n_vectors:
             return
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
         unfolding = unfolding_of(p.unfolded_format, False)
-        vector = coarse_group * p.coarse_chunks * CHUNK_VECTORS + i64(lane)
-        available = u32(min(max(n_vectors - vector, 0), p.coarse_chunks * CHUNK_VECTORS))
-        number = unit * p.blocks_per_part * MAXIMA_WARPS + coarse_group
-        fine_address = fine + number * p.coarse_chunks * (FINE_PER_CHUNK * n_bytes)
+        vector = coarse_group * m.coarse_chunks * CHUNK_VECTORS + i64(lane)
+        available = u32(min(max(n_vectors - vector, 0), m.coarse_chunks * CHUNK_VECTORS))
+        number = unit * m.n_coarse + coarse_group
+        fine_address = fine + number * m.coarse_chunks * (FINE_PER_CHUNK * n_bytes)
         chunk = u32(0)
         best = key_type(0)
-        if p.x_stride == 1:
+        if p.strides.x == 1:
             address += vector * VECTOR_BYTES
             load_first(words, address, available)
-            while chunk < u32(p.coarse_chunks):
+            while chunk < u32(m.coarse_chunks):
                 available_next = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
                 next_maxima(
                     words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, available_next, unfolding
@@ -110,11 +109,11 @@ def maxima_kernel(element_size: int) -> Any:
                 available = available_next
                 chunk += 1
         else:
-            address += vector * VECTOR_BYTES * p.x_stride
-            while chunk < u32(p.coarse_chunks):
-                load_strided_maxima(maxima, address, p.x_stride, available, unfolding)
+            address += vector * VECTOR_BYTES * p.strides.x
+            while chunk < u32(m.coarse_chunks):
+                load_strided_maxima(maxima, address, p.strides.x, available, unfolding)
                 best = max(best, store_maxima(maxima, fine_address, lane))
-                address += CHUNK_VECTORS * VECTOR_BYTES * p.x_stride
+                address += CHUNK_VECTORS * VECTOR_BYTES * p.strides.x
                 fine_address += FINE_PER_CHUNK * n_bytes
                 available = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
                 chunk += 1
@@ -134,8 +133,8 @@ def transposed_maxima_kernel(element_size: int) -> Any:
     whole_key = functions.whole_key
     warp_max = warp_maximum(key_type)
     n_bytes = group_key_bytes(element_size)
-    store_key = STORE[n_bytes]
-    load_element = LOAD[element_size]
+    store_key = ptx.STORE[n_bytes]
+    load_element = ptx.LOAD[element_size]
     per_vector = VECTOR_BYTES // element_size
     group_elements = per_vector << fine_bits(element_size, is_transposed=True)
     chunk_vectors = FINE_PER_CHUNK << fine_bits(element_size, is_transposed=True)
@@ -165,8 +164,8 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         return whole_key(best)
 
     @cuda.jit(max_registers=64)
-    def transposed_group_maxima(x, lengths, fine, coarse, offsets, p: TransposedMaximaParameters):
-        grid_dependency_wait()
+    def transposed_group_maxima(x, lengths, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
+        ptx.grid_dependency_wait()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -176,18 +175,18 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         n_row_groups = (p.n_rows + (TRANSPOSED_ROWS - 1)) // TRANSPOSED_ROWS
         above = block // n_row_groups
         first_row = (block - above * n_row_groups) * TRANSPOSED_ROWS
-        part = above // p.n_coarse
-        chunk = above - part * p.n_coarse
+        part = above // m.n_coarse
+        chunk = above - part * m.n_coarse
         # Lanes beyond the last row read that, too, and what they find is not stored.
         row = min(first_row + i64(lane), p.n_rows - 1)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         _, _, _, _, address, _, n_vectors = locate(
-            x, offsets, row, part, length, p.part_size, p.x_stride, element_size, p.layout
+            x, offsets, row, part, length, m.part_size, p.strides.x, element_size, p.layout
         )
-        if ballot((chunk & ~(MAXIMA_WARPS - 1)) * chunk_vectors < n_vectors) == 0:
+        if ptx.ballot((chunk & ~(MAXIMA_WARPS - 1)) * chunk_vectors < n_vectors) == 0:
             return
         unfolding = unfolding_of(p.unfolded_format, False)
-        step = p.x_stride * element_size
+        step = p.strides.x * element_size
         elements = cuda.local.array(in_flight, key_type)
         group = warp * u32(n_batches * groups_per_batch)
         first = (chunk * FINE_PER_CHUNK + i64(group)) * group_elements
@@ -208,7 +207,7 @@ def transposed_maxima_kernel(element_size: int) -> Any:
             tile_row = warp * ROWS_PER_WARP + u32(at)
             row = first_row + i64(tile_row)
             if row < p.n_rows:
-                number = (row * p.n_parts + part) * p.n_coarse + chunk
+                number = (row * m.n_parts + part) * m.n_coarse + chunk
                 key = tile[tile_row * TILE_PITCH + lane]
                 store_key(fine + (number * FINE_PER_CHUNK + i64(lane)) * n_bytes, key)
                 best = warp_max(key)

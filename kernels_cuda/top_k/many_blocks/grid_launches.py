@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import LengthFormat, Problem, RowLayout, UnfoldedFormat
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
     FINE,
@@ -34,10 +34,9 @@ from kernels_cuda.top_k.shared.launches import (
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
-from kernels_cuda.top_k.shared.order_launches import by_index
 from kernels_cuda.top_k.shared.shapes import (
     CHUNK_VECTORS,
     FINE_BITS,
@@ -76,33 +75,12 @@ class GridPolicy(BlockPolicy):
 
 
 class MaximaParameters(NamedTuple):
-    """Parameters of `grid.group_maxima`: `blocks_per_part` blocks write the maxima of a part of a row."""
+    """More parameters of the kernels of `grid`: a part of a row has `n_coarse` coarse groups."""
 
-    first: int
-    axis_size: int
     part_size: int
     n_parts: int
-    blocks_per_part: int
-    coarse_chunks: int
-    x_stride: int
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    length_format: LengthFormat
-
-
-class TransposedMaximaParameters(NamedTuple):
-    """Parameters of `grid.transposed_group_maxima`: a part of a row has `n_coarse` coarse groups."""
-
-    first: int
-    axis_size: int
-    part_size: int
-    n_parts: int
-    n_rows: int
     n_coarse: int
-    x_stride: int
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    length_format: LengthFormat
+    coarse_chunks: int
 
 
 def grid_variants(element_size: int) -> Iterator[Variant]:
@@ -161,24 +139,13 @@ def _maxima_launches(
     coarse = workspace.take(n_coarse_keys * key_bytes)
     offsets, launches = fill_offsets(problem, workspace)
     of_rows, of_transposed_rows = grid_variants(problem.element_size)
-    given = {"part_size": part_size, "n_parts": n_parts, "x_stride": problem.strides.x}
+    kernel, n_blocks = of_rows, problem.n_rows * (maxima.n_coarse // MAXIMA_WARPS)
     if policy.is_transposed(problem):
         kernel, n_blocks = of_transposed_rows, ceil_div(problem.n_rows, TRANSPOSED_ROWS) * maxima.n_coarse
-        parameters: TransposedMaximaParameters | MaximaParameters = parameters_of(
-            TransposedMaximaParameters, problem, n_coarse=maxima.n_coarse, **given
-        )
-    else:
-        blocks_per_part = maxima.n_coarse // MAXIMA_WARPS
-        kernel, n_blocks = of_rows, problem.n_rows * blocks_per_part
-        parameters = parameters_of(
-            MaximaParameters,
-            problem,
-            blocks_per_part=blocks_per_part,
-            coarse_chunks=maxima.coarse_chunks,
-            **given,
-        )
+    more = MaximaParameters(part_size, n_parts, maxima.n_coarse, maxima.coarse_chunks)
     pointers = Pointer(X), lengths_of(problem), fine, coarse, offsets
-    launch = Launch(kernel, n_blocks * n_parts, MAXIMA_THREADS, pointers, parameters)
+    parameters = row_parameters(problem)
+    launch = Launch(kernel, n_blocks * n_parts, MAXIMA_THREADS, pointers, parameters, more=(more,))
     return Sources(fine=fine, coarse=coarse), launches + launch_all(launch, policy)
 
 
@@ -239,7 +206,6 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     indices = workspace.take(problem.n_rows * n_left * position_size)
     parts = replace(
         problem,
-        is_sorted=True,
         index_size=position_size,
         strides=problem.strides._replace(values=1, indices=1),
         rows=problem.rows.with_packed_outputs(n_left),
@@ -247,7 +213,6 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     )
     merged = replace(
         problem,
-        is_sorted=True,
         axis_size=n_left,
         strides=problem.strides._replace(x=1),
         rows=problem.rows.with_packed_x(n_left),
@@ -256,8 +221,7 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     launches += finish_rows(parts, policy, shape, part_size, stages, operands, sources, workspace)
     operands = (values, Pointer(VALUES), Pointer(INDICES))
     sources = Sources(indices=indices, index_size=position_size)
-    launches += finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
-    return launches + by_index(problem, policy, workspace) if problem.is_by_index else launches
+    return launches + finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
 
 
 def _fastest_maxima(problem: Problem, policy: GridPolicy, shape: BlockShape, part_size: int) -> Maxima:

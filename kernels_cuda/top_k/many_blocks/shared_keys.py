@@ -7,26 +7,13 @@ and elements, wherever in the row they are from.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD_SHARED,
-    READ_IF,
-    copy_async_u32x4,
-    copy_async_wait,
-    load_shared_u32x4,
-    load_shared_u64x2,
-    next_pass,
-    store_shared_u32x4,
-    store_shared_u64x2,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # From a thread's vector to its next.
 STEP_BYTES = WARP_LANES * VECTOR_BYTES
@@ -37,17 +24,26 @@ class KeyFunctions(NamedTuple):
 
     n_words: int
     load_vector: Any
-    store_vector: Any
     key_at: Any
     load_key: Any
+    load_elements: Any
+    load_keys: Any
 
 
 @functools.cache
 def key_functions(element_size: int) -> KeyFunctions:
-    """Make the functions for one element width; keys of less than 32 bits share a word."""
-    load_shared = LOAD_SHARED[element_size]
+    """Make the functions for one element width; keys of less than 32 bits share a word.
+
+    `places` are the number of the first element of a thread's first vector, and the advance from step to
+    step. Vectors may be beyond the end of the row.
+    """
+    functions = element_functions(element_size)
+    key_type, ordered_key = functions.key_type, functions.ordered_key
+    read_if = ptx.READ_IF[element_size]
+    per_vector = VECTOR_BYTES // element_size
+    load_shared = ptx.LOAD_SHARED[element_size]
     per_word = max(1, 4 // element_size)
-    n_words = VECTOR_BYTES // element_size // per_word
+    n_words = per_vector // per_word
     bits = 8 * element_size
     ones = (1 << bits) - 1
 
@@ -63,58 +59,26 @@ def key_functions(element_size: int) -> KeyFunctions:
 
         @device_function
         def load_vector(words, at):
-            words[0], words[1] = load_shared_u64x2(at)
+            words[0], words[1] = ptx.load_shared_u64x2(at)
 
         @device_function
         def store_vector(words, at):
-            store_shared_u64x2(at, words[0], words[1])
+            ptx.store_shared_u64x2(at, words[0], words[1])
 
     else:
 
         @device_function
         def load_vector(words, at):
-            words[0], words[1], words[2], words[3] = load_shared_u32x4(at)
+            words[0], words[1], words[2], words[3] = ptx.load_shared_u32x4(at)
 
         @device_function
         def store_vector(words, at):
-            store_shared_u32x4(at, words[0], words[1], words[2], words[3])
+            ptx.store_shared_u32x4(at, words[0], words[1], words[2], words[3])
 
     @device_function
     def load_key(at, place):
         """Return key number `place`, which is known only now, of the vector at an address."""
         return load_shared(at + place * element_size)
-
-    return KeyFunctions(n_words, load_vector, store_vector, key_at, load_key)
-
-
-class LoadFunctions(NamedTuple):
-    """Device functions that copy a thread's elements to shared memory, as they are or as keys."""
-
-    load_elements: Any
-    load_keys: Any
-
-
-@functools.cache
-def load_functions(element_size: int) -> LoadFunctions:
-    """Make the functions for one element width.
-
-    `places` are the number of the first element of a thread's first vector, and the advance from step to
-    step. Vectors may be beyond the end of the row.
-    """
-    functions = element_functions(element_size)
-    key_type = functions.key_type
-    ordered_key = functions.ordered_key
-    keys = key_functions(element_size)
-    n_words, load_vector, store_vector, key_at = (
-        keys.n_words,
-        keys.load_vector,
-        keys.store_vector,
-        keys.key_at,
-    )
-    read_if = READ_IF[element_size]
-    per_vector = VECTOR_BYTES // element_size
-    per_word = max(1, 4 // element_size)
-    bits = 8 * element_size
 
     @linked_function
     def load_elements(own, row, places, n_steps):
@@ -131,7 +95,7 @@ def load_functions(element_size: int) -> LoadFunctions:
         while step < n_steps:
             first = begin + step * advance
             if is_aligned and max(count, first) - first >= per_vector:
-                copy_async_u32x4(own, address + i64(first) * element_size)
+                ptx.copy_async_u32x4(own, address + i64(first) * element_size)
             else:
                 for word in range(n_words):
                     packed = key_type(0)
@@ -142,8 +106,8 @@ def load_functions(element_size: int) -> LoadFunctions:
                     words[word] = packed
                 store_vector(words, own)
             own += STEP_BYTES
-            step = next_pass(step)
-        copy_async_wait()
+            step = ptx.next_pass(step)
+        ptx.copy_async_wait()
 
     @linked_function
     def make_keys(own, count, places, n_steps, key_format):
@@ -163,7 +127,7 @@ def load_functions(element_size: int) -> LoadFunctions:
                 words[word] = packed
             store_vector(words, own)
             own += STEP_BYTES
-            step = next_pass(step)
+            step = ptx.next_pass(step)
 
     @device_function
     def load_keys(own, row, places, n_steps, key_format):
@@ -171,4 +135,4 @@ def load_functions(element_size: int) -> LoadFunctions:
         load_elements(own, row, places, n_steps)
         make_keys(own, count, places, n_steps, key_format)
 
-    return LoadFunctions(load_elements, load_keys)
+    return KeyFunctions(n_words, load_vector, key_at, load_key, load_elements, load_keys)

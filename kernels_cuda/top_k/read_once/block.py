@@ -6,8 +6,8 @@
    elements.
 3. Read the listed groups again, from cache, and keep the elements at or above the threshold in shared memory
    (`filter_pass`).
-4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, the first k are
-   ordered once more, by position.
+4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, all are ordered
+   once more, those first that are selected.
 
 Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
 threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
@@ -26,15 +26,10 @@ output. They are in order, hence by ascending index where keys are equal: anothe
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    global_timer,
-    grid_dependency_wait,
-    same_u32,
-    shared_from,
-    sleep_some_nanoseconds,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u16, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
@@ -47,16 +42,12 @@ from kernels_cuda.top_k.read_once.filter_pass import CONTIGUOUS, Items, Source, 
 from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rank import write_function
+from kernels_cuda.top_k.shared.rank import Candidates, write_function
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
-from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
-
-u16 = types.uint16
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
@@ -104,18 +95,18 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         return bits
 
     @device_function
-    def start_of_short_row(start, n_coarse, n_row_vectors, p):
+    def start_of_short_row(start, n_coarse, n_row_vectors, p, m):
         """Return where to begin with a row that is shorter than others: stage, lane bits, unit groups.
 
         From the stage that it has twice as many maxima of as are selected; each is a group if they fit.
         """
         stage, bits, has_unit_groups = start
-        most_vectors = p.n_groups << LARGEST_LANE_BITS
-        n_fine_vectors = n_coarse << p.coarse_bits
+        most_vectors = m.n_groups << LARGEST_LANE_BITS
+        n_fine_vectors = n_coarse << m.coarse_bits
         if stage == COARSE and n_coarse < 2 * p.k and n_fine_vectors <= most_vectors:
             stage, bits, has_unit_groups = i64(FINE), u32(LARGEST_LANE_BITS), False
         if stage == FINE:
-            if n_fine_vectors * keys_per_vector <= p.n_groups:
+            if n_fine_vectors * keys_per_vector <= m.n_groups:
                 bits, has_unit_groups = u32(0), True
             if n_fine_vectors * keys_per_vector < 2 * p.k and n_row_vectors <= most_vectors:
                 stage, bits, has_unit_groups = i64(ELEMENTS), u32(LARGEST_LANE_BITS), False
@@ -131,132 +122,115 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def wait(nanoseconds):
-        begin = global_timer()
+        begin = ptx.global_timer()
         # Should the clock stand still, this ends all the same.
         polls = nanoseconds // _SHORTEST_POLL
-        while polls > 0 and global_timer() - begin < nanoseconds:
-            sleep_some_nanoseconds(u32(_POLL))
+        while polls > 0 and ptx.global_timer() - begin < nanoseconds:
+            ptx.sleep_some_nanoseconds(u32(_POLL))
             polls -= 1
 
     @linked_function
-    def first_pass(
-        memory,
-        stage,
-        vectors,
-        bits,
-        has_unit_groups,
-        unaligned_bits,
-        k,
-        most_groups,
-        unfolded_format,
-        key_format,
-        ids,
-    ):
+    def first_pass(memory, stage, vectors, bits, has_unit_groups, unaligned_bits, p, m, scratch, ids):
         """List the groups to read again; return how many, the threshold of these, and the highest key.
 
         The last is whether so many elements equal the threshold that not all of those in the listed groups
         are candidates, surely.
 
-        `memory` are the shared arrays, `vectors` are ``(address, count, stride)`` of the stage's, and `ids`
-        ``(thread, lane, warp)``.
+        `memory` are the shared arrays of keys, listed groups and the block's state, and `vectors` are
+        ``(address, count, stride)`` of the stage's.
         """
-        keys, candidate_groups, histogram, sums, extremes, counters, state = memory
+        keys, candidate_groups, state = memory
         address, n_vectors, stride = vectors
         thread, lane, warp = ids
         if has_unit_groups:
             copy_keys(keys, address, n_vectors, thread)
         else:
-            unfolding = unfolding_of(unfolded_format, stage != ELEMENTS)
+            unfolding = unfolding_of(p.unfolded_format, stage != ELEMENTS)
             group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
         cuda.syncthreads()
-        # The loads need the registers of what else follows from these.
-        thread = same_u32(thread)
-        lane = thread & 31
-        warp = thread >> 5
+        # Recomputed: live values would cost the loads their registers.
+        thread = ptx.same_u32(thread)
+        ids = thread, thread & 31, thread >> 5
         n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
-        n_selected = u32(min(k, state[COUNT]))
+        n_selected = u32(min(p.k, state[COUNT]))
+        most_groups = u32(m.most_groups)
         lowest = ~key_type(0)
         highest = key_type(0)
         if thread < u32(state[UNALIGNED]):
-            highest = ordered_key(unaligned_bits, key_format)
-        lowest, highest = order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread)
-        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
+            highest = ordered_key(unaligned_bits, p.key_format)
+        formats = p.unfolded_format, p.key_format
+        lowest, highest = order_maxima(keys, n_groups, formats, lowest, highest, thread)
+        extent = block_extremes(scratch, lowest, highest, ids)
         threshold, n_above, n_at_or_above = find_threshold(
-            keys,
-            n_groups,
-            lowest,
-            highest,
-            n_selected,
-            most_groups,
-            histogram,
-            sums,
-            extremes,
-            counters,
-            thread,
-            lane,
-            warp,
+            keys, n_groups, extent, n_selected, most_groups, scratch, ids
         )
         n_ties = u32(0xFFFFFFFF)
         are_many_equal = False
         if n_at_or_above > most_groups:
             n_ties = n_selected - n_above
-            # In three of four groups, if at all: more than two in each of these.
+            # Nearly all groups reach the threshold: if they equal it, each has several elements that do.
             are_many_equal = n_at_or_above > n_groups - n_groups // 4
             n_at_or_above = n_selected
-        list_groups(keys, n_groups, threshold, n_ties, candidate_groups, sums, thread, lane, warp)
-        return n_at_or_above, threshold, highest, are_many_equal
+        list_groups(keys, n_groups, threshold, n_ties, candidate_groups, scratch, ids)
+        return n_at_or_above, threshold, extent[1], are_many_equal
 
-    # As many as let threads share a multiprocessor's; 8-byte keys would spill with fewer than 80.
+    # With so few, several blocks share a multiprocessor; 8-byte keys would spill with fewer than 80.
     max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
 
     @cuda.jit(max_registers=max_registers)
-    def block_top_k(x, lengths, values, indices, sources, fine, coarse, offsets, p: BlockParameters):
+    def block_top_k(
+        x, lengths, values, indices, sources, fine, coarse, offsets, p: RowParameters, m: BlockParameters
+    ):
         keys = dynamic_shared_array(key_type)
         words = dynamic_shared_array(u32)
-        lows = shared_from(words, p.n_slots * (n_key_bytes // 4))
-        candidate_groups = shared_from(words, p.list_word)
-        order = shared_from(dynamic_shared_array(u16), 2 * p.list_word)
-        bin_ends = shared_from(words, p.bins_word)
+        lows = ptx.shared_from(words, m.n_slots * (n_key_bytes // 4))
+        candidate_groups = ptx.shared_from(words, m.list_word)
+        order = ptx.shared_from(dynamic_shared_array(u16), 2 * m.list_word)
+        bin_ends = ptx.shared_from(words, m.bins_word)
+        candidates = Candidates(keys, lows, order, bin_ends)
         histogram = cuda.shared.array(n_threads, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
+        scratch = Scratch(histogram, sums, extremes, counters)
         state = cuda.shared.array(N_STATE, i64)
 
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         unit = p.first + i64(cuda.blockIdx.x)
-        row, part = part_of(unit, p.n_parts)
+        row, part = part_of(unit, m.n_parts)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         available = length
         if sources != 0:
             # Fillers take the places of what parts of a row with a length did not select.
             available = p.axis_size
         value_row, index_row, count, base, first_address, prefix, n_row_vectors = locate(
-            x, offsets, row, part, available, p.part_size, p.strides.x, element_size, p.layout
+            x, offsets, row, part, available, m.part_size, p.strides.x, element_size, p.layout
         )
-        begin = part * p.part_size
+        begin = part * m.part_size
+        values += (value_row + part * p.k * p.strides.values) * element_size
+        indices += (index_row + part * p.k * p.strides.indices) * p.index_size
         histogram[thread] = u32(0)
         if thread < N_COUNTERS:
             counters[thread] = u32(0)
 
         # Find the address of the vectors of the first stage, and their number.
         n_coarse = i64(0)
-        if p.top_stage != ELEMENTS:
-            coarse_group_bits = p.coarse_bits + keys_per_vector_bits + p.fine_bits
-            n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, p.n_coarse)
-        fine_address = fine + unit * (p.n_coarse << p.coarse_bits) * VECTOR_BYTES
-        coarse_address = coarse + unit * p.n_coarse * n_key_bytes
-        stage, bits, has_unit_groups = p.top_stage, u32(p.lane_bits), p.has_unit_groups != 0
+        if m.top_stage != ELEMENTS:
+            coarse_group_bits = m.coarse_bits + keys_per_vector_bits + m.fine_bits
+            n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, m.n_coarse)
+        fine_address = fine + unit * (m.n_coarse << m.coarse_bits) * VECTOR_BYTES
+        coarse_address = coarse + unit * m.n_coarse * n_key_bytes
+        stage, bits, has_unit_groups = m.top_stage, u32(m.lane_bits), m.has_unit_groups != 0
         if length < p.axis_size and p.strides.x == 1 and sources == 0:
             start = stage, bits, has_unit_groups
-            stage, bits, has_unit_groups = start_of_short_row(start, n_coarse, n_row_vectors, p)
+            stage, bits, has_unit_groups = start_of_short_row(start, n_coarse, n_row_vectors, p, m)
         address = first_address
         n_vectors = u32(n_row_vectors)
         if stage == FINE:
             address = fine_address
-            n_vectors = u32(n_coarse << p.coarse_bits)
+            n_vectors = u32(n_coarse << m.coarse_bits)
         elif stage == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_per_vector)
@@ -266,32 +240,26 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[PREFIX] = prefix
             state[UNALIGNED] = count - n_row_vectors * per_vector
             state[BASE] = base
-            state[VALUES] = values + (value_row + part * p.k * p.strides.values) * element_size
-            state[INDICES] = indices + (index_row + part * p.k * p.strides.indices) * p.index_size
+            state[VALUES] = values
+            state[INDICES] = indices
             state[SOURCE] = begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
             state[VECTORS + ELEMENTS] = n_row_vectors
             state[WRITTEN] = min(p.k, count, length)
-            state[VECTORS + FINE] = n_coarse << p.coarse_bits
+            state[VECTORS + FINE] = n_coarse << m.coarse_bits
             state[VECTORS + COARSE] = n_coarse // keys_per_vector
             state[ADDRESS + ELEMENTS] = first_address
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
-        grid_dependency_wait()
-        if i64(cuda.blockIdx.x) < p.n_staggered:
-            wait(u64(u32(cuda.blockIdx.x) // u32(p.n_together)) * u64(p.stagger_nanoseconds))
+        ptx.grid_dependency_wait()
+        if i64(cuda.blockIdx.x) < m.n_staggered:
+            wait(u64(u32(cuda.blockIdx.x) // u32(m.n_together)) * u64(m.stagger_nanoseconds))
         if lengths != 0:
-            pad_row(
-                values + (value_row + part * p.k * p.strides.values) * element_size,
-                indices + (index_row + part * p.k * p.strides.indices) * p.index_size,
-                p.strides,
-                p.index_size,
-                p.length_format.padding,
-                min(p.k, count, length) + i64(thread),
-                i64(n_threads),
-                min(p.k, p.part_size, p.axis_size - begin),
-            )
+            padded = min(p.k, count, length) + i64(thread)
+            end = min(p.k, m.part_size, p.axis_size - begin)
+            padding = p.length_format.padding
+            pad_row(values, indices, p.strides, p.index_size, padding, padded, i64(n_threads), end)
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)
@@ -307,38 +275,30 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         n_at_or_above = u32(0)
         threshold = key_type(0)
         highest = key_type(ones)
-        bits = lane_bits_of(n_vectors, bits, u32(p.n_groups), u32(p.enough_groups))
+        bits = lane_bits_of(n_vectors, bits, u32(m.n_groups), u32(m.enough_groups))
         n_selected = u32(min(p.k, count))
         n_groups = count_groups(n_vectors, bits, has_unit_groups)
-        if n_groups > n_selected and (count > p.n_slots or i64(n_selected) * 4 < count):
+        if n_groups > n_selected and (count > m.n_slots or i64(n_selected) * 4 < count):
             stride = p.strides.x
             if stage != ELEMENTS:
                 stride = i64(1)
+            memory = keys, candidate_groups, state
+            vectors = address, n_vectors, stride
+            ids = thread, lane, warp
             n_at_or_above, threshold, highest, are_many_equal = first_pass(
-                (keys, candidate_groups, histogram, sums, extremes, counters, state),
-                stage,
-                (address, n_vectors, stride),
-                bits,
-                has_unit_groups,
-                unaligned_bits,
-                p.k,
-                u32(p.most_groups),
-                p.unfolded_format,
-                p.key_format,
-                (thread, lane, warp),
+                memory, stage, vectors, bits, has_unit_groups, unaligned_bits, p, m, scratch, ids
             )
             has_candidate_groups = True
             group_bits = bits
             if has_unit_groups:
                 # The list is of groups of the stage below.
                 stage -= 1
-                group_bits = vector_bits(stage, p.fine_bits, p.coarse_bits)
+                group_bits = vector_bits(stage, m.fine_bits, m.coarse_bits)
         else:
             cuda.syncthreads()
 
-        thread = same_u32(thread)
-        lane = thread & 31
-        warp = thread >> 5
+        thread = ptx.same_u32(thread)
+        ids = thread, thread & 31, thread >> 5
         prefix = state[PREFIX]
         n_selected = u32(min(p.k, state[COUNT]))
         has_unaligned = thread < u32(state[UNALIGNED])
@@ -356,13 +316,13 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         while searching_stages:
             are_unfolded = stage != ELEMENTS
             # Few more than k: each is a group to read or a candidate to order.
-            limit = u32(p.n_slots)
+            limit = u32(m.n_slots)
             if has_candidate_groups:
                 limit = min(limit, (n_selected << 1) + SPARE_CANDIDATES)
             first_position = prefix
             step = i64(CONTIGUOUS)
             if are_unfolded:
-                limit = min(limit, u32(p.n_candidate_groups))
+                limit = min(limit, u32(m.n_candidate_groups))
                 first_position = i64(0)
             elif p.strides.x != 1:
                 step = p.strides.x * element_size
@@ -371,20 +331,19 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 n_each = u32(keys_per_vector)
             are_too_many = not has_candidate_groups and n_items * n_each > limit
             n_above, n_ties, threshold = select(
-                (keys, lows, histogram, sums, counters),
-                u32(p.n_slots),
+                candidates,
+                u32(m.n_slots),
+                limit,
                 Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
                 Source(address, step, first_position, are_unfolded),
                 (has_unaligned and not are_unfolded, unaligned_bits, unaligned_key, unaligned, u32(prefix)),
-                threshold,
-                highest,
+                (threshold, highest),
                 n_selected,
-                limit,
                 are_too_many,
                 are_many_equal,
-                p.unfolded_format,
-                p.key_format,
-                (thread, lane, warp),
+                (p.unfolded_format, p.key_format),
+                scratch,
+                ids,
             )
             n_pairs = n_above + n_ties
             are_many_equal = n_ties > 0
@@ -404,23 +363,22 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 stage -= 1
                 address = state[ADDRESS + stage]
                 n_vectors = u32(state[VECTORS + stage])
-                group_bits = vector_bits(stage, p.fine_bits, p.coarse_bits)
+                group_bits = vector_bits(stage, m.fine_bits, m.coarse_bits)
                 n_items = n_pairs << group_bits
                 forget_found(counters, thread)
 
         write_first(
-            (keys, lows, order, bin_ends, histogram, sums, extremes, counters),
-            (state[BASE], p.strides.x, state[COUNT]),
-            (state[VALUES], state[INDICES], p.strides.values, p.strides.indices, p.index_size),
-            (state[SOURCE], sources, p.source_size),
+            candidates,
             n_pairs,
             u32(state[WRITTEN]),
-            threshold,
-            highest,
+            (threshold, highest),
             has_candidate_groups,
-            p.is_by_index != 0,
-            p.key_format,
-            (thread, lane, warp),
+            m.is_by_index != 0,
+            (state[BASE], state[COUNT]),
+            (state[VALUES], state[INDICES], (state[SOURCE], sources, m.source_size)),
+            p,
+            scratch,
+            ids,
         )
 
     return block_top_k

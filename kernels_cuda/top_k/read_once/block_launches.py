@@ -12,14 +12,7 @@ from typing import NamedTuple
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    KeyFormat,
-    LengthFormat,
-    Problem,
-    RowLayout,
-    UnfoldedFormat,
-)
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     INDICES,
     VALUES,
@@ -32,10 +25,9 @@ from kernels_cuda.top_k.shared.launches import (
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
-from kernels_cuda.top_k.shared.order_launches import by_index
 from kernels_cuda.top_k.shared.shapes import (
     BINS_PER_THREAD,
     CHUNK_VECTORS,
@@ -69,9 +61,6 @@ GROUPS_PER_SELECTED_OF_LARGE_K = 4
 # These determine how many blocks are expected to share a multiprocessor; a wrong value costs only time.
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 REGISTERS_PER_THREAD = 64
-# A block orders up to this many candidates by position too, that is for k up to 128. It leaves more of them
-# to another launch.
-MOST_ORDERED_TWICE = 2 * 128 + SPARE_CANDIDATES
 LARGEST_LANE_BITS = 3
 # The stages that a block goes through: maxima of coarse groups, of fine groups, and elements.
 ELEMENTS, FINE, COARSE = range(3)
@@ -158,16 +147,14 @@ class BlockPolicy(Policy):
 
 
 class BlockParameters(NamedTuple):
-    """Parameters of `block.block_top_k`.
+    """More parameters of `block.block_top_k`, whose blocks have one part of a row each.
 
     Attributes
     ----------
-    source_size, index_size : int
-        Bytes of an index in `sources` (0: there are none) and in `indices`.
+    source_size : int
+        Bytes of an index in `sources`; 0 if there are none.
     is_by_index : int
         Whether results are written by ascending position.
-    first : int
-        The part of a row that the first block takes.
     part_size, n_parts : int
         Elements of a part of a row, and how many parts a row has.
     top_stage, has_unit_groups : int
@@ -188,14 +175,9 @@ class BlockParameters(NamedTuple):
     """
 
     source_size: int
-    index_size: int
     is_by_index: int
-    first: int
-    axis_size: int
     part_size: int
     n_parts: int
-    k: int
-    strides: AxisStrides
     top_stage: int
     has_unit_groups: int
     lane_bits: int
@@ -212,10 +194,6 @@ class BlockParameters(NamedTuple):
     n_together: int
     n_staggered: int
     stagger_nanoseconds: int
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def _variant(element_size: int, n_threads: int) -> Variant:
@@ -245,8 +223,7 @@ def _fitting_shape(problem: Problem, policy: BlockPolicy) -> BlockShape | None:
     if not large:
         return None
     shape = large[problem.n_rows <= multiprocessors]
-    is_served = axis_size <= shape.n_slots or (k <= LARGEST_K and _fits(problem, shape))
-    return shape if is_served and k <= shape.n_candidate_groups else None
+    return shape if axis_size <= shape.n_slots or (k <= LARGEST_K and _fits(problem, shape)) else None
 
 
 def _fits(problem: Problem, shape: BlockShape) -> bool:
@@ -284,7 +261,7 @@ OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
 def block_launches(problem: Problem, policy: BlockPolicy, workspace: Workspace) -> list[Launch]:
     """Give every row a block."""
     shape = _fitting_shape(problem, policy)
-    if shape is None or min(problem.k, problem.axis_size) > shape.n_candidate_groups:
+    if shape is None or problem.k > shape.n_candidate_groups:
         raise UnservedError(problem, "block")
     return finish_rows(problem, policy, shape, problem.axis_size, Stages(), OPERANDS, Sources(), workspace)
 
@@ -299,10 +276,7 @@ def finish_rows(
     sources: Sources,
     workspace: Workspace,
 ) -> list[Launch]:
-    """Assign one block to each part of a row; `operands` are x, values and indices.
-
-    Where parts or sources are, the problem is a sorted one.
-    """
+    """Assign one block to each part of a row; `operands` are x, values and indices."""
     n_parts = ceil_div(problem.axis_size, part_size)
     n_vectors = {
         ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
@@ -323,44 +297,40 @@ def finish_rows(
     n_blocks = problem.n_rows * n_parts
     part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
     n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
-    is_by_index = problem.is_by_index and shape.n_slots <= min(shape.n_threads, MOST_ORDERED_TWICE)
     x, *outputs = operands
     offsets, launches = fill_offsets(problem, workspace)
+    more = BlockParameters(
+        source_size=sources.index_size,
+        is_by_index=int(problem.is_by_index),
+        part_size=part_size,
+        n_parts=n_parts,
+        top_stage=stages.top,
+        has_unit_groups=int(stages.has_unit_groups),
+        lane_bits=lane_bits,
+        n_groups=shape.n_groups,
+        enough_groups=enough_groups(problem.k),
+        most_groups=most_groups,
+        n_slots=shape.n_slots,
+        n_candidate_groups=shape.n_candidate_groups,
+        list_word=shape.list_offset // 4,
+        bins_word=shape.bins_offset // 4,
+        n_coarse=stages.n_coarse,
+        coarse_bits=stages.coarse_bits,
+        fine_bits=stages.fine_bits,
+        n_together=problem.target.multiprocessors,
+        n_staggered=n_staggered,
+        stagger_nanoseconds=stagger_nanoseconds,
+    )
     launch = Launch(
         _variant(problem.element_size, shape.n_threads),
         n_blocks,
         shape.n_threads,
         (x, lengths_of(problem), *outputs, sources.indices, sources.fine, sources.coarse, offsets),
-        parameters_of(
-            BlockParameters,
-            problem,
-            source_size=sources.index_size,
-            is_by_index=int(is_by_index),
-            part_size=part_size,
-            n_parts=n_parts,
-            top_stage=stages.top,
-            has_unit_groups=int(stages.has_unit_groups),
-            lane_bits=lane_bits,
-            n_groups=shape.n_groups,
-            enough_groups=enough_groups(problem.k),
-            most_groups=most_groups,
-            n_slots=shape.n_slots,
-            n_candidate_groups=shape.n_candidate_groups,
-            list_word=shape.list_offset // 4,
-            bins_word=shape.bins_offset // 4,
-            n_coarse=stages.n_coarse,
-            coarse_bits=stages.coarse_bits,
-            fine_bits=stages.fine_bits,
-            n_together=problem.target.multiprocessors,
-            n_staggered=n_staggered,
-            stagger_nanoseconds=stagger_nanoseconds,
-        ),
+        row_parameters(problem),
         shape.dynamic_bytes,
+        more=(more,),
     )
-    launches += launch_all(launch, policy)
-    if problem.is_by_index and not is_by_index:
-        launches += by_index(problem, policy, workspace)
-    return launches
+    return launches + launch_all(launch, policy)
 
 
 def enough_groups(k: int) -> int:

@@ -7,29 +7,15 @@ are in order of position.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    atomic_add_shared_u32,
-    ballot,
-    count_shared_if,
-    leading_zeros_u32,
-    load_if_u32x4,
-    popcount_u32,
-    shared_address,
-    shared_from,
-    shuffle_from_u32,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, bit_length, threshold_functions
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # The position of no unaligned element.
 NOT_UNALIGNED = 1 << 31
@@ -83,7 +69,12 @@ class Source(NamedTuple):
 
 
 class FilterFunctions(NamedTuple):
-    """Device functions for one element width and block size; `items` are `Items`, `source` is a `Source`."""
+    """Device functions for one element width and block size.
+
+    `candidates` are `rank.Candidates`, `items` are `Items`, `source` is a `Source`, `scratch` a
+    `threshold.Scratch`; `formats` are the unfolded format and the key format, and `ids` ``(thread, lane,
+    warp)``.
+    """
 
     collect: Any
     collect_ties: Any
@@ -144,7 +135,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
 
     @device_function
     def load_vector(words, at, vector, source):
-        words[at], words[at + 1], words[at + 2], words[at + 3] = load_if_u32x4(
+        words[at], words[at + 1], words[at + 2], words[at + 3] = ptx.load_if_u32x4(
             source.address + i64(vector) * VECTOR_BYTES, vector != _NO_VECTOR and source.step == CONTIGUOUS
         )
 
@@ -158,8 +149,9 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         words[at + 3] = u32(further >> 32)
 
     @device_function
-    def key_at(nearer, further, element, are_unfolded, unfolded_format, key_format):
+    def key_at(nearer, further, element, are_unfolded, formats):
         """Return the ordered key of an element of a vector, or of one of its unfolded keys."""
+        unfolded_format, key_format = formats
         if element_size == 8:
             key = nearer
             if element != 0:
@@ -181,12 +173,12 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
 
     @linked_function
     def reserve(counters, amount, lane):
-        """Take `amount` slots; return the first. One atomic operation a warp."""
-        through = warp_inclusive_sum(amount)
+        """Take `amount` slots; return the first. One atomic operation per warp."""
+        through = ptx.warp_inclusive_sum(amount)
         base = u32(0)
         if lane == 31:
-            base = atomic_add_shared_u32(shared_address(counters) + u32(4 * FOUND), through)
-        base = shuffle_from_u32(base, u32(31))
+            base = ptx.atomic_add_shared_u32(ptx.shared_address(counters) + u32(4 * FOUND), through)
+        base = ptx.shuffle_from_u32(base, u32(31))
         return base + through - amount
 
     @linked_function
@@ -206,12 +198,12 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         return load_element(source.address + offset)
 
     @device_function
-    def keep(keys, lows, slot, kept, vectors, at, source):
+    def keep(candidates, slot, kept, vectors, at, source):
         """Store the elements whose bits are set, of some vectors from number `at` on, and their positions."""
         while kept != 0:
             lowest = kept & (0 - kept)
             kept ^= lowest
-            bit = 31 - leading_zeros_u32(lowest)
+            bit = 31 - ptx.leading_zeros_u32(lowest)
             which = bit // per_vector
             vector = vectors[at]
             for other in range(1, per_mask):
@@ -219,23 +211,22 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
                     vector = vectors[at + other]
             element = bit % per_vector
             if not source.are_unfolded:
-                keys[slot] = load_one(vector, element, source)
-            lows[slot] = low_of(vector, element, source)
+                candidates.keys[slot] = load_one(vector, element, source)
+            candidates.lows[slot] = low_of(vector, element, source)
             slot += 1
         return slot
 
     @linked_function
-    def collect(
-        keys, lows, n_slots, counters, items, source, unfolded_threshold, limit, unfolding, sums, thread, lane
-    ):
+    def collect(candidates, n_slots, items, source, unfolded_threshold, limit, unfolding, scratch, ids):
         """Keep what is at or above a threshold, and count it; a warp with a slot beyond `limit` stops.
 
         Elements are kept as they are, not as keys. Of a stage only the positions are kept, and in order, for
         they will be a list.
         """
+        thread, lane, _ = ids
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(VECTORS_AHEAD, u32)
-        # A bit an element; each of these holds those of some vectors.
+        # One bit per element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
         n_items = items.n_items
         is_strided = source.step != CONTIGUOUS
@@ -248,7 +239,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             own = thread * VECTORS_AHEAD
             apart = u32(1)
         # The first item of the warp: it skips together what none of its lanes has.
-        warp_item = shuffle_from_u32(own, u32(0))
+        warp_item = ptx.shuffle_from_u32(own, u32(0))
         first = u32(0)
         while first < n_items and n_found <= limit:
             vectors[0] = vector_of(first + own, items)
@@ -271,32 +262,33 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
                         kept[ahead // per_mask] |= found << u32(ahead % per_mask * per_vector)
             amount = u32(0)
             for part in range(n_masks):
-                amount += popcount_u32(kept[part])
+                amount += ptx.popcount_u32(kept[part])
             slot = u32(0)
             if are_unfolded:
-                before, total = exclusive_sum(amount, thread, shared_from(sums, half))
+                before, total = exclusive_sum(amount, thread, ptx.shared_from(scratch.sums, half))
                 half = 32 - half
                 slot = n_found + before
                 n_found += total
-            elif ballot(amount) != 0:
-                slot = reserve(counters, amount, lane)
-                if ballot(slot > limit) != 0:
+            elif ptx.ballot(amount) != 0:
+                slot = reserve(scratch.counters, amount, lane)
+                if ptx.ballot(slot > limit) != 0:
                     n_found = limit + 1
             if amount != 0 and slot + amount <= n_slots:
                 for part in range(n_masks):
-                    slot = keep(keys, lows, slot, kept[part], vectors, part * per_mask, source)
+                    slot = keep(candidates, slot, kept[part], vectors, part * per_mask, source)
             first += u32(VECTORS_AHEAD * n_threads)
             warp_item += u32(VECTORS_AHEAD * n_threads)
         if are_unfolded and thread == 0:
-            counters[FOUND] = n_found
+            scratch.counters[FOUND] = n_found
 
     @linked_function
-    def count_keys(histogram, items, source, threshold, end, shift, unfolded_format, key_format, thread):
-        """Count the keys from `threshold` to `end` by ``(key - threshold) >> shift``."""
+    def count_keys(bins, items, source, extent, shift, formats, ids):
+        """Count the keys in `extent` by ``(key - threshold) >> shift``, in bins at an address."""
+        thread, _, _ = ids
+        threshold, end = extent
         words = cuda.local.array(4, u32)
         are_unfolded = source.are_unfolded
         n_each = u32(keys_per_vector) if are_unfolded else u32(per_vector)
-        bins = shared_address(histogram)
         width = end - threshold
         item = thread
         while item < items.n_items:
@@ -308,39 +300,24 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             further = u64(words[2]) | (u64(words[3]) << 32)
             element = u32(0)
             while element < n_each:
-                above_threshold = (
-                    key_at(nearer, further, element, are_unfolded, unfolded_format, key_format) - threshold
-                )
+                above_threshold = key_at(nearer, further, element, are_unfolded, formats) - threshold
                 digit = u32(above_threshold >> key_type(shift))
                 counts = vector != _NO_VECTOR and above_threshold <= width
-                count_shared_if(bins + (digit << 2), counts)
+                ptx.count_shared_if(bins + (digit << 2), counts)
                 element += 1
             item += n_threads
 
     @linked_function
-    def collect_ties(
-        keys,
-        lows,
-        n_found,
-        n_kept,
-        items,
-        source,
-        unaligned,
-        prefix,
-        threshold,
-        unfolded_threshold,
-        next_above,
-        unfolding,
-        sums,
-        thread,
-    ):
-        """Keep the first `n_kept` elements with the key `threshold`.
+    def collect_ties(candidates, n_found, n_kept, items, source, unaligned, tied, unfolding, sums, thread):
+        """Keep the first `n_kept` elements with a certain key; there are `n_found` candidates already.
 
-        Their unfolded keys lie from `unfolded_threshold` to below `next_above`.
+        `tied` are that key, the least unfolded key of such elements, and the least of those above.
 
-        `unaligned` is the position of the thread's element outside all vectors if that has the key, or
-        `NOT_UNALIGNED`; of such elements, those before `prefix` come before all vectors.
+        `unaligned` are the position of the thread's element outside all vectors if that has the key, or
+        `NOT_UNALIGNED`, and the position up to which such elements come before all vectors.
         """
+        key, unfolded_threshold, next_above = tied
+        unaligned_position, prefix = unaligned
         words = cuda.local.array(4, u32)
         n_ties = u32(0)
         half = u32(0)
@@ -349,11 +326,11 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         while n_ties < n_kept and first < items.n_items + n_threads:
             # The first step is for what comes before the vectors, the last one for what comes after them.
             ties = u32(0)
-            low = ~unaligned
+            low = ~unaligned_position
             if steps == 0:
-                ties = u32(unaligned < prefix)
+                ties = u32(unaligned_position < prefix)
             elif first >= items.n_items:
-                ties = u32(unaligned >= prefix and unaligned < NOT_UNALIGNED)
+                ties = u32(prefix <= unaligned_position < NOT_UNALIGNED)
                 first += n_threads
             else:
                 vector = vector_of(first + thread, items)
@@ -367,52 +344,37 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
                 low = low_of(vector, u32(0), source)
                 first += n_threads
             steps = u32(1)
-            before, total = exclusive_sum(popcount_u32(ties), thread, shared_from(sums, half))
+            before, total = exclusive_sum(ptx.popcount_u32(ties), thread, ptx.shared_from(sums, half))
             half = 32 - half
             rank = n_ties + before
             while ties != 0 and rank < n_kept:
                 # The lowest bit is the first element.
                 lowest = ties & (0 - ties)
                 ties ^= lowest
-                keys[n_found + rank] = threshold
-                lows[n_found + rank] = low - (31 - leading_zeros_u32(lowest))
+                candidates.keys[n_found + rank] = key
+                candidates.lows[n_found + rank] = low - (31 - ptx.leading_zeros_u32(lowest))
                 rank += 1
             n_ties += total
         return min(n_ties, n_kept)
 
     @linked_function
-    def narrow(
-        histogram,
-        items,
-        source,
-        unaligned_key,
-        has_unaligned,
-        threshold,
-        end,
-        n_selected,
-        limit,
-        unfolded_format,
-        key_format,
-        sums,
-        counters,
-        thread,
-    ):
+    def narrow(items, source, unaligned, extent, n_selected, limit, formats, scratch, ids):
         """Return a higher threshold, and whether `limit` holds all keys at or above it: if not, the k-th key.
 
-        At least `n_selected` keys must lie from `threshold` to `end`, and none above `end`.
+        At least `n_selected` keys must lie in `extent`, and none above it. `unaligned` is ``(exists, key)``.
         """
-        lane = thread & 31
-        warp = thread >> 5
-        bins = shared_address(histogram)
+        has_unaligned, unaligned_key = unaligned
+        threshold, end = extent
+        bins = ptx.shared_address(scratch.histogram)
         needed = n_selected
         fits = False
         narrowing = True
         while narrowing:
             shift = max(needed_bits(end - threshold), u32(digit_bits)) - digit_bits
-            count_keys(histogram, items, source, threshold, end, shift, unfolded_format, key_format, thread)
+            count_keys(bins, items, source, (threshold, end), shift, formats, ids)
             digit = u32((unaligned_key - threshold) >> key_type(shift))
-            count_shared_if(bins + (digit << 2), has_unaligned and threshold <= unaligned_key <= end)
-            digit, larger, amount = find_digit(histogram, sums, counters, needed, thread, lane, warp)
+            ptx.count_shared_if(bins + (digit << 2), has_unaligned and threshold <= unaligned_key <= end)
+            digit, larger, amount = find_digit(scratch, needed, ids)
             needed -= larger
             fits = n_selected - needed + amount <= limit
             threshold += key_type(digit) << key_type(shift)

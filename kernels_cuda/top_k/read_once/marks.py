@@ -8,29 +8,14 @@ marked.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    below_bf16x2,
-    below_f16x2,
-    join_u32,
-    load_shared_u32x4,
-    mark_if_below_f32,
-    next_pass,
-    permute,
-    popcount_u32,
-    popcount_u64,
-    trailing_zeros_u32,
-    trailing_zeros_u64,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.sampled_launches import SEGMENT_VECTORS_PER_LANE
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 _FLOAT16_INFINITY = 0x7C00
 # Vectors of which the marks of 16-bit elements fill half a word.
@@ -41,7 +26,7 @@ _UPPER_HALVES = 0x7632
 
 
 class Bound(NamedTuple):
-    """What tells whether an element has at least a certain key.
+    """Operands of the test whether an element has at least a certain key.
 
     Attributes
     ----------
@@ -51,9 +36,9 @@ class Bound(NamedTuple):
     number : uint32
         A float that elements are compared with, twice if it has 16 bits.
     inverted : uint32 or uint64
-        What the marks of elements that are less than it are XORed with.
+        It is XORed with the marks of elements that are less than the number.
     is_number : bool
-        Whether the float tells. It does not for integers and, at some thresholds, for NaNs.
+        Whether the number decides: for integers and, at some thresholds, for NaNs the unfolded key does.
     """
 
     unfolded: Any
@@ -114,7 +99,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
 
     @linked_function
     def number_of(key, key_format):
-        """Return a float, what marks are XORed with, and whether these tell which keys are at least this.
+        """Return a `Bound`'s number, what marks are XORed with, and whether the number decides.
 
         NaNs are not less than any float. Where they come first, these elements are those that are not less
         than a float; where they come last, those that are less than the next one.
@@ -163,17 +148,17 @@ def mark_functions(element_size: int) -> MarkFunctions:
                 """Return the marks of elements that are less than a float."""
                 marks = u32(0)
                 for vector in range(SEGMENT_VECTORS_PER_LANE):
-                    words = load_shared_u32x4(own ^ u32(vector * VECTOR_BYTES))
+                    words = ptx.load_shared_u32x4(own ^ u32(vector * VECTOR_BYTES))
                     of_vector = u32(0)
                     for word in range(4):
                         mark = u32(1 << (vector * per_vector + word))
-                        of_vector = mark_if_below_f32(of_vector, mark, words[word], number)
+                        of_vector = ptx.mark_if_below_f32(of_vector, mark, words[word], number)
                     marks |= of_vector
                 return marks
 
         else:
-            marks_below_f16 = _marks_of_halves(below_f16x2)
-            marks_below_bf16 = _marks_of_halves(below_bf16x2)
+            marks_below_f16 = _marks_of_halves(ptx.below_f16x2)
+            marks_below_bf16 = _marks_of_halves(ptx.below_bf16x2)
 
             @device_function
             def marks_below(own, numbers, key_format):
@@ -207,10 +192,10 @@ def mark_functions(element_size: int) -> MarkFunctions:
             marks = mark_type(0)
             vector = u32(0)
             while vector < SEGMENT_VECTORS_PER_LANE:
-                words[0], words[1], words[2], words[3] = load_shared_u32x4(own ^ (vector * VECTOR_BYTES))
+                words[0], words[1], words[2], words[3] = ptx.load_shared_u32x4(own ^ (vector * VECTOR_BYTES))
                 found = at_or_above(words, 0, bound.unfolded, unfolding, False)
                 marks |= mark_type(found) << mark_type(vector * per_vector)
-                vector = next_pass(vector)
+                vector = ptx.next_pass(vector)
         return marks
 
     return MarkFunctions(
@@ -219,8 +204,8 @@ def mark_functions(element_size: int) -> MarkFunctions:
         bound_above,
         marks_at_or_above,
         marks_before,
-        popcount_u64 if mark_bits == 64 else popcount_u32,
-        trailing_zeros_u64 if mark_bits == 64 else trailing_zeros_u32,
+        ptx.popcount_u64 if mark_bits == 64 else ptx.popcount_u32,
+        ptx.trailing_zeros_u64 if mark_bits == 64 else ptx.trailing_zeros_u32,
         swizzled,
         element_address,
     )
@@ -234,7 +219,7 @@ def _marks_of_halves(below: Any) -> Any:
         """Return marks in which the lower half has those of even elements, and the upper half the others."""
         marks = u32(0)
         for vector in range(_PART_VECTORS):
-            words = load_shared_u32x4(own ^ u32((part * _PART_VECTORS + vector) * VECTOR_BYTES))
+            words = ptx.load_shared_u32x4(own ^ u32((part * _PART_VECTORS + vector) * VECTOR_BYTES))
             for word in range(4):
                 marks |= below(words[word], numbers) & u32(0x20001 << (2 * (vector * 4 + word)))
         return marks
@@ -246,8 +231,8 @@ def _marks_of_halves(below: Any) -> Any:
         for half in range(2):
             first = marks_of_part(own, numbers, 2 * half)
             second = marks_of_part(own, numbers, 2 * half + 1)
-            even = permute(first, second, u32(_LOWER_HALVES))
-            joined[half] = even | permute(first, second, u32(_UPPER_HALVES))
-        return join_u32(joined[0], joined[1])
+            even = ptx.permute(first, second, u32(_LOWER_HALVES))
+            joined[half] = even | ptx.permute(first, second, u32(_UPPER_HALVES))
+        return ptx.join_u32(joined[0], joined[1])
 
     return marks_below

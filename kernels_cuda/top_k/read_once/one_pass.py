@@ -2,14 +2,13 @@
 
 1. Each thread goes over its vectors of the row, a few at a time, which are of different groups. It keeps the
    best vector of each group, the first with the largest key, and the largest key of all others.
-2. The block finds a threshold, a (key, position) pair that an element of each of k best vectors does not come
-   after (`few`). So what is selected does not come after it either.
-3. Each thread reads those of its best vectors again that may have such elements, the candidates, and lists
-   these. It reads others again if their largest key asks for it. That is rare: what is selected is mostly
-   spread over groups.
+2. The block finds a threshold, a (key, position) pair that elements of at least k of the best vectors reach
+   (`few`). So all that is selected reaches it.
+3. Each thread reads those of its best vectors again that may have elements which reach it, the candidates,
+   and lists these. It reads others again if their largest key asks for it. That is rare: what is selected is
+   mostly spread over groups.
 4. If there are more candidates than there is room for, the k-th of those that are listed is the next
-   threshold. Each round leaves fewer. If there is room, but far more than k are left, because elements of a
-   vector are equal, one of them is a closer threshold.
+   threshold. Each round leaves fewer.
 5. Order the candidates, and write the first k.
 
 Of elements that are equal, only the first ones in the row are candidates. So where many are, threads read no
@@ -18,22 +17,10 @@ more vectors again than those up to the position of the threshold.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    ballot,
-    grid_dependency_wait,
-    load_if_u32x4,
-    load_shared_u32,
-    load_shared_u64,
-    same_u32,
-    shared_address,
-    shuffle_from_u32,
-    store_shared_u32,
-    store_shared_u64,
-    trailing_zeros_u32,
-    warp_max,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.one_pass_launches import ONE_PASS_CANDIDATES, OnePassParameters
 from kernels_cuda.top_k.shared.few import (
@@ -45,21 +32,16 @@ from kernels_cuda.top_k.shared.few import (
     threshold_of_maxima,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_length
-from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
 
 # Groups of a thread, a vector of each of which it has on the way.
 _GROUPS = VECTORS_AHEAD
 _WORDS = 4 * _GROUPS
 # A thread reads so few vectors again by itself; others are shared by a warp.
 _READ_ALONE = 2 * _GROUPS
-# Vectors of a group are counted in 16 bits.
-_LAST_STEP = 0xFFFF
 
 
 def one_pass_kernel(element_size: int, n_threads: int) -> Any:
@@ -67,11 +49,12 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     functions = element_functions(element_size)
     ordered_key, load_element = functions.ordered_key, functions.load_element
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
+    unfolded_maximum = functions.unfolded_maximum
     unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
     per_vector = VECTOR_BYTES // element_size
     find_threshold = threshold_of_maxima(n_threads)
     list_vector, pair_at, write_first = few_functions(element_size, n_threads)
-    pad_row = pad_function(element_size)
+    _, _, pad_results = row_functions(element_size)
     n_warps = n_threads // WARP_LANES
     step_elements = n_threads * per_vector
     # The areas of shared memory begin at these bytes. They hold: what each warp finds of each group (rows are
@@ -88,107 +71,64 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     @device_function
     def load(words, at, address, vector, exists):
         word = 4 * at
-        words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+        words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
             address + i64(vector) * VECTOR_BYTES, exists
         )
 
-    if element_size == 4:
+    @device_function
+    def keep_first(best, steps, group, key, step, exists):
+        """Keep the first vector with the largest key; return the smaller of both keys."""
+        if not exists:
+            key = u32(0)
+        smaller = min(key, best[group])
+        if key > best[group]:
+            best[group] = key
+            steps[group] = step
+        return smaller
 
-        @device_function
-        def keep_first(best, steps, group, key, step, exists):
-            """Keep the first vector with the largest key; return the smaller of both keys."""
-            if not exists:
-                key = u32(0)
-            smaller = min(key, best[group])
-            if key > best[group]:
-                best[group] = key
-                steps[group] = step
-            return smaller
+    @linked_function
+    def read_row(best, steps, address, n_own, unfolding):
+        """Find the best vector of each of a thread's groups; return the largest other unfolded key.
 
-        @device_function
-        def step_of(best, steps, group):
-            return steps[group]
-
-    else:
-
-        @device_function
-        def keep_first(best, steps, group, key, step, exists):
-            """Do the same: a word has the key, and how many steps are left before the last of all."""
-            word = whole_key(key) | (u32(_LAST_STEP) - step)
-            if not exists:
-                word = u32(0)
-            smaller = min(word, best[group])
-            best[group] = max(word, best[group])
-            return smaller
-
-        @device_function
-        def step_of(best, steps, group):
-            return u32(_LAST_STEP) - (best[group] & _LAST_STEP)
-
-    def reading(maximum: Any) -> Any:
-        @linked_function
-        def read_row(best, steps, address, n_own, unfolding):
-            """Find the best vector of each of a thread's groups; return the largest other unfolded key.
-
-            A step is number `step` of the vectors of its group.
-            """
-            words = cuda.local.array(_WORDS, u32)
-            keys = cuda.local.array(_GROUPS, u32)
-            other = u32(0)
+        A step is number `step` of the vectors of its group.
+        """
+        words = cuda.local.array(_WORDS, u32)
+        keys = cuda.local.array(_GROUPS, u32)
+        other = u32(0)
+        for group in range(_GROUPS):
+            best[group] = u32(0)
+            steps[group] = u32(0)
+            load(words, group, address, group * n_threads, u32(group) < n_own)
+        vector = u32(0)
+        step = u32(0)
+        while vector < n_own:
+            address += _GROUPS * n_threads * VECTOR_BYTES
+            # Without branches: compilers would wait for all loads at each.
             for group in range(_GROUPS):
-                best[group] = u32(0)
-                steps[group] = u32(0)
-                load(words, group, address, group * n_threads, u32(group) < n_own)
-            vector = u32(0)
-            step = u32(0)
-            while vector < n_own:
-                address += _GROUPS * n_threads * VECTOR_BYTES
-                # Without branches: compilers would wait for all loads at each.
-                for group in range(_GROUPS):
-                    keys[group] = maximum(words, 4 * group, unfolding)
-                for group in range(_GROUPS):
-                    exists = vector + u32(group + _GROUPS) < n_own
-                    load(words, group, address, group * n_threads, exists)
-                for group in range(_GROUPS):
-                    exists = vector + u32(group) < n_own
-                    other = max(other, keep_first(best, steps, group, keys[group], step, exists))
-                vector += _GROUPS
-                step += 1
-            return other
-
-        return read_row
-
-    read_floats, read_integers = reading(functions.unfolded_maximum), reading(functions.integer_maximum)
+                keys[group] = whole_key(unfolded_maximum(words, 4 * group, unfolding))
+            for group in range(_GROUPS):
+                exists = vector + u32(group + _GROUPS) < n_own
+                load(words, group, address, group * n_threads, exists)
+            for group in range(_GROUPS):
+                exists = vector + u32(group) < n_own
+                other = max(other, keep_first(best, steps, group, keys[group], step, exists))
+            vector += _GROUPS
+            step += 1
+        return other
 
     @linked_function
     def share_maxima(memory, best, n_maxima, thread, lane, warp):
         """Put the maxima into shared memory; threads of several warps may have one together."""
-        store_shared_u64(memory + warp * warp_stride + lane * PAIR_BYTES, best)
+        ptx.store_shared_u64(memory + warp * warp_stride + lane * PAIR_BYTES, best)
         cuda.syncthreads()
         if thread < n_maxima:
             best = u64(0)
             other = warp
             while other < n_warps:
-                best = max(best, load_shared_u64(memory + other * warp_stride + lane * PAIR_BYTES))
+                best = max(best, ptx.load_shared_u64(memory + other * warp_stride + lane * PAIR_BYTES))
                 other += n_maxima // WARP_LANES
-            store_shared_u64(memory + maxima_at + thread * PAIR_BYTES, best)
+            ptx.store_shared_u64(memory + maxima_at + thread * PAIR_BYTES, best)
         cuda.syncthreads()
-
-    @linked_function
-    def keep_candidates(candidates, n_candidates, threshold, thread):
-        """Drop the candidates that come after the threshold; return how many are left."""
-        pairs, count, _ = candidates
-        pair = u64(0)
-        if thread < n_candidates:
-            pair = load_shared_u64(pairs + thread * PAIR_BYTES)
-        cuda.syncthreads()
-        if thread == 0:
-            store_shared_u32(count, u32(0))
-        cuda.syncthreads()
-        if pair >= threshold and pair != 0:
-            add_candidate(candidates, pair)
-        cuda.syncthreads()
-        return load_shared_u32(count)
 
     @device_function
     def vectors_read_again(best, steps, n_own, other, threshold, prefix, key_format):
@@ -204,14 +144,14 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         # Where the first vector of each group is its best, there may be no others among these.
         are_best = n_again <= _GROUPS
         for group in range(_GROUPS):
-            are_best &= step_of(best, steps, group) == 0 or n_again <= u32(group)
+            are_best &= steps[group] == 0 or n_again <= u32(group)
         if are_best or other < unfold_threshold(key, key_format):
             n_again = u32(0)
         return n_again
 
     @linked_function
     def list_candidates(candidates, row, own, threshold, p, thread):
-        """List a thread's elements that do not come after the threshold, as far as there is room.
+        """List a thread's elements that reach the threshold, as far as there is room.
 
         First the best vectors of its groups are read again, then others: by the thread if they are few, by
         all of its warp if they are many.
@@ -227,7 +167,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         vectors = cuda.local.array(_GROUPS, u32)
         wanted = u32(0)
         for group in range(_GROUPS):
-            own_vector = step_of(best, steps, group) * _GROUPS + u32(group)
+            own_vector = steps[group] * _GROUPS + u32(group)
             vectors[group] = own_vector * n_threads + thread
             key = fold(best[group], p.unfolded_format, p.key_format)
             may_be_listed = pair_of(key, prefix + vectors[group] * per_vector) >= threshold
@@ -237,8 +177,8 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         n = n_again
         if n_again > _READ_ALONE:
             n = u32(0)
-        most = warp_max(n)
-        waiting = ballot(n_again > _READ_ALONE)
+        most = ptx.warp_max(n)
+        waiting = ptx.ballot(n_again > _READ_ALONE)
         done = u32(0)
         searching = True
         while searching:
@@ -249,9 +189,9 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                     place = prefix + vectors[at] * per_vector, u32(per_vector)
                     list_vector(candidates, words, 4 * at, place, bound, p.key_format)
             if done >= most and waiting != 0:
-                lane = trailing_zeros_u32(waiting)
+                lane = ptx.trailing_zeros_u32(waiting)
                 waiting &= waiting - 1
-                n = shuffle_from_u32(n_again, lane)
+                n = ptx.shuffle_from_u32(n_again, lane)
                 most = n
                 owner = (thread & ~u32(31)) + lane
                 first, apart = thread & 31, u32(WARP_LANES)
@@ -265,12 +205,12 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             done += _GROUPS * apart
 
     @cuda.jit(max_registers=64)
-    def one_pass_top_k(x, lengths, values, indices, offsets, p: OnePassParameters):
-        grid_dependency_wait()
+    def one_pass_top_k(x, lengths, values, indices, offsets, p: RowParameters, m: OnePassParameters):
+        ptx.grid_dependency_wait()
         room = cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES)
-        pairs = shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
+        pairs = ptx.shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
         found = cuda.shared.array(1, u64)
-        memory = shared_address(room)
+        memory = ptx.shared_address(room)
         thread = u32(cuda.threadIdx.x)
         row = p.first + i64(cuda.blockIdx.x)
         length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
@@ -288,30 +228,27 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             bits = load_element(base + i64(position) * element_size)
             unaligned = pair_of(ordered_key(bits, p.key_format), position)
         if thread < (memory_bytes - count_at) // 4:
-            store_shared_u32(memory + count_at + (thread << 2), u32(0))
+            ptx.store_shared_u32(memory + count_at + (thread << 2), u32(0))
 
         n_own = (u32(n_vectors) + u32(n_threads - 1) - thread) // u32(n_threads)
         best = cuda.local.array(_GROUPS, u32)
         steps = cuda.local.array(_GROUPS, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
         own_address = address + i64(thread) * VECTOR_BYTES
-        if unfolding.flip == 0:
-            other = read_integers(best, steps, own_address, n_own, unfolding)
-        else:
-            other = read_floats(best, steps, own_address, n_own, unfolding)
-        # The loads need the registers of what else follows from this.
-        thread = same_u32(thread)
+        other = read_row(best, steps, own_address, n_own, unfolding)
+        # Recomputed: live values would cost the loads their registers.
+        thread = ptx.same_u32(thread)
         lane = thread & 31
         warp = thread >> 5
         maximum = u64(0)
         for group in range(_GROUPS):
             if u32(group) < n_own:
-                vector = (step_of(best, steps, group) * _GROUPS + u32(group)) * n_threads + thread
-                # Wherever in the vector the element is, it is not beyond this position.
+                vector = (steps[group] * _GROUPS + u32(group)) * n_threads + thread
+                # The element is anywhere in the vector, at the latest at this position.
                 last = prefix + vector * per_vector + u32(per_vector - 1)
                 key = fold(best[group], p.unfolded_format, p.key_format)
                 maximum = max(maximum, pair_of(key, last))
-        n_maxima = u32(p.n_maxima)
+        n_maxima = u32(m.n_maxima)
         share_maxima(memory, maximum, n_maxima, thread, lane, warp)
         maxima, places = memory + maxima_at, memory + places_at
         threshold = find_threshold(maxima, places, n_maxima, n_selected, lane, warp)
@@ -320,19 +257,15 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         n_candidates = u32(0)
         searching = n_selected > 0
         while searching:
-            list_candidates(candidates, (address, prefix), own, threshold, p, same_u32(thread))
+            list_candidates(candidates, (address, prefix), own, threshold, p, ptx.same_u32(thread))
             cuda.syncthreads()
-            n_candidates = load_shared_u32(memory + count_at)
+            n_candidates = ptx.load_shared_u32(memory + count_at)
             searching = n_candidates > ONE_PASS_CANDIDATES
             if searching:
                 threshold = pair_at(pairs, found, u32(ONE_PASS_CANDIDATES), n_selected - 1, thread)
                 if thread == 0:
-                    store_shared_u32(memory + count_at, u32(0))
+                    ptx.store_shared_u32(memory + count_at, u32(0))
                 cuda.syncthreads()
-        if n_candidates > 2 * n_selected + SPARE_CANDIDATES:
-            # All elements of a vector may be equal: one of the candidates is a closer threshold.
-            threshold = find_threshold(pairs, places, n_candidates, n_selected, lane, warp)
-            n_candidates = keep_candidates(candidates, n_candidates, threshold, thread)
         values += value_row * element_size
         indices += index_row * p.index_size
         write_first(
@@ -341,12 +274,10 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             (values, indices, p.strides.values, p.strides.indices, p.index_size),
             n_candidates,
             n_selected,
-            p.is_sorted == 0,
+            m.is_sorted == 0,
             p.key_format,
             thread,
         )
-        padded = i64(n_selected + thread)
-        padding = p.length_format.padding
-        pad_row(values, indices, p.strides, p.index_size, padding, padded, i64(n_threads), p.k)
+        pad_results(values, indices, n_selected + thread, n_threads, p)
 
     return one_pass_top_k

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    KeyFormat,
-    LengthFormat,
-    Problem,
-    RowLayout,
-    UnfoldedFormat,
-)
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
@@ -20,7 +13,7 @@ from kernels_cuda.top_k.shared.launches import (
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB
@@ -33,7 +26,7 @@ ONE_PASS_CANDIDATES = 512
 # It looks for a threshold among at least so many maxima, and so many for each selected element.
 FEWEST_MAXIMA = 256
 MAXIMA_PER_SELECTED = 4
-# It counts positions in 32 bits, and vectors of a group in 16.
+# It counts positions in 32 bits.
 LONGEST_ROW = 1 << 29
 # Rows of at least this size have larger blocks where no two blocks share a multiprocessor.
 LONG_BYTES = 256 * KIB
@@ -48,19 +41,13 @@ class OnePassPolicy(Policy):
 
 
 class OnePassParameters(NamedTuple):
-    """Parameters of `one_pass.one_pass_top_k`; a threshold is looked for among `n_maxima`, a power of two."""
+    """More parameters of `one_pass.one_pass_top_k`.
 
-    index_size: int
+    A threshold is looked for among `n_maxima`, a power of two.
+    """
+
     is_sorted: int
-    first: int
     n_maxima: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    length_format: LengthFormat
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
 
 
 def _variant(element_size: int, n_threads: int) -> Variant:
@@ -86,18 +73,10 @@ def one_pass_launches(problem: Problem, policy: OnePassPolicy, workspace: Worksp
     n_threads = policy.n_threads
     if problem.n_rows <= problem.target.multiprocessors and problem.row_bytes >= LONG_BYTES:
         n_threads = max(ONE_PASS_THREADS)
-    launch = Launch(
-        _variant(problem.element_size, n_threads),
-        problem.n_rows,
-        n_threads,
-        (),
-        parameters_of(
-            OnePassParameters,
-            problem,
-            is_sorted=int(not problem.is_by_index),
-            n_maxima=max(FEWEST_MAXIMA, 1 << (problem.k * MAXIMA_PER_SELECTED - 1).bit_length()),
-        ),
-    )
+    n_maxima = max(FEWEST_MAXIMA, 1 << (problem.k * MAXIMA_PER_SELECTED - 1).bit_length())
+    more = OnePassParameters(int(not problem.is_by_index), n_maxima)
+    kernel, parameters = _variant(problem.element_size, n_threads), row_parameters(problem)
+    launch = Launch(kernel, problem.n_rows, n_threads, (), parameters, more=(more,))
     return launch_rows(launch, problem, policy, workspace)
 
 

@@ -18,28 +18,10 @@ A row of no more elements than a list has room for gets the lowest threshold: al
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD_SHARED,
-    STORE,
-    atomic_add_u32,
-    copy_async_end_group,
-    copy_async_first_bytes,
-    copy_async_wait_but_last,
-    grid_dependency_wait,
-    join_u32,
-    load_u32,
-    load_u64,
-    next_pass,
-    shared_address,
-    shuffle_from_u32,
-    shuffle_from_u64,
-    store_shared_u32x4,
-    store_u32,
-    store_u64,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.marks import mark_functions
 from kernels_cuda.top_k.read_once.sampled_launches import (
@@ -53,19 +35,14 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
     SampledParameters,
     segment_elements,
 )
-from kernels_cuda.top_k.read_once.sampled_threshold import EQUALS_END, LISTED, last_key_function
+from kernels_cuda.top_k.read_once.sampled_threshold import EQUALS_END, LISTED
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, group_key_bytes
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 _LISTING_REGISTERS = 64
 _WARP_BYTES = WARP_LANES * VECTOR_BYTES
-# Up to so many candidates of a segment, each lane writes its own.
-_MOST_SCATTERED = 8 * WARP_LANES
 _STAGE_BYTES = SEGMENT_VECTORS * VECTOR_BYTES
 # A lane marks neighbouring vectors.
 _OWN_BYTES = SEGMENT_VECTORS_PER_LANE * VECTOR_BYTES
@@ -82,11 +59,9 @@ def list_kernel(element_size: int) -> Any:
     marks_at_or_above, marks_before = marking.marks_at_or_above, marking.marks_before
     mark_type, n_marks, first_mark = marking.mark_type, marking.count, marking.first
     swizzled, element_address = marking.swizzled, marking.element_address
-    shuffle_marks = shuffle_from_u64 if mark_type is u64 else shuffle_from_u32
-    last_key = last_key_function(element_size)
     key_bytes = group_key_bytes(element_size)
-    store_key = STORE[key_bytes]
-    load_shared_element = LOAD_SHARED[element_size]
+    store_key = ptx.STORE[key_bytes]
+    load_shared_element = ptx.LOAD_SHARED[element_size]
     per_vector = VECTOR_BYTES // element_size
     n_elements = segment_elements(element_size)
     # Each lane marks so many neighbouring elements.
@@ -98,7 +73,7 @@ def list_kernel(element_size: int) -> Any:
         address = base + position * element_size
         for vector in range(SEGMENT_VECTORS_PER_LANE):
             is_whole = u32(position) + u32(vector * WARP_LANES * per_vector) < limit
-            copy_async_first_bytes(
+            ptx.copy_async_first_bytes(
                 stage + swizzled(lane * VECTOR_BYTES + u32(vector * _WARP_BYTES)),
                 address + vector * _WARP_BYTES,
                 u32(is_whole) * VECTOR_BYTES,
@@ -121,48 +96,25 @@ def list_kernel(element_size: int) -> Any:
                             words[2 * element + 1] = u32(bits >> 32)
                         else:
                             words[element * element_size // 4] |= bits << u32(element * element_size % 4 * 8)
-                store_shared_u32x4(stage + swizzled(offset), words[0], words[1], words[2], words[3])
+                ptx.store_shared_u32x4(stage + swizzled(offset), words[0], words[1], words[2], words[3])
             offset += _WARP_BYTES
             position += WARP_LANES * per_vector
 
-    @device_function
-    def write(address, position, slot, lists):
-        elements, lows = lists
-        store_key(elements + i64(slot) * key_bytes, load_shared_element(address))
-        store_u32(lows + i64(slot) * 4, ~position)
-
     @linked_function
-    def write_own(own, marks, position, slot, lists):
+    def write_marked(own, marks, position, slot, lists):
         """Write a lane's marked elements one after the other."""
+        elements, lows = lists
         while marks != 0:
             number = first_mark(marks)
             marks &= marks - 1
-            write(element_address(own, number), position + number, slot, lists)
+            store_key(elements + i64(slot) * key_bytes, load_shared_element(element_address(own, number)))
+            ptx.store_u32(lows + i64(slot) * 4, ~(position + number))
             slot += 1
 
-    @linked_function
-    def write_together(stage, marks, position, slot, lists, lane):
-        """Write the marked elements of all lanes, one lane's at a time: neighbours together."""
-        owner = u32(0)
-        while owner < WARP_LANES:
-            of_owner = shuffle_marks(marks, owner)
-            first_slot = shuffle_from_u32(slot, owner)
-            number = lane
-            while number < n_own:
-                if (of_owner >> number) & 1 != 0:
-                    before = n_marks(of_owner & ((mark_type(1) << mark_type(number)) - 1))
-                    offset = (owner * n_own + number) * element_size
-                    write(
-                        stage + swizzled(offset),
-                        position + owner * n_own + number,
-                        first_slot + before,
-                        lists,
-                    )
-                number += WARP_LANES
-            owner = next_pass(owner)
-
     @cuda.jit(max_registers=_LISTING_REGISTERS)
-    def list_candidates(x, lengths, states, segments, elements, lows, offsets, p: SampledParameters):
+    def list_candidates(
+        x, lengths, states, segments, elements, lows, offsets, p: RowParameters, m: SampledParameters
+    ):
         stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
         warp = u32(cuda.threadIdx.x) >> 5
@@ -176,7 +128,7 @@ def list_kernel(element_size: int) -> Any:
         # Vectors that begin before this are whole, unless they begin before the row.
         limit = u32(max(count - (per_vector - 1), 0))
         segment = i64(tile * LISTING_WARPS + warp)
-        step = i64(p.n_listing * LISTING_WARPS)
+        step = i64(m.n_listing * LISTING_WARPS)
         # A row's first segment begins with the vector that its first element is in.
         first = segment * n_elements - (base & (VECTOR_BYTES - 1)) // element_size
         step_elements = step * n_elements
@@ -184,32 +136,31 @@ def list_kernel(element_size: int) -> Any:
         own_first = lane * n_own
 
         # While a segment is listed, the next one is on its way; the first one before the threshold is known.
-        stage = shared_address(stages) + warp * (2 * _STAGE_BYTES)
+        stage = ptx.shared_address(stages) + warp * (2 * _STAGE_BYTES)
         other_stage = stage + _STAGE_BYTES
         if first < count:
             start_segment(stage, base, first + copied, limit, lane)
-        copy_async_end_group()
-        grid_dependency_wait()
+        ptx.copy_async_end_group()
+        ptx.grid_dependency_wait()
         state = states + row * ROW_STATE_BYTES
-        key = key_type(load_u64(state))
-        equals_end = i64(load_u32(state + EQUALS_END))
-        has_above = key < last_key(p.key_format)
+        key = key_type(ptx.load_u64(state))
+        equals_end = i64(ptx.load_u32(state + EQUALS_END))
         unfolding = unfolding_of(p.unfolded_format, False)
         bound = bound_of(key, p.key_format)
         next_bound = bound_above(key, p.key_format)
-        lists = (elements + row * p.n_slots * key_bytes, lows + row * p.n_slots * 4)
+        lists = (elements + row * m.n_slots * key_bytes, lows + row * m.n_slots * 4)
         while first < count:
             next_first = first + step_elements
             if next_first < count:
                 start_segment(other_stage, base, next_first + copied, limit, lane)
-            copy_async_end_group()
-            copy_async_wait_but_last()
+            ptx.copy_async_end_group()
+            ptx.copy_async_wait_but_last()
             are_whole = first >= 0 and u32(first) + u32(n_elements - per_vector) < limit
             if not are_whole:
                 load_parts(stage, base, first + copied, count, limit, lane)
             cuda.syncwarp()
 
-            # Those above the threshold, and up to a position those that equal it.
+            # Mark the elements above the threshold and, up to a position, those that equal it.
             own = stage + swizzled(lane * _OWN_BYTES)
             position = first + i64(own_first)
             marks = mark_type(0)
@@ -217,29 +168,26 @@ def list_kernel(element_size: int) -> Any:
                 marks = marks_at_or_above(own, bound, p.key_format, unfolding)
             if first + n_elements > equals_end:
                 marks &= marks_before(equals_end - position)
-                if has_above:
+                if next_bound.unfolded != 0:
                     marks |= marks_at_or_above(own, next_bound, p.key_format, unfolding)
             if not are_whole:
                 marks &= marks_before(count - position) & ~marks_before(-position)
             amount = n_marks(marks)
-            through = warp_inclusive_sum(amount)
-            n_listed = shuffle_from_u32(through, u32(WARP_LANES - 1))
+            through = ptx.warp_inclusive_sum(amount)
+            n_listed = ptx.shuffle_from_u32(through, u32(WARP_LANES - 1))
 
             # Take room in the row's list.
             place = u32(0)
             if lane == 0:
                 if n_listed != 0:
-                    place = atomic_add_u32(state + LISTED, n_listed)
-                known = join_u32(place, n_listed)
-                store_u64(segments + (row * p.n_segments + segment) * SEGMENT_BYTES, known)
-            place = shuffle_from_u32(place, u32(0))
+                    place = ptx.atomic_add_u32(state + LISTED, n_listed)
+                known = ptx.join_u32(place, n_listed)
+                ptx.store_u64(segments + (row * m.n_segments + segment) * SEGMENT_BYTES, known)
+            place = ptx.shuffle_from_u32(place, u32(0))
 
-            if place + n_listed <= u32(p.n_slots):
+            if place + n_listed <= u32(m.n_slots):
                 slot = place + through - amount
-                if n_listed > _MOST_SCATTERED:
-                    write_together(stage, marks, u32(first), slot, lists, lane)
-                else:
-                    write_own(own, marks, u32(position), slot, lists)
+                write_marked(own, marks, u32(position), slot, lists)
             # All lanes have read what is overwritten now.
             cuda.syncwarp()
             first = next_first

@@ -5,14 +5,7 @@ from typing import NamedTuple
 
 from kernels_cuda.runtime.launch import Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    KeyFormat,
-    LengthFormat,
-    Problem,
-    RowLayout,
-    UnfoldedFormat,
-)
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     INDICES,
     VALUES,
@@ -25,7 +18,7 @@ from kernels_cuda.top_k.shared.launches import (
     fill_offsets,
     launch_all,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -60,26 +53,24 @@ SEGMENT_VECTORS_PER_LANE = 8
 # shared memory does not have that.
 STAGE_ALIGNMENT = SEGMENT_VECTORS_PER_LANE * VECTOR_BYTES
 SEGMENT_VECTORS = WARP_LANES * SEGMENT_VECTORS_PER_LANE
-# What is known of a segment, and of a row: its threshold (8 bytes), and two counters.
+# Bytes for each segment, and for each row: its threshold (8 bytes), and two counters.
 SEGMENT_BYTES = 8
 ROW_STATE_BYTES = 16
 LISTING_THREADS = 128
 LISTING_WARPS = LISTING_THREADS // WARP_LANES
-# Of two segments for each warp.
+# A block that lists has two segments for each warp in shared memory.
 LISTING_WORDS = 2 * LISTING_WARPS * SEGMENT_VECTORS * VECTOR_BYTES // 4
 # Threads that choose a row's threshold, and that finish a row.
 SAMPLED_THREADS = 512
-# What blocks have of their own, at most: a histogram, and sums.
+# Static shared memory of a block, at most: a histogram, and sums.
 SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
 
 
 class SampledParameters(NamedTuple):
-    """Parameters of the three kernels.
+    """More parameters of the three kernels.
 
     Attributes
     ----------
-    first : int
-        The row, or the unit of rows and blocks for each, that the first block takes.
     sample_bits : int
         Of a number that a row's sample has elements, a power of two.
     n_slots, n_segments : int
@@ -91,12 +82,7 @@ class SampledParameters(NamedTuple):
         these begins.
     """
 
-    index_size: int
     is_sorted: int
-    first: int
-    n_rows: int
-    axis_size: int
-    k: int
     sample_bits: int
     n_slots: int
     n_segments: int
@@ -104,11 +90,6 @@ class SampledParameters(NamedTuple):
     candidate_words: int
     counters_offset: int
     selected_word: int
-    strides: AxisStrides
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def segment_elements(element_size: int) -> int:
@@ -178,7 +159,7 @@ def _fitting_sample(problem: Problem) -> SampleShape | None:
     # are to be sorted, bins; then the list of them.
     candidate_bytes = max(slots[at] * (key_bytes + 4), pair_sort_bytes(element_size, k, SAMPLED_THREADS))
     bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if problem.is_sorted else 0
-    selected_offset = candidate_bytes + 8 * n_segments + bins_bytes
+    selected_offset = candidate_bytes + 4 * n_segments + bins_bytes
     finishing_bytes = selected_offset + 2 * (slots[at] if problem.is_sorted else k)
     if (
         slots[at] > MOST_CANDIDATES
@@ -219,9 +200,8 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
     offsets, launches = fill_offsets(problem, workspace)
     rows, outputs = (Pointer(X), lengths_of(problem)), (Pointer(VALUES), Pointer(INDICES))
     listed = segments, elements, lows, offsets
-    parameters = parameters_of(
-        SampledParameters,
-        problem,
+    parameters = row_parameters(problem)
+    more = SampledParameters(
         is_sorted=int(problem.is_sorted),
         sample_bits=shape.size.bit_length() - 1,
         n_slots=shape.n_slots,
@@ -232,17 +212,12 @@ def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> 
         counters_offset=pair_counters_offset(element_size, problem.k, SAMPLED_THREADS),
     )
     sample, listing, finish = sampled_variants(element_size)
-    for launch in (
-        Launch(
-            *(sample, n_rows, SAMPLED_THREADS, (*rows, states, offsets), parameters),
-            shape.size * key_bytes,
-        ),
-        Launch(listing, n_rows * n_listing, LISTING_THREADS, (*rows, states, *listed), parameters),
-        Launch(
-            *(finish, n_rows, SAMPLED_THREADS, (*rows, *outputs, states, *listed), parameters),
-            shape.finishing_bytes,
-        ),
+    for kernel, grid, block, pointers, n_bytes in (
+        (sample, n_rows, SAMPLED_THREADS, (*rows, states, offsets), shape.size * key_bytes),
+        (listing, n_rows * n_listing, LISTING_THREADS, (*rows, states, *listed), 0),
+        (finish, n_rows, SAMPLED_THREADS, (*rows, *outputs, states, *listed), shape.finishing_bytes),
     ):
+        launch = Launch(kernel, grid, block, pointers, parameters, n_bytes, more=(more,))
         launches += launch_all(launch, policy)
     return launches
 

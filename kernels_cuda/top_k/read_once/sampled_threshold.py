@@ -1,34 +1,24 @@
 """The thresholds of `sampled`: a sample that is spread over each row, and an element of it."""
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    REGISTER,
-    grid_dependency_wait,
-    load_if_u32x4,
-    multiply_high_u32,
-    store_u32,
-    store_u64,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, SAMPLED_THREADS, SampledParameters
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-from kernels_cuda.top_k.shared.threshold import FOUND, N_COUNTERS, threshold_functions
+from kernels_cuda.top_k.shared.threshold import FOUND, N_COUNTERS, Scratch, threshold_functions
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
-# Where a row's state has, after the threshold: a counter of what is listed, and the position before which
-# elements that equal the threshold are listed too.
+# Offsets in a row's state, after the threshold: of a counter of what is listed, and of the position before
+# which elements that equal the threshold are listed too.
 LISTED, EQUALS_END = 8, 12
 # All positions are before it.
 _NO_END = 0xFFFFFFFF
@@ -40,42 +30,15 @@ _GOLDEN_RATIO = 0x9E3779B1
 _AHEAD = 2
 
 
-@functools.cache
-def last_key_function(element_size: int) -> Any:
-    """Make the device function for the largest key that an element can have."""
-    key_type = REGISTER[element_size]
-    ones = (1 << 8 * element_size) - 1
-
-    @device_function
-    def last_key(key_format):
-        largest = key_type(ones)
-        if key_format.flip != 0 and key_format.unordered == 0:
-            # Minus infinity comes first, and NaNs last.
-            largest = key_type(key_format.sign ^ key_format.infinity)
-        return largest
-
-    return last_key
-
-
-class SampleFunctions(NamedTuple):
-    """Device functions for the samples of rows of one element width."""
-
-    sample_position: Any
-    threshold_of_sample: Any
-
-
-@functools.cache
-def sample_functions(element_size: int) -> SampleFunctions:
-    """Make the device functions.
-
-    `memory` are the shared arrays that `threshold_functions` need: ``(histogram, sums, extremes, counters)``.
-    """
+def sample_kernel(element_size: int) -> Any:
+    """Make the kernel that chooses thresholds."""
     functions = element_functions(element_size)
     aligned = aligned_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     finding = threshold_functions(SAMPLED_THREADS, key_type)
     block_extremes, find_threshold = finding.block_extremes, finding.find_threshold
+    exclusive_sum = block_scan(SAMPLED_THREADS)
     unused, spread = aligned.unused, aligned.spread
     keys_per_vector, _, store_vector = shared_vectors(key_type)
     per_vector = VECTOR_BYTES // element_size
@@ -90,7 +53,7 @@ def sample_functions(element_size: int) -> SampleFunctions:
         part = number >> piece_bits
         first = (part * n_pieces) >> parts_bits
         width = (((part + 1) * n_pieces) >> parts_bits) - first
-        piece = first + multiply_high_u32(part * _GOLDEN_RATIO, width)
+        piece = first + ptx.multiply_high_u32(part * _GOLDEN_RATIO, width)
         return i64((piece << piece_bits) | (number & ((1 << piece_bits) - 1)))
 
     @device_function
@@ -109,13 +72,12 @@ def sample_functions(element_size: int) -> SampleFunctions:
         return prefix + position_in_parts(number, parts_bits, n_pieces)
 
     @linked_function
-    def threshold_of_sample(keys, base, count, k, sample_bits, memory, key_format, ids):
+    def threshold_of_sample(keys, base, count, k, sample_bits, scratch, key_format, ids):
         """Bring the sample's keys into shared memory, and find the one that surely leaves k elements.
 
         Returns it, how many of the sample are above it, its rank, and whether too many are at or above it.
         """
-        histogram, sums, extremes, counters = memory
-        thread, lane, warp = ids
+        thread, _, _ = ids
         words = cuda.local.array(4, u32)
         elements = cuda.local.array(n_ahead, key_type)
         vector = cuda.local.array(keys_per_vector, key_type)
@@ -129,7 +91,7 @@ def sample_functions(element_size: int) -> SampleFunctions:
             for ahead in range(_AHEAD):
                 other = number + u32(ahead * SAMPLED_THREADS)
                 position = prefix + position_in_parts(other << vector_bits, parts_bits, n_pieces)
-                words[0], words[1], words[2], words[3] = load_if_u32x4(
+                words[0], words[1], words[2], words[3] = ptx.load_if_u32x4(
                     base + position * element_size, other < n_vectors
                 )
                 spread(words, elements, ahead * per_vector)
@@ -143,62 +105,42 @@ def sample_functions(element_size: int) -> SampleFunctions:
                             highest = max(highest, vector[at])
                         store_vector(vector, keys, number * parts + u32(part))
                 number += SAMPLED_THREADS
-        lowest, highest = block_extremes(extremes, lowest, highest, lane, warp)
-        # As `shapes.sample_rank` and `shapes.most_of_sample` have it.
+        extent = block_extremes(scratch, lowest, highest, ids)
+        # As `sampled_launches.sample_rank` and `most_of_sample` have it.
         expected = (sample_size * u32(k) - 1) // u32(count) + 1
         rank = expected + (expected >> 2) + 33
         most = rank + (rank >> 4)
         threshold, n_above, n_at_or_above = find_threshold(
-            keys,
-            sample_size,
-            lowest,
-            highest,
-            rank,
-            most,
-            histogram,
-            sums,
-            extremes,
-            counters,
-            thread,
-            lane,
-            warp,
+            keys, sample_size, extent, rank, most, scratch, ids
         )
         return threshold, n_above, rank, n_at_or_above > most
 
-    return SampleFunctions(sample_position, threshold_of_sample)
-
-
-def sample_kernel(element_size: int) -> Any:
-    """Make the kernel that chooses thresholds."""
-    key_type = REGISTER[element_size]
-    sample_position, threshold_of_sample = sample_functions(element_size)
-    exclusive_sum = block_scan(SAMPLED_THREADS)
-
     @linked_function
-    def number_of_equal(keys, sample_size, key, needed, sums, counters, thread):
+    def number_of_equal(keys, sample_size, key, needed, scratch, thread):
         """Return which element of the sample is the one numbered `needed`, from 1, that has this key."""
         n_each = sample_size // u32(SAMPLED_THREADS)
         own = thread * n_each
         amount = u32(0)
         for element in range(n_each):
             amount += u32(keys[own + u32(element)] == key)
-        through, _ = exclusive_sum(amount, thread, sums)
+        through, _ = exclusive_sum(amount, thread, scratch.sums)
         for element in range(n_each):
             if keys[own + u32(element)] == key:
                 through += 1
                 if through == needed:
-                    counters[FOUND] = own + u32(element)
+                    scratch.counters[FOUND] = own + u32(element)
         cuda.syncthreads()
-        return counters[FOUND]
+        return scratch.counters[FOUND]
 
     @cuda.jit
-    def choose_threshold(x, lengths, states, offsets, p: SampledParameters):
-        grid_dependency_wait()
+    def choose_threshold(x, lengths, states, offsets, p: RowParameters, m: SampledParameters):
+        ptx.grid_dependency_wait()
         keys = dynamic_shared_array(key_type)
         histogram = cuda.shared.array(SAMPLED_THREADS, u32)
         sums = cuda.shared.array(64, u32)
         extremes = cuda.shared.array(64, key_type)
         counters = cuda.shared.array(N_COUNTERS, u32)
+        scratch = Scratch(histogram, sums, extremes, counters)
         thread = u32(cuda.threadIdx.x)
         ids = (thread, thread & 31, thread >> 5)
         row = p.first + i64(cuda.blockIdx.x)
@@ -207,21 +149,20 @@ def sample_kernel(element_size: int) -> Any:
         base = x + x_row * element_size
         threshold = key_type(0)
         equals_end = u32(_NO_END)
-        if count > p.n_slots:
+        if count > m.n_slots:
             histogram[thread] = u32(0)
-            memory = (histogram, sums, extremes, counters)
             threshold, n_above, rank, is_crowded = threshold_of_sample(
-                keys, base, count, p.k, p.sample_bits, memory, p.key_format, ids
+                keys, base, count, p.k, m.sample_bits, scratch, p.key_format, ids
             )
             if is_crowded:
                 # Of the elements that equal the threshold, those up to the last one that is needed here.
-                sample_size = u32(1) << u32(p.sample_bits)
-                number = number_of_equal(keys, sample_size, threshold, rank - n_above, sums, counters, thread)
-                equals_end = u32(sample_position(number, base, count, p.sample_bits)) + 1
+                sample_size = u32(1) << u32(m.sample_bits)
+                number = number_of_equal(keys, sample_size, threshold, rank - n_above, scratch, thread)
+                equals_end = u32(sample_position(number, base, count, m.sample_bits)) + 1
         if thread == 0:
             state = states + row * ROW_STATE_BYTES
-            store_u64(state, u64(threshold))
-            store_u32(state + LISTED, u32(0))
-            store_u32(state + EQUALS_END, equals_end)
+            ptx.store_u64(state, u64(threshold))
+            ptx.store_u32(state + LISTED, u32(0))
+            ptx.store_u32(state + EQUALS_END, equals_end)
 
     return choose_threshold

@@ -6,14 +6,13 @@ Elements may have changed since they were read before: limits on what is found k
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
+from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.read_once.filter_pass import NOT_UNALIGNED, filter_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.threshold import FOUND
-
-u32 = types.uint32
 
 # Two are enough if elements stay as they are.
 _MOST_ROUNDS = 5
@@ -34,19 +33,18 @@ def select_function(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def select(
-        memory,
+        candidates,
         n_slots,
+        limit,
         items,
         source,
         unaligned,
-        threshold,
-        highest,
+        extent,
         n_selected,
-        limit,
         are_too_many,
         are_many_equal,
-        unfolded_format,
-        key_format,
+        formats,
+        scratch,
         ids,
     ):
         """Return how many candidates are above the threshold, how many equal it, and what it is.
@@ -56,13 +54,16 @@ def select_function(element_size: int, n_threads: int) -> Any:
         are kept; so they are if `are_many_equal`. If they `are_too_many` for sure, a higher threshold is
         looked for at once.
 
-        `memory` are the shared arrays, `items` and `source` those of `filter_pass`, and `ids` ``(thread,
-        lane, warp)``. `unaligned` is ``(exists, bits, key, position, prefix)``, of the thread's element
-        outside all vectors, of which those before `prefix` come before all vectors.
+        `extent` are the threshold and the highest key. `unaligned` is ``(exists, bits, key, position,
+        prefix)``, of the thread's element outside all vectors, of which those before `prefix` come before all
+        vectors. The others are as `FilterFunctions` have them.
         """
-        keys, lows, histogram, sums, counters = memory
+        keys, lows, _, _ = candidates
+        threshold, highest = extent
+        unfolded_format, key_format = formats
         is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
         thread, lane, warp = ids
+        counters = scratch.counters
         are_unfolded = source.are_unfolded
         unfolding = unfolding_of(unfolded_format, are_unfolded)
         unfolded_threshold = unfold_threshold(threshold, key_format)
@@ -80,20 +81,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 kept_threshold = unfolded_threshold
                 if only_above:
                     kept_threshold = next_above
-                collect(
-                    keys,
-                    lows,
-                    n_slots,
-                    counters,
-                    items,
-                    source,
-                    kept_threshold,
-                    limit,
-                    unfolding,
-                    sums,
-                    thread,
-                    lane,
-                )
+                collect(candidates, n_slots, items, source, kept_threshold, limit, unfolding, scratch, ids)
                 if warp == 0 and not are_unfolded:
                     is_kept = is_unaligned and (
                         unaligned_key > threshold or (unaligned_key == threshold and not only_above)
@@ -109,21 +97,10 @@ def select_function(element_size: int, n_threads: int) -> Any:
             collecting = collecting and n_rounds < _MOST_ROUNDS
             are_too_many = False
             if collecting:
+                known = is_unaligned, unaligned_key
+                extent = threshold, highest
                 threshold, fits = narrow(
-                    histogram,
-                    items,
-                    source,
-                    unaligned_key,
-                    is_unaligned,
-                    threshold,
-                    highest,
-                    n_selected,
-                    limit,
-                    unfolded_format,
-                    key_format,
-                    sums,
-                    counters,
-                    thread,
+                    items, source, known, extent, n_selected, limit, formats, scratch, ids
                 )
                 unfolded_threshold = unfold_threshold(threshold, key_format)
                 only_above = not fits
@@ -143,21 +120,10 @@ def select_function(element_size: int, n_threads: int) -> Any:
             unaligned_tie = u32(NOT_UNALIGNED)
             if is_unaligned and unaligned_key == threshold:
                 unaligned_tie = unaligned_position
+            tied = threshold, unfolded_threshold, next_above
+            at = unaligned_tie, prefix
             n_ties = collect_ties(
-                keys,
-                lows,
-                n_found,
-                n_ties,
-                items,
-                source,
-                unaligned_tie,
-                prefix,
-                threshold,
-                unfolded_threshold,
-                next_above,
-                unfolding,
-                sums,
-                thread,
+                candidates, n_found, n_ties, items, source, at, tied, unfolding, scratch.sums, thread
             )
             cuda.syncthreads()
         return n_found, n_ties, threshold

@@ -14,43 +14,18 @@ once, writes k values and indices.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    READ_IF,
-    REGISTER,
-    STORE,
-    count_shared_if,
-    grid_dependency_wait,
-    load_shared_u32x2,
-    load_shared_u32x4,
-    load_shared_u64x2,
-    popcount_u32,
-    read_if_u32x4,
-    shared_address,
-    shuffle_from_u32,
-    store_shared_if_u32x2,
-    store_shared_if_u64x2,
-    store_shared_u32x4,
-    warp_add,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import (
-    PARTITION_BIN_BITS,
-    PARTITION_BINS,
-    PartitionParameters,
-)
-from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_BIN_BITS, PARTITION_BINS
+from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
@@ -61,23 +36,22 @@ BIN, SELECTED, AMOUNT = range(3)
 
 def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
-    key_type = REGISTER[element_size]
-    store_element = STORE[element_size]
-    pad_row = pad_function(element_size)
+    key_type = ptx.REGISTER[element_size]
+    find_row, write_result, pad_results = row_functions(element_size)
     sort_pairs = pair_sort(element_size, n_threads)
-    read_if = READ_IF[element_size]
     is_wide = element_size == 8
-    load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
-    store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
+    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
+    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
-    unused, spread, format_of, float_key, restore = aligned_functions(element_size)
+    unused, _, _, _, restore = aligned_functions(element_size)
     register_bits = max(32, 8 * element_size)
     n_warps = n_threads // WARP_LANES
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
     warp_vector = WARP_LANES * per_vector
+    load_elements, make_keys = register_functions(element_size, n_keys, warp_vector)
     vector_mask = (1 << per_vector) - 1
     # What a warp selects of its vectors is added up in fields of a word, several vectors at a time.
     field_bits = 8 if warp_vector < 1 << 8 else 16
@@ -89,20 +63,6 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     fours_per_thread = PARTITION_BINS // 4 // n_adding
     bins_per_thread = 4 * fours_per_thread
     block_vector = n_threads * per_vector
-
-    @linked_function
-    def make_keys(elements, n_used, key_format):
-        """Turn the elements of the vectors before `n_used` into keys, in place."""
-        aligned = format_of(key_format)
-        for vector in range(n_vectors):
-            if u32(vector) < n_used:
-                first = vector * per_vector
-                if key_format.flip == 0:
-                    for number in range(first, first + per_vector):
-                        elements[number] ^= aligned.positive
-                else:
-                    for number in range(first, first + per_vector):
-                        elements[number] = float_key(elements[number], aligned)
 
     @linked_function
     def find_cut(keys, n_used, bins, totals, cut, n_selected, thread):
@@ -121,9 +81,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                 if u32(vector) < n_used:
                     for element in range(per_vector):
                         below = (top - keys[vector * per_vector + element]) >> shift
-                        # Keys that are in none share a bin behind the others.
+                        # Out-of-range keys go to one overflow bin.
                         into = u32(min(below, key_type(PARTITION_BINS)))
-                        count_shared_if(bins + (into << 2), True)
+                        ptx.count_shared_if(bins + (into << 2), True)
             cuda.syncthreads()
             amounts = cuda.local.array(bins_per_thread, u32)
             own = u32(0)
@@ -135,8 +95,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         amounts[4 * four + 1],
                         amounts[4 * four + 2],
                         amounts[4 * four + 3],
-                    ) = load_shared_u32x4(at)
-                    store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
+                    ) = ptx.load_shared_u32x4(at)
+                    ptx.store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
                     for bin in range(4):
                         own += amounts[4 * four + bin]
             before, _ = block_exclusive_sum(own, thread, totals)
@@ -183,10 +143,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             for field in range(fields_per_word):
                 vector = word * fields_per_word + field
                 if vector < n_vectors:
-                    own |= popcount_u32(bits_of(chosen, vector)) << u32(field * field_bits)
-            through = warp_inclusive_sum(own)
+                    own |= ptx.popcount_u32(bits_of(chosen, vector)) << u32(field * field_bits)
+            through = ptx.warp_inclusive_sum(own)
             before = through - own
-            of_warp = shuffle_from_u32(through, u32(WARP_LANES - 1))
+            of_warp = ptx.shuffle_from_u32(through, u32(WARP_LANES - 1))
             for field in range(fields_per_word):
                 vector = word * fields_per_word + field
                 if vector < n_vectors:
@@ -212,11 +172,12 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         return kept
 
     @cuda.jit(max_registers=REGISTERS)
-    def partition_row(x, lengths, values, indices, offsets, p: PartitionParameters):
-        grid_dependency_wait()
+    def partition_row(x, lengths, values, indices, offsets, p: RowParameters, counters_offset):
+        # What is selected is sorted if there is room for counters, which begins at their offset.
+        ptx.grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
-        # Compilers would work the address out anew at each use, if they saw what it is.
-        memory = shuffle_from_u32(shared_address(dynamic_shared_array(u32)), u32(0))
+        # An opaque copy of the address, which compilers would compute anew at each use.
+        memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
         maxima = cuda.shared.array(n_warps, key_type)
@@ -224,10 +185,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         row = p.first + i64(cuda.blockIdx.x)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        count = u32(length)
         n_selected = min(u32(p.k), count)
-        base = x + x_row * element_size
         x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at first + v * warp_vector + e.
@@ -240,23 +200,11 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
         n_live = whole * per_vector + min(rest, u32(per_vector))
         keys = cuda.local.array(n_keys, key_type)
-        words = cuda.local.array((n_vectors, 4), u32)
-        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
-            address = base + i64(first) * element_size
-            for vector in range(n_vectors):
-                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
-                    address + vector * WARP_LANES * VECTOR_BYTES, n_live > vector * per_vector
-                )
-            for vector in range(n_vectors):
-                spread(words[vector], keys, vector * per_vector)
-        else:
-            for number in range(n_keys):
-                position = first + u32(number // per_vector * warp_vector + number % per_vector)
-                keys[number] = read_if(base + i64(position) * x_step, n_live > number) << unused
+        load_elements(keys, base, first, n_live, p)
 
         four = thread
         while four < PARTITION_BINS // 4:
-            store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
+            ptx.store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
             four += n_threads
         cuda.syncthreads()
 
@@ -282,7 +230,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                 ties = chosen & ~at_or_above(keys, n_used, threshold + 1)
             chosen ^= ties
         # Two counts in a word: both are of less than 2^16 elements.
-        of_warp = warp_add(popcount_u32(chosen) | (popcount_u32(ties) << 16))
+        of_warp = ptx.warp_add(ptx.popcount_u32(chosen) | (ptx.popcount_u32(ties) << 16))
         before, _ = exclusive_sum_of_warps(of_warp, thread, totals)
         ranks = cuda.local.array(n_vectors, u32)
         start = before & 0xFFFF
@@ -301,30 +249,17 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                     if is_chosen != 0:
                         at += n_pair_bytes
         cuda.syncthreads()
-        if p.counters_offset != 0:
-            counters = memory + u32(p.counters_offset)
+        if counters_offset != 0:
+            counters = memory + u32(counters_offset)
             sort_pairs(memory, counters, n_selected, threshold, maxima, totals, thread)
 
-        value_address = values + value_row * element_size
-        index_address = indices + index_row * p.index_size
         rank = thread
         while rank < n_selected:
             key, low = load_pair(memory + rank * n_pair_bytes)
             position = i64(low)
             element = restore(key, p.key_format, base + position * x_step)
-            store_element(value_address + i64(rank) * p.strides.values * element_size, element)
-            at = index_address + i64(rank) * p.strides.indices * p.index_size
-            store_index(at, p.index_size, position)
+            write_result(values, indices, rank, element, position, p)
             rank += n_threads
-        pad_row(
-            value_address,
-            index_address,
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            i64(n_selected + thread),
-            i64(n_threads),
-            p.k,
-        )
+        pad_results(values, indices, n_selected + thread, n_threads, p)
 
     return partition_row

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
@@ -13,7 +13,7 @@ from kernels_cuda.top_k.shared.launches import (
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -47,7 +47,7 @@ class PartitionShape(NamedTuple):
         n_bytes = k * pair_bytes(element_size)
         if is_sorted:
             n_bytes = pair_sort_bytes(element_size, k, self.n_threads)
-        # Keys that are in no bin are counted behind the last one.
+        # The last bin is for keys that are out of range.
         return max(4 * (PARTITION_BINS + 1), n_bytes)
 
 
@@ -71,23 +71,6 @@ class PartitionPolicy(Policy):
     shapes: tuple[int, ...] = (0, 1, 2, 4)
     shapes_of_few_rows: tuple[int, ...] = (1, 3, 4)
     shapes_of_few_sorted_rows: tuple[int, ...] = (1, 2, 4)
-
-
-class PartitionParameters(NamedTuple):
-    """Parameters of `partition.partition_row`.
-
-    `counters_offset` is where a block counts that sorts what is selected; it does not if that is 0.
-    """
-
-    index_size: int
-    counters_offset: int
-    first: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def _variant(element_size: int, shape: PartitionShape) -> Variant:
@@ -134,13 +117,9 @@ def partition_launches(problem: Problem, policy: PartitionPolicy, workspace: Wor
         problem.n_rows,
         shape.n_threads,
         (),
-        parameters_of(
-            PartitionParameters,
-            problem,
-            key_format=problem.aligned_format,
-            counters_offset=counters_offset,
-        ),
+        row_parameters(problem, key_format=problem.aligned_format),
         shape.dynamic_bytes(element_size, k, problem.is_sorted),
+        more=(counters_offset,),
     )
     return launch_rows(launch, problem, policy, workspace)
 

@@ -7,20 +7,16 @@ first k values and indices.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import grid_dependency_wait, shuffle_from_u32
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array
-from kernels_cuda.top_k.rows_in_blocks.tile_launches import TileParameters
 from kernels_cuda.top_k.shared.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
-
-u16 = types.uint16
-u32 = types.uint32
-i64 = types.int64
 
 # Limits that let blocks of 256 threads share a multiprocessor by fours, of 384 by threes, of 512 by twos.
 REGISTERS = {256: 64, 384: 56, 512: 64, 1024: 64}
@@ -33,16 +29,15 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
-    store_element = functions.store_element
-    pad_row = pad_function(element_size)
+    find_row, write_result, pad_results = row_functions(element_size)
     digit_of, rank_in_warp = digit_functions(key_type, n_items)
     clear_counts, counts_to_starts = block_digit_functions(n_threads)
     n_counters = n_threads // 32 * N_DIGITS
     key_bits = 8 * element_size
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
-    def sort_row(x, lengths, values, indices, offsets, p: TileParameters):
-        grid_dependency_wait()
+    def sort_row(x, lengths, values, indices, offsets, p: RowParameters):
+        ptx.grid_dependency_wait()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = dynamic_shared_array(key_type)
         exchanged_positions = dynamic_shared_array(u16)
@@ -52,11 +47,10 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         row = p.first + i64(cuda.blockIdx.x)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        base = x + x_row * element_size
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
         step = p.strides.x * element_size
-        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
-        n_selected = min(p.k, i64(count))
+        count = u32(length)
+        n_selected = min(p.k, length)
 
         keys = cuda.local.array(n_items, key_type)
         places = cuda.local.array(n_items, u32)
@@ -86,9 +80,9 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
             cuda.syncthreads()
             counts_to_starts(warp_counts, sums, thread, lane, warp)
             cuda.syncthreads()
-            # Compilers do not see that this is the same. They would keep in registers else all digits, and
-            # where they are counted.
-            same_shift = shuffle_from_u32(u32(shift), u32(0))
+            # An opaque copy: otherwise compilers would keep all digits, and where they are counted, in
+            # registers.
+            same_shift = ptx.shuffle_from_u32(u32(shift), u32(0))
             for item in range(n_items):
                 places[item] += u32(warp_counts[own_counts + digit_of(keys[item], same_shift)])
                 exchanged_keys[places[item] & 0xFFFF] = keys[item]
@@ -113,18 +107,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
             if rank < n_selected:
                 position = i64(exchanged_positions[place])
                 bits = restore(keys[item], p.key_format, base + position * step)
-                store_element(values + (value_row + rank * p.strides.values) * element_size, bits)
-                at = indices + (index_row + rank * p.strides.indices) * p.index_size
-                store_index(at, p.index_size, position)
-        pad_row(
-            values + value_row * element_size,
-            indices + index_row * p.index_size,
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            n_selected + i64(thread),
-            i64(n_threads),
-            p.k,
-        )
+                write_result(values, indices, rank, bits, position, p)
+        pad_results(values, indices, n_selected + i64(thread), n_threads, p)
 
     return sort_row

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
@@ -13,7 +12,7 @@ from kernels_cuda.top_k.shared.launches import (
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, TILE_SUMS, WARP_LANES, TileShape
@@ -33,19 +32,6 @@ class TilePolicy(Policy):
 
     # Smaller blocks are left out where there are larger ones.
     fewest_threads: int = 0
-
-
-class TileParameters(NamedTuple):
-    """Parameters of `tile.sort_row`."""
-
-    index_size: int
-    first: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def dynamic_bytes(shape: TileShape, element_size: int) -> int:
@@ -84,7 +70,7 @@ def tile_launches(problem: Problem, policy: TilePolicy, workspace: Workspace) ->
         problem.n_rows,
         shape.n_threads,
         (),
-        parameters_of(TileParameters, problem),
+        row_parameters(problem),
         dynamic_bytes(shape, element_size),
     )
     return launch_rows(launch, problem, policy, workspace)

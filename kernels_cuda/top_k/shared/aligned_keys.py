@@ -1,23 +1,19 @@
 """Keys that fill the register from the top: what threads compare that hold a row in registers.
 
 They order elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is its
-distance from minus infinity as an integer, which the two zeros share. What an element of less than 32 bits
-leaves free below is 0.
+distance from minus infinity as an integer, which the two zeros share. The low bits are 0 if the element has
+less than 32.
 """
 
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
+from numba import cuda
 
-from kernels_cuda.ptx import LOAD, REGISTER
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i32 = types.int32
-i64 = types.int64
 
 
 class AlignedFormat(NamedTuple):
@@ -47,8 +43,8 @@ class AlignedFunctions(NamedTuple):
 @functools.cache
 def aligned_functions(element_size: int) -> AlignedFunctions:
     """Make the device functions for elements of `element_size` bytes."""
-    key_type = REGISTER[element_size]
-    load_element = LOAD[element_size]
+    key_type = ptx.REGISTER[element_size]
+    load_element = ptx.LOAD[element_size]
     signed_type = i64 if element_size == 8 else i32
     register_bits = max(32, 8 * element_size)
     unused = register_bits - 8 * element_size
@@ -99,3 +95,50 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
         return bits >> unused
 
     return AlignedFunctions(unused, spread, format_of, float_key, restore)
+
+
+@functools.cache
+def register_functions(element_size: int, n_keys: int, vector_step: int) -> tuple[Any, Any]:
+    """Make the device functions `load_elements` and `make_keys` for rows in registers.
+
+    A thread has `n_keys` elements: of several vectors of 16 bytes, from each to the next of which it is
+    `vector_step` elements. Vectors are loaded whole where all of the row's are aligned in memory.
+    """
+    read_if = ptx.READ_IF[element_size]
+    unused, spread, format_of, float_key, _ = aligned_functions(element_size)
+    per_vector = VECTOR_BYTES // element_size
+    n_vectors = n_keys // per_vector
+
+    @device_function
+    def load_elements(elements, base, first, n_live, p):
+        """Load a thread's elements from number `first` on of the row at `base`; only `n_live` are in it."""
+        words = cuda.local.array((n_vectors, 4), u32)
+        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
+            address = base + i64(first) * element_size
+            for vector in range(n_vectors):
+                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = ptx.read_if_u32x4(
+                    address + vector * vector_step * element_size, n_live > vector * per_vector
+                )
+            for vector in range(n_vectors):
+                spread(words[vector], elements, vector * per_vector)
+        else:
+            step = p.strides.x * element_size
+            for number in range(n_keys):
+                position = first + u32(number // per_vector * vector_step + number % per_vector)
+                elements[number] = read_if(base + i64(position) * step, n_live > number) << unused
+
+    @linked_function
+    def make_keys(elements, n_used, key_format):
+        """Turn the elements of the vectors before `n_used` into keys, in place."""
+        aligned = format_of(key_format)
+        for vector in range(n_vectors):
+            if u32(vector) < n_used:
+                first = vector * per_vector
+                if key_format.flip == 0:
+                    for number in range(first, first + per_vector):
+                        elements[number] ^= aligned.positive
+                else:
+                    for number in range(first, first + per_vector):
+                        elements[number] = float_key(elements[number], aligned)
+
+    return load_elements, make_keys

@@ -17,17 +17,16 @@ A row with a length (`lengths`) has min(k, length) selected elements; the algori
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import LOAD, STORE, ballot, grid_dependency_wait, lanes_below, popcount_u32
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.order_launches import PART_BYTES, ByIndexParameters
-from kernels_cuda.top_k.shared.rows import load_index, row_length, row_offsets, store_index
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.rows import load_index
 
 # Elements that each lane loads at a time.
 N_ITEMS = 8
@@ -39,40 +38,33 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
-    store_element = functions.store_element
-    load_part, store_part = LOAD[PART_BYTES], STORE[PART_BYTES]
+    find_row, write_result, _ = row_functions(element_size)
+    load_part, store_part = ptx.LOAD[PART_BYTES], ptx.STORE[PART_BYTES]
     block_exclusive_sum = block_scan(n_threads)
     n_warps = n_threads // 32
     tile_size = n_threads * N_ITEMS
 
     @cuda.jit
-    def order_by_index(x, lengths, values, indices, parts, offsets, p: ByIndexParameters):
-        grid_dependency_wait()
+    def order_by_index(x, lengths, values, indices, parts, offsets, p: RowParameters, m: ByIndexParameters):
+        ptx.grid_dependency_wait()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
-        index_size = p.index_size
         unit = p.first + i64(cuda.blockIdx.x)
-        row = unit // p.n_parts
-        part = unit - row * p.n_parts
+        row = unit // m.n_parts
+        part = unit - row * m.n_parts
         # The row's threshold, then how many elements each of its parts selects.
-        parts_of_row = parts + row * (p.n_parts + 1) * PART_BYTES
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        x_row_address = x + x_row * element_size
-        value_address = values + value_row * element_size
-        index_address = indices + index_row * index_size
+        parts_of_row = parts + row * (m.n_parts + 1) * PART_BYTES
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
         x_step = p.strides.x * element_size
-        value_step = p.strides.values * element_size
-        index_step = p.strides.indices * index_size
-
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
         n_selected = min(p.k, length)
         n_written = i64(0)
         last = i64(0)
         last_key = key_type(0)
         if n_selected > 0:
-            if p.n_parts == 1 or p.is_counting != 0:
-                last = load_index(index_address + (n_selected - 1) * index_step, index_size)
+            if m.n_parts == 1 or m.is_counting != 0:
+                last_index = indices + (n_selected - 1) * p.strides.indices * p.index_size
+                last = load_index(last_index, p.index_size)
             else:
                 last = i64(load_part(parts_of_row))
                 before = i64(0)
@@ -81,28 +73,28 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
                     before += 1
             # It has not been written if elements have changed meanwhile.
             last = min(max(last, i64(0)), length - 1)
-            last_key = ordered_key(load_element(x_row_address + last * x_step), p.key_format)
+            last_key = ordered_key(load_element(base + last * x_step), p.key_format)
         # All threads know the threshold before any of them overwrites it.
         cuda.syncthreads()
 
         elements = cuda.local.array(N_ITEMS, key_type)
         selections = cuda.local.array(N_ITEMS, u32)
-        first = part * p.part_size
-        end = min(first + p.part_size, length)
+        first = part * m.part_size
+        end = min(first + m.part_size, length)
         position = first + i64(thread & ~u32(31)) * N_ITEMS + i64(lane)
         while n_written < n_selected and first < end:
             for item in range(N_ITEMS):
                 at = position + item * 32
                 elements[item] = key_type(0)
                 if at < end:
-                    elements[item] = load_element(x_row_address + at * x_step)
+                    elements[item] = load_element(base + at * x_step)
             of_warp = u32(0)
             for item in range(N_ITEMS):
                 at = position + item * 32
                 key = ordered_key(elements[item], p.key_format)
                 is_selected = at < end and (key > last_key or (key == last_key and at <= last))
-                selections[item] = ballot(is_selected)
-                of_warp += popcount_u32(selections[item])
+                selections[item] = ptx.ballot(is_selected)
+                of_warp += ptx.popcount_u32(selections[item])
             # The sum before a thread does not count its own: only the last lane has the warp's.
             share = u32(0)
             if lane == 31:
@@ -110,19 +102,17 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
             of_warps_before, of_block = block_exclusive_sum(share, thread, totals)
             rank = n_written + i64(of_warps_before)
             for item in range(N_ITEMS):
-                place = rank + i64(popcount_u32(selections[item] & lanes_below()))
+                place = rank + i64(ptx.popcount_u32(selections[item] & ptx.lanes_below()))
                 is_written = (selections[item] >> lane) & 1 != 0 and place < n_selected
-                if is_written and p.is_counting == 0:
-                    store_element(value_address + place * value_step, elements[item])
-                    index = position + item * 32
-                    store_index(index_address + place * index_step, index_size, index)
-                rank += i64(popcount_u32(selections[item]))
+                if is_written and m.is_counting == 0:
+                    write_result(values, indices, place, elements[item], position + item * 32, p)
+                rank += i64(ptx.popcount_u32(selections[item]))
             n_written += i64(of_block)
             position += tile_size
             first += tile_size
             # The next tile's sums take the same shared memory.
             cuda.syncthreads()
-        if p.is_counting != 0 and thread == 0:
+        if m.is_counting != 0 and thread == 0:
             store_part(parts_of_row + (1 + part) * PART_BYTES, u64(n_written))
             if part == 0:
                 store_part(parts_of_row, u64(last))

@@ -3,41 +3,28 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    load_shared_u32x4,
-    load_shared_u64x2,
-    shared_address,
-    shuffle_xor_u32,
-    store_shared_u32x4,
-    store_shared_u64x2,
-    warp_add,
-    warp_inclusive_sum,
-    warp_max,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 @device_function
 def warp_maximum_u64(value):
     """Return the largest of the warp's values."""
     high = u32(value >> 32)
-    best_high = warp_max(high)
+    best_high = ptx.warp_max(high)
     low = u32(0)
     if high == best_high:
         low = u32(value)
-    return (u64(best_high) << 32) | u64(warp_max(low))
+    return (u64(best_high) << 32) | u64(ptx.warp_max(low))
 
 
 def warp_maximum(key_type: Any) -> Any:
     """Return the device function for the largest key of a warp."""
-    return warp_maximum_u64 if key_type is u64 else warp_max
+    return warp_maximum_u64 if key_type is u64 else ptx.warp_max
 
 
 @device_function
@@ -45,7 +32,7 @@ def add_over_lanes(amount, n_lanes):
     """Return the sum of `amount` over each `n_lanes` neighbouring lanes, a power of two."""
     distance = u32(1)
     while distance < n_lanes:
-        amount += shuffle_xor_u32(amount, distance)
+        amount += ptx.shuffle_xor_u32(amount, distance)
         distance <<= 1
     return amount
 
@@ -57,14 +44,14 @@ def block_inclusive_sum(sums, half, amount, lane, warp):
     It uses 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier per call
     suffices.
     """
-    total = warp_inclusive_sum(amount)
+    total = ptx.warp_inclusive_sum(amount)
     if lane == 31:
         sums[half + warp] = total
     cuda.syncthreads()
     part = u32(0)
     if lane < warp:
         part = sums[half + lane]
-    return total + warp_add(part)
+    return total + ptx.warp_add(part)
 
 
 class SharedVectors(NamedTuple):
@@ -84,26 +71,26 @@ def shared_vectors(key_type: Any) -> SharedVectors:
 
     @device_function
     def place_of(array, number):
-        return shared_address(array) + number * VECTOR_BYTES
+        return ptx.shared_address(array) + number * VECTOR_BYTES
 
     if key_type is u64:
 
         @device_function
         def load(vector, array, number):
-            vector[0], vector[1] = load_shared_u64x2(place_of(array, number))
+            vector[0], vector[1] = ptx.load_shared_u64x2(place_of(array, number))
 
         @device_function
         def store(vector, array, number):
-            store_shared_u64x2(place_of(array, number), vector[0], vector[1])
+            ptx.store_shared_u64x2(place_of(array, number), vector[0], vector[1])
 
     else:
 
         @device_function
         def load(vector, array, number):
-            vector[0], vector[1], vector[2], vector[3] = load_shared_u32x4(place_of(array, number))
+            vector[0], vector[1], vector[2], vector[3] = ptx.load_shared_u32x4(place_of(array, number))
 
         @device_function
         def store(vector, array, number):
-            store_shared_u32x4(place_of(array, number), vector[0], vector[1], vector[2], vector[3])
+            ptx.store_shared_u32x4(place_of(array, number), vector[0], vector[1], vector[2], vector[3])
 
     return SharedVectors(2 if key_type is u64 else 4, load, store)

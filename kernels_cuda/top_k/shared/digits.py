@@ -3,15 +3,13 @@
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import lanes_below, match_byte, popcount_u32
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u16, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, WARP_LANES
-
-u16 = types.uint16
-u32 = types.uint32
 
 
 @functools.cache
@@ -25,18 +23,18 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
     @device_function
     def rank_in_warp(keys, places, warp_counts, own_counts, shift):
         """Rank each key among those of its digit in its warp: 32 keys at a time, in order."""
-        below = lanes_below()
+        below = ptx.lanes_below()
         for item in range(n_items):
             digit = digit_of(keys[item], shift)
-            same = match_byte(digit)
+            same = ptx.match_byte(digit)
             counter = own_counts + digit
             already = u32(warp_counts[counter])
             cuda.syncwarp()
             earlier = same & below
             if earlier == 0:
-                warp_counts[counter] = u16(already + popcount_u32(same))
+                warp_counts[counter] = u16(already + ptx.popcount_u32(same))
             cuda.syncwarp()
-            places[item] = already + popcount_u32(earlier)
+            places[item] = already + ptx.popcount_u32(earlier)
 
     return digit_of, rank_in_warp
 

@@ -1,42 +1,25 @@
 """Few elements of a row: a threshold from group maxima, and the order of what it leaves.
 
 A pair is a number that is larger for what comes first: it has the key, and the complement of the position.
-Each of a row's groups has a maximum, its first pair, or 0 if it has no elements. At least k pairs of the row
-do not come after a maximum that k maxima do not come after.
+Each of a row's groups has a maximum, its first pair, or 0 if it has no elements. If at least k maxima reach a
+pair, so do at least k pairs of the row: it is a threshold.
 """
 
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    atomic_add_shared_u32,
-    ballot,
-    load_shared_u32,
-    load_shared_u32x4,
-    load_shared_u64,
-    load_shared_u64x2,
-    popcount_u32,
-    reduce_or_shared_u32,
-    store_shared_u32,
-    store_shared_u64,
-    trailing_zeros_u32,
-    warp_add,
-    warp_min,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.rank import rank_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
-
 PAIR_BYTES = 8
-# Where a block keeps how many maxima come no later than each that it tries.
+# A block keeps how many maxima reach each that it tries.
 PLACES_BYTES = 4 * WARP_LANES
 # Two counts share a word: the lower half is by value, the upper one by index.
 _BY_VALUE, _BY_INDEX_SHIFT = 0xFFFF, 16
@@ -55,9 +38,9 @@ def add_candidate(candidates, pair):
     `candidates` are the addresses of its pairs and of their number, which may become larger, and the room.
     """
     pairs, count, room = candidates
-    slot = atomic_add_shared_u32(count, u32(1))
+    slot = ptx.atomic_add_shared_u32(count, u32(1))
     if slot < room:
-        store_shared_u64(pairs + slot * PAIR_BYTES, pair)
+        ptx.store_shared_u64(pairs + slot * PAIR_BYTES, pair)
 
 
 @functools.cache
@@ -72,7 +55,7 @@ def threshold_of_maxima(n_threads: int) -> Any:
 
     @linked_function
     def find_threshold(maxima, places, n_maxima, n_selected, lane, warp):
-        """Return one of the maxima that at least `n_selected` do not come after, or 0.
+        """Return one of the maxima, which at least `n_selected` of them reach, or 0.
 
         One is tried for each lane of a warp, and those are evenly spread. The last of them that is not too
         high leaves the fewest candidates. `maxima` and `places` are addresses.
@@ -80,24 +63,24 @@ def threshold_of_maxima(n_threads: int) -> Any:
         apart = n_maxima // WARP_LANES
         for tried in range(WARP_LANES // n_warps):
             number = warp + u32(tried * n_warps)
-            pivot = load_shared_u64(maxima + place_of(number, apart) * PAIR_BYTES)
+            pivot = ptx.load_shared_u64(maxima + place_of(number, apart) * PAIR_BYTES)
             n_before = u32(0)
             other = lane
             while other < n_maxima:
-                n_before += u32(load_shared_u64(maxima + other * PAIR_BYTES) >= pivot)
+                n_before += u32(ptx.load_shared_u64(maxima + other * PAIR_BYTES) >= pivot)
                 other += WARP_LANES
-            n_before = warp_add(n_before)
+            n_before = ptx.warp_add(n_before)
             if lane == 0:
-                store_shared_u32(places + (number << 2), n_before)
+                ptx.store_shared_u32(places + (number << 2), n_before)
         cuda.syncthreads()
-        place = load_shared_u32(places + (lane << 2))
+        place = ptx.load_shared_u32(places + (lane << 2))
         if place < n_selected:
             place = n_maxima + 1
-        smallest = warp_min(place)
+        smallest = ptx.warp_min(place)
         threshold = u64(0)
         if smallest <= n_maxima:
-            chosen = trailing_zeros_u32(ballot(place == smallest))
-            threshold = load_shared_u64(maxima + place_of(chosen, apart) * PAIR_BYTES)
+            chosen = ptx.trailing_zeros_u32(ptx.ballot(place == smallest))
+            threshold = ptx.load_shared_u64(maxima + place_of(chosen, apart) * PAIR_BYTES)
         return threshold
 
     return find_threshold
@@ -137,7 +120,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         threshold, unfolded, unfolding = bound
         found = at_or_above(words, at, unfolded, unfolding, False) & ((u32(1) << n_inside) - 1)
         while found != 0:
-            element = trailing_zeros_u32(found)
+            element = ptx.trailing_zeros_u32(found)
             found &= found - 1
             word = words[at]
             for other in range(1, 4):
@@ -150,7 +133,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
 
     @device_function
     def load_pair(pairs, number):
-        return load_shared_u64(pairs + number * PAIR_BYTES)
+        return ptx.load_shared_u64(pairs + number * PAIR_BYTES)
 
     @device_function
     def count_pair(other, own):
@@ -167,7 +150,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
             own = load_pair(pairs, number)
             other = (thread & (lanes - 1)) << 1
             while other < n_pairs:
-                first, second = load_shared_u64x2(pairs + other * PAIR_BYTES)
+                first, second = ptx.load_shared_u64x2(pairs + other * PAIR_BYTES)
                 counts += count_pair(first, own)
                 if other + 1 < n_pairs:
                     counts += count_pair(second, own)
@@ -181,10 +164,10 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         count = u32(0)
         first = u32(0)
         while first < place:
-            words = load_shared_u32x4(bits + (first >> 3))
+            words = ptx.load_shared_u32x4(bits + (first >> 3))
             for word in range(4):
                 n_before = min(max(place, first) - first, u32(32))
-                count += popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
+                count += ptx.popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
                 first += 32
         return count
 
@@ -213,7 +196,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         if is_by_index:
             # The bits, in order of index, tell which candidates are selected.
             if is_selected:
-                reduce_or_shared_u32(bits + (place >> 5 << 2), u32(1) << (place & 31))
+                ptx.reduce_or_shared_u32(bits + (place >> 5 << 2), u32(1) << (place & 31))
             cuda.syncthreads()
             if is_selected:
                 rank = bits_before(bits, place)

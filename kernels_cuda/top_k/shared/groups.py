@@ -13,25 +13,14 @@ after the maximum of each of these.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    is_compute_90,
-    load_if_u32x4,
-    shared_address,
-    shuffle_from_u32,
-    shuffle_xor_u32,
-    shuffle_xor_u64,
-    store_shared_u32x4,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import CHUNK_VECTORS, MAXIMA_WARPS, VECTOR_BYTES, VECTORS_PER_LANE
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 CHUNK_WORDS = 4 * VECTORS_PER_LANE
 # Vectors of keys that a thread has under way.
@@ -62,10 +51,9 @@ def group_functions(element_size: int) -> GroupFunctions:
     key_type = functions.key_type
     load_element = functions.load_element
     unfolded_maximum = functions.unfolded_maximum
-    integer_maximum = functions.integer_maximum
     unfolded_element = functions.unfolded_element
     per_vector = VECTOR_BYTES // element_size
-    shuffle_xor = shuffle_xor_u64 if element_size == 8 else shuffle_xor_u32
+    shuffle_xor = ptx.shuffle_xor_u64 if element_size == 8 else ptx.shuffle_xor_u32
 
     # The maxima of 8-byte elements leave no registers for vectors that are under way, and older instruction
     # sets need more of them for all others.
@@ -74,36 +62,29 @@ def group_functions(element_size: int) -> GroupFunctions:
     @device_function
     def load(words, at, address, n_left):
         word = 4 * at
-        words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+        words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
             address + 32 * VECTOR_BYTES * at, u32(32 * at) < n_left
         )
 
     @linked_function
     def load_first(words, address, n_left):
         """Load a lane's vectors ``32 * j`` from `address` on, up to `n_left`, if that is done ahead."""
-        if may_load_ahead and is_compute_90():
+        if may_load_ahead and ptx.is_compute_90():
             for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
 
     @linked_function
     def next_maxima(words, maxima, address, n_left, step, n_next, unfolding):
         """Fill in the maxima of a chunk, at `address`; where it was, load the one that is `step` further."""
-        is_loaded = may_load_ahead and is_compute_90()
+        is_loaded = may_load_ahead and ptx.is_compute_90()
         if not is_loaded:
             for at in range(VECTORS_PER_LANE):
                 load(words, at, address, n_left)
         address += step
-        are_integers = unfolding.flip == 0
-        if are_integers:
-            for at in range(VECTORS_PER_LANE):
-                maxima[at] = integer_maximum(words, 4 * at, unfolding)
-                if is_loaded:
-                    load(words, at, address, n_next)
-        else:
-            for at in range(VECTORS_PER_LANE):
-                maxima[at] = unfolded_maximum(words, 4 * at, unfolding)
-                if is_loaded:
-                    load(words, at, address, n_next)
+        for at in range(VECTORS_PER_LANE):
+            maxima[at] = unfolded_maximum(words, 4 * at, unfolding)
+            if is_loaded:
+                load(words, at, address, n_next)
         if n_left < CHUNK_VECTORS:
             for at in range(VECTORS_PER_LANE):
                 if u32(32 * at) >= n_left:
@@ -114,8 +95,8 @@ def group_functions(element_size: int) -> GroupFunctions:
         """Do the same for elements `stride` apart; those of a vector are loaded together."""
         elements = cuda.local.array(per_vector, key_type)
         step = stride * element_size
-        # Compilers do not see that this is the same; they would unroll the loop, and run out of registers.
-        n_vectors = shuffle_from_u32(u32(VECTORS_PER_LANE), u32(0))
+        # An opaque copy: compilers would unroll the loop, and run out of registers.
+        n_vectors = ptx.shuffle_from_u32(u32(VECTORS_PER_LANE), u32(0))
         vector = u32(0)
         while vector < n_vectors:
             best = key_type(0)
@@ -241,20 +222,20 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
     def copy_keys(keys, address, n_vectors, thread):
         """Take the unfolded keys of a stage as they are: every one is the maximum of a group."""
         words = cuda.local.array(_COPIED_WORDS, u32)
-        at = shared_address(keys)
+        at = ptx.shared_address(keys)
         vector = thread
         while vector < n_vectors:
             for ahead in range(_COPIED):
                 other = vector + u32(ahead * n_threads)
                 word = 4 * ahead
-                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
                     address + i64(other) * VECTOR_BYTES, other < n_vectors
                 )
             for ahead in range(_COPIED):
                 other = vector + u32(ahead * n_threads)
                 word = 4 * ahead
                 if other < n_vectors:
-                    store_shared_u32x4(
+                    ptx.store_shared_u32x4(
                         at + (other << 4),
                         words[word],
                         words[word + 1],
@@ -264,7 +245,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             vector += u32(_COPIED * n_threads)
 
     @linked_function
-    def order_maxima(keys, n_groups, unfolded_format, key_format, lowest, highest, thread):
+    def order_maxima(keys, n_groups, formats, lowest, highest, thread):
         """Make keys of the unfolded maxima; return the least and the largest of these and the given ones."""
         vector = cuda.local.array(keys_per_vector, key_type)
         number = thread
@@ -272,7 +253,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
         while group < n_groups:
             load_vector(vector, keys, number)
             for at in range(keys_per_vector):
-                vector[at] = fold(vector[at], unfolded_format, key_format)
+                vector[at] = fold(vector[at], *formats)
                 if group + u32(at) < n_groups:
                     lowest = min(lowest, vector[at])
                     highest = max(highest, vector[at])

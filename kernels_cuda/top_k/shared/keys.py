@@ -6,9 +6,9 @@ Because of the shared keys an element cannot always be told from its key; `resto
 
 Of a vector only the largest key matters at first, and finding it must cost few instructions per element: its
 elements become unfolded keys, which order elements as their ordered keys do, except that those of NaNs, and
-those of the zeros, differ but are neighbours. An unfolded key fills the register from the top; what an
-element of less than 32 bits leaves free below holds anything. The largest unfolded keys become ordered keys
-in the end (`fold`). `problem.UnfoldedFormat` says how.
+those of the zeros, differ but are neighbours. An unfolded key fills the register from the top; the low bits
+are undefined if the element has less than 32. The largest unfolded keys become ordered keys in the end
+(`fold`). `problem.UnfoldedFormat` says how.
 
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
@@ -17,26 +17,10 @@ one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a ui
 import functools
 from typing import Any, NamedTuple
 
-from numba import types
-
-from kernels_cuda.ptx import (
-    LOAD,
-    REGISTER,
-    STORE,
-    is_compute_90,
-    max_u16x2,
-    ordered_key_u32,
-    ordered_key_u64,
-    unfolded_key_u32,
-    unfolded_key_u64,
-    unfolded_keys_u16x2,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.rows import store_index
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 
 class Unfolding(NamedTuple):
@@ -59,7 +43,6 @@ class ElementFunctions(NamedTuple):
     unfolding_of: Any
     unfolded_element: Any
     unfolded_maximum: Any
-    integer_maximum: Any
     spread_unfolded_keys: Any
     first_of_equals: Any
     whole_key: Any
@@ -72,10 +55,10 @@ class ElementFunctions(NamedTuple):
 @functools.cache
 def element_functions(element_size: int) -> ElementFunctions:
     """Make the device functions for elements of `element_size` bytes."""
-    key_type = REGISTER[element_size]
-    load_element = LOAD[element_size]
-    store_element = STORE[element_size]
-    make_key = ordered_key_u64 if element_size == 8 else ordered_key_u32
+    key_type = ptx.REGISTER[element_size]
+    load_element = ptx.LOAD[element_size]
+    store_element = ptx.STORE[element_size]
+    make_key = ptx.ordered_key_u64 if element_size == 8 else ptx.ordered_key_u32
 
     @device_function
     def ordered_key(element, key_format):
@@ -133,13 +116,13 @@ def result_function(element_size: int) -> Any:
 
 def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
     """Make the functions of unfolded keys (see the module)."""
-    key_type = REGISTER[element_size]
-    make_unfolded = unfolded_key_u64 if element_size == 8 else unfolded_key_u32
+    key_type = ptx.REGISTER[element_size]
+    make_unfolded = ptx.unfolded_key_u64 if element_size == 8 else ptx.unfolded_key_u32
     per_word = max(1, 4 // element_size)
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    # It is a factor, or a mask of 64 bits.
+    # `turn` is a factor, or a mask of 64 bits.
     unturned = 0 if element_size == 8 else 1
 
     @device_function
@@ -185,7 +168,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
 
     @linked_function
     def whole_key(unfolded):
-        """Clear what an element of less than 32 bits leaves free."""
+        """Clear the undefined low bits."""
         return unfolded & (key_type(ones) << key_type(unused))
 
     @linked_function
@@ -241,8 +224,6 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
                 unfold(u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding),
             )
 
-        integer_maximum = unfolded_maximum
-
         @linked_function
         def at_or_above(words, at, threshold, unfolding, are_unfolded):
             """Return one bit per element of a vector, set where its unfolded key is at least `threshold`."""
@@ -273,41 +254,28 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
             if unfolding.turn != 1:
                 # The key subtracted from the offset: its complement, plus one, added to it.
                 change = ~flip
-                offset = ((unfolding.offset >> 16) + 1) * 0x10001
+                offset = ((unfolding.offset + 1) >> 16) * 0x10001
             best = u32(0)
             for word in range(4):
-                best = max_u16x2(best, unfolded_keys_u16x2(words[at + word], change, flip, offset))
+                best = ptx.max_u16x2(best, ptx.unfolded_keys_u16x2(words[at + word], change, flip, offset))
             return largest_half(best)
 
         @linked_function
         def unfolded_maximum(words, at, unfolding):
             """Return the largest unfolded key of a vector, the words from `at` on."""
-            if element_size == 2 and is_compute_90():
+            if element_size == 2 and ptx.is_compute_90():
                 return maximum_of_pairs(words, at, unfolding)
             best = u32(0)
             for word in range(4):
                 bits = words[at + word]
-                best = max(best, unfold(bits, unfolding))
-                for part in range(1, per_word):
-                    best = max(
-                        best,
-                        unfold(bits << u32(part * bits_each), unfolding),
-                    )
-            return best
-
-        @linked_function
-        def integer_maximum(words, at, unfolding):
-            """Do the same for integers: a whole word is made unfolded at once."""
-            best = u32(0)
-            if element_size == 2 and is_compute_90():
-                for word in range(4):
-                    best = max_u16x2(best, words[at + word] ^ unfolding.change)
-                return largest_half(best)
-            for word in range(4):
-                unfolded = words[at + word] ^ unfolding.change
-                best = max(best, unfolded)
-                for part in range(1, per_word):
-                    best = max(best, unfolded << u32(part * bits_each))
+                if element_size == 1:
+                    # Bytes are integers: a whole word is made unfolded at once.
+                    bits ^= unfolding.change
+                for part in range(per_word):
+                    unfolded = bits << u32(part * bits_each)
+                    if element_size != 1:
+                        unfolded = unfold(unfolded, unfolding)
+                    best = max(best, unfolded)
             return best
 
         @linked_function
@@ -332,7 +300,6 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
         unfolding_of,
         unfolded_element,
         unfolded_maximum,
-        integer_maximum,
         spread_unfolded_keys,
         first_of_equals,
         whole_key,

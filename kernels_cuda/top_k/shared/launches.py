@@ -2,16 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem, TableDimension
+from kernels_cuda.top_k.problem import (
+    AxisStrides,
+    KeyFormat,
+    LengthFormat,
+    Problem,
+    RowLayout,
+    TableDimension,
+    UnfoldedFormat,
+)
 
 # The pointer slots of a launch, in the order of the addresses that a plan is launched with.
 X, VALUES, INDICES, WORKSPACE = range(4)
-# That of the rows' lengths, where these have any: a plan takes them after x (`dispatch.take_lengths`).
+# The slot of the rows' lengths, if they have any: a plan takes them after x (`dispatch.WITH_LENGTHS`).
 LENGTHS = WORKSPACE + 1
 # The table of row offsets has four int64 for each row.
 OFFSETS_BYTES = 32
@@ -40,7 +48,10 @@ class Policy:
 
 
 class Launch(NamedTuple):
-    """One kernel launch: blocks, threads per block, what the kernel takes, and blocks per cluster."""
+    """One kernel launch: blocks, threads per block, what the kernel takes, and blocks per cluster.
+
+    `more` is what the kernel takes after its first parameters.
+    """
 
     variant: Variant
     grid: int
@@ -49,6 +60,22 @@ class Launch(NamedTuple):
     parameters: Any
     shared_bytes: int = 0
     cluster: int = 1
+    more: tuple[Any, ...] = ()
+
+
+class RowParameters(NamedTuple):
+    """First parameters of kernels that select from whole rows, the first of which has number `first`."""
+
+    index_size: int
+    first: int
+    n_rows: int
+    axis_size: int
+    k: int
+    strides: AxisStrides
+    layout: RowLayout
+    unfolded_format: UnfoldedFormat
+    key_format: KeyFormat
+    length_format: LengthFormat
 
 
 class UnservedError(ValueError):
@@ -100,17 +127,14 @@ def variant(name: str, factory: str, *parameters: int, **needs: Any) -> Variant:
     return Variant(f"top_k_{name}", f"kernels_cuda.top_k.{factory}", parameters, **needs)
 
 
-Parameters = TypeVar("Parameters")
-
-
-def parameters_of(kind: Callable[..., Parameters], problem: Problem, **others: Any) -> Parameters:
-    """Return a kernel's parameters: `others`, and by name what the problem has of the rest.
+def row_parameters(problem: Problem, **others: Any) -> RowParameters:
+    """Return the first parameters of a kernel: `others`, and what the problem has of the rest.
 
     The first launch begins with row, block or unit number 0.
     """
     given = {"first": 0, **others}
-    names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
-    return kind(*(given[name] if name in given else getattr(problem, name) for name in names))
+    names = RowParameters._fields
+    return RowParameters(*(given[name] if name in given else getattr(problem, name) for name in names))
 
 
 def lengths_of(problem: Problem) -> Pointer:

@@ -9,7 +9,7 @@ many for each part.
 import functools
 from typing import Any
 
-from kernels_cuda.ptx import REGISTER, STORE
+from kernels_cuda import ptx
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.shared.rows import NO_INDEX, store_index
 
@@ -17,7 +17,7 @@ from kernels_cuda.top_k.shared.rows import NO_INDEX, store_index
 @functools.cache
 def pad_function(element_size: int) -> Any:
     """Make the device function that fills up the results of a row."""
-    element_type, store_element = REGISTER[element_size], STORE[element_size]
+    element_type, store_element = ptx.REGISTER[element_size], ptx.STORE[element_size]
 
     @linked_function
     def pad_row(values, indices, strides, index_size, padding, rank, step, end):

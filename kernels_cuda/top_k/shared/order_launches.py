@@ -6,29 +6,26 @@ from typing import NamedTuple
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     INDICES,
     VALUES,
     Launch,
     Policy,
     Workspace,
-    batches,
     fill_offsets,
     launch_all,
     lengths_of,
     operands_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
-from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES, TileShape
+from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
 
-# Blocks whose warps reorder a row each, and how many selected elements a lane of them has.
+# Blocks whose warps reorder a row each, and the most selected elements that a lane of them has. Rows of a
+# larger k are read again.
 REORDER_THREADS = 256
-REORDER_ITEMS = (1, 4)
-# If k is too large for a warp, the first of these blocks that holds k elements reorders them; rows up to
-# `WARP_ROW_ELEMENTS` are read again instead.
-REORDER_SHAPES = (TileShape(256, 4), TileShape(512, 4), TileShape(512, 8))
+REORDER_ITEMS = 4
 # One warp reads a row up to this length again, and a block of the larger size a longer one.
 WARP_ROW_ELEMENTS = 1024
 BY_INDEX_THREADS = (32, 512)
@@ -40,43 +37,16 @@ BLOCKS_PER_MULTIPROCESSOR = 4
 PART_BYTES = 8
 
 
-class ReorderParameters(NamedTuple):
-    """Parameters of `reorder.reorder_few` and `reorder.reorder_many`; indices have `index_bits` bits."""
-
-    element_size: int
-    index_size: int
-    index_bits: int
-    first_row: int
-    n_rows: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    length_format: LengthFormat
-
-
 class ByIndexParameters(NamedTuple):
-    """Parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
+    """More parameters of `by_index.order_by_index`, whose blocks have one part of a row each."""
 
-    index_size: int
     is_counting: int
-    first: int
     n_parts: int
     part_size: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
-def _reorder_few(n_items: int) -> Variant:
-    return variant("reorder_few", "shared.reorder:few_kernel", n_items)
-
-
-def _reorder_many(shape: TileShape) -> Variant:
-    return variant("reorder", "shared.reorder:many_kernel", *shape)
+def _reorder(element_size: int) -> Variant:
+    return variant("reorder", "shared.reorder:reorder_kernel", element_size)
 
 
 def _read_again(element_size: int, n_threads: int) -> Variant:
@@ -85,45 +55,23 @@ def _read_again(element_size: int, n_threads: int) -> Variant:
 
 def order_variants() -> Iterator[Variant]:
     """List the kernels for all element sizes."""
-    yield from map(_reorder_few, REORDER_ITEMS)
-    yield from map(_reorder_many, REORDER_SHAPES)
     for element_size in ELEMENT_SIZES:
+        yield _reorder(element_size)
         for n_threads in BY_INDEX_THREADS:
             yield _read_again(element_size, n_threads)
 
 
 def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Bring the selected elements into the order of their indices."""
-    return _reorder(problem, policy, workspace) or _read_rows_again(problem, policy, workspace)
-
-
-def _reorder(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
-    """Sort the indices of the selected elements; return no launches where rows are better read again."""
-    k = problem.k
-    shape = next((shape for shape in REORDER_SHAPES if k <= shape.n_elements), None)
-    n_items = next((n_items for n_items in REORDER_ITEMS if k <= WARP_LANES * n_items), 0)
-    if shape is None or problem.axis_size > policy.narrow_axis_elements:
-        return []
-    if n_items == 0 and problem.axis_size <= WARP_ROW_ELEMENTS:
-        return []
+    is_narrow = problem.axis_size <= policy.narrow_axis_elements
+    if not is_narrow or problem.k > WARP_LANES * REORDER_ITEMS:
+        return _read_rows_again(problem, policy, workspace)
     offsets, launches = fill_offsets(problem, workspace)
-    rows_per_block = REORDER_THREADS // WARP_LANES if n_items else 1
+    rows_per_block = REORDER_THREADS // WARP_LANES
+    kernel, n_blocks = _reorder(problem.element_size), ceil_div(problem.n_rows, rows_per_block)
     pointers = lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets
-    return launches + [
-        Launch(
-            _reorder_few(n_items) if n_items else _reorder_many(shape),
-            n_blocks,
-            REORDER_THREADS if n_items else shape.n_threads,
-            pointers,
-            parameters_of(
-                ReorderParameters,
-                problem,
-                index_bits=(problem.axis_size - 1).bit_length(),
-                first_row=first * rows_per_block,
-            ),
-        )
-        for first, n_blocks in batches(ceil_div(problem.n_rows, rows_per_block), policy.launch_blocks)
-    ]
+    parameters = row_parameters(problem)
+    return launches + launch_all(Launch(kernel, n_blocks, REORDER_THREADS, pointers, parameters), policy)
 
 
 def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
@@ -140,9 +88,8 @@ def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> 
             problem.n_rows * n_parts,
             n_threads,
             (*operands_of(problem), parts, offsets),
-            parameters_of(
-                ByIndexParameters, problem, is_counting=is_counting, n_parts=n_parts, part_size=part_size
-            ),
+            row_parameters(problem),
+            more=(ByIndexParameters(is_counting, n_parts, part_size),),
         )
         launches += launch_all(launch, policy)
     return launches

@@ -8,20 +8,10 @@ the bits in which the keys differ, and take the same time whatever the keys.
 import functools
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    lanes_below,
-    load_shared_u16,
-    load_shared_u32x2,
-    load_shared_u64x2,
-    match_byte,
-    popcount_u32,
-    store_shared_if_u32x2,
-    store_shared_if_u64x2,
-    store_shared_u16,
-    store_shared_u32x4,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
@@ -36,9 +26,6 @@ from kernels_cuda.top_k.shared.shapes import (
 )
 from kernels_cuda.top_k.shared.threshold import bit_length
 
-u32 = types.uint32
-u64 = types.uint64
-
 # Counters have 16 bits.
 _COUNTER_BYTES = 2
 
@@ -48,8 +35,8 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
     """Make the device function for one element width and block size."""
     is_wide = element_size == 8
     key_type = u64 if is_wide else u32
-    load_pair = load_shared_u64x2 if is_wide else load_shared_u32x2
-    store_pair_if = store_shared_if_u64x2 if is_wide else store_shared_if_u32x2
+    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
+    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
     first_bit = max(0, 32 - 8 * element_size)
     n_items = SORTED_PAIRS // n_threads
@@ -70,7 +57,7 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         """
         lane = thread & 31
         warp = thread >> 5
-        below = lanes_below()
+        below = ptx.lanes_below()
         n_used = (n_pairs + u32(n_threads - 1)) // u32(n_threads)
         first = warp * n_used * u32(WARP_LANES) + lane
         n_own = max(n_pairs, first) - first
@@ -97,7 +84,7 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         highest = largest_of_warp(highest)
         for item in range(n_items):
             if u32(item) < n_used:
-                # What lies behind the pairs stays there.
+                # Slots behind the pairs come last.
                 distance = ~key_type(0)
                 if u32(item * WARP_LANES) < n_own:
                     distance = highest - distances[item]
@@ -106,37 +93,37 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
         end = needed_bits(highest - lowest)
         shift = u32(first_bit)
         while shift < end:
-            store_shared_u32x4(own_counters + lane * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
+            ptx.store_shared_u32x4(own_counters + lane * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
             cuda.syncwarp()
             for item in range(n_items):
                 if u32(item) < n_used:
                     digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
-                    same = match_byte(digit)
+                    same = ptx.match_byte(digit)
                     counter = own_counters + digit * _COUNTER_BYTES
-                    already = load_shared_u16(counter)
+                    already = ptx.load_shared_u16(counter)
                     cuda.syncwarp()
                     earlier = same & below
                     if earlier == 0:
-                        store_shared_u16(counter, already + popcount_u32(same))
+                        ptx.store_shared_u16(counter, already + ptx.popcount_u32(same))
                     cuda.syncwarp()
-                    places[item] = already + popcount_u32(earlier)
+                    places[item] = already + ptx.popcount_u32(earlier)
             cuda.syncthreads()
             amount = u32(0)
             counter = counters + (thread & (n_sharing - 1)) * (n_shared * WARP_COUNTER_BYTES)
             counter += thread // n_sharing * _COUNTER_BYTES
             for other in range(n_shared):
-                amount += load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
+                amount += ptx.load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
             start, _ = block_exclusive_sum(amount, thread, totals)
             for other in range(n_shared):
-                of_warp = load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
-                store_shared_u16(counter + u32(other * WARP_COUNTER_BYTES), start)
+                of_warp = ptx.load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
+                ptx.store_shared_u16(counter + u32(other * WARP_COUNTER_BYTES), start)
                 start += of_warp
             cuda.syncthreads()
             is_last = shift + DIGIT_BITS >= end
             for item in range(n_items):
                 if u32(item) < n_used:
                     digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
-                    place = places[item] + load_shared_u16(own_counters + digit * _COUNTER_BYTES)
+                    place = places[item] + ptx.load_shared_u16(own_counters + digit * _COUNTER_BYTES)
                     stored = distances[item]
                     if is_last:
                         stored = highest - stored

@@ -3,33 +3,25 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD,
-    atomic_add_shared_u32,
-    count_shared_if,
-    reduce_max_shared_u32,
-    shared_address,
-    warp_max,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.rows import store_index
+from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.rows import load_index
 from kernels_cuda.top_k.shared.shapes import BINS_PER_THREAD
 from kernels_cuda.top_k.shared.threshold import (
     AMOUNT,
     CROWDED,
+    LAST_LOW,
     bit_length,
     bit_length_u32,
     threshold_functions,
 )
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Pairs of a bin from which on it takes longer to compare each with each than to refine the bins, and beyond
 # which it takes longer than to sort all pairs.
@@ -38,7 +30,7 @@ _CROWDED = 128
 # Bins of a part, and pairs for each bin that a part is cut into.
 _PART_BITS = BINS_PER_THREAD.bit_length() - 1
 _PAIR_BITS = 2
-# What is known of a part: its first bin, the bits of their number, and whether its keys are equal.
+# A word for each part has its first bin, the bits of their number, and whether its keys are equal.
 _BITS_SHIFT, _EQUAL_SHIFT = 16, 31
 
 
@@ -69,12 +61,30 @@ class Bins(NamedTuple):
     tie_bits: Any
 
 
+class Candidates(NamedTuple):
+    """Shared arrays of (key, low) pairs, whose lows are inverted positions.
+
+    Attributes
+    ----------
+    keys, lows : array
+        The pairs.
+    order : array of uint16
+        Room for the numbers of as many pairs.
+    bin_ends : array of uint32
+        `BINS_PER_THREAD` for each thread.
+    """
+
+    keys: Any
+    lows: Any
+    order: Any
+    bin_ends: Any
+
+
 class RankFunctions(NamedTuple):
     """Device functions for one block size and key."""
 
     place_of_few: Any
     rank_by_counting: Any
-    rank_by_low: Any
     pair_extremes: Any
     make_bins: Any
     fill_bins: Any
@@ -86,8 +96,8 @@ class RankFunctions(NamedTuple):
 def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
-    `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier. `rank_by_low`
-    returns that by descending low alone. `place_of_few` tells how many lanes there are for each pair.
+    `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
+    `place_of_few` tells how many lanes there are for each pair.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
@@ -147,16 +157,16 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return into
 
     @linked_function
-    def pair_extremes(keys, n_pairs, extremes, thread, lane, warp):
+    def pair_extremes(keys, n_pairs, scratch, ids):
         """Return the smallest and the largest key."""
         lowest = ~key_type(0)
         highest = key_type(0)
-        pair = thread
+        pair, _, _ = ids
         while pair < n_pairs:
             lowest = min(lowest, keys[pair])
             highest = max(highest, keys[pair])
             pair += n_threads
-        return block_extremes(extremes, lowest, highest, lane, warp)
+        return block_extremes(scratch, lowest, highest, ids)
 
     @linked_function
     def make_bins(count, lowest, highest):
@@ -172,18 +182,20 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return Bins(lowest, u32(~(count - 1)), left, right, low_right, low_bits, False, u32(0), u32(0))
 
     @linked_function
-    def refine(keys, lows, n_pairs, amount, bins, ends, parts, sums, thread):
+    def refine(candidates, n_pairs, amount, bins, scratch, thread):
         """Return refined bins, and how many there are; `amount` is that of the thread's part."""
+        keys, lows, _, ends = candidates
+        parts, sums = scratch.histogram, scratch.sums
         lane = thread & 31
         # A pair of each part, with which the others are compared.
         ends[thread] = u32(0)
         parts[thread] = u32(1) << _EQUAL_SHIFT
         cuda.syncthreads()
-        firsts = shared_address(ends)
+        firsts = ptx.shared_address(ends)
         pair = thread
         while pair < n_pairs:
             part = even_bin_of(keys[pair], lows[pair], bins) >> _PART_BITS
-            reduce_max_shared_u32(firsts + (part << 2), pair)
+            ptx.reduce_max_shared_u32(firsts + (part << 2), pair)
             pair += n_threads
         cuda.syncthreads()
         # The largest of the inverted lows, which are positions.
@@ -196,14 +208,14 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             if keys[pair] == bins.lowest:
                 furthest = max(furthest, ~lows[pair])
             pair += n_threads
-        furthest = warp_max(furthest)
+        furthest = ptx.warp_max(furthest)
         if lane == 0:
             sums[thread >> 5] = furthest
         cuda.syncthreads()
         furthest = u32(0)
         if lane < n_warps:
             furthest = sums[lane]
-        furthest = warp_max(furthest)
+        furthest = ptx.warp_max(furthest)
         bits = max(bit_length_u32(amount >> _PAIR_BITS), u32(1)) - 1
         n_own = u32(0)
         if amount != 0:
@@ -225,13 +237,15 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return refined, n_bins
 
     @linked_function
-    def fill_bins(keys, lows, order, n_pairs, n_selected, bins, ends, parts, sums, counters, thread):
-        """Return the bins, and how many places of `order` hold the first `n_selected` pairs.
+    def fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread):
+        """Return the bins, and how many places of the order hold the first `n_selected` pairs.
 
-        If that is not 0, `order` and `ends`, of the bins, are filled in; if it is, a bin is crowded. `parts`
-        is a shared array of a uint32 a thread.
+        If that is not 0, the order and the ends of the bins are filled in; if it is, a bin is crowded. What
+        is known of parts takes the place of the histogram.
         """
-        ends_at = shared_address(ends)
+        keys, lows, order, ends = candidates
+        parts, sums, _, counters = scratch
+        ends_at = ptx.shared_address(ends)
         amounts = cuda.local.array(BINS_PER_THREAD, u32)
         own = thread * BINS_PER_THREAD
         most = u32(_MANY)
@@ -247,7 +261,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             pair = thread
             while pair < n_pairs:
                 into = bin_of(keys[pair], lows[pair], bins, parts)
-                count_shared_if(ends_at + (into << 2), True)
+                ptx.count_shared_if(ends_at + (into << 2), True)
                 pair += n_threads
             cuda.syncthreads()
             amount = u32(0)
@@ -261,7 +275,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             counting = is_crowded and not bins.is_refined
             if counting:
                 cuda.syncthreads()
-                bins, n_bins = refine(keys, lows, n_pairs, amount, bins, ends, parts, sums, thread)
+                bins, n_bins = refine(candidates, n_pairs, amount, bins, scratch, thread)
                 most = u32(_CROWDED)
                 counting = n_bins <= last_bin + 1
         if not is_crowded:
@@ -278,7 +292,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         pair = thread
         while pair < n_pairs and n_placed != 0:
             into = bin_of(keys[pair], lows[pair], bins, parts)
-            order[atomic_add_shared_u32(ends_at + (into << 2), u32(1))] = pair
+            order[ptx.atomic_add_shared_u32(ends_at + (into << 2), u32(1))] = pair
             pair += n_threads
         cuda.syncthreads()
         return bins, n_placed
@@ -319,23 +333,8 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         return add_over_lanes(rank, lanes)
 
     @linked_function
-    def rank_by_low(lows, n_pairs, thread, lane_bits):
-        other_lows = cuda.local.array(4, u32)
-        pair = thread >> lane_bits
-        lanes = 1 << lane_bits
-        rank = u32(0)
-        if pair < n_pairs:
-            low = lows[pair]
-            other = (thread & (lanes - 1)) << 2
-            while other < n_pairs:
-                load_lows(other_lows, lows, other >> 2)
-                for at in range(4):
-                    rank += u32(other_lows[at] > low and other + u32(at) < n_pairs)
-                other += lanes << 2
-        return add_over_lanes(rank, lanes)
-
-    @linked_function
-    def rank_in_bin(keys, lows, order, pair, ends, bins, parts):
+    def rank_in_bin(candidates, pair, bins, parts):
+        keys, lows, order, ends = candidates
         key = keys[pair]
         low = lows[pair]
         into = bin_of(key, low, bins, parts)
@@ -397,7 +396,6 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     return RankFunctions(
         place_of_few,
         rank_by_counting,
-        rank_by_low,
         pair_extremes,
         make_bins,
         fill_bins,
@@ -412,112 +410,92 @@ def write_function(element_size: int, n_threads: int) -> Any:
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
-    store_element = functions.store_element
+    load_element = functions.load_element
+    _, write_result, _ = row_functions(element_size)
     ranks = rank_functions(n_threads, key_type)
-    place_of_few, rank_by_counting, rank_by_low = (
-        ranks.place_of_few,
-        ranks.rank_by_counting,
-        ranks.rank_by_low,
-    )
+    place_of_few, rank_by_counting = ranks.place_of_few, ranks.rank_by_counting
     pair_extremes, make_bins, fill_bins = ranks.pair_extremes, ranks.make_bins, ranks.fill_bins
     rank_in_bin, sort_pairs = ranks.rank_in_bin, ranks.sort_pairs
-    load_source_u32 = LOAD[4]
-    load_source_u64 = LOAD[8]
 
     @linked_function
     def index_of(position, first, sources, source_size):
         """Return the index of an element of a part that begins at `first`; `sources` hold indices."""
         index = first + position
         if sources != 0:
-            if source_size == 4:
-                index = i64(load_source_u32(sources + index * 4))
-            else:
-                index = i64(load_source_u64(sources + index * 8))
+            index = load_index(sources + index * source_size, source_size)
         return index
 
     @linked_function
     def write_first(
-        memory,
-        row,
-        output,
-        origin,
-        n_pairs,
-        n_selected,
-        threshold,
-        highest,
-        is_threshold_close,
-        is_by_index,
-        key_format,
-        ids,
+        candidates, n_pairs, n_selected, extent, is_close, is_by_index, row, output, p, scratch, ids
     ):
         """Write the first `n_selected` of the candidates, in order, or by ascending position.
 
-        `memory` are the shared arrays, `row` is ``(address, stride, count)``, `output` is ``(values, indices,
-        value_stride, index_stride, index_size)``, `origin` what `index_of` needs, and `ids` are ``(thread,
-        lane, warp)``. All keys lie from `threshold` to `highest`; if these are not close, they are found. By
-        position, there are no more candidates than threads.
+        `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, of which the last are what
+        `index_of` needs. `extent` are keys from which and up to which all candidates are; if these are not
+        close, others are found.
+
+        By position, candidates are ordered twice: the last one that is selected tells which are, and then all
+        of these have one key, and the others a smaller one.
         """
-        keys, lows, order, bin_ends, parts, sums, extremes, counters = memory
-        address, stride, count = row
-        values, indices, value_stride, index_stride, index_size = output
-        thread, lane, warp = ids
+        keys, lows, order, _ = candidates
+        address, count = row
+        values, indices, origin = output
+        lowest, highest = extent
+        thread, _, _ = ids
         # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
         counts_ranks = n_pairs <= u32(n_threads // 4)
-        is_binned = False
-        # So many places hold the first ones.
-        n_placed = n_pairs
-        rank = n_pairs
-        place = thread
-        bins = make_bins(count, threshold, highest)
-        if counts_ranks:
-            pair_lanes, place = place_of_few(n_pairs, thread)
-            rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
-        else:
-            if not is_threshold_close:
-                threshold, highest = pair_extremes(keys, n_pairs, extremes, thread, lane, warp)
-                bins = make_bins(count, threshold, highest)
-            bins, n_placed = fill_bins(
-                keys, lows, order, n_pairs, n_selected, bins, bin_ends, parts, sums, counters, thread
-            )
-            is_binned = n_placed > 0
-            if not is_binned:
-                sort_pairs(keys, lows, n_pairs, thread)
-                n_placed = n_selected
-        has_rank = counts_ranks
-        if is_by_index:
-            is_left_out = place < n_pairs
-            pair = place
-            if is_binned and is_left_out:
-                pair = u32(order[place])
-            if place < n_placed:
+        if not is_close and not counts_ranks:
+            lowest, highest = pair_extremes(keys, n_pairs, scratch, ids)
+        is_first_of_two = is_by_index
+        ordering = n_selected > 0
+        while ordering:
+            is_binned = False
+            # So many places hold the first ones.
+            n_placed = n_pairs
+            rank = n_pairs
+            place = thread
+            bins = make_bins(count, lowest, highest)
+            if counts_ranks:
+                pair_lanes, place = place_of_few(n_pairs, thread)
+                rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
+            else:
+                bins, n_placed = fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread)
+                is_binned = n_placed > 0
+                if not is_binned:
+                    sort_pairs(keys, lows, n_pairs, thread)
+                    n_placed = n_selected
+            while place < n_placed:
+                pair = place
                 if is_binned:
-                    rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
+                    pair = u32(order[place])
+                    rank = rank_in_bin(candidates, pair, bins, scratch.histogram)
                 elif not counts_ranks:
                     rank = place
-                is_left_out = rank >= n_selected
-            cuda.syncthreads()
-            if is_left_out:
-                lows[pair] = u32(0)  # no position has this one
-            cuda.syncthreads()
-            pair_lanes, place = place_of_few(n_pairs, thread)
-            rank = rank_by_low(lows, n_pairs, thread, pair_lanes)
-            n_placed = n_pairs
-            is_binned = False
-            has_rank = True
-        while place < n_placed:
-            pair = place
-            if is_binned:
-                pair = u32(order[place])
-                rank = rank_in_bin(keys, lows, order, pair, bin_ends, bins, parts)
-            elif not has_rank:
-                rank = place
-            if rank < n_selected:
-                position = min(i64(~lows[pair]), count - 1)
-                bits = restore(keys[pair], key_format, address + position * stride * element_size)
-                store_element(values + i64(rank) * value_stride * element_size, bits)
-                index = index_of(position, *origin)
-                store_index(indices + i64(rank) * index_stride * index_size, index_size, index)
-            place += n_threads
+                if is_first_of_two:
+                    if rank == n_selected - 1:
+                        scratch.extremes[0] = keys[pair]
+                        scratch.counters[LAST_LOW] = lows[pair]
+                elif rank < n_selected:
+                    position = min(i64(~lows[pair]), count - 1)
+                    at = address + position * p.strides.x * element_size
+                    bits = load_element(at) if is_by_index else restore(keys[pair], p.key_format, at)
+                    write_result(values, indices, rank, bits, index_of(position, *origin), p)
+                place += n_threads
+            ordering = is_first_of_two
+            if is_first_of_two:
+                cuda.syncthreads()
+                last_key = scratch.extremes[0]
+                last_low = scratch.counters[LAST_LOW]
+                pair = thread
+                while pair < n_pairs:
+                    key = keys[pair]
+                    keys[pair] = key_type(key > last_key or (key == last_key and lows[pair] >= last_low))
+                    pair += n_threads
+                lowest = key_type(0)
+                highest = key_type(1)
+                is_first_of_two = False
+                cuda.syncthreads()
 
     return write_first

@@ -2,17 +2,13 @@
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import grid_dependency_wait, load_u32, load_u64, store_u32, store_u64
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.launches import OFFSETS_BYTES, OFFSETS_THREADS, OffsetsParameters
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-
-u32 = types.uint32
-u64 = types.uint64
-i32 = types.int32
-i64 = types.int64
 
 # The index of padding: all bits are set.
 NO_INDEX = -1
@@ -25,12 +21,12 @@ def row_offsets(layout, offsets, row):
     value_offset = i64(0)
     index_offset = i64(0)
     if offsets != 0:
-        # A launch before has written the table.
-        grid_dependency_wait()
+        # The launch before has written the table.
+        ptx.grid_dependency_wait()
         entry = offsets + row * OFFSETS_BYTES
-        x_offset = i64(load_u64(entry))
-        value_offset = i64(load_u64(entry + 8))
-        index_offset = i64(load_u64(entry + 16))
+        x_offset = i64(ptx.load_u64(entry))
+        value_offset = i64(ptx.load_u64(entry + 8))
+        index_offset = i64(ptx.load_u64(entry + 16))
     else:
         outer = row
         # A 64-bit division takes longer than all else here.
@@ -52,8 +48,8 @@ def row_length(lengths, layout, offsets, row, axis_size, length_format):
     length = i64(axis_size)
     if lengths != 0:
         if offsets != 0:
-            grid_dependency_wait()
-            at = i64(load_u64(offsets + row * OFFSETS_BYTES + 24))
+            ptx.grid_dependency_wait()
+            at = i64(ptx.load_u64(offsets + row * OFFSETS_BYTES + 24))
         else:
             outer = row
             at = i64(0)
@@ -63,12 +59,12 @@ def row_length(lengths, layout, offsets, row, axis_size, length_format):
             at += outer * layout.length_outer
         address = lengths + at * length_format.size
         if length_format.size == 4:
-            bits = load_u32(address)
+            bits = ptx.load_u32(address)
             length = i64(bits)
             if length_format.is_signed != 0:
                 length = i64(i32(bits))
         else:
-            length = i64(load_u64(address))
+            length = i64(ptx.load_u64(address))
             # As a signed number, an unsigned length of 2^63 or more is negative.
             if length_format.is_signed == 0 and length < 0:
                 length = i64(axis_size)
@@ -80,15 +76,15 @@ def row_length(lengths, layout, offsets, row, axis_size, length_format):
 def store_index(address, index_size, index):
     """Store an index as 4 or 8 bytes."""
     if index_size == 4:
-        store_u32(address, u32(index))
+        ptx.store_u32(address, u32(index))
     else:
-        store_u64(address, u64(index))
+        ptx.store_u64(address, u64(index))
 
 
 @device_function
 def load_index(address, index_size):
     """Load an index of 4 or 8 bytes."""
-    return i64(load_u32(address)) if index_size == 4 else i64(load_u64(address))
+    return i64(ptx.load_u32(address)) if index_size == 4 else i64(ptx.load_u64(address))
 
 
 def offsets_kernel() -> Any:
@@ -96,7 +92,7 @@ def offsets_kernel() -> Any:
 
     @cuda.jit
     def add_dimension(offsets, p: OffsetsParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         row = i64(cuda.blockIdx.x) * OFFSETS_THREADS + i64(cuda.threadIdx.x)
         if row < p.n_rows:
             at = row // p.dimension.rows_below
@@ -107,14 +103,14 @@ def offsets_kernel() -> Any:
             index_offset = at * p.dimension.index_stride
             length_offset = at * p.dimension.length_stride
             if p.is_first == 0:
-                x_offset += i64(load_u64(entry))
-                value_offset += i64(load_u64(entry + 8))
-                index_offset += i64(load_u64(entry + 16))
-                length_offset += i64(load_u64(entry + 24))
-            store_u64(entry, u64(x_offset))
-            store_u64(entry + 8, u64(value_offset))
-            store_u64(entry + 16, u64(index_offset))
-            store_u64(entry + 24, u64(length_offset))
+                x_offset += i64(ptx.load_u64(entry))
+                value_offset += i64(ptx.load_u64(entry + 8))
+                index_offset += i64(ptx.load_u64(entry + 16))
+                length_offset += i64(ptx.load_u64(entry + 24))
+            ptx.store_u64(entry, u64(x_offset))
+            ptx.store_u64(entry + 8, u64(value_offset))
+            ptx.store_u64(entry + 16, u64(index_offset))
+            ptx.store_u64(entry + 24, u64(length_offset))
 
     return add_dimension
 

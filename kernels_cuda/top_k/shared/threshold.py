@@ -8,21 +8,12 @@ Keys that crowd are often equal: this is found by their extremes.
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    count_shared_if,
-    leading_zeros_u32,
-    leading_zeros_u64,
-    shared_address,
-    warp_add,
-    warp_inclusive_sum,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum, shared_vectors, warp_maximum
-
-u32 = types.uint32
-u64 = types.uint64
 
 # Places of the shared counters.
 FOUND = 0
@@ -30,24 +21,46 @@ DIGIT = 1
 ABOVE = 2
 AMOUNT = 3
 CROWDED = 4
+LAST_LOW = 5
 N_COUNTERS = 8
 
 
 @device_function
 def bit_length_u32(value):
     """Return the number of bits that a value needs."""
-    return 32 - leading_zeros_u32(value)
+    return 32 - ptx.leading_zeros_u32(value)
 
 
 @device_function
 def bit_length_u64(value):
     """Return the number of bits that a value needs."""
-    return 64 - leading_zeros_u64(value)
+    return 64 - ptx.leading_zeros_u64(value)
 
 
 def bit_length(key_type: Any) -> Any:
     """Return the device function for the bits that a key needs."""
     return bit_length_u64 if key_type is u64 else bit_length_u32
+
+
+class Scratch(NamedTuple):
+    """Shared arrays in which the threads of a block count together.
+
+    Attributes
+    ----------
+    histogram : array of uint32
+        One per thread; all are 0 between calls.
+    sums : array of uint32
+        64 of them.
+    extremes : array of keys
+        64 of them.
+    counters : array of uint32
+        `N_COUNTERS` of them.
+    """
+
+    histogram: Any
+    sums: Any
+    extremes: Any
+    counters: Any
 
 
 class ThresholdFunctions(NamedTuple):
@@ -63,8 +76,7 @@ class ThresholdFunctions(NamedTuple):
 def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
     """Make the functions that find a threshold, and list what is at or above it.
 
-    `histogram` is a shared array of a uint32 a thread, all 0 between calls; `sums` has 64 of them, `extremes`
-    64 keys.
+    `scratch` is a `Scratch`, and `ids` are ``(thread, lane, warp)``.
     """
     n_warps = n_threads // 32
     digit_bits = n_threads.bit_length() - 1
@@ -73,15 +85,17 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
     keys_per_vector, load_vector, _ = shared_vectors(key_type)
 
     @linked_function
-    def find_digit(histogram, sums, counters, needed, thread, lane, warp):
+    def find_digit(scratch, needed, ids):
         """Find the digit of the element number `needed`, from 1, counting from the largest digit.
 
         Returns it, how many elements have larger ones, and how many have it.
         """
+        histogram, sums, _, counters = scratch
+        thread, lane, warp = ids
         cuda.syncthreads()
         digit = u32(n_threads - 1) - thread
         amount = histogram[digit]
-        through = warp_inclusive_sum(amount)
+        through = ptx.warp_inclusive_sum(amount)
         if lane == 31:
             sums[warp] = through
         cuda.syncthreads()
@@ -89,7 +103,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
         before = u32(0)
         if lane < warp:
             before = sums[lane]
-        through += warp_add(before)
+        through += ptx.warp_add(before)
         above = through - amount
         if above < needed <= through:
             counters[DIGIT] = digit
@@ -99,8 +113,10 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
         return counters[DIGIT], counters[ABOVE], counters[AMOUNT]
 
     @linked_function
-    def block_extremes(extremes, lowest, highest, lane, warp):
+    def block_extremes(scratch, lowest, highest, ids):
         """Return the smallest and the largest of the threads' keys."""
+        extremes = scratch.extremes
+        _, lane, warp = ids
         inverse = warp_max(~lowest)
         best = warp_max(highest)
         if lane == 0:
@@ -115,30 +131,16 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
         return ~warp_max(inverse), warp_max(best)
 
     @linked_function
-    def find_threshold(
-        maxima,
-        n_groups,
-        lowest,
-        highest,
-        n_selected,
-        most_groups,
-        histogram,
-        sums,
-        extremes,
-        counters,
-        thread,
-        lane,
-        warp,
-    ):
+    def find_threshold(maxima, n_groups, extent, n_selected, most_groups, scratch, ids):
         """Return a key, how many maxima are larger, and how many are at least as large.
 
         The last is at least `n_selected`; if it is more than `most_groups`, the other is less. There must
-        be `n_selected` maxima, all of them from `lowest` to `highest`.
+        be `n_selected` maxima; `extent` are keys from which and up to which all of them are.
         """
         vector = cuda.local.array(keys_per_vector, key_type)
-        bins = shared_address(histogram)
-        low = lowest
-        high = highest
+        bins = ptx.shared_address(scratch.histogram)
+        thread, _, _ = ids
+        low, high = extent
         above = u32(0)
         at_or_above = u32(0)
         n_within = n_groups
@@ -155,12 +157,10 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
                     above_low = vector[at] - low
                     counts = above_low <= width and group + u32(at) < n_groups
                     digit = u32(above_low >> key_type(shift))
-                    count_shared_if(bins + (digit << 2), counts)
+                    ptx.count_shared_if(bins + (digit << 2), counts)
                 number += n_threads
                 group = number * keys_per_vector
-            digit, larger, amount = find_digit(
-                histogram, sums, counters, n_selected - above, thread, lane, warp
-            )
+            digit, larger, amount = find_digit(scratch, n_selected - above, ids)
             low += key_type(digit) << key_type(shift)
             # The end of the last bin may lie beyond what a key can be.
             width = min(high - low, (1 << key_type(shift)) - 1)
@@ -182,15 +182,16 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
                             most = max(most, vector[at])
                     number += n_threads
                     group = number * keys_per_vector
-                low, high = block_extremes(extremes, least, most, lane, warp)
+                low, high = block_extremes(scratch, least, most, ids)
                 searching = low != high
             n_within = amount
         return low, above, at_or_above
 
     @linked_function
-    def list_groups(maxima, n_groups, low, n_ties, candidate_groups, sums, thread, lane, warp):
+    def list_groups(maxima, n_groups, low, n_ties, candidate_groups, scratch, ids):
         """List the groups above `low` and the first `n_ties` that equal it, in ascending order."""
         vector = cuda.local.array(keys_per_vector, key_type)
+        thread, lane, warp = ids
         # A thread has neighbouring groups. It counts those above in the lower half of a word, and those that
         # equal in the upper one.
         vectors_each = (n_groups - 1) // u32(keys_per_vector * n_threads) + 1
@@ -209,7 +210,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
                     amounts += 1 << 16
             number += 1
             group += keys_per_vector
-        before = block_inclusive_sum(sums, u32(0), amounts, lane, warp) - amounts
+        before = block_inclusive_sum(scratch.sums, u32(0), amounts, lane, warp) - amounts
         above = before & 0xFFFF
         equal = before >> 16
         if amounts != 0:

@@ -2,7 +2,7 @@
 
 1. Load the row; each of its lanes has up to 32 keys.
 2. In every round, find the largest key of each lane, then of all lanes of the row. Of equal ones, the one
-   with the smallest position is selected. One of the lanes remembers it, each in its turn.
+   with the smallest position is selected. Lane after lane remembers one.
 3. Write the k values and indices. If they are not to be sorted, they come by ascending index: each lane
    counts how many of the k positions are smaller than its own.
 
@@ -18,29 +18,18 @@ The rounds take the same time whatever the data. Reads the row once, writes k va
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    READ_IF,
-    grid_dependency_wait,
-    read_if_u32x4,
-    shuffle_from_u32,
-    shuffle_xor_u32,
-    shuffle_xor_u64,
-    warp_min,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
+from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS, RoundsParameters
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS
 
 _NOWHERE = 0xFFFFFFFF
 # The lower half of a number, which is of the position.
@@ -56,10 +45,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     functions = element_functions(element_size)
     key_type = functions.key_type
     load_element = functions.load_element
-    store_element = functions.store_element
-    read_if = READ_IF[element_size]
-    pad_row = pad_function(element_size)
-    unused, spread, format_of, float_key, _ = aligned_functions(element_size)
+    find_row, write_result, pad_results = row_functions(element_size)
     is_narrow = element_size <= 2
     keys_per_vector, load_vector, store_vector = shared_vectors(key_type)
     per_vector = VECTOR_BYTES // element_size
@@ -68,14 +54,15 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     group_vectors = _GROUP_KEYS // per_vector
     n_kept = ROUNDS_THREADS * n_keys
     pass_elements = n_lanes * per_vector
+    load_elements, make_keys = register_functions(element_size, n_keys, pass_elements)
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
     n_held = -(-ROUNDS_LARGEST_K // n_lanes)
-    shuffle_xor = shuffle_xor_u64 if key_type is u64 else shuffle_xor_u32
+    shuffle_xor = ptx.shuffle_xor_u64 if key_type is u64 else ptx.shuffle_xor_u32
 
     if n_lanes == WARP_LANES:
-        row_max, row_min = warp_maximum(key_type), warp_min
+        row_max, row_min = warp_maximum(key_type), ptx.warp_min
     else:
 
         @linked_function
@@ -89,24 +76,13 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         def row_min(value):
             """Return the smallest value of the lanes of a row."""
             for step in range(lane_bits):
-                value = min(value, shuffle_xor_u32(value, u32(1 << step)))
+                value = min(value, ptx.shuffle_xor_u32(value, u32(1 << step)))
             return value
 
     @device_function
     def position_of(lane_first, place):
         """Return where in the row a lane's key number `place` is."""
         return lane_first + place // u32(per_vector) * u32(pass_elements) + place % u32(per_vector)
-
-    @linked_function
-    def make_keys(elements, key_format):
-        """Turn elements into keys, in place."""
-        aligned = format_of(key_format)
-        if key_format.flip == 0:
-            for place in range(n_keys):
-                elements[place] ^= aligned.positive
-        else:
-            for place in range(n_keys):
-                elements[place] = float_key(elements[place], aligned)
 
     @linked_function
     def live_places(lane_first, count):
@@ -203,8 +179,8 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             return live
 
     @cuda.jit
-    def rounds_top_k(x, lengths, values, indices, offsets, p: RoundsParameters):
-        grid_dependency_wait()
+    def rounds_top_k(x, lengths, values, indices, offsets, p: RowParameters, is_sorted):
+        ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
         row_lane = lane & last_lane
         thread = (p.first + i64(cuda.blockIdx.x)) * ROUNDS_THREADS + i64(cuda.threadIdx.x)
@@ -212,31 +188,18 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         # All lanes take part in all rounds, also those of rows with fewer elements; those of no row read the
         # last one.
         read_row = min(row, p.n_rows - 1)
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, read_row)
-        base = x + x_row * element_size
-        count = u32(row_length(lengths, p.layout, offsets, read_row, p.axis_size, p.length_format))
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, read_row, p)
+        count = u32(length)
         n_rounds = u32(p.k)
         n_selected = min(n_rounds, count)
         x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
         keys = cuda.local.array(n_keys, key_type)
-        words = cuda.local.array((n_vectors, 4), u32)
         lane_first = row_lane * per_vector
         n_live = live_places(lane_first, count)
-        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
-            address = base + i64(lane_first) * element_size
-            for vector in range(n_vectors):
-                words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_if_u32x4(
-                    address + vector * pass_elements * element_size, n_live > vector * per_vector
-                )
-            for vector in range(n_vectors):
-                spread(words[vector], keys, vector * per_vector)
-        else:
-            for place in range(n_keys):
-                position = position_of(lane_first, u32(place))
-                keys[place] = read_if(base + i64(position) * x_step, n_live > place) << unused
-        make_keys(keys, p.key_format)
+        load_elements(keys, base, lane_first, n_live, p)
+        make_keys(keys, n_vectors, p.key_format)
 
         held = cuda.local.array(n_held, u32)
         if is_narrow:
@@ -274,7 +237,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         ranks = cuda.local.array(n_held, u32)
         for number in range(n_held):
             ranks[number] = row_lane + u32(number * n_lanes)
-        if p.is_sorted == 0:
+        if is_sorted == 0:
             for number in range(n_held):
                 if ranks[number] >= n_selected:
                     held[number] = u32(_NOWHERE)
@@ -283,28 +246,18 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             for first in range(0, ROUNDS_LARGEST_K, _RANKED_TOGETHER):
                 if n_rounds > first:
                     for taken in range(first, first + _RANKED_TOGETHER):
-                        position = shuffle_from_u32(held[taken // n_lanes], row_first + u32(taken % n_lanes))
+                        position = ptx.shuffle_from_u32(
+                            held[taken // n_lanes], row_first + u32(taken % n_lanes)
+                        )
                         for number in range(n_held):
                             ranks[number] += u32(position < held[number])
 
         for number in range(n_held):
             if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
                 position = i64(held[number])
-                rank = i64(ranks[number])
                 element = load_element(base + position * x_step)
-                store_element(values + (value_row + rank * p.strides.values) * element_size, element)
-                at = indices + (index_row + rank * p.strides.indices) * p.index_size
-                store_index(at, p.index_size, position)
+                write_result(values, indices, ranks[number], element, position, p)
         if row < p.n_rows:
-            pad_row(
-                values + value_row * element_size,
-                indices + index_row * p.index_size,
-                p.strides,
-                p.index_size,
-                p.length_format.padding,
-                i64(n_selected + row_lane),
-                i64(n_lanes),
-                p.k,
-            )
+            pad_results(values, indices, n_selected + row_lane, n_lanes, p)
 
     return rounds_top_k

@@ -1,11 +1,10 @@
 """The launches of `rounds`, and what they and its kernel agree on."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
@@ -13,7 +12,7 @@ from kernels_cuda.top_k.shared.launches import (
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 
@@ -25,21 +24,6 @@ ROUNDS_SHAPES = {
     **dict.fromkeys((1, 2, 4), ((4, 16), (4, 32), (8, 32), (16, 32))),
     8: ((4, 16), (8, 16), (16, 16), (32, 16)),
 }
-
-
-class RoundsParameters(NamedTuple):
-    """Parameters of `rounds.rounds_top_k`."""
-
-    index_size: int
-    is_sorted: int
-    first: int
-    n_rows: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    layout: RowLayout
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def _variant(element_size: int, n_lanes: int, n_keys: int) -> Variant:
@@ -63,12 +47,8 @@ def rounds_launches(problem: Problem, policy: Policy, workspace: Workspace) -> l
         ceil_div(problem.n_rows * shape[0], ROUNDS_THREADS),
         ROUNDS_THREADS,
         (),
-        parameters_of(
-            RoundsParameters,
-            problem,
-            key_format=problem.aligned_format,
-            is_sorted=int(not problem.is_by_index),
-        ),
+        row_parameters(problem, key_format=problem.aligned_format),
+        more=(int(not problem.is_by_index),),
     )
     return launch_rows(launch, problem, policy, workspace)
 

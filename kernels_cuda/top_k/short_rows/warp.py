@@ -15,34 +15,17 @@ it the smallest position. Reads the row once, writes k values and indices.
 
 from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    ballot,
-    grid_dependency_wait,
-    join_u32,
-    load_if_u32x4,
-    popcount_u32,
-    shared_address,
-    shared_from,
-    shuffle_from_u32,
-    store_shared_if_u32,
-    store_shared_if_u64,
-    warp_add,
-    warp_inclusive_sum,
-    warp_min,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K, WarpParameters
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
+from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
 # Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
@@ -65,8 +48,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     spread_unfolded_keys = functions.spread_unfolded_keys
     restore = functions.restore
     load_element = functions.load_element
-    store_element = functions.store_element
-    pad_row = pad_function(element_size)
+    find_row, write_result, pad_results = row_functions(element_size)
     warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
@@ -79,9 +61,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), key, u32(condition))
-            place = shared_address(slot_positions) + (slot << 2)
-            store_shared_if_u32(place, position, u32(condition))
+            ptx.store_shared_if_u64(ptx.shared_address(slot_keys) + (slot << 3), key, u32(condition))
+            place = ptx.shared_address(slot_positions) + (slot << 2)
+            ptx.store_shared_if_u32(place, position, u32(condition))
 
         @linked_function
         def take_slot(slot_keys, slot_positions, slot):
@@ -113,8 +95,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         @linked_function
         def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            pair = join_u32(~position, key)
-            store_shared_if_u64(shared_address(slot_keys) + (slot << 3), pair, u32(condition))
+            pair = ptx.join_u32(~position, key)
+            ptx.store_shared_if_u64(ptx.shared_address(slot_keys) + (slot << 3), pair, u32(condition))
 
         @linked_function
         def take_slot(slot_keys, slot_positions, slot):
@@ -124,7 +106,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         @linked_function
         def count_larger(slot_keys, slot_positions, first, end, key, position):
             vector = cuda.local.array(keys_per_vector, u64)
-            pair = join_u32(~position, key)
+            pair = ptx.join_u32(~position, key)
             rank = u32(0)
             number = first // keys_per_vector
             while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
@@ -176,19 +158,18 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
-    def warp_top_k(x, lengths, values, indices, offsets, p: WarpParameters):
-        grid_dependency_wait()
+    def warp_top_k(x, lengths, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
+        ptx.grid_dependency_wait()
         slot_keys = dynamic_shared_array(slot_type)
-        slot_positions = shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * p.n_slots)
+        slot_positions = ptx.shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         row = (p.first + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
         if row >= p.n_rows:
             return
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, row)
-        base = x + x_row * element_size
-        count = u32(row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format))
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        count = u32(length)
         n_selected = min(u32(p.k), count)
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
@@ -203,7 +184,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 position = lane_first + u32((begin + ahead) * pass_elements)
                 is_whole = in_vectors and position + per_vector <= count
                 word = 4 * ahead
-                words[word], words[word + 1], words[word + 2], words[word + 3] = load_if_u32x4(
+                words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
                     base + i64(position) * element_size, is_whole
                 )
             for ahead in range(n_ahead):
@@ -222,7 +203,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                                 load_element(address), unfolding
                             )
 
-        # Of each half of a lane's elements.
+        # The maxima of both halves of a lane's elements.
         larger = key_type(0)
         smaller = key_type(0)
         for place in range(0, per_lane, 2):
@@ -246,12 +227,12 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         live = keys_at_or_above(unfolded_keys, threshold, lane_first, count)
         kept = live
-        amount = popcount_u32(kept)
-        through = warp_inclusive_sum(amount)
-        n_found = shuffle_from_u32(through, u32(31))
+        amount = ptx.popcount_u32(kept)
+        through = ptx.warp_inclusive_sum(amount)
+        n_found = ptx.shuffle_from_u32(through, u32(31))
         fits = True
-        slots = warp * u32(p.n_slots)
-        enough = u32(p.n_slots)
+        slots = warp * u32(n_slots)
+        enough = u32(n_slots)
         if n_selected <= WARP_LARGEST_K:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
         if n_found > enough:
@@ -264,7 +245,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 if is_taken:
                     larger = smaller
                     smaller = key_type(0)
-                taken += popcount_u32(ballot(is_taken))
+                taken += ptx.popcount_u32(ptx.ballot(is_taken))
             is_highest = threshold == highest
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
             live = those_at_or_above(live, unfolded_keys, threshold)
@@ -276,23 +257,23 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 if next_above != 0 or threshold == 0:
                     kept = those_at_or_above(live, unfolded_keys, next_above)
             ties = live ^ kept
-            n_before = warp_add(popcount_u32(kept))
-            fits = n_before <= u32(p.n_slots)
+            n_before = ptx.warp_add(ptx.popcount_u32(kept))
+            fits = n_before <= u32(n_slots)
             n_found = max(n_before, n_selected)
             for vector in range(n_vectors):
                 if n_before < n_found:
                     mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
-                    amount = popcount_u32(ties & mask)
-                    through = warp_inclusive_sum(amount)
+                    amount = ptx.popcount_u32(ties & mask)
+                    through = ptx.warp_inclusive_sum(amount)
                     tie = n_before + through - amount
                     for element in range(per_vector):
                         is_tie = ties & u32(1 << (vector * per_vector + element))
                         if is_tie != 0 and tie < n_found:
                             kept |= is_tie
                             tie += 1
-                    n_before += shuffle_from_u32(through, u32(31))
-            amount = popcount_u32(kept)
-            through = warp_inclusive_sum(amount)
+                    n_before += ptx.shuffle_from_u32(through, u32(31))
+            amount = ptx.popcount_u32(kept)
+            through = ptx.warp_inclusive_sum(amount)
         if fits:
             slot = slots + (through - amount)
             for place in range(per_lane):
@@ -331,20 +312,20 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 position = u32(_NOWHERE)
                 if best_place != _NOWHERE and best == selected_key:
                     position = position_of(lane_first, best_place)
-                selected_position = warp_min(position)
+                selected_position = ptx.warp_min(position)
                 is_selected = position == selected_position
                 put_slot(slot_keys, slot_positions, slots + taken, selected_key, position, is_selected)
                 if is_selected:
                     live &= ~(1 << best_place)
                 taken += 1
 
-        # Behind the pairs lies what is larger than none of them.
+        # Fillers behind the pairs are larger than none of them.
         filler = n_found + lane
-        is_filler = lane < _COMPARED and filler < u32(p.n_slots)
+        is_filler = lane < _COMPARED and filler < u32(n_slots)
         put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)
         cuda.syncwarp()
         end = slots + n_found
-        if p.is_by_index != 0:
+        if is_by_index != 0:
             # What is not selected loses its position.
             left_out = u32(0)
             own = lane
@@ -364,25 +345,14 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         own = lane
         while own < n_found:
             key, position = take_slot(slot_keys, slot_positions, slots + own)
-            if p.is_by_index != 0:
+            if is_by_index != 0:
                 rank = count_earlier(slot_keys, slot_positions, slots, end, position)
             else:
                 rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < n_selected:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
-                store_element(values + (value_row + i64(rank) * p.strides.values) * element_size, bits)
-                at = indices + (index_row + i64(rank) * p.strides.indices) * p.index_size
-                store_index(at, p.index_size, i64(position))
+                write_result(values, indices, rank, bits, i64(position), p)
             own += 32
-        pad_row(
-            values + value_row * element_size,
-            indices + index_row * p.index_size,
-            p.strides,
-            p.index_size,
-            p.length_format.padding,
-            i64(n_selected + lane),
-            i64(WARP_LANES),
-            p.k,
-        )
+        pad_results(values, indices, n_selected + lane, WARP_LANES, p)
 
     return warp_top_k

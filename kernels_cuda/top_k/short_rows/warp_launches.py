@@ -1,18 +1,10 @@
 """The launches of `warp`, and what they and its kernel agree on."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import (
-    AxisStrides,
-    KeyFormat,
-    LengthFormat,
-    Problem,
-    RowLayout,
-    UnfoldedFormat,
-)
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     Algorithm,
     Launch,
@@ -20,7 +12,7 @@ from kernels_cuda.top_k.shared.launches import (
     UnservedError,
     Workspace,
     launch_rows,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
@@ -35,23 +27,6 @@ ROW_ELEMENTS = (256, 1024)
 # ranked without one.
 FEW_SLOTS = 64
 MANY_SLOTS = 256
-
-
-class WarpParameters(NamedTuple):
-    """Parameters of `warp.warp_top_k`."""
-
-    index_size: int
-    is_by_index: int
-    first: int
-    n_rows: int
-    axis_size: int
-    k: int
-    strides: AxisStrides
-    n_slots: int
-    layout: RowLayout
-    unfolded_format: UnfoldedFormat
-    key_format: KeyFormat
-    length_format: LengthFormat
 
 
 def _variant(element_size: int, row_elements: int) -> Variant:
@@ -77,8 +52,9 @@ def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> lis
         ceil_div(problem.n_rows, WARP_KERNEL_WARPS),
         WARP_KERNEL_THREADS,
         (),
-        parameters_of(WarpParameters, problem, is_by_index=int(problem.is_by_index), n_slots=n_slots),
+        row_parameters(problem),
         WARP_KERNEL_WARPS * n_slots * (12 if problem.element_size == 8 else 8),
+        more=(int(problem.is_by_index), n_slots),
     )
     return launch_rows(launch, problem, policy, workspace)
 

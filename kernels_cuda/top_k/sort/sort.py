@@ -17,47 +17,19 @@ positions. Passes being stable, equal keys stay in the order of their positions.
 A pass over n pairs moves ``2 * n * pair`` bytes.
 """
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from numba import cuda, types
+from numba import cuda
 
-from kernels_cuda.ptx import (
-    LOAD_RELAXED,
-    LOAD_SHARED,
-    REGISTER,
-    STORE_RELAXED,
-    add_shared_if,
-    atomic_add_u32,
-    count_shared,
-    grid_dependency_wait,
-    grid_dependency_wait_only,
-    highest_bit,
-    join_u32,
-    lanes_below,
-    let_next_launch_begin,
-    load_shared_u64,
-    load_shared_u64x2,
-    load_u64,
-    load_u64x2,
-    match_byte,
-    permute,
-    popcount_u32,
-    reduce_add_u64,
-    shared_address,
-    shuffle_from_u32,
-    store_shared_u64,
-    store_shared_u64x2,
-    store_u32x4,
-    store_u64,
-    store_u64x2,
-)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
-from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS
+from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
     COUNT_BYTES,
@@ -65,18 +37,17 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
     ClearParameters,
-    HistogramParameters,
-    SortParameters,
 )
-
-u32 = types.uint32
-u64 = types.uint64
-i64 = types.int64
 
 # Tiles whose state is asked for at once.
 _LOOKBACK_TILES = 4
 # Elements that a thread writes together.
 _TOGETHER = 4
+# What loads and stores a pair of a key and a position, by its bytes: in global memory, and in shared memory.
+_PAIR_INSTRUCTIONS = {
+    8: (ptx.load_u32x2, ptx.store_u32x2, ptx.load_shared_u32x2, ptx.store_shared_u32x2),
+    16: (ptx.load_u64x2, ptx.store_u64x2, ptx.load_shared_u64x2, ptx.store_shared_u64x2),
+}
 
 
 def clear_kernel() -> Any:
@@ -84,10 +55,10 @@ def clear_kernel() -> Any:
 
     @cuda.jit
     def clear_words(first, p: ClearParameters):
-        grid_dependency_wait()
+        ptx.grid_dependency_wait()
         vector = i64(cuda.blockIdx.x) * CLEARING_THREADS + i64(cuda.threadIdx.x)
         if vector < p.n_vectors:
-            store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
+            ptx.store_u32x4(first + vector * 16, u32(0), u32(0), u32(0), u32(0))
 
     return clear_words
 
@@ -98,28 +69,28 @@ def histogram_kernel(element_size: int) -> Any:
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
+    find_row, _, _ = row_functions(element_size)
     n_counters = element_size * N_DIGITS
 
     @cuda.jit(max_registers=32)
-    def digit_histograms(x, lengths, histograms, offsets, p: HistogramParameters):
-        grid_dependency_wait()
+    def digit_histograms(x, lengths, histograms, offsets, p: RowParameters, blocks_per_row):
+        ptx.grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
-        counters = shared_address(histogram)
+        counters = ptx.shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
-        row = block // p.blocks_per_row
-        x_row, _, _ = row_offsets(p.layout, offsets, p.first_row + row)
-        length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
-        step = p.x_stride * element_size
+        row = block // blocks_per_row
+        base, _, _, length = find_row(x, lengths, i64(0), i64(0), offsets, p.first + row, p)
+        step = p.strides.x * element_size
         counter = thread
         while counter < n_counters:
             histogram[counter] = u32(0)
             counter += COUNTING_THREADS
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
-        first = (block - row * p.blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
+        first = (block - row * blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
         while first < length:
-            address = x + (x_row + first * p.x_stride) * element_size
+            address = base + first * step
             n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
             for item in range(COUNTED_PER_THREAD):
                 keys[item] = key_type(0)
@@ -131,73 +102,17 @@ def histogram_kernel(element_size: int) -> Any:
                     key = ~ordered_key(keys[item], p.key_format)
                     for digit in range(element_size):
                         value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                        count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
-            first += p.blocks_per_row * COUNTED_ELEMENTS
+                        ptx.count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
+            first += blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
         while counter < n_counters:
             if histogram[counter] != 0:
                 at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                reduce_add_u64(at, u64(histogram[counter]))
+                ptx.reduce_add_u64(at, u64(histogram[counter]))
             counter += COUNTING_THREADS
 
     return digit_histograms
-
-
-class Pairs(NamedTuple):
-    """Device functions for pairs of a key and a position in memory, `size` bytes each."""
-
-    size: int
-    load: Any
-    store: Any
-    load_shared: Any
-    store_shared: Any
-
-
-@functools.cache
-def pair_functions(key_type: Any, position_type: Any) -> Pairs:
-    """Make the functions for pairs: a word of 8 bytes for both, or two such words."""
-    if key_type is u64 or position_type is u64:
-
-        @device_function
-        def load(address):
-            key, position = load_u64x2(address)
-            return key_type(key), position_type(position)
-
-        @device_function
-        def store(address, key, position):
-            store_u64x2(address, u64(key), u64(position))
-
-        @device_function
-        def load_shared(address):
-            key, position = load_shared_u64x2(address)
-            return key_type(key), position_type(position)
-
-        @device_function
-        def store_shared(address, key, position):
-            store_shared_u64x2(address, u64(key), u64(position))
-
-        return Pairs(16, load, store, load_shared, store_shared)
-
-    @device_function
-    def load_both(address):
-        pair = load_u64(address)
-        return u32(pair), u32(pair >> 32)
-
-    @device_function
-    def store_both(address, key, position):
-        store_u64(address, join_u32(key, position))
-
-    @device_function
-    def load_both_shared(address):
-        pair = load_shared_u64(address)
-        return u32(pair), u32(pair >> 32)
-
-    @device_function
-    def store_both_shared(address, key, position):
-        store_shared_u64(address, join_u32(key, position))
-
-    return Pairs(8, load_both, store_both, load_both_shared, store_both_shared)
 
 
 def sort_kernel(
@@ -209,13 +124,14 @@ def sort_kernel(
     ordered_key = functions.ordered_key
     restore = functions.restore
     load_element = functions.load_element
-    store_element = functions.store_element
-    load_shared = LOAD_SHARED[position_size]
-    load_state = LOAD_RELAXED[position_size]
-    store_state = STORE_RELAXED[position_size]
-    position_type = REGISTER[position_size]
-    pairs = pair_functions(key_type, position_type)
+    load_shared = ptx.LOAD_SHARED[position_size]
+    load_state = ptx.LOAD_RELAXED[position_size]
+    store_state = ptx.STORE_RELAXED[position_size]
+    position_type = ptx.REGISTER[position_size]
+    pair_size = pair_bytes(element_size, position_size)
+    load_pair, store_pair, load_shared_pair, store_shared_pair = _PAIR_INSTRUCTIONS[pair_size]
     pad_row = pad_function(element_size)
+    find_row, write_result, _ = row_functions(element_size)
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
@@ -229,13 +145,13 @@ def sort_kernel(
 
         @device_function
         def digit_of(key, byte):
-            return permute(u32(key), u32(key >> 32), byte) & 0xFF
+            return ptx.permute(u32(key), u32(key >> 32), byte) & 0xFF
 
     else:
 
         @device_function
         def digit_of(key, byte):
-            return permute(key, u32(0), 0x4440 | byte)
+            return ptx.permute(key, u32(0), 0x4440 | byte)
 
     @device_function
     def exclusive_sum_of_digits(sums, amount, wide_sums, thread, lane, warp):
@@ -285,10 +201,14 @@ def sort_kernel(
         states,
         next_tile,
         offsets,
-        p: SortParameters,
+        p: RowParameters,
+        n_tiles,
+        shift,
+        is_first,
+        is_last,
     ):
-        grid_dependency_wait_only()
-        exchanged = shared_address(dynamic_shared_array(u64))
+        ptx.grid_dependency_wait_only()
+        exchanged = ptx.shared_address(dynamic_shared_array(u64))
         counts = cuda.shared.array(n_counters, u32)
         digit_base = cuda.shared.array(N_DIGITS, position_type)
         sums = cuda.shared.array(64, u32)
@@ -298,26 +218,22 @@ def sort_kernel(
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
-            taken[0] = atomic_add_u32(next_tile, u32(1))
-            shared_byte[0] = u32(p.shift >> 3)
+            taken[0] = ptx.atomic_add_u32(next_tile, u32(1))
+            shared_byte[0] = u32(shift >> 3)
         counter = thread
         while counter < n_counters:
             counts[counter] = u32(0)
             counter += n_threads
         cuda.syncthreads()
-        row = i64(taken[0] // u32(p.n_tiles))
-        tile = i64(taken[0]) - row * p.n_tiles
-        x_row, value_row, index_row = row_offsets(p.layout, offsets, p.first_row + row)
-        length = row_length(lengths, p.layout, offsets, p.first_row + row, p.axis_size, p.length_format)
-        x_base = x + x_row * element_size
-        row_values = values + value_row * element_size
-        row_indices = indices + index_row * p.index_size
+        row = i64(taken[0] // u32(n_tiles))
+        tile = i64(taken[0]) - row * n_tiles
+        x_base, values, indices, length = find_row(x, lengths, values, indices, offsets, p.first + row, p)
         tile_first = tile * tile_size
-        if p.is_last != 0:
+        if is_last != 0:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
             padding = p.length_format.padding
-            pad_row(row_values, row_indices, p.strides, p.index_size, padding, rank, i64(n_threads), end)
+            pad_row(values, indices, p.strides, p.index_size, padding, rank, i64(n_threads), end)
         if tile_first >= length:
             return
         count = u32(min(i64(tile_size), length - tile_first))
@@ -326,7 +242,7 @@ def sort_kernel(
         positions = cuda.local.array(n_items, position_type)
         own = warp * u32(32 * n_items) + lane
         # Slots beyond the row's end come last: their key is the largest, and they are last in the tile.
-        if p.is_first != 0:
+        if is_first != 0:
             step = p.strides.x * element_size
             address = x_base + (tile_first + i64(own)) * step
             for item in range(n_items):
@@ -339,25 +255,25 @@ def sort_kernel(
                 keys[item] = key if own + u32(item * 32) < count else key_type(ones)
                 positions[item] = position_type(tile_first) + position_type(own + u32(item * 32))
         else:
-            address = source + (row * p.axis_size + tile_first + i64(own)) * pairs.size
+            address = source + (row * p.axis_size + tile_first + i64(own)) * pair_size
             for item in range(n_items):
                 keys[item] = key_type(ones)
                 positions[item] = position_type(0)
                 if own + u32(item * 32) < count:
-                    keys[item], positions[item] = pairs.load(address + item * (32 * pairs.size))
+                    keys[item], positions[item] = load_pair(address + item * (32 * pair_size))
         of_digit = position_type(0)
         if tile == 0 and thread < N_DIGITS:
             entry = row * (element_size * N_DIGITS) + i64(thread)
-            of_digit = position_type(load_u64(histograms + entry * COUNT_BYTES))
-        byte = u32(p.shift >> 3)
-        own_counts = shared_address(counts) + warp * u32(N_DIGITS * 4)
+            of_digit = position_type(ptx.load_u64(histograms + entry * COUNT_BYTES))
+        byte = u32(shift >> 3)
+        own_counts = ptx.shared_address(counts) + warp * u32(N_DIGITS * 4)
         for item in range(n_items):
-            count_shared(own_counts + (digit_of(keys[item], byte) << 2))
+            ptx.count_shared(own_counts + (digit_of(keys[item], byte) << 2))
         cuda.syncthreads()
 
         # Make known what the tile has, and turn the warps' counts into places in the sorted tile.
         amount = u32(0)
-        state = states + (row * p.n_tiles * N_DIGITS + i64(thread)) * position_size
+        state = states + (row * n_tiles * N_DIGITS + i64(thread)) * position_size
         own_state = state + tile * (N_DIGITS * position_size)
         if thread < N_DIGITS:
             for other in range(n_warps):
@@ -379,20 +295,19 @@ def sort_kernel(
                 running += of_warp
         cuda.syncthreads()
 
-        # Compilers do not see that this is the same. Else they would keep all digits, and where they are
-        # counted, in registers.
+        # An opaque copy: otherwise compilers would keep all digits, and where they are counted, in registers.
         same_byte = shared_byte[0]
         # A warp brings 32 pairs at a time into order: of the lanes with the same digit, the last one counts
         # for all.
-        below = lanes_below()
+        below = ptx.lanes_below()
         for item in range(n_items):
             digit = digit_of(keys[item], same_byte)
-            same = match_byte(digit)
-            earlier = popcount_u32(same & below)
-            last = highest_bit(same)
-            place = add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
-            place = shuffle_from_u32(place, last) + earlier
-            pairs.store_shared(exchanged + place * u32(pairs.size), keys[item], positions[item])
+            same = ptx.match_byte(digit)
+            earlier = ptx.popcount_u32(same & below)
+            last = ptx.highest_bit(same)
+            place = ptx.add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
+            place = ptx.shuffle_from_u32(place, last) + earlier
+            store_shared_pair(exchanged + place * u32(pair_size), keys[item], positions[item])
         if thread < N_DIGITS:
             if tile > 0:
                 before = look_back(state, tile - 1)
@@ -400,24 +315,24 @@ def sort_kernel(
             digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
 
-        let_next_launch_begin()
-        base_address = shared_address(digit_base)
+        ptx.let_next_launch_begin()
+        base_address = ptx.shared_address(digit_base)
         ranks = cuda.local.array(_TOGETHER, position_type)
         for first in range(0, n_items, _TOGETHER):
             for item in range(_TOGETHER):
                 place = u32((first + item) * n_threads) + thread
-                keys[item], positions[item] = pairs.load_shared(exchanged + place * u32(pairs.size))
+                keys[item], positions[item] = load_shared_pair(exchanged + place * u32(pair_size))
             for item in range(_TOGETHER):
                 place = u32((first + item) * n_threads) + thread
                 base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
                 ranks[item] = base + position_type(place)
-            if p.is_last == 0:
-                row_pairs = destination + row * p.axis_size * pairs.size
+            if is_last == 0:
+                row_pairs = destination + row * p.axis_size * pair_size
                 for item in range(_TOGETHER):
                     exists = u32((first + item) * n_threads) + thread < count
                     # Digits of elements that have changed since they were counted may have no room.
                     if exists and ranks[item] < position_type(p.axis_size):
-                        pairs.store(row_pairs + i64(ranks[item]) * pairs.size, keys[item], positions[item])
+                        store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
             else:
                 last = position_type(p.k)
                 for item in range(_TOGETHER):
@@ -429,10 +344,7 @@ def sort_kernel(
                         address = x_base + i64(positions[item]) * p.strides.x * element_size
                         keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
                 for item in range(_TOGETHER):
-                    rank = i64(ranks[item])
                     if ranks[item] < last:
-                        store_element(row_values + rank * p.strides.values * element_size, keys[item])
-                        at = row_indices + rank * p.strides.indices * p.index_size
-                        store_index(at, p.index_size, i64(positions[item]))
+                        write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
 
     return sort_digit

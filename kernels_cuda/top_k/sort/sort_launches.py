@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import AxisStrides, KeyFormat, LengthFormat, Problem, RowLayout
+from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
     INDICES,
     VALUES,
@@ -19,7 +19,7 @@ from kernels_cuda.top_k.shared.launches import (
     batches,
     fill_offsets,
     lengths_of,
-    parameters_of,
+    row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, VECTOR_BYTES, pair_bytes
@@ -74,35 +74,6 @@ class ClearParameters(NamedTuple):
     """Parameters of `sort.clear_words`."""
 
     n_vectors: int
-
-
-class HistogramParameters(NamedTuple):
-    """Parameters of `sort.digit_histograms`."""
-
-    first_row: int
-    axis_size: int
-    blocks_per_row: int
-    x_stride: int
-    length_format: LengthFormat
-    layout: RowLayout
-    key_format: KeyFormat
-
-
-class SortParameters(NamedTuple):
-    """Parameters of `sort.sort_digit`, one pass over the digits at bit `shift`."""
-
-    index_size: int
-    first_row: int
-    axis_size: int
-    n_tiles: int
-    k: int
-    shift: int
-    is_first: int
-    is_last: int
-    strides: AxisStrides
-    length_format: LengthFormat
-    layout: RowLayout
-    key_format: KeyFormat
 
 
 def clear_variant() -> Variant:
@@ -169,13 +140,7 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
             ceil_div(axis_size, COUNTED_ELEMENTS),
             ceil_div(BLOCKS_PER_MULTIPROCESSOR * multiprocessors, batch),
         )
-        counting = parameters_of(
-            HistogramParameters,
-            problem,
-            first_row=first,
-            blocks_per_row=blocks_per_row,
-            x_stride=problem.strides.x,
-        )
+        parameters = row_parameters(problem, first=first)
         launches += [
             clear,
             Launch(
@@ -183,7 +148,8 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
                 batch * blocks_per_row,
                 COUNTING_THREADS,
                 (x, lengths, histograms, offsets),
-                counting,
+                parameters,
+                more=(blocks_per_row,),
             ),
         ]
         for number in range(n_passes):
@@ -200,16 +166,9 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
                         *(x, lengths, source, destination, Pointer(VALUES), Pointer(INDICES)),
                         *(histogram, states[number], counters[number], offsets),
                     ),
-                    parameters_of(
-                        SortParameters,
-                        problem,
-                        first_row=first,
-                        n_tiles=n_tiles,
-                        shift=number * DIGIT_BITS,
-                        is_first=int(number == 0),
-                        is_last=int(is_last),
-                    ),
+                    parameters,
                     tile.n_elements * n_pair_bytes,
+                    more=(n_tiles, number * DIGIT_BITS, int(number == 0), int(is_last)),
                 )
             )
     return launches
