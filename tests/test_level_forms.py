@@ -154,14 +154,6 @@ class TestAtLevel:
 
 
 class TestOlderForm:
-    def test_which_have_one(self):
-        have = {name for name, (descriptor, *_) in LOWEST.items() if descriptor.older_form() is not None}
-        assert have == {
-            *("top_k", "top_k-4", "top_k-integers", "top_k-5", "top_k-int64", "top_k-float64"),
-            *("gather", "gather-5", "gather-signed", "gather-float64"),
-            *("diagonal", "diagonal-integers", "diagonal-nan"),
-        }
-
     def test_values_that_survive_as_float(self):
         assert diagonal(3, 4, data_type=F64, value=0.5).older_form().value == 0.5
         assert diagonal(3, 4, data_type=F64, value=float("inf")).older_form().value == float("inf")

@@ -136,21 +136,14 @@ USE = """
 
 
 @needs_level
-def test_the_kernels_of_a_wheel_need_no_compiler(installed):
+def test_the_kernels_of_a_wheel_need_neither_a_compiler_nor_a_cache(installed, tmp_path):
     script = USE.format(folder=str(installed))
     expected = np.arange(1, 10).reshape(3, 3)
     np.fill_diagonal(expected, 1)
-    printed = run_script(script, DMLOPS_CACHE="0")
-    assert printed.strip() == str(expected.tolist())
-
-
-@needs_level
-def test_other_kernels_than_those_of_a_wheel_need_a_compiler(installed):
-    script = USE.format(folder=str(installed))
-    with pytest.raises(
-        AssertionError, match=r"must be compiled .*numba is not installed; type: pip install numba"
-    ):
-        run_script(script, DMLOPS_CACHE="0", DMLOPS_SIMD="0")
+    for settings in ({"DMLOPS_CACHE": "0"}, {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}):
+        printed = run_script(script, "print('importlib.metadata' in sys.modules)", **settings)
+        assert printed == f"{expected.tolist()}\nFalse\n"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_target_that_does_not_exist(tmp_path):

@@ -186,16 +186,6 @@ def test_nonzero(density, n_threads, areas):
         assert (coordinates[count:] == 77).all()
 
 
-def test_areas_have_what_they_ask_for():
-    sizes = {"a": 1, "b": 64, "none": 0, "c": 65, "d": 8}
-    places, size = plans.lay_out(sizes)
-    assert list(places) == list(sizes)
-    begins = [*places.values(), size]
-    for begin, needed, end in zip(begins, sizes.values(), begins[1:], strict=False):
-        assert begin % 64 == 0
-        assert begin + needed <= end
-
-
 @pytest.mark.parametrize("n", [2**31 + 5, 2**32, 2**32 + 1, 2**33 + 5])
 def test_plans_of_more_elements_than_32_bits_count(n, areas):
     """Plans alone, which need no memory."""
