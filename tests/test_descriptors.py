@@ -87,7 +87,8 @@ class TestTensorDesc:
             ),
             (
                 (99, (2,)),
-                "data_type: got 99, but there is no such data type; data_type must be one of UNKNOWN, ",
+                "data_type: got 99, but there is no such data type; data_type must be one of "
+                f"{', '.join(TensorDataType.__members__)}",
             ),
             (
                 (F32, (2**40, 2**40)),
