@@ -129,9 +129,3 @@ def test_which_targets_run_on_an_architecture(arch, targets):
     runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
     assert runnable(arch, TARGETS) == targets
     assert runnable(arch, TARGETS[::-1]) == targets
-
-
-def test_the_highest_ptx_that_an_architecture_takes_comes_first():
-    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
-    targets = ["compute_75", "compute_120", "compute_90", "sm_80"]
-    assert runnable("sm_100", targets) == ["compute_90", "compute_75"]

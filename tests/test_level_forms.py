@@ -13,7 +13,6 @@ from dmlops import (
     FeatureLevel,
     GatherND,
     GatherND1,
-    InvalidDescriptorError,
     NonzeroCoordinates,
     TensorDataType,
     TensorDesc,
@@ -171,14 +170,6 @@ class TestPadded:
         assert padded.axis == 3
         assert padded.output_index_tensor.sizes == (1, 1, 3, 2)
         assert desc.padded(2) == desc
-
-    def test_dimensions_are_not_taken_away(self):
-        with pytest.raises(InvalidDescriptorError) as error:
-            top_k(1, 3, 4).padded(2)
-        assert str(error.value) == (
-            "TopK1.input_tensor.sizes: got (1, 3, 4), but it is to have 2 dimensions; "
-            "padding cannot remove dimensions"
-        )
 
 
 class TestErrors:

@@ -38,12 +38,6 @@ class TestPageExamples:
             np.array([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 1, 1], [0, 0, 1, 3]]),
         )
 
-    def test_ascending_element_order(self):
-        # Erratum: one translation garbles the sentence; {1,0}, {1,2} and {0,5} come in element order.
-        x = np.zeros((2, 6), "float16")
-        x[1, 0] = x[1, 2] = x[0, 5] = 1
-        np.testing.assert_array_equal(dmlops.nonzero_coordinates(x).coordinates, [[0, 5], [1, 0], [1, 2]])
-
 
 @pytest.mark.parametrize("case", as_parameters(cases.NONZERO), ids=str)
 def test_matches_the_oracle(case, library):
@@ -59,13 +53,6 @@ def test_size_without_fill_value(size, library):
     assert coordinates.shape == (size, 2)
     np.testing.assert_array_equal(coordinates[: len(found)], found[:size])
     np.testing.assert_array_equal(actual_count, count)
-
-
-def test_count_has_no_dimensions(library):
-    result = dmlops.nonzero_coordinates(library.from_numpy(np.eye(3)))
-    count = library.to_numpy(result.count)
-    assert count.shape == ()
-    assert count.dtype == library.index_dtype
 
 
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.store import kernel_store
 from dmlops.store.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, processor
 from tests.scripts import ROOT, run_script
@@ -93,15 +92,6 @@ def test_metadata(installed):
     assert not [line for line in lines if "numba-cuda" in line and not line.endswith("-jit'")]
     assert "Requires-Python: >=3.11" in lines
     assert "dmlops = dmlops.cli:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
-
-
-@needs_level
-@pytest.mark.skipif(bool(kernel_store.wheel_targets()), reason="this checkout has kernels already")
-def test_archives_are_written_to_a_new_folder(tmp_path):
-    folder = tmp_path / "new" / "folder"
-    command = [sys.executable, "build_kernels.py", processor.LEVEL, "--operator", "diagonal_matrix"]
-    subprocess.run([*command, "--folder", folder], cwd=ROOT, check=True, capture_output=True)
-    assert [path.name for path in folder.iterdir()] == [f"{processor.LEVEL}.zip"]
 
 
 @needs_level
