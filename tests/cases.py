@@ -355,19 +355,8 @@ def _every(step, first, operands):
 def _extremes(index_dtype):
     """Return index tuples at the ends of their type."""
     info = np.iinfo(index_dtype)
-    values = [
-        info.min,
-        info.min + 1,
-        0,
-        3,
-        4,
-        5,
-        2**31 - 1,
-        info.max // 2,
-        info.max // 2 + 1,
-        info.max - 1,
-        info.max,
-    ]
+    middle = info.max // 2
+    values = [info.min, info.min + 1, 0, 3, 4, 5, 2**31 - 1, middle, middle + 1, info.max - 1, info.max]
     if info.min < 0:
         values += [-1, -4, -5, -(2**31)]
     tuples = np.array([(a, b) for a in values for b in values], index_dtype)

@@ -115,22 +115,6 @@ def trimmed(rng):
     return Work(call, [mask], outputs, [found, np.array(len(found))])
 
 
-def execution(rng):
-    """Return an execution with a workspace of the caller's."""
-    x = rng.standard_normal((40, 20000)).astype("float32")
-    tensor = dmlops.TensorDesc("FLOAT32", x.shape)
-    operator = dmlops.compile(dmlops.TopK1(input_tensor=tensor, axis=1, k=8000, axis_direction=1))
-    workspace = np.empty(operator.workspace_size, np.uint8)
-    order = np.argsort(-x, axis=1, kind="stable")[:, :8000]
-
-    def call(given, out):
-        tensors = dict(zip(("output_value_tensor", "output_index_tensor"), out, strict=True))
-        operator.execute({"input_tensor": given[0], **tensors}, workspace)
-
-    outputs = np.empty(order.shape, "float32"), np.empty(order.shape, "uint32")
-    return Work(call, [x], outputs, [np.take_along_axis(x, order, axis=1), order.astype("uint32")])
-
-
 def was_interrupted(work, delay, by_thread):
     main = threading.main_thread().ident
     timer = threading.Timer(delay, signal.pthread_kill, (main, signal.SIGUSR1)) if by_thread else None
@@ -158,7 +142,7 @@ def main(seed, n_interrupts):
     signal.signal(signal.SIGALRM, interrupt)
     signal.signal(signal.SIGUSR1, interrupt)
     rng, moments = np.random.default_rng(seed), random.Random(seed)
-    works = [*functions(rng), trimmed(rng), execution(rng)]
+    works = [*functions(rng), trimmed(rng)]
     interrupts = calls = 0
     while interrupts < n_interrupts:
         work = moments.choice(works)

@@ -60,8 +60,3 @@ def test_code_for_aarch64(triple, prefix, labels):
         names = {name.removeprefix(prefix) for name in used_elsewhere(assembly)}
         of_python = {name for name in names if KERNELS[label].uses_python and name.startswith("Py")}
         assert names - of_python <= C_FUNCTIONS, label
-
-
-def test_used_elsewhere():
-    assembly = "_f:\n\tbl\t_memcpy\n\tadrp\tx8, _memset@GOTPAGE\n\tbl\t_g\n_g:\n\tadrp\tx1, :got:h\n\tb\t_f\n"
-    assert used_elsewhere(assembly) == {"_memcpy", "_memset", "h"}

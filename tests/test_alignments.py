@@ -71,25 +71,6 @@ def test_gather(dtype, streams):
             check(fenced, [x, picks, expected])
 
 
-def test_gather_to_rows_that_lie_apart(streams):
-    x = random("apart").random((9, 80), dtype="float32")
-    picks = random("apart").integers(-9, 9, (11, 1))
-    expected = np.full((11, 90), 77, "float32")
-    expected[:, :80] = x[picks[:, 0]]
-    fenced = fence([x, picks, np.full_like(expected, 77)], 3)
-    descriptor = GatherND1(
-        input_tensor=tensor(x),
-        indices_tensor=tensor(picks),
-        output_tensor=TensorDesc("FLOAT32", (11, 80), (90, 1)),
-        input_dimension_count=2,
-        indices_dimension_count=2,
-        batch_dimension_count=0,
-    )
-    fields = ("input_tensor", "indices_tensor", "output_tensor")
-    launch(descriptor, {field: memory.array for field, memory in zip(fields, fenced, strict=True)})
-    check(fenced, [x, picks, expected])
-
-
 @pytest.mark.parametrize("dtype", ["float32", exhaustive("uint8")])
 @pytest.mark.parametrize("kind", ["contiguous", "strided", "absent"])
 def test_diagonal(kind, dtype, streams):

@@ -277,16 +277,6 @@ class TestJax:
             with pytest.raises(TypeError, match=r"^top_k\.x: got a traced .*dmlops\.integrations\.jax"):
                 transformation(lambda x: dmlops.top_k(x, 1).values.sum())(x)
 
-    def test_a_callback_of_a_traced_function(self):
-        x = self.jax.numpy.arange(6.0).reshape(2, 3)
-        like = self.jax.ShapeDtypeStruct((2, 1), "float32")
-
-        @self.jax.jit
-        def largest(x):
-            return self.jax.pure_callback(lambda x: dmlops.top_k(x, 1).values, like, x)
-
-        assert largest(x).tolist() == [[2], [5]]
-
     def test_types_that_jax_would_change_are_refused(self):
         if self.jax.config.jax_enable_x64:
             pytest.skip("JAX has 64-bit types here")
@@ -298,18 +288,3 @@ class TestJax:
             dmlops.nonzero_coordinates(x[:0], size=0, index_dtype="uint64")
         with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got float64, but "):
             dmlops.diagonal_matrix(shape=(2, 2), dtype="float64", like=x)
-
-    def test_outputs_of_numpy_have_any_index_type(self):
-        x = sample("float32", (5, 7), "jax")
-        expected = reference.top_k(x, 3)
-        out = np.empty((5, 3), "float32"), np.empty((5, 3), "int64")
-        on_host = self.jax.device_put(x, self.jax.devices("cpu")[0])
-        for _ in range(2):
-            dmlops.top_k(on_host, 3, out=out)
-            for got, answer in zip(out, expected, strict=True):
-                assert_same(got, answer)
-
-    def test_like(self):
-        result = dmlops.diagonal_matrix(shape=(2, 2), dtype="int32", like=self.jax.numpy.zeros(1))
-        assert isinstance(result, self.jax.Array)
-        assert result.tolist() == [[1, 0], [0, 1]]

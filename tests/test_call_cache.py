@@ -400,37 +400,6 @@ def test_a_call_has_the_outcome_that_it_has_alone(library, function, n_examples)
     run_script(f"from tests.test_call_cache import check_sequences; check_sequences{arguments}")
 
 
-def test_another_number_of_threads():
-    """A call that was kept when fewer threads were allowed is planned anew, and starts what it lacks."""
-    code = """
-    import threading
-    import numpy as np
-    import dmlops
-
-    x = (np.arange(600 * 20_000) % 1009).astype("float32").reshape(600, 20_000)
-    table, picks = x[:, :64].copy(), np.arange(60_000).reshape(-1, 1) % 600
-    calls = [
-        lambda **out: dmlops.top_k(x, 3, **out),
-        lambda **out: dmlops.nonzero_coordinates(x[:30], **out or {"size": 600_000}),
-        lambda **out: dmlops.gather_nd(table, picks, mode="clip", **out),
-        lambda **out: dmlops.diagonal_matrix(x[:200], value=0, **out),
-    ]
-    allowed = 1
-    for call in calls:
-        results = call()
-        for out in ({}, {"out": results}):
-            dmlops.set_num_threads(allowed)
-            for _ in range(4):
-                call(**out)
-            before = threading.active_count()
-            allowed += 1
-            dmlops.set_num_threads(allowed)
-            call(**out)
-            print(threading.active_count() - before, end=" ")
-    """
-    assert run_script(code, DMLOPS_NUM_THREADS="1").split() == ["1"] * 8
-
-
 @pytest.mark.quick
 def test_the_newest_calls_are_kept(monkeypatch):
     """Alternating calls stay in the cache and are replayed, whatever other entries leave."""

@@ -12,7 +12,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dmlops
 from dmlops import (
     AxisDirection,
     DiagonalMatrix,
@@ -262,23 +261,3 @@ def test_json_with_changed_bytes(case, changes):
 def test_text(text):
     with only_our_errors():
         Descriptor.from_json(text)
-
-
-@settings(max_examples=EXAMPLES)
-@given(ANYTHING)
-def test_levels_and_queries(value):
-    desc = dmlops.TopK(input_tensor=TensorDesc(TensorDataType.INT8, (3, 4)), axis=1, k=2)
-    for ask in (
-        desc.validate,
-        desc.at_level,
-        lambda level: dmlops.feature_level(level).__enter__(),
-        lambda level: dmlops.compile(desc, feature_level=level),
-        lambda device: dmlops.compile(desc, device=device),
-        dmlops.compile,
-        lambda feature: dmlops.check_feature_support(feature, 1),
-        lambda query: dmlops.check_feature_support(0, query),
-        lambda query: dmlops.check_feature_support(1, query),
-        lambda device: dmlops.check_feature_support(0, 1, device=device),
-    ):
-        with only_our_errors(), dmlops.feature_level(FeatureLevel.EXTENDED):
-            ask(value)

@@ -128,11 +128,6 @@ def test_operators(name):
     )
 
 
-def test_no_operator():
-    with pytest.raises(InvalidDescriptorError, match=r"^Descriptor.operator: got None, but"):
-        Descriptor.from_json("{}")
-
-
 @pytest.mark.parametrize("text", ["[]", "null", "1", '"TopK1"', "true"])
 def test_text_that_is_no_object(text):
     with pytest.raises(

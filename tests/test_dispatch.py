@@ -152,18 +152,6 @@ class TestExecute:
                 operator.execute(arrays, workspace)
 
 
-class TestExecuteErrors:
-    """Nothing is written when an error is raised."""
-
-    def test_stream_on_the_cpu(self):
-        arrays = top_k_arrays()
-        with pytest.raises(
-            InvalidDescriptorError, match=r"TopK1.stream: got 1, but .*cpu; stream must be None"
-        ):
-            dmlops.compile(top_k1()).execute(arrays, stream=1)
-        assert (arrays["output_value_tensor"] == 77).all()
-
-
 class TestReuse:
     def test_results_are_new_arrays(self):
         first, second = (dmlops.top_k(X, 2) for _ in range(2))

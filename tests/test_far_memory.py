@@ -7,13 +7,6 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import (
-    FeatureLevel,
-    InvalidDescriptorError,
-    NonzeroCoordinates,
-    TensorDataType,
-    TensorDesc,
-)
 from tests import reference
 from tests.data import as_strided, assert_same, sample
 
@@ -102,20 +95,3 @@ def test_a_table_of_more_elements_than_32_bits_count(n):
     assert_same(dmlops.gather_nd(x[None], columns), x[places[:, 0]])
     with pytest.raises(IndexError, match=f"coordinate 0 is {n}, and dimension 0 of x has {n} elements"):
         dmlops.gather_nd(x, np.array([[n]]))
-
-
-@pytest.mark.parametrize("data_type", [TensorDataType.INT32, TensorDataType.UINT32])
-def test_types_that_hold_the_last_coordinate(data_type):
-    """The count may need a larger type than the coordinates."""
-    most = data_type.integer_range[1] + 1
-
-    def describe(n):
-        return NonzeroCoordinates(
-            input_tensor=TensorDesc(TensorDataType.UINT8, (n,)),
-            output_coordinates_tensor=TensorDesc(data_type, (n, 1)),
-            output_count_tensor=TensorDesc(TensorDataType.INT64, (1,)),
-        )
-
-    assert describe(most).minimum_feature_level() is FeatureLevel.EXTENDED
-    with pytest.raises(InvalidDescriptorError, match=f"a coordinate reaches {most}; .* must hold {most}"):
-        describe(most + 1)

@@ -1,4 +1,4 @@
-"""Arbitrary arguments of functions and of `execute`: the right answer, or an error that names the argument.
+"""Arbitrary arguments of functions: the right answer, or an error that names the argument.
 
 Each call is repeated, also after a good call of its kind, and must have the same outcome.
 ``DMLOPS_FUZZ_EXAMPLES`` sets the number of examples per test.
@@ -13,15 +13,11 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 import dmlops
-from dmlops import DmlError, FeatureLevel, IndexOutOfRangeError, TensorDataType
+from dmlops import DmlError, IndexOutOfRangeError, TensorDataType
 from tests import reference
-from tests.compiled import make_inputs, make_outputs, numpy_dtype, oracle
+from tests.compiled import numpy_dtype
 from tests.data import DTYPES, as_strided, bits
-from tests.test_descriptor_fuzz import ANYTHING, EXAMPLES, LONGEST_TEXT, descriptor_arguments
-
-fuzz = settings(
-    max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+from tests.test_descriptor_fuzz import ANYTHING, EXAMPLES, LONGEST_TEXT
 
 PARAMETERS = {
     "top_k": ("x", "k", "axis", "largest", "index_dtype", "out", "stream"),
@@ -237,7 +233,7 @@ def is_error(found):
     return isinstance(found, tuple)
 
 
-@fuzz
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(calls())
 def test_functions(call):
     name, positional, options = call
@@ -272,60 +268,3 @@ def test_functions(call):
             answer = np.frombuffer(data, bits(array).dtype).reshape(shape)
             defined = ... if rows is None else slice(rows)
             np.testing.assert_array_equal(answer[defined], bits(array)[defined])
-
-
-@st.composite
-def executions(draw):
-    """Return a descriptor, and a mapping that may not fit it."""
-    operator, arguments = draw(descriptor_arguments())
-    changes = {}
-    if draw(st.booleans()):
-        names = ["input_tensor", "indices_tensor", "output_tensor", "output_value_tensor", "other", 3]
-        changes = draw(st.dictionaries(st.sampled_from(names), arrays() | ANYTHING, min_size=1, max_size=2))
-    return operator, arguments, changes, draw(st.none() | st.booleans() | arrays() | ANYTHING)
-
-
-@fuzz
-@given(executions())
-def test_executions(case):
-    operator, arguments, changes, workspace = case
-    try:
-        descriptor = operator(**arguments)
-        compiled = dmlops.compile(descriptor, feature_level=FeatureLevel.EXTENDED)
-    except (DmlError, TypeError):  # of which the fuzz of descriptors sees the texts
-        return
-    if any(tensor.extent > 10**5 or tensor.element_count > 10**5 for tensor in descriptor.tensors.values()):
-        return
-    packed = all(tensor.strides is None for tensor in descriptor.tensors.values())
-    if workspace is True:
-        workspace = np.empty(compiled.workspace_size + 64, np.uint8)
-
-    def run(tensors, scratch):
-        try:
-            compiled.execute(tensors, scratch)
-        except (DmlError, TypeError) as error:
-            return type(error), str(error)
-        return None
-
-    found = []
-    for _ in range(3):
-        good = make_inputs(descriptor, 1) | make_outputs(descriptor)
-        found.append(run(good | changes, workspace))
-        if found[-1] is not None:
-            fields = "|".join([*descriptor.tensors, "workspace", "execute"])
-            assert re.match(rf"{descriptor.name}\.({fields}): got ", found[-1][1]), found[-1]
-        good = make_inputs(descriptor, 2) | make_outputs(descriptor)
-        error = run(good, None)
-        assert error is None or not packed, error
-        if error is None and packed:
-            check_answer(descriptor, good)
-    assert found[1:] == found[:1] * 2
-
-
-def check_answer(descriptor, tensors):
-    for field, right in oracle(descriptor, tensors).items():
-        array = tensors[field]
-        if field.startswith(("output_count", "output_coordinates")):
-            np.testing.assert_array_equal(array.ravel()[: right.size], right.ravel())
-        else:
-            np.testing.assert_array_equal(bits(array), bits(right.astype(array.dtype)))

@@ -106,15 +106,6 @@ class TestArraysInATuple:
             expected = WHOLE[[0, 1], [2, 3]]
             assert np.array_equal(dmlops.gather_nd(x, stack.stack(arrays, -1)), expected)
 
-    def test_in_a_compiled_function(self):
-        torch = pytest.importorskip("torch")
-        x = torch.arange(12.0).reshape(3, 4)
-        gather = torch.compile(
-            lambda x: dmlops.gather_nd(x, torch.nonzero(x, as_tuple=True)), backend="eager"
-        )
-        with pytest.raises(TypeError, match=r"pass torch\.stack\(indices, -1\)"):
-            gather(x)
-
     def test_what_numpy_finds_becomes_one_array(self):
         mask = WHOLE % 7 == 0
         assert np.array_equal(dmlops.gather_nd(WHOLE, np.stack(np.nonzero(mask), -1)), WHOLE[mask])

@@ -59,18 +59,6 @@ class TestPageExamples:
         )
         assert_same(results["output_tensor"], expected[np.newaxis, np.newaxis])
 
-    def test_shape_example(self):
-        # Erratum: the page's formula for the trailing sizes contradicts this example, which is right.
-        assert _gather1((3, 4, 5, 6, 7), (1, 1, 1, 2, 3), 5, 3, 0).output_tensor.sizes == (1, 1, 2, 6, 7)
-        x = sample("float32", (3, 4, 5, 6, 7), "shape")
-        indices = np.array([[[2, 3, 4], [0, 1, 2]]], "uint32")
-        assert_same(dmlops.gather_nd(x, indices), np.stack([x[2, 3, 4], x[0, 1, 2]])[np.newaxis])
-
-    def test_batch_counts_of_the_page(self):
-        # IndicesDimensionCount = 5 and BatchDimensionCount = 2: batches {3,4}, indices {5,6,7}.
-        sizes = _gather1((1, 3, 4, 9, 9), (1, 1, 3, 4, 2), 4, 3, 2).output_tensor.sizes
-        assert sizes == (1, 1, 1, 3, 4)
-
 
 @pytest.mark.parametrize("case", as_parameters(cases.GATHER), ids=str)
 def test_matches_the_oracle(case, library):

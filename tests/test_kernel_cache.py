@@ -11,7 +11,7 @@ import time
 import pytest
 
 from dmlops.store import kernel_cache
-from dmlops.store.kernel_cache import Key, clear, contents, keep, read
+from dmlops.store.kernel_cache import Key, clear, keep, read
 from tests.scripts import ROOT
 
 CODE = b"code" * 100
@@ -75,28 +75,6 @@ def test_a_clock_that_was_wrong_removes_nothing_that_is_used(root, ahead):
         assert read(each) == CODE
     assert [is_there(root, each) for each in now] == [True] * 4
     assert not any(is_there(root, each) for each in earlier)
-
-
-def test_further_kernels_of_a_generation_remove_nothing(root):
-    keys = [key(number) for number in range(4)]
-    for each in keys:
-        keep(each, CODE)
-    foreign = root / "cpu" / ("f" * 16)
-    foreign.mkdir()
-    keep(key(0, kernel="other"), CODE)
-    keep(key(0, target="sm_90"), CODE)
-    assert all(is_there(root, each) for each in keys)
-    assert foreign.exists()
-
-
-def test_devices_have_generations_of_their_own(root):
-    cuda = [key(number, device="cuda", target="sm_90") for number in range(4)]
-    for each in cuda:
-        keep(each, CODE)
-    for number in range(6):
-        keep(key(number), CODE)
-    assert all(is_there(root, each) for each in cuda)
-    assert len(list((root / "cpu").iterdir())) == 4
 
 
 @pytest.fixture
@@ -168,14 +146,6 @@ def test_nothing_behind_a_link_is_removed(root, level):
     assert read(key("s")) == CODE
 
 
-def test_a_link_to_the_cache_directory_is_the_cache_directory(root, tmp_path):
-    """The user has named it."""
-    (tmp_path / "real").mkdir()
-    root.symlink_to(tmp_path / "real", target_is_directory=True)
-    keep(key("s"), CODE)
-    assert len(clear(root)[0]) == 1
-
-
 def test_what_a_killed_process_was_writing_goes_too(root):
     keep(key("s"), CODE)
     temporary = (root / key("s").path).with_name(".abc12_x9.tmp")
@@ -223,18 +193,6 @@ def test_files_that_others_may_write_to_are_not_read(mode, root):
 
 def _of_user(status, user):
     return os.stat_result((*status[:4], user, *status[5:]))
-
-
-def test_contents(root):
-    keep(key("s"), CODE)
-    keep(key("s", kernel="other"), CODE * 2)
-    keep(key("t", device="cuda", target="sm_90"), CODE)
-    size = (root / key("s").path).stat().st_size
-    found = [(*place, sorted(sizes)) for place, sizes in contents(root).items()]
-    assert found == [
-        ("cpu", key("s").generation, "znver3", [size, size + len(CODE)]),
-        ("cuda", key("t", device="cuda").generation, "sm_90", [size]),
-    ]
 
 
 def test_a_directory_that_cannot_be_written_to_is_read(root, monkeypatch):

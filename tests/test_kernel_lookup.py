@@ -11,7 +11,6 @@ from dmlops.store import kernel_store
 from dmlops.store.kernel_archive import write
 from dmlops.store.kernel_store import find_in_wheel
 from tests.conftest import forget_archives
-from tests.scripts import run_script
 
 CODE = b"code of the kernel" * 50
 
@@ -83,61 +82,6 @@ def test_a_damaged_kernel_is_compiled_and_the_others_are_found(wheel, caplog):
     assert "damaged" in caplog.text
 
 
-IN_WHEEL = """
-    import os, sys
-    from pathlib import Path
-
-    import dmlops
-    from dmlops.devices import cpu
-    from dmlops.store import kernel_store
-    from kernels_cpu import processor
-
-    processor.LEVEL = "x86-64-v3"  # whichever the host has
-    kernel_store.WHEEL = Path(os.environ["WHEEL"])
-"""
-BUILD = """
-    from dmlops.store.kernel_archive import write
-
-    kernels, compiled = {}, cpu.compiled
-
-    def recording(kernel):
-        kernels[kernel.label] = code = compiled(kernel)
-        return code
-
-    cpu.compiled = recording
-    dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
-    sources = cpu.sources()
-    path = kernel_store.WHEEL / "x86-64-v3.zip"
-    write(path, device="cpu", target=path.stem, sources=sources, compilers="", kernels=kernels)
-"""
-CALL = """
-    print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist())
-"""
-
-
-def test_a_call_without_numba_and_cache(tmp_path):
-    """What the wheel brings needs no compiler, leaves nothing behind, and asks for no version."""
-    run_script(IN_WHEEL, BUILD, WHEEL=str(tmp_path))
-    without = """
-    sys.modules["numba"] = None
-    """
-    quiet = """
-    print("importlib.metadata" in sys.modules)
-    """
-    cache = tmp_path / "cache"
-    for settings in ({"DMLOPS_CACHE": "0"}, {"DMLOPS_CACHE_DIR": str(cache)}):
-        output = run_script(IN_WHEEL, without, CALL, quiet, WHEEL=str(tmp_path), **settings)
-        assert output == "[[1, 0, 0]]\nFalse\n"
-    assert not cache.exists()
-
-
-def test_an_archive_of_no_sources_is_refused(wheel, caplog):
-    bring(wheel, sources="")
-    with kernel_store.LOCK:
-        assert find_in_wheel("cuda", "kernel", "", ["sm_90"]) is None
-    assert "which sources" in caplog.text
-
-
 def test_an_archive_that_has_gone_costs_a_compilation(wheel, caplog):
     """As when an installation is replaced while it is in use."""
     path = bring(wheel)
@@ -185,9 +129,3 @@ def test_which_targets_run_on_an_architecture(arch, targets):
     runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
     assert runnable(arch, TARGETS) == targets
     assert runnable(arch, TARGETS[::-1]) == targets
-
-
-def test_the_highest_ptx_that_an_architecture_takes_comes_first():
-    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
-    targets = ["compute_75", "compute_120", "compute_90", "sm_80"]
-    assert runnable("sm_100", targets) == ["compute_90", "compute_75"]

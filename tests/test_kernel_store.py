@@ -112,16 +112,6 @@ def test_damaged_files_are_compiled_again(kind, tmp_path, monkeypatch, caplog):
     assert "is damaged" in caplog.text
 
 
-def test_a_damaged_kernel_costs_a_compilation_and_one_warning(own):
-    directory, artifact = own
-    artifact.write_bytes(DAMAGE["bit_of_code"](artifact.read_bytes()))
-    output, log = call(directory, errors=True)
-    assert output.strip() == COMPILED
-    assert log.count("compiles kernels again") == 1
-    assert "is damaged" in log
-    assert call(directory, errors=True) == (FOUND + "\n", "")
-
-
 def no_home():
     raise RuntimeError("Could not determine home directory.")
 
@@ -185,26 +175,6 @@ def test_no_file_can_be_opened(own):
         assert line.startswith("dmlops: the kernels of diagonal_matrix cannot be loaded: [Errno")
         assert line.endswith("; call again when files can be opened")
     assert (answer, log) == (FOUND, "")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="limits on files are asked of POSIX")
-def test_the_last_file_is_enough(own):
-    """A kernel that is kept is found where one file at a time can be opened."""
-    script = """
-        import os, resource
-        import dmlops
-
-        dmlops.diagonal_matrix(shape=(1, 3), dtype="int64")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        try:
-            while True:
-                last = os.open(os.devnull, os.O_RDONLY)
-        except OSError:
-            os.close(last)
-    """
-    directory, _ = own
-    run_script(CALL.replace("uint8", "int64"), DMLOPS_CACHE_DIR=str(directory))
-    assert run_script(script, CALL, DMLOPS_CACHE_DIR=str(directory)).strip() == FOUND
 
 
 def test_vector_widths_do_not_share_artifacts(own, tmp_path):
@@ -276,17 +246,6 @@ def test_the_digest_follows_contents(tmp_path):
     same = package(tmp_path / "e", **{"a.py": "x = 1", "a.pyc": "code", "__pycache__/b.pyc": "code"})
     os.utime(same / "a.py", (1, 1))
     assert kernel_store.source_digest(same) == digests[0]
-
-
-@pytest.mark.skipif(os.name == "nt", reason="links need a permission there")
-def test_the_digest_includes_what_links_lead_to(tmp_path):
-    digests = []
-    for content in ("x = 1", "x = 2"):
-        elsewhere = package(tmp_path / f"elsewhere {content}", **{"a.py": content})
-        linked = package(tmp_path / f"linked {content}")
-        (linked / "inner").symlink_to(elsewhere)
-        digests.append(kernel_store.source_digest(linked))
-    assert digests[0] != digests[1]
 
 
 UNKNOWN = {

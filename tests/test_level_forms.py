@@ -13,7 +13,6 @@ from dmlops import (
     FeatureLevel,
     GatherND,
     GatherND1,
-    InvalidDescriptorError,
     NonzeroCoordinates,
     TensorDataType,
     TensorDesc,
@@ -154,14 +153,6 @@ class TestAtLevel:
 
 
 class TestOlderForm:
-    def test_which_have_one(self):
-        have = {name for name, (descriptor, *_) in LOWEST.items() if descriptor.older_form() is not None}
-        assert have == {
-            *("top_k", "top_k-4", "top_k-integers", "top_k-5", "top_k-int64", "top_k-float64"),
-            *("gather", "gather-5", "gather-signed", "gather-float64"),
-            *("diagonal", "diagonal-integers", "diagonal-nan"),
-        }
-
     def test_values_that_survive_as_float(self):
         assert diagonal(3, 4, data_type=F64, value=0.5).older_form().value == 0.5
         assert diagonal(3, 4, data_type=F64, value=float("inf")).older_form().value == float("inf")
@@ -179,14 +170,6 @@ class TestPadded:
         assert padded.axis == 3
         assert padded.output_index_tensor.sizes == (1, 1, 3, 2)
         assert desc.padded(2) == desc
-
-    def test_dimensions_are_not_taken_away(self):
-        with pytest.raises(InvalidDescriptorError) as error:
-            top_k(1, 3, 4).padded(2)
-        assert str(error.value) == (
-            "TopK1.input_tensor.sizes: got (1, 3, 4), but it is to have 2 dimensions; "
-            "padding cannot remove dimensions"
-        )
 
 
 class TestErrors:

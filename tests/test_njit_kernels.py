@@ -9,13 +9,11 @@ import pytest
 from numba.extending import is_jitted
 
 import dmlops
-from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.devices import cpu
 from kernels_cpu.intrinsics.pointers import elements_at
 from kernels_cpu.kernel import LoadedKernel
-from tests import reference
-from tests.data import assert_same, sample
-from tests.plans import launch
+from tests.random_cases import MAKERS, random_case
+from tests.test_random import launch
 
 # Numba compiles these kernels for every process anew.
 pytestmark = pytest.mark.exhaustive
@@ -66,51 +64,10 @@ def loaded(monkeypatch):
     dmlops.set_num_threads(None)
 
 
-def test_top_k(loaded):
-    x = sample("int32", (5, 40), "njit")
-    desc = TopK1(
-        input_tensor=TensorDesc("INT32", x.shape), axis=1, k=3, axis_direction=AxisDirection.DECREASING
-    )
-    values, indices = np.empty((5, 3), "int32"), np.empty((5, 3), "uint32")
-    launch(desc, {"input_tensor": x, "output_value_tensor": values, "output_index_tensor": indices})
-    expected = reference.top_k(x, 3)
-    assert_same(values, expected[0])
-    assert_same(indices, expected[1].astype("uint32"))
-    assert loaded == ["top_k_short_rows"]
-
-
-def test_nonzero_coordinates(loaded):
-    x = sample("uint8", (30, 7), "njit") & np.uint8(1)
-    coordinates, count = np.full((x.size, 2), 77, "uint32"), np.empty(1, "uint32")
-    arrays = {"input_tensor": x, "output_coordinates_tensor": coordinates, "output_count_tensor": count}
-    launch(NonzeroCoordinates(input_tensor=TensorDesc("UINT8", x.shape)), arrays)
-    expected, _ = reference.nonzero_coordinates(x)
-    assert count[0] == len(expected)
-    assert_same(coordinates[: len(expected)], expected.astype("uint32"))
-    assert loaded == ["nonzero_expand"]
-
-
-def test_gather_nd(loaded):
-    x = sample("float32", (6, 5), "njit")
-    indices = np.array([[5, 4], [0, 0], [-1, 9]])
-    desc = GatherND1(
-        input_tensor=TensorDesc("FLOAT32", x.shape),
-        indices_tensor=TensorDesc("INT64", indices.shape),
-        input_dimension_count=2,
-        indices_dimension_count=2,
-        batch_dimension_count=0,
-    )
-    output = np.empty(desc.output_tensor.sizes, "float32")
-    launch(desc, {"input_tensor": x, "indices_tensor": indices, "output_tensor": output})
-    assert_same(output.ravel(), reference.gather_nd(x, indices, mode="clip"))
-    assert loaded == ["gather_nd"]
-
-
-def test_diagonal_matrix(loaded):
-    x = sample("int16", (9, 11), "njit")
-    band = {"value": 3, "diagonal_fill_begin": -1, "diagonal_fill_end": 2}
-    desc = DiagonalMatrix1(input_tensor=TensorDesc("INT16", x.shape), **band)
-    output = np.empty_like(x)
-    launch(desc, {"input_tensor": x, "output_tensor": output})
-    assert_same(output, reference.diagonal_matrix(x, value=3, begin=-1, end=2))
-    assert loaded == ["diagonal_matrix"]
+@pytest.mark.parametrize("operator", MAKERS)
+def test_numba_calls_the_kernels(operator, loaded):
+    case = random_case(operator, 0, most_elements=200, dtypes=["int32"])
+    memory = {field: kept.copy() for field, kept in case.before.items()}
+    launch(case, memory, np.random.default_rng(0))
+    case.check(memory)
+    assert loaded

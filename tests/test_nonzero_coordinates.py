@@ -30,16 +30,6 @@ class TestPageExamples:
             results["output_coordinates_tensor"][0, 0, :4], [[0, 0, 0], [0, 0, 3], [0, 1, 1], [0, 1, 3]]
         )
 
-    @pytest.mark.parametrize("columns", [2, 3, 4])
-    def test_every_number_of_columns(self, columns):
-        descriptor = NonzeroCoordinates(
-            input_tensor=TensorDesc(TensorDataType.FLOAT32, (1, 1, 2, 4)),
-            output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 8, columns)),
-        )
-        results = execute(descriptor, input_tensor=PAGE_INPUT)
-        last_columns = np.argwhere(PAGE_INPUT)[:, -columns:]
-        np.testing.assert_array_equal(results["output_coordinates_tensor"][0, 0, :4], last_columns)
-
     def test_function(self):
         result = dmlops.nonzero_coordinates(PAGE_INPUT)
         assert_same(result.count, np.array(4))
@@ -47,21 +37,6 @@ class TestPageExamples:
             result.coordinates,
             np.array([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 1, 1], [0, 0, 1, 3]]),
         )
-
-    def test_ascending_element_order(self):
-        # Erratum: one translation garbles the sentence; {1,0}, {1,2} and {0,5} come in element order.
-        x = np.zeros((2, 6), "float16")
-        x[1, 0] = x[1, 2] = x[0, 5] = 1
-        np.testing.assert_array_equal(dmlops.nonzero_coordinates(x).coordinates, [[0, 5], [1, 0], [1, 2]])
-
-    def test_effective_rank_zero_takes_no_columns(self):
-        descriptor = NonzeroCoordinates(
-            input_tensor=TensorDesc(TensorDataType.INT32, (1, 1, 1, 1)),
-            output_coordinates_tensor=TensorDesc(TensorDataType.UINT32, (1, 1, 1, 1)),
-        )
-        results = execute(descriptor, input_tensor=np.full((1, 1, 1, 1), -4, "int32"))
-        assert results["output_count_tensor"].item() == 1
-        assert results["output_coordinates_tensor"].item() == 0
 
 
 @pytest.mark.parametrize("case", as_parameters(cases.NONZERO), ids=str)
@@ -78,13 +53,6 @@ def test_size_without_fill_value(size, library):
     assert coordinates.shape == (size, 2)
     np.testing.assert_array_equal(coordinates[: len(found)], found[:size])
     np.testing.assert_array_equal(actual_count, count)
-
-
-def test_count_has_no_dimensions(library):
-    result = dmlops.nonzero_coordinates(library.from_numpy(np.eye(3)))
-    count = library.to_numpy(result.count)
-    assert count.shape == ()
-    assert count.dtype == library.index_dtype
 
 
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)

@@ -147,21 +147,6 @@ class TestTopK:
             np.testing.assert_array_equal(indices, expected)
             same(values, dtype, raw(np.take_along_axis(x, expected, -1)))
 
-    def test_axis_lengths_and_outputs(self):
-        x = np.array([[5, -(2**63), 7], [1, 2, 3]]).view("timedelta64[h]")
-        same(dmlops.top_k(x, 1, axis=0).values, x.dtype, raw(x[:1]))
-        for largest, padding in ((True, -(2**63) + 1), (False, 2**63 - 1)):
-            values, indices = dmlops.top_k(x, 3, lengths=[2, 0], largest=largest)
-            first = [-(2**63), 5] if largest else [5, -(2**63)]
-            assert values.dtype == x.dtype
-            assert values.view(np.int64).tolist() == [[*first, padding], [padding] * 3]
-            assert indices[:, 2].tolist() == [-1, -1]
-        out = np.zeros((2, 1), "timedelta64[h]"), np.zeros((2, 1), "int64")
-        dmlops.top_k(x, 1, out=out)
-        assert out[1].tolist() == [[1], [2]]
-        with pytest.raises(InvalidDescriptorError, match=r"out\[0\]: got timedelta64\[m\], but .*\[h\]"):
-            dmlops.top_k(x, 1, out=(out[0].astype("timedelta64[m]"), out[1]))
-
     @pytest.mark.parametrize(
         ("x", "text"),
         [
@@ -206,25 +191,20 @@ REFUSED = [
     ("float32", 1j, InvalidDescriptorError, "it fills FLOAT32; value must be a real number"),
     ("int64", DAY, InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
     ("int64", np.timedelta64(3, "M"), InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
-    ("int64", "NaT", InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
     ("complex64", DAY, InvalidDescriptorError, "it fills complex64; value must be a number"),
-    ("complex64", "NaT", InvalidDescriptorError, "it fills complex64; value must be a number"),
     ("complex64", "1", TypeError, "it fills a matrix; value must be a number, or a scalar of"),
     ("complex64", np.ones(1, "complex64"), TypeError, "it fills a matrix; value must be a number"),
     ("complex128", 10**400, InvalidDescriptorError, r"each part in \[-1.797.*, 1.797.*\] once rounded"),
     ("complex64", complex(0, -1e39), InvalidDescriptorError, r"each part in \[-3.402.*, 3.402.*\] once"),
     ("float8_e4m3fn", 465, InvalidDescriptorError, r"in \[-448.0, 448.0\] once rounded, or NaN"),
     ("float8_e4m3fn", np.inf, InvalidDescriptorError, r"in \[-448.0, 448.0\] once rounded, or NaN"),
-    ("float8_e4m3fn", 1j, InvalidDescriptorError, r"a real number in \[-448.0, 448.0\] once rounded, or NaN"),
     ("float8_e5m2", 61440, InvalidDescriptorError, r"in \[-57344.0, 57344.0\] once rounded, infinity or NaN"),
     ("datetime64[D]", np.datetime64("2020-02-03T01"), InvalidDescriptorError, "a date that the unit holds"),
     ("datetime64[ns]", np.datetime64("3000-01-01"), InvalidDescriptorError, "a date that the unit holds"),
-    ("datetime64[D]", np.timedelta64(1, "D"), InvalidDescriptorError, "a date that the unit holds"),
     ("datetime64[D]", datetime.date(2020, 1, 1), TypeError, "it fills a matrix; value must be a number"),
     ("timedelta64[s]", 1.5, InvalidDescriptorError, "a duration that the unit holds"),
     ("timedelta64[s]", 2**63, InvalidDescriptorError, "a duration that the unit holds"),
     ("timedelta64[s]", np.timedelta64(1, "Y"), InvalidDescriptorError, "a duration that the unit holds"),
-    ("timedelta64[s]", np.inf, InvalidDescriptorError, "a duration that the unit holds"),
     ("u1,f4", 1, InvalidDescriptorError, "value must be 0, for all bytes, or a scalar of that type"),
     ("u1,f4", np.zeros((), "u2,f4")[()], InvalidDescriptorError, "value must be 0, for all bytes"),
 ]
@@ -375,43 +355,3 @@ class TestTorch:
             assert dmlops.nonzero_coordinates(lazy).count == 4
             with pytest.raises(InvalidDescriptorError, match="conjugate bit"):
                 dmlops.diagonal_matrix(self.tensor(x), out=self.tensor(x).conj())
-
-    @pytest.mark.parametrize("dtype", ["datetime64[D]", "float8_e3m4", "u1,f4"])
-    def test_types_that_torch_lacks(self, dtype):
-        like = self.torch.zeros(1)
-        with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got .*, but torch has no such type; "):
-            dmlops.diagonal_matrix(shape=(2, 2), dtype=dtype, value=0, like=like)
-
-
-class TestJax:
-    @pytest.mark.parametrize("name", ["complex64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz"])
-    def test_types(self, name):
-        jax = pytest.importorskip("jax")
-        dtype = numpy_type(name)
-        host = sample(dtype, (4, 6))
-        x = jax.numpy.asarray(host)
-        for _ in range(3):
-            gathered = dmlops.gather_nd(x, jax.numpy.asarray([[2], [0]]))
-            assert isinstance(gathered, jax.Array)
-            same(np.array(gathered), dtype, raw(host)[[2, 0]])
-            same(np.array(dmlops.diagonal_matrix(x, value=1)), dtype, filled(host, 1))
-            coordinates = dmlops.nonzero_coordinates(x).coordinates
-            np.testing.assert_array_equal(coordinates, np.argwhere(is_nonzero(host)))
-
-    @pytest.mark.parametrize("dtype", ["datetime64[D]", "u1,f4"])
-    def test_types_that_jax_lacks(self, dtype):
-        like = pytest.importorskip("jax").numpy.zeros(1)
-        with pytest.raises(TypeError, match=r"^diagonal_matrix\.dtype: got .*, but JAX has no such type; "):
-            dmlops.diagonal_matrix(shape=(2, 2), dtype=dtype, value=0, like=like)
-
-    def test_complex128_needs_64_bits(self):
-        jax = pytest.importorskip("jax")
-        like = jax.numpy.zeros(1)
-        with pytest.raises(TypeError, match=r"dtype: got complex128, but jax_enable_x64 is off"):
-            dmlops.diagonal_matrix(shape=(2, 2), dtype="complex128", like=like)
-        with jax.enable_x64(True):
-            host = sample(np.dtype("complex128"), (4, 6))
-            x = jax.numpy.asarray(host)
-            coordinates = dmlops.nonzero_coordinates(x).coordinates
-            np.testing.assert_array_equal(coordinates, np.argwhere(is_nonzero(host)))
-            same(np.array(dmlops.diagonal_matrix(x, value=1j)), host.dtype, filled(host, 1j))

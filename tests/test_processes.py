@@ -15,7 +15,6 @@ import pytest
 
 import dmlops
 from tests import reference
-from tests.command_line import kill_group, start_python, wait_for
 from tests.data import assert_same, random
 from tests.marks import exhaustive
 from tests.scripts import ROOT, run_script
@@ -227,38 +226,6 @@ print(failures)
         assert output.strip() == "[]"
         check_directory(tmp_path, CHEAP)
 
-    def test_while_another_thread_imports_what_its_first_call_needs(self):
-        # Each import of the first call asks for a fork, and gives it some time.
-        script = """
-asked = threading.Event()
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith(("kernels_cpu.", "llvmlite.")):
-            asked.set()
-            time.sleep(0.03)
-
-CALLS["rows_with_input"]()
-"""
-        run_script(PREAMBLE, 'CALLS["rows_with_input"]()')  # in the cache from now on
-        script = script.replace(
-            'CALLS["rows_with_input"]()\n',
-            """
-sys.meta_path.insert(0, Finder())
-thread = threading.Thread(target=CALLS["rows_with_input"])
-thread.start()
-children = []
-while thread.is_alive():
-    if asked.wait(0.01):
-        asked.clear()
-        children.append(forked(0, ["rows_with_input"]))
-thread.join()
-check(children)
-print(len(children) > 0)
-""",
-        )
-        assert run_script(PREAMBLE, FORK, script).strip() == "True"
-
     def test_while_a_call_runs_on_many_threads(self):
         script = """
 import numpy as np, dmlops
@@ -317,16 +284,3 @@ CALLS["rows_with_input"]()
     assert left.stat().st_size == size
     run_script(PREAMBLE, "CALLS['rows_with_input']()", DMLOPS_CACHE_DIR=str(tmp_path))
     check_directory(tmp_path, ["rows_with_input"], leftovers=True)
-
-
-def test_processes_that_are_killed_at_any_time(tmp_path):
-    script = PREAMBLE + "for name in CHEAP: CALLS[name]()"
-    environment = {"PYTHONPATH": str(ROOT), "DMLOPS_CACHE_DIR": str(tmp_path)}
-    for n_files in range(3):  # killed as soon as this many files of the cache are there
-        process = start_python("-c", script, folder=tmp_path, **environment)
-        try:
-            wait_for(lambda: process.poll() is not None or len(files(tmp_path)) > n_files)  # noqa: B023
-        finally:
-            kill_group(process)
-    run_script(script, DMLOPS_CACHE_DIR=str(tmp_path))
-    check_directory(tmp_path, CHEAP, leftovers=True)

@@ -61,12 +61,3 @@ def test_results_have_the_type_of_this_call(group):
         for dtype in (first, first, second, first, second):
             for result in results(dtype):
                 assert described(result.dtype) == described(dtype)
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_equal_types_fit_each_other(group):
-    """An output may be of an equal type, and remains what it is."""
-    for dtype, of_output in itertools.permutations(GROUPS[group], 2):
-        out = np.zeros((2, 4), of_output)
-        assert dmlops.gather_nd(np.zeros((3, 4), dtype), np.array([[1], [0]]), out=out) is out
-        assert described(out.dtype) == described(of_output)

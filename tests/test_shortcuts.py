@@ -121,17 +121,6 @@ class TestEye:
             assert not dmlops.eye(3, k=k).any()
             assert not dmlops.eye(3, k=-k).any()
 
-    def test_like_and_out_of_other_libraries(self):
-        torch = pytest.importorskip("torch")
-        like = torch.zeros(1, dtype=torch.bfloat16)
-        assert dmlops.eye(2, like=like).dtype is torch.float64
-        assert torch.equal(
-            dmlops.eye(2, 3, 1, None, like=like), torch.tensor([[0, 1, 0], [0, 0, 1]]).to(like)
-        )
-        out = torch.ones(2, 2, dtype=torch.float64)
-        assert dmlops.eye(2, out=out) is out
-        assert torch.equal(out, torch.eye(2, dtype=torch.float64))
-
     def test_refused(self):
         for arguments, options, error, text in (
             ((-1,), {}, InvalidDescriptorError, "N: got -1, but a size is negative; N must be >= 0"),

@@ -41,22 +41,6 @@ def test_errors_come_back(first):
         assert not running
 
 
-def test_all_blocks_have_ended_when_it_returns():
-    """The caller ends its block first, finds none pending, and waits for each of the others."""
-    caller = threading.get_ident()
-    for slow in (1, 2, 0, 1, 2):
-        ended, together = [], threading.Barrier(3, timeout=60)
-
-        def work(block, ended=ended, together=together, slow=slow):
-            together.wait()
-            if threading.get_ident() != caller:
-                time.sleep(0.05 if block == slow else 0.01)
-            ended.append(block)
-
-        threads.run(work, range(3), 3)
-        assert sorted(ended) == [0, 1, 2]
-
-
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_no_more_blocks_at_a_time_than_asked_for(n_threads):
     running, most, lock = set(), [], threading.Lock()

@@ -135,22 +135,6 @@ def test_after_fork():
     run_script(script, DMLOPS_NUM_THREADS="2")
 
 
-def test_calls_while_the_interpreter_ends():
-    script = """
-        import atexit
-        from tests.libraries import NUMPY, check
-        from tests.test_threads import LARGE
-        check(NUMPY, LARGE[0])
-
-        @atexit.register
-        def late():
-            for case in LARGE:
-                check(NUMPY, case)
-            print("done")
-    """
-    assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "done"
-
-
 @pytest.mark.parametrize("attempt", [0, *map(exhaustive, range(1, 6))])
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity")
 def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):

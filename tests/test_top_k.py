@@ -95,12 +95,6 @@ def test_order_of_floats():
     np.testing.assert_array_equal(bits(descending.values), bits(ordered)[descending.indices])
 
 
-def test_takes_lists():
-    values, indices = dmlops.top_k([[3, 1, 2], [0, 0, 5]], 2)
-    assert_same(values, np.array([[3, 2], [5, 0]]))
-    assert_same(indices, np.array([[0, 2], [2, 0]]))
-
-
 @pytest.mark.parametrize("x", [np.float32(2.5), np.array(2.5, "float32")])
 def test_zero_dimensions_count_as_one(x):
     for k in (0, 1):

@@ -1,7 +1,6 @@
 """The choice of an algorithm of top_k on CUDA: by a table, by the rule, or by the user; needs no GPU."""
 
 import importlib
-import itertools
 import json
 import re
 from pathlib import Path
@@ -54,70 +53,6 @@ def choices():
     """Return the module that times all algorithms."""
     pytest.importorskip("torch")
     return importlib.import_module("bench.choices")
-
-
-def test_problems_of_all_sizes(choices):
-    problems = list(choices.problems(4))
-    assert len(problems) == len(set(problems)) > 3000
-    assert {rows for kind, rows, *_ in problems if not kind.is_transposed} == {*choices.ROWS}
-    assert {kind for kind, *_ in problems} == {
-        choices.Kind(4, is_transposed, is_sorted)
-        for is_transposed, is_sorted in itertools.product((False, True), repeat=2)
-    }
-    assert all(k <= length and rows * length * 4 <= 1 << 29 for _, rows, length, k in problems)
-    (row,) = {choices.problem_of(choices.Kind(4, False, True), 3, 100, 7)}
-    (column,) = {choices.problem_of(choices.Kind(4, True, False), 3, 100, 7)}
-    assert row == ((3, 100), 1, 7, True)
-    assert column == ((100, 3), 0, 7, False)
-
-
-def made_choice(choices, length, rows=3, k=8, chosen="warp", **times):
-    return choices.Choice(choices.Kind(4, False, True), rows, length, k, chosen, times)
-
-
-def test_choices_that_lose(choices, capsys):
-    few, more = (
-        made_choice(choices, 512, warp=2.0, block=4.0),
-        made_choice(choices, 1024, warp=5.0, block=4.0),
-    )
-    noise, alone = made_choice(choices, 2048, warp=4.1, block=4.0), made_choice(choices, 4096, warp=9.0)
-    assert [each.ranking[0] for each in (few, more, noise, alone)] == ["warp", "block", "block", "warp"]
-    assert [each.loss for each in (few, more, alone)] == [1.0, 1.25, 1.0]
-    assert [each.lead for each in (few, more, alone)] == [2.0, 1.25, choices.KEPT]
-    found = [more, noise, few, alone]
-    choices.print_losses(found)
-    lines = capsys.readouterr().out.strip().splitlines()
-    assert lines[0] == "1 of 4 problems lose 5% or more by the choice"
-    assert lines[1].split(": ")[1] == "warp 5.0 us, block 4.0 us, 1.25"
-    choices.print_leads(found)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    leads = {name: counts[:2] for name, *counts in lines}
-    assert (leads["warp"], leads["block"], leads["grid"]) == (["2", "2"], ["2", "1"], ["0", "0"])
-
-
-def test_neighbouring_problems_share_a_line(choices):
-    """One algorithm serves as many as it is alike to the fastest one of; steady ones come first."""
-    found = choices.table_of(
-        [
-            made_choice(choices, 128, warp=5.0, block=9.0),
-            made_choice(choices, 256, warp=5.1, block=5.0),
-            made_choice(choices, 512, warp=7.0, block=5.0, cluster=8.0),
-            made_choice(choices, 1024),
-            made_choice(choices, 128, rows=14, warp=3.0, block=9.0),
-            made_choice(choices, 128, rows=66, warp=3.0, block=2.5),
-            made_choice(choices, 128, rows=264, block=2.5),
-            made_choice(choices, 64, k=32, sampled=2.0, block=2.3),
-            made_choice(choices, 128, k=32, sampled=2.0, block=2.1),
-            made_choice(choices, 64, rows=1024, k=64, rounds=2.1, warp=2.0),
-            made_choice(choices, 128, rows=1024, k=64, rounds=2.3, warp=2.0),
-        ]
-    )
-    assert found == {
-        "4 bytes, rows one after the other, by value": {
-            "8": {"14": "256 warp, block", "264": "block"},
-            "64": {"4": "64 sampled, block", "2896": "64 rounds, warp"},
-        }
-    }
 
 
 def test_what_a_table_says(monkeypatch):

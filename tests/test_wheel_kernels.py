@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.store import kernel_store
 from dmlops.store.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, processor
 from tests.scripts import ROOT, run_script
@@ -96,15 +95,6 @@ def test_metadata(installed):
 
 
 @needs_level
-@pytest.mark.skipif(bool(kernel_store.wheel_targets()), reason="this checkout has kernels already")
-def test_archives_are_written_to_a_new_folder(tmp_path):
-    folder = tmp_path / "new" / "folder"
-    command = [sys.executable, "build_kernels.py", processor.LEVEL, "--operator", "diagonal_matrix"]
-    subprocess.run([*command, "--folder", folder], cwd=ROOT, check=True, capture_output=True)
-    assert [path.name for path in folder.iterdir()] == [f"{processor.LEVEL}.zip"]
-
-
-@needs_level
 def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
     version, python, abi, platform = wheel.stem.split("-")[1:]
     assert (version, python, abi) == (dmlops.__version__, "py3", "none")
@@ -136,21 +126,14 @@ USE = """
 
 
 @needs_level
-def test_the_kernels_of_a_wheel_need_no_compiler(installed):
+def test_the_kernels_of_a_wheel_need_neither_a_compiler_nor_a_cache(installed, tmp_path):
     script = USE.format(folder=str(installed))
     expected = np.arange(1, 10).reshape(3, 3)
     np.fill_diagonal(expected, 1)
-    printed = run_script(script, DMLOPS_CACHE="0")
-    assert printed.strip() == str(expected.tolist())
-
-
-@needs_level
-def test_other_kernels_than_those_of_a_wheel_need_a_compiler(installed):
-    script = USE.format(folder=str(installed))
-    with pytest.raises(
-        AssertionError, match=r"must be compiled .*numba is not installed; type: pip install numba"
-    ):
-        run_script(script, DMLOPS_CACHE="0", DMLOPS_SIMD="0")
+    for settings in ({"DMLOPS_CACHE": "0"}, {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}):
+        printed = run_script(script, "print('importlib.metadata' in sys.modules)", **settings)
+        assert printed == f"{expected.tolist()}\nFalse\n"
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_target_that_does_not_exist(tmp_path):

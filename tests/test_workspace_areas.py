@@ -165,7 +165,7 @@ def test_the_answer_of_a_row_depends_on_that_row_alone(n, k, is_sorted, monkeypa
                 assert_same(found if axis else found.T, np.stack([row[place] for row in alone[order]]))
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3, 5, 7])
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
 @pytest.mark.parametrize("density", [0, 0.3, 1])
 def test_nonzero(density, n_threads, areas):
     dmlops.set_num_threads(n_threads)
@@ -184,16 +184,6 @@ def test_nonzero(density, n_threads, areas):
         assert found == count
         np.testing.assert_array_equal(coordinates[:count], expected)
         assert (coordinates[count:] == 77).all()
-
-
-def test_areas_have_what_they_ask_for():
-    sizes = {"a": 1, "b": 64, "none": 0, "c": 65, "d": 8}
-    places, size = plans.lay_out(sizes)
-    assert list(places) == list(sizes)
-    begins = [*places.values(), size]
-    for begin, needed, end in zip(begins, sizes.values(), begins[1:], strict=False):
-        assert begin % 64 == 0
-        assert begin + needed <= end
 
 
 @pytest.mark.parametrize("n", [2**31 + 5, 2**32, 2**32 + 1, 2**33 + 5])
