@@ -52,7 +52,7 @@ def top_k_plan(dtype, k, shape, *, has_lengths=False):
         output_index_tensor=TensorDesc("INT64", results),
     )
     lengths = TensorDesc("INT64", shape[:-1]) if has_lengths else None
-    return dispatch.plan(descriptor, CPU, Options(lengths=lengths)).plan
+    return dispatch.plan(descriptor, CPU, Options(lengths=lengths))[0]
 
 
 def select_from_own_lists(dtype, k):

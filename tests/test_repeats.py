@@ -59,7 +59,7 @@ KINDS = {
     "rows": (list, "converted"),
     "interface": (Interface, "converted"),
     "dlpack": (Exchanged, "converted"),
-    "unaligned": (unaligned, "vouched"),
+    "unaligned": (unaligned, "ordinary"),
 }
 FUNCTIONS = {
     "top_k": lambda x: dmlops.top_k(x, 3),
@@ -129,7 +129,7 @@ def test_path_of_executions(has_workspace):
         arrays["input_tensor"] = KINDS[kind][0](x)
         assert settled_path(lambda: operator.execute(arrays, workspace)) == "fast"
     arrays["input_tensor"] = x.view(Sub)
-    assert settled_path(lambda: operator.execute(arrays, workspace)) == "vouched"
+    assert settled_path(lambda: operator.execute(arrays, workspace)) == "ordinary"
 
 
 @needs_gil

@@ -27,7 +27,7 @@ from dmlops.calls.binding import check_extended
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.top_k import TOP_K
-from dmlops.integrations.torch.operators import LARGEST, Selected, as_int64, spread_along
+from dmlops.integrations.torch.derivatives import LARGEST, Selected, as_int64, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k

@@ -14,6 +14,7 @@ from torch import Tensor
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
 from dmlops.calls.binding import check_is_pair
 from dmlops.calls.dispatch import level_or
+from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
 from dmlops.integrations.torch.operators import (
     DIAGONAL_MATRIX,
     GATHER_ND,
@@ -23,10 +24,7 @@ from dmlops.integrations.torch.operators import (
     band,
     check_device,
     distributed_rules,
-    has_tangent,
     is_distributed,
-    is_known,
-    is_tracked,
     torch_dtype,
 )
 from dmlops.operators.diagonal_matrix import check_matrices, near_band

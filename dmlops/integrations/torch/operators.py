@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from dmlops import functions
 from dmlops.calls.dispatch import level_or
@@ -22,6 +21,7 @@ from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_
 from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
 from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
+from dmlops.integrations.torch.derivatives import as_int64, is_tracked, selected, spread_along, within
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
@@ -34,8 +34,6 @@ from dmlops.types.tensor import TensorDesc, sizes_stand_in
 
 # More than any tensor has elements along a dimension.
 _FIRST_STAND_IN = 2**60
-# Stands for a position or a length, and is larger than any.
-LARGEST = 2**63 - 1
 # A call of the kernel takes some 10 us. Examples of a batch that have this many elements take longer, and
 # each gets a call of its own; shorter examples share calls of up to `_TOGETHER` elements.
 _LONG_EXAMPLE = {"cpu": 2**12, "cuda": 2**16}
@@ -53,16 +51,6 @@ def distributed_rules() -> dict[str, Callable[..., Any]]:
     from dmlops.integrations.torch.distributed import RULES  # noqa: PLC0415 - as few need it
 
     return RULES
-
-
-def is_known(condition: Any) -> bool:
-    """Return whether a condition is true, whatever its symbols stand for."""
-    if isinstance(condition, bool) and not torch.compiler.is_compiling():
-        return condition
-    # This import takes long, but tracing has done it already.
-    from torch.fx.experimental.symbolic_shapes import statically_known_true  # noqa: PLC0415
-
-    return statically_known_true(condition)  # type: ignore[no-any-return]
 
 
 def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
@@ -159,78 +147,23 @@ def _fake_top_k(
     return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
 
 
-class Selected(torch.autograd.Function):  # type: ignore[misc]
-    """Elements that a kernel selected from `x`, as a function of `x`; `spread` takes gradients back.
-
-    The backward pass keeps the indices only, not `x`. The elements come in a tuple: torch would take an
-    output that is also an input for a view, which cannot be changed in place.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, values: tuple[Tensor], indices: Tensor, spread: Any) -> Tensor:
-        """Return the elements."""
-        ctx.save_for_backward(indices)
-        ctx.shape, ctx.spread = x.shape, spread
-        return values[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of `x`."""
-        zeros = gradient.new_zeros(ctx.shape)
-        return ctx.spread(zeros, gradient, *ctx.saved_tensors), None, None, None
-
-
-def _selected(
-    x: Tensor, values: Tensor, indices: Tensor, spread: Callable[..., Any], select: Callable[..., Any]
-) -> Any:
-    """Return selected elements as a function of `x`; `select` computes them by torch's own operators."""
-    if is_known(x.numel() == 0):
-        # The sum of no elements is zero, and connects the result to x.
-        return values + x.sum()
-    if not has_tangent(x):
-        try:
-            return Selected.apply(x, (values,), indices, spread)
-        except RuntimeError:  # within torch.func, which transforms no such function in an operator
-            pass
-    return select(x, indices)
-
-
-def as_int64(integers: Tensor) -> Tensor:
-    """Return integers as int64, and its largest number for larger ones."""
-    converted = integers.to(torch.int64)
-    return torch.where(converted < 0, LARGEST, converted) if integers.dtype == torch.uint64 else converted
-
-
 def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
     _, _, lengths, *_ = others
     values, indices = TOP_K(x.detach(), k, axis, *others)
     # A copy, because the caller may write to the indices before the backward pass.
     places, x = indices.to(torch.int64, copy=True), x if x.dim() else x.reshape(1)
     if lengths is None:
-        return _selected(
+        return selected(
             *(x, values, places),
             lambda zeros, gradient, places: zeros.scatter_(axis, places, gradient),
             lambda x, places: x.gather(axis, places),
         ), indices
 
     def select(x: Tensor, places: Tensor) -> Tensor:
-        is_there, places = _within(x, axis, places)
+        is_there, places = within(x, axis, places)
         return torch.where(is_there, x.gather(axis, places), values)
 
-    return _selected(x, values, places, functools.partial(spread_along, axis), select), indices
-
-
-def _within(x: Tensor, axis: int, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which places are positions along an axis, and the nearest ones that are."""
-    # In unsigned types, the index of padding is the highest number.
-    size = x.shape[axis]
-    return (places >= 0) & (places < size), places.clamp(0, size - 1)
-
-
-def spread_along(axis: int, zeros: Tensor, gradient: Tensor, places: Tensor) -> Tensor:
-    """Return zeros plus the elements of a gradient whose places are positions along an axis."""
-    is_there, places = _within(zeros, axis, places)
-    return zeros.scatter_add_(axis, places, torch.where(is_there, gradient, 0))
+    return selected(x, values, places, functools.partial(spread_along, axis), select), indices
 
 
 def _batched_top_k(info: Any, in_dims: Any, x: Tensor, k: int, axis: int, *others: Any) -> Any:
@@ -362,7 +295,7 @@ def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode:
             blocks = torch.where(found.reshape(-1, 1), blocks, 0)
         return blocks.reshape(values.shape)
 
-    return _selected(x, values, indices, spread, select)
+    return selected(x, values, indices, spread, select)
 
 
 def _rows(shape: Any, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
@@ -418,22 +351,6 @@ def band(x: Tensor, begin: int, end: int) -> Tensor:
 
 def _batched_diagonal_matrix(info: Any, in_dims: Any, x: Tensor, *arguments: Any) -> tuple[Tensor, int]:
     return DIAGONAL_MATRIX(x.movedim(in_dims[0], 0), *arguments), 0
-
-
-def is_tracked(x: Tensor) -> bool:
-    """Return whether a derivative with respect to `x` is requested, in reverse or forward mode."""
-    if not (x.is_floating_point() or x.is_complex()) or x.layout is not torch.strided:
-        return False
-    return (x.requires_grad and torch.is_grad_enabled()) or has_tangent(x)
-
-
-def has_tangent(x: Tensor) -> bool:
-    """Return whether `x` has a tangent, for a derivative in forward mode."""
-    try:
-        # torch has only one level of forward mode. Compiled graphs enter it without telling Python.
-        return forward_ad.unpack_dual(x, level=0).tangent is not None
-    except RuntimeError:  # a batch in vmap: torch asks again for the tensor that it wraps
-        return False
 
 
 # The functions that run an operator, by its name and dispatch key.
