@@ -8,7 +8,8 @@
    and lists these. It reads others again if their largest key asks for it. That is rare: what is selected is
    mostly spread over groups.
 4. If there are more candidates than there is room for, the k-th of those that are listed is the next
-   threshold. Each round leaves fewer.
+   threshold. Each round leaves fewer. If there is room, but far more than k are left, because elements of a
+   vector are equal, one of them is a closer threshold.
 5. Order the candidates, and write the first k.
 
 Of elements that are equal, only the first ones in the row are candidates. So where many are, threads read no
@@ -35,7 +36,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_length
-from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
+from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
 
 # Groups of a thread, a vector of each of which it has on the way.
 _GROUPS = VECTORS_AHEAD
@@ -129,6 +130,22 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 other += n_maxima // WARP_LANES
             ptx.store_shared_u64(memory + maxima_at + thread * PAIR_BYTES, best)
         cuda.syncthreads()
+
+    @linked_function
+    def keep_candidates(candidates, n_candidates, threshold, thread):
+        """Drop the candidates that do not reach the threshold; return how many are left."""
+        pairs, count, _ = candidates
+        pair = u64(0)
+        if thread < n_candidates:
+            pair = ptx.load_shared_u64(pairs + thread * PAIR_BYTES)
+        cuda.syncthreads()
+        if thread == 0:
+            ptx.store_shared_u32(count, u32(0))
+        cuda.syncthreads()
+        if pair >= threshold and pair != 0:
+            add_candidate(candidates, pair)
+        cuda.syncthreads()
+        return ptx.load_shared_u32(count)
 
     @device_function
     def vectors_read_again(best, steps, n_own, other, threshold, prefix, key_format):
@@ -266,6 +283,9 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 if thread == 0:
                     ptx.store_shared_u32(memory + count_at, u32(0))
                 cuda.syncthreads()
+        if n_candidates > 2 * n_selected + SPARE_CANDIDATES:
+            threshold = find_threshold(pairs, places, n_candidates, n_selected, lane, warp)
+            n_candidates = keep_candidates(candidates, n_candidates, threshold, thread)
         values += value_row * element_size
         indices += index_row * p.index_size
         write_first(
