@@ -35,7 +35,7 @@ from dmlops.types.tensor import TensorDesc, sizes_stand_in
 # More than any tensor has elements along a dimension.
 _FIRST_STAND_IN = 2**60
 # Stands for a position or a length, and is larger than any.
-LARGEST = 2**63 - 1
+_LARGEST = 2**63 - 1
 # A call of the kernel takes some 10 us. Examples of a batch that have this many elements take longer, and
 # each gets a call of its own; shorter examples share calls of up to `_TOGETHER` elements.
 _LONG_EXAMPLE = {"cpu": 2**12, "cuda": 2**16}
@@ -198,7 +198,7 @@ def _selected(
 def as_int64(integers: Tensor) -> Tensor:
     """Return integers as int64, and its largest number for larger ones."""
     converted = integers.to(torch.int64)
-    return torch.where(converted < 0, LARGEST, converted) if integers.dtype == torch.uint64 else converted
+    return torch.where(converted < 0, _LARGEST, converted) if integers.dtype == torch.uint64 else converted
 
 
 def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
