@@ -76,6 +76,3 @@ def test_diagonal_matrix(scheduler):
     x = sample("float32", (2, 7, 9), "cupy chunks")
     lazy = diagonal_matrix(on_gpu(x, (1, 3, 2)), value=3, begin=-1, end=2)
     check(lazy, reference.diagonal_matrix(x, value=3, begin=-1, end=2), scheduler)
-    for like in (cupy.empty(3), on_gpu(x, 2)):
-        made = diagonal_matrix(shape=(7, 9), dtype="int8", chunks=3, like=like)
-        check(made, np.eye(7, 9, dtype="int8"), scheduler)
