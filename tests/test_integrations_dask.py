@@ -108,30 +108,6 @@ class TestNonzeroCoordinates:
             check(coordinates, np.argwhere(x).astype(dtype))
             check(count, np.array(np.count_nonzero(x), dtype))
 
-    @given(chunked(), st.integers(0, 40), st.sampled_from([None, 0, -1, 7]))
-    def test_of_a_size(self, arrays, size, fill):
-        x, lazy = arrays
-        coordinates, count = nonzero_coordinates(lazy, size=size, fill_value=fill)
-        expected = reference.nonzero_coordinates(x, size=size, fill_value=fill or 0)
-        assert coordinates.shape == expected[0].shape
-        check(coordinates, expected[0])
-        check(count, expected[1])
-
-    def test_refuses_sizes(self):
-        for options, text in (
-            ({"size": -1}, "size: got -1"),
-            ({"size": 2**63}, r"size: got \(9223372036854775808, 1\)"),
-            ({"fill_value": 1}, "fill_value: got 1, but size is left out"),
-            (
-                {"size": 1, "fill_value": -1, "index_dtype": "uint32"},
-                "fill_value: got -1, but coordinates are",
-            ),
-        ):
-            with pytest.raises(InvalidDescriptorError, match=rf"nonzero_coordinates\.{text}"):
-                nonzero_coordinates(da.ones(4), **options)
-        with pytest.raises(TypeError, match=r"nonzero_coordinates\.size: got 0\.5"):
-            nonzero_coordinates(da.ones(4), size=0.5)
-
     def test_refuses_unknown_rows(self, unknown):
         with pytest.raises(InvalidDescriptorError, match="unknown sizes along axis 0"):
             nonzero_coordinates(unknown[1])
