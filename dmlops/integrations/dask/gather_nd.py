@@ -112,34 +112,32 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, mode: M
     """
     end = indices.shape[-1]
     route = partial(_route, chunks_of_x=x.chunks[:end], mode=mode)
-    if known is None:
-        of_routed = (*indices.chunks[:-1], (end + 1,))
-        meta = chunks.empty_like(indices, indices.ndim, "int64")
-        routed = indices.map_blocks(route, chunks=of_routed, meta=meta)
-    else:
-        known = route(known)
-        routed = da.from_array(known, chunks=(*indices.chunks[:-1], -1))
-    name = f"gather_nd-{tokenize(x, routed)}"
+    name = f"gather_nd-{tokenize(x, indices, mode)}"
     indexed = list(np.ndindex(x.numblocks[:end]))
-    places = list(np.ndindex(routed.numblocks[:-1]))
+    places = list(np.ndindex(indices.numblocks[:-1]))
+    parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
     tasks: dict[Any, Any] = {}
     after = []
     if known is None:
         after = [f"{name}-all-routed"]
-        tasks[after[0]] = (_nothing, [(routed.name, *place, 0) for place in places])
-    for place, part in zip(places, slices_from_chunks(routed.chunks[:-1]), strict=True):
-        pointed_at = list(range(len(indexed)))
-        if known is not None:
-            numbers = np.unique(known[part][..., 0])
+        tasks[after[0]] = (_nothing, [(f"{name}-routed", *place) for place in places])
+    for place, part in zip(places, parts, strict=True):
+        tuples = (f"{name}-routed", *place)
+        if known is None:
+            tasks[tuples] = (route, (indices.name, *place, 0))
+            pointed_at = list(range(len(indexed)))
+        else:
+            tasks[tuples] = routed = route(known[part])
+            numbers = np.unique(routed[..., 0])
             # At least one chunk is needed, for the sizes and the type of its answer.
             pointed_at = numbers[numbers >= 0].tolist() or [0]
-        tuples = (routed.name, *place, 0)
         for copied in np.ndindex(x.numblocks[end:]):
             answers = [(f"{name}-answer", *place, *copied, i) for i in pointed_at]
             for key, i in zip(answers, pointed_at, strict=True):
                 tasks[key] = (_answer, (x.name, *indexed[i], *copied), tuples, i, *after)
             tasks[(name, *place, *copied)] = (_merge, tuples, pointed_at, answers)
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[x, routed])
+    dependencies = [x, indices] if known is None else [x]
+    graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     of_result = (*indices.chunks[:-1], *x.chunks[end:])
     return da.Array(graph, name, of_result, meta=meta_from_array(x, len(of_result)))
 
@@ -156,9 +154,10 @@ def _check_range(indices: Any, bounds: Sequence[int], mode: Mode) -> None:
 
 
 def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], mode: Mode) -> Any:
-    """Return for each tuple the number of the chunk of `x` that it points into, and its coordinates there.
+    """Return a row for each tuple: the number of a chunk of `x`, its own place, its coordinates in the chunk.
 
-    Chunks are numbered in element order. Tuples out of range, which give zeros, have the number -1.
+    The rows are in ascending order of the chunk, and are counted like the places in element order. Tuples out
+    of range, which give zeros, have the number -1.
     """
     chunks.check_not_masked(indices, _WHERE_INDICES)
     bounds, shape = [sum(sizes) for sizes in chunks_of_x], indices.shape[:-1]
@@ -176,21 +175,26 @@ def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], mode: Mode) ->
         chunk = np.searchsorted(starts[1:], index, side="right")
         number = number * len(sizes) + chunk
         within.append(index - starts[chunk])
-    return np.stack([np.where(is_in, number, -1), *within], axis=-1).reshape(*shape, len(bounds) + 1)
+    number = np.where(is_in, number, -1)
+    places = np.argsort(number)
+    rows = [number[places], places, *(coordinates[places] for coordinates in within)]
+    return np.stack(rows, axis=-1).reshape(*shape, len(rows))
 
 
 def _nothing(_: Any) -> None:
     """Wait for tasks: if all tuples are routed before a chunk of `x` is computed, it is freed at once."""
 
 
-def _places(routed: Any, chunk: int) -> Any:
-    """Return where the tuples that point into a chunk stand, counted in element order."""
-    return np.flatnonzero(routed[..., 0].reshape(-1) == chunk)
+def _pointing_at(chunk: int, routed: Any) -> tuple[Any, Any]:
+    """Return the places of the tuples that point into a chunk, and their coordinates there."""
+    rows = routed.reshape(-1, routed.shape[-1])
+    begin, end = np.searchsorted(rows[:, 0], np.asarray([chunk, chunk + 1], like=rows)).tolist()
+    return rows[begin:end, 1], rows[begin:end, 2:]
 
 
 def _answer(x: Any, routed: Any, chunk: int, _: None = None) -> Any:
     """Return the elements of a chunk of `x` that tuples point at."""
-    tuples = routed.reshape(-1, routed.shape[-1])[_places(routed, chunk), 1:]
+    _, tuples = _pointing_at(chunk, routed)
     # Every tuple is in range, and clamping is the cheapest mode.
     return dmlops.gather_nd(x, chunks.beside(x, tuples), mode="clip")
 
@@ -200,5 +204,6 @@ def _merge(routed: Any, pointed_at: Sequence[int], answers: Sequence[Any]) -> An
     sizes, copied = routed.shape[:-1], answers[0].shape[1:]
     output = np.zeros_like(answers[0], shape=(math.prod(sizes), *copied))
     for chunk, answer in zip(pointed_at, answers, strict=True):
-        output[chunks.beside(output, _places(routed, chunk))] = answer
+        places, _ = _pointing_at(chunk, routed)
+        output[chunks.beside(output, places)] = answer
     return output.reshape((*sizes, *copied))
