@@ -122,15 +122,12 @@ RULES: dict[str, Callable[..., Any]] = {
 """By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
 
 
-def _register(name: str) -> None:
-    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return RULES[name](*args, **(kwargs or {}))
-
-    torch.library.register_torch_dispatch(name, DTensor, dispatch)
+def _dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return RULES[operator.name()](*args, **(kwargs or {}))
 
 
 for _name in RULES:
-    _register(_name)
+    torch.library.register_torch_dispatch(_name, DTensor, _dispatch)
 
 
 class _Cut(NamedTuple):
