@@ -49,14 +49,14 @@ def every_function(convert_x, convert_indices):
     tuples = convert_indices(da.from_array(indices, chunks=(20, 1)))
     results = (
         *top_k(lazy, 7, axis=0),
-        *nonzero_coordinates(lazy, size=5000, fill_value=-1),
+        *nonzero_coordinates(lazy),
         gather_nd(lazy, tuples),
         gather_nd(lazy, indices),
         diagonal_matrix(lazy, value=5),
     )
     expected = (
         *reference.top_k(x, 7, axis=0),
-        *reference.nonzero_coordinates(x, size=5000, fill_value=-1),
+        *reference.nonzero_coordinates(x),
         *[reference.gather_nd(x, indices)] * 2,
         reference.diagonal_matrix(x, value=5),
     )

@@ -145,26 +145,6 @@ def top_k_layouts(device):
     check_top_k(empty, 2, mesh, [Shard(0), Shard(1)])
 
 
-def nonzero(device):
-    """Coordinates of shards along any dimensions, with and without a size."""
-    shapes = (((17,), (-1,), ([Shard(0)], [Replicate()])),)
-    pairs = [list(pair) for pair in itertools.product((Replicate(), Shard(0), Shard(1)), repeat=2)]
-    shapes += (((5, 7), (2, -1), pairs), ((0, 3), (-1,), ([Shard(0)], [Shard(1)])))
-    for shape, sizes, layouts in shapes:
-        mesh = mesh_of(device, *sizes)
-        x = np.where(random(shape).random(shape) < 0.4, sample("float32", shape, "nonzero"), np.float32(0))
-        for placements, size in itertools.product(layouts, (None, 0, 1, 6, 40)):
-            replicated = [Replicate()] * mesh.ndim
-            options = {} if size is None else {"size": size, "fill_value": -7}
-            result = dmlops.nonzero_coordinates(distribute(x, mesh, placements), **options)
-            for actual, expected in zip(result, reference.nonzero_coordinates(x, **options), strict=True):
-                check(actual, expected, replicated)
-    x = distribute(np.eye(5), mesh_of(device, -1), [Shard(1)])
-    result = dmlops.nonzero_coordinates(x, size=9, index_dtype="uint32")
-    assert result.coordinates.dtype == result.count.dtype == torch.uint32
-    assert result.coordinates.to_local()[:5].tolist() == [[i, i] for i in range(5)]
-
-
 def gather(device):
     """Batches, tuples and copied dimensions, sharded in every way that is served."""
     mesh = mesh_of(device, 2, -1)
@@ -278,7 +258,6 @@ def bytes_sent(device):
     cases = (
         (lambda: dmlops.top_k(columns, 3), [8 * 3 * (4 + 8)]),
         (lambda: dmlops.top_k(rows, 3), []),
-        (lambda: dmlops.nonzero_coordinates(columns, size=6), [(6 + 1) * 8]),
         (lambda: dmlops.gather_nd(rows, indices, batch_dims=1, mode="clip"), []),
         (lambda: dmlops.gather_nd(rows, indices, batch_dims=1), [8]),
         (lambda: dmlops.diagonal_matrix(columns), []),
@@ -356,7 +335,8 @@ def refusals(device):
         (lambda: dmlops.top_k(x, 2, lengths=lengths), "all must be on one mesh"),
         (lambda: dmlops.top_k(x, 2, lengths=plain), "distribute_tensor(x, mesh, placements)"),
         (lambda: dmlops.top_k(distribute(numbers, mesh, [Shard(1)]).to(torch.complex64), 2), "top_k.x"),
-        (lambda: dmlops.nonzero_coordinates(x, size=-1), "size must be >= 0"),
+        (lambda: dmlops.nonzero_coordinates(x), "nonzero_coordinates.x: got a DTensor"),
+        (lambda: dmlops.nonzero_coordinates(x, size=3), "pass x.full_tensor()"),
         (
             lambda: dmlops.gather_nd(distribute(numbers, mesh, [Shard(0)]), indices),
             "with Replicate() in its place",
@@ -374,7 +354,6 @@ def refusals(device):
     at_levels = (
         lambda: dmlops.top_k(narrow, 1),
         lambda: dmlops.top_k(columns, 1, index_dtype="uint32"),
-        lambda: dmlops.nonzero_coordinates(narrow),
         lambda: dmlops.gather_nd(narrow, indices),
         lambda: dmlops.diagonal_matrix(narrow),
     )
@@ -389,10 +368,6 @@ def refusals(device):
 EXCHANGES = {
     "top_k": lambda x, whole, lengths, indices: dmlops.top_k(x, 3).values,
     "top_k of lengths": lambda x, whole, lengths, indices: dmlops.top_k(x, 3, lengths=lengths).values,
-    "nonzero_coordinates": lambda x, whole, lengths, indices: dmlops.nonzero_coordinates(x).count,
-    "nonzero_coordinates of a size": lambda x, whole, lengths, indices: (
-        dmlops.nonzero_coordinates(x, size=9).count
-    ),
     "gather_nd": lambda x, whole, lengths, indices: dmlops.gather_nd(whole, indices),
 }
 

@@ -108,30 +108,6 @@ class TestNonzeroCoordinates:
             check(coordinates, np.argwhere(x).astype(dtype))
             check(count, np.array(np.count_nonzero(x), dtype))
 
-    @given(chunked(), st.integers(0, 40), st.sampled_from([None, 0, -1, 7]))
-    def test_of_a_size(self, arrays, size, fill):
-        x, lazy = arrays
-        coordinates, count = nonzero_coordinates(lazy, size=size, fill_value=fill)
-        expected = reference.nonzero_coordinates(x, size=size, fill_value=fill or 0)
-        assert coordinates.shape == expected[0].shape
-        check(coordinates, expected[0])
-        check(count, expected[1])
-
-    def test_refuses_sizes(self):
-        for options, text in (
-            ({"size": -1}, "size: got -1"),
-            ({"size": 2**63}, r"size: got \(9223372036854775808, 1\)"),
-            ({"fill_value": 1}, "fill_value: got 1, but size is left out"),
-            (
-                {"size": 1, "fill_value": -1, "index_dtype": "uint32"},
-                "fill_value: got -1, but coordinates are",
-            ),
-        ):
-            with pytest.raises(InvalidDescriptorError, match=rf"nonzero_coordinates\.{text}"):
-                nonzero_coordinates(da.ones(4), **options)
-        with pytest.raises(TypeError, match=r"nonzero_coordinates\.size: got 0\.5"):
-            nonzero_coordinates(da.ones(4), size=0.5)
-
     def test_refuses_unknown_rows(self, unknown):
         with pytest.raises(InvalidDescriptorError, match="unknown sizes along axis 0"):
             nonzero_coordinates(unknown[1])
@@ -155,8 +131,6 @@ class TestDiagonalMatrix:
         x = sample("float16", (2, 7, 9), "diagonal")
         lazy = diagonal_matrix(da.from_array(x, chunks=chunks), value=3, begin=begin, end=end)
         check(lazy, reference.diagonal_matrix(x, value=3, begin=begin, end=end))
-        made = diagonal_matrix(shape=(2, 7, 9), dtype="int8", chunks=chunks, begin=begin, end=end)
-        check(made, reference.diagonal_matrix(shape=(2, 7, 9), dtype="int8", begin=begin, end=end))
 
     def test_unknown_height_or_width(self):
         x = sample("int32", (6, 8), "unknown")
@@ -175,12 +149,6 @@ class TestDiagonalMatrix:
             diagonal_matrix(unknown[1])
         with pytest.raises(InvalidDescriptorError, match="height and width"):
             diagonal_matrix(da.ones(4))
-        with pytest.raises(TypeError, match="neither x nor shape is given"):
-            diagonal_matrix(value=2)
-        for description in ({"shape": (4, 4)}, {"dtype": "int8"}, {"chunks": 2}):
-            (name,) = description
-            with pytest.raises(InvalidDescriptorError, match=rf"diagonal_matrix\.{name}: .* x is given"):
-                diagonal_matrix(da.ones((4, 4)), **description)
         for value in ("1.5", None, [1, 2]):
             with pytest.raises(TypeError, match=r"diagonal_matrix\.value: .* must be a number"):
                 diagonal_matrix(da.ones((4, 4)), value=value)
@@ -188,17 +156,6 @@ class TestDiagonalMatrix:
             diagonal_matrix(da.ones((4, 4)), value=1j)
         with pytest.raises(TypeError, match=r"diagonal_matrix\.begin: got 0\.5"):
             diagonal_matrix(da.ones((4, 4)), begin=0.5)
-        for shape in ((-1, 3), (3,)):
-            with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.shape: got"):
-                diagonal_matrix(shape=shape)
-        for chunks in ((2, 2, 2), ((1, 1), 3), "abc", 1.5):
-            with pytest.raises(InvalidDescriptorError, match=r"diagonal_matrix\.chunks: got .* Dask refuses"):
-                diagonal_matrix(shape=(3, 3), chunks=chunks)
-        for shape in (5, (5.0, 5), "ab"):
-            with pytest.raises(
-                TypeError, match=r"diagonal_matrix\.shape: got .* (sequence of sizes|an integer)$"
-            ):
-                diagonal_matrix(shape=shape)
 
 
 OPERATIONS = {

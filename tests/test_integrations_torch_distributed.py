@@ -17,7 +17,6 @@ CHECKS = (
     distributed_checks.top_k_dtypes,
     distributed_checks.top_k_options,
     distributed_checks.top_k_layouts,
-    distributed_checks.nonzero,
     distributed_checks.gather,
     distributed_checks.gather_errors,
     distributed_checks.lack_of_memory,

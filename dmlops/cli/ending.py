@@ -164,7 +164,7 @@ class StandardStream:
 
     def write_bytes(self, content: bytes) -> int:
         """Write to the stream below its text."""
-        self._attempt(lambda: self._stream.buffer.write(content))
+        self._attempt(lambda: getattr(self._stream, "buffer", self._stream).write(content))
         return len(content)
 
     def flush(self) -> None:
@@ -192,10 +192,6 @@ class _Nowhere(io.StringIO):
     def __init__(self, error: int = 0) -> None:
         super().__init__()
         self._error = error
-
-    @property
-    def buffer(self) -> "_Nowhere":  # type: ignore[override]
-        return self
 
     def write(self, text: Any) -> int:
         if self._error:

@@ -1,7 +1,7 @@
 """CUDA devices: how plans get their kernels, and how they run on a stream."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,9 @@ class Stream:
         if is_shared or (not library.knows_capture and cuda_driver.is_capturing(self.handle)):
             return cuda_driver.StreamMemory(size, self.handle)
         array = self._bytes(size)
-        return cuda_driver.LibraryMemory(aligned(library.address(array)), array)
+        memory: Any = nullcontext(aligned(library.address(array)))
+        memory.owner = array  # alive until the block ends
+        return memory  # type: ignore[no-any-return]
 
     def _bytes(self, size: int) -> Any:
         return self._library.empty((size,), TensorDataType.UINT8, self._device)

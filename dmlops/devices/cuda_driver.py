@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -253,20 +253,6 @@ def finish(handle: int) -> None:
         _driver().cuStreamSynchronize(handle)
 
 
-class LibraryMemory(NamedTuple):
-    """Scratch memory from a library whose allocator knows the stream that uses it."""
-
-    address: int
-    owner: Any
-
-    def __enter__(self) -> int:
-        """Return where the memory begins."""
-        return self.address
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Do nothing: the owner is dropped."""
-
-
 class StreamMemory:
     """Device memory that the driver allocates in stream order; in a capture, it belongs to the graph.
 
@@ -277,11 +263,10 @@ class StreamMemory:
     def __init__(self, size: int, handle: int) -> None:
         self._handle = handle
         self._pointer = int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
-        self.address = aligned(self._pointer)
 
     def __enter__(self) -> int:
         """Return where the memory begins."""
-        return self.address
+        return aligned(self._pointer)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Free the memory after the work that is on the stream, even if the call has failed."""

@@ -131,7 +131,7 @@ def diagonal_matrix(
         return _make(MATRIX_WITHOUT_INPUT, shape, dtype, like, out, stream, value, begin, end)
     if not (shape is None and dtype is None and like is None):
         refuse_with_input(shape=shape, dtype=dtype, like=like)
-    return _fill(DIAGONAL_MATRIX, (x,), out, stream, None, value, begin, end)
+    return _fill(DIAGONAL_MATRIX, (x,), out, stream, value, begin, end)
 
 
 @overload
@@ -153,7 +153,7 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
            [4, 5, 0]])
     """
     begin = arguments.integer(k, "tril.k") + 1
-    return _fill(_TRIL, (m,), out, stream, None, 0, begin, max(begin, _FAR))
+    return _fill(_TRIL, (m,), out, stream, 0, begin, max(begin, _FAR))
 
 
 @overload
@@ -171,7 +171,7 @@ def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
            [0, 0, 6]])
     """
     end = arguments.integer(k, "triu.k")
-    return _fill(_TRIU, (m,), out, stream, None, 0, min(end, -_FAR), end)
+    return _fill(_TRIU, (m,), out, stream, 0, min(end, -_FAR), end)
 
 
 @overload
@@ -215,7 +215,9 @@ def eye(
     return _make(_EYE, (rows, columns), dtype, like, out, stream, 1, k, k + 1)
 
 
-def _make(function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: Any) -> Any:
+def _make(
+    function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, int, int]
+) -> Any:
     """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
     pattern, given = out if like is None else like, (shape, dtype, like)
     framework = compiling_framework()
@@ -225,7 +227,7 @@ def _make(function: Function, shape: Any, dtype: Any, like: Any, out: Any, strea
     if framework is not None:
         return framework.diagonal_matrix(function.words, (), out, stream, given, *band)[0]
     made = _made_of(function.name, shape, dtype, like, out)
-    return _fill(function, (), out, stream, made, *band, pattern, given)
+    return _fill(function, (), out, stream, *band, made=made, given=given)
 
 
 def _fill(
@@ -233,11 +235,10 @@ def _fill(
     inputs: tuple[Any, ...],
     out: Any,
     stream: Any,
-    made: "Made | None",
     value: Any,
     begin: int,
     end: int,
-    pattern: Any = None,
+    made: "Made | None" = None,
     given: Any = None,
 ) -> Any:
     """Return a copy of the input, or the matrix of zeros that `made` describes, with a band of `value`."""
@@ -250,8 +251,8 @@ def _fill(
     outs = () if out is None else (out,)
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None
     if results is None:
-        if pattern is not None:
-            framework = find_library(pattern, f"{function.name}.like").takes_over(pattern, False)
+        if made is not None:
+            framework = made.library.takes_over(out if given[2] is None else given[2], False)
             if framework is not None:
                 return framework.diagonal_matrix(function.words, (), out, stream, given, value, begin, end)[0]
         results = function.run(parameters, inputs, out, stream, made, value, begin, end)

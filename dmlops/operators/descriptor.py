@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -405,10 +405,7 @@ def _unsupported(
 
 def result(where: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
     """Return the description of a packed result; an error about its sizes begins with `where`."""
-    try:
-        return TensorDesc(data_type, sizes)
-    except InvalidDescriptorError as error:
-        raise InvalidDescriptorError(where + str(error).removeprefix("TensorDesc.sizes")) from None
+    return _tensor_for(where, "TensorDesc.sizes", TensorDesc, data_type, sizes)
 
 
 def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> None:
@@ -428,12 +425,12 @@ def check_index_type(where: str, desc: TensorDesc) -> None:
         raise TypeError(error_text(where, type_name(desc.data_type), "it is not an index type", allowed))
 
 
-def _tensor_of(where: str, value: Any) -> TensorDesc:
-    """Return the tensor of JSON data; errors are reported for the field `where`."""
+def _tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: Any) -> TensorDesc:
+    """Return a tensor that `make` makes; its errors begin with `where` in the place of `name`."""
     try:
-        return TensorDesc.from_dict(value)
+        return make(*arguments)
     except InvalidDescriptorError as error:
-        raise InvalidDescriptorError(where + str(error).removeprefix("TensorDesc")) from None
+        raise InvalidDescriptorError(where + str(error).removeprefix(name)) from None
 
 
 def _to_plain(value: Any) -> Any:
@@ -451,7 +448,7 @@ def _to_plain(value: Any) -> Any:
 
 def _from_plain(where: str, value: Any) -> Any:
     if where.endswith("_tensor"):
-        return None if value is None else _tensor_of(where, value)
+        return None if value is None else _tensor_for(where, "TensorDesc", TensorDesc.from_dict, value)
     if where.endswith(".value"):
         return _number(value)
     if isinstance(value, bool):

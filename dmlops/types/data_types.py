@@ -112,7 +112,7 @@ def named_data_type(name: str, where: str) -> ElementType:
     """
     found = SUPPORTED.get(name) or OPAQUE.get(name)
     if found is None:
-        others = "some operators take others: see docs/data_types.md"
+        others = "some operators take others: see https://github.com/dmlops/dmlops/tree/main/docs"
         allowed = f"it must be one of {', '.join(SUPPORTED)}; {others}"
         if "float8" in name or name.startswith(("[", "{", "(")):
             allowed = "float8 must have a zero, and structured elements have bytes and no objects"

@@ -1,9 +1,9 @@
 """Gathers from chunked arrays: index tuples go to the chunks of `x` that they point at.
 
-If the indexed dimensions are a single chunk, every chunk of the result is one call. Otherwise, the tuples of
-a chunk of `indices` are sorted by the chunk of `x` that they point at, every chunk of `x` answers its own
-tuples, and the answers are put back in the order of the tuples. No task holds more than one chunk of `x`. If
-the indices are in memory, chunks that they do not point at are never computed.
+If the indexed dimensions are a single chunk, every chunk of the result is one call. Otherwise, each tuple
+gets the number of the chunk of `x` that it points into, every chunk of `x` answers its own tuples, and the
+answers are put back in the order of the tuples. No task holds more than one chunk of `x`. If the indices are
+in memory, chunks that they do not point at are never computed.
 """
 
 import math
@@ -21,17 +21,10 @@ from dask.highlevelgraph import HighLevelGraph
 import dmlops
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.integrations.dask import chunks
-from dmlops.integrations.dask.gather_tasks import (
-    WHERE_INDICES,
-    WHERE_X,
-    answer,
-    check_range,
-    merge,
-    nothing,
-    sort_by_chunk,
-)
 from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd
 from dmlops.types.array_types import Mode
+
+_WHERE_X, _WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
 
 
 def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
@@ -55,17 +48,17 @@ def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
     """
     check_is_one_array(indices)
     known = _in_memory(indices)
-    x = chunks.as_dask_array(x, WHERE_X)
-    indices = chunks.as_dask_array(indices if known is None else known, WHERE_INDICES)
+    x = chunks.as_dask_array(x, _WHERE_X)
+    indices = chunks.as_dask_array(indices if known is None else known, _WHERE_INDICES)
     if indices.ndim > 0:
-        chunks.check_known(indices, -1, WHERE_INDICES)
-    data, tuples = chunks.describe(x, WHERE_X), chunks.describe(indices, WHERE_INDICES)
+        chunks.check_known(indices, -1, _WHERE_INDICES)
+    data, tuples = chunks.describe(x, _WHERE_X), chunks.describe(indices, _WHERE_INDICES)
     check_mode(mode)
     with chunks.mark_unknown_sizes(x, indices):
         result = infer_gather_nd(GATHER_ND.words, data, tuples, 0)
     end = tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
-        check_range(known, x.shape[:end], mode)
+        _check_range(known, x.shape[:end], mode)
     indices = indices.rechunk({indices.ndim - 1: -1})
     if known is not None and not np.isnan(x.shape).any():
         indices = indices.rechunk(_chunks_of_tuples(x, indices, result.sizes))
@@ -74,7 +67,7 @@ def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
     _, (x, indices) = da.unify_chunks(x, of_x, indices, of_indices)
     if any(n_chunks > 1 for n_chunks in x.numblocks[:end]):
         for axis in range(end):
-            chunks.check_known(x, axis, WHERE_X)
+            chunks.check_known(x, axis, _WHERE_X)
         return _gather_from_many_chunks(x, indices, known, mode)
     return da.blockwise(
         _gather_from_chunk,
@@ -108,7 +101,7 @@ def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> d
 
 
 def _gather_from_chunk(x: Any, indices: Any, *, mode: Mode) -> Any:
-    chunks.check_not_masked(indices, WHERE_INDICES)
+    chunks.check_not_masked(indices, _WHERE_INDICES)
     return dmlops.gather_nd(x, chunks.beside(x, indices), mode=mode)
 
 
@@ -118,29 +111,99 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, mode: M
     `known` are the indices that are in memory, or None.
     """
     end = indices.shape[-1]
+    route = partial(_route, chunks_of_x=x.chunks[:end], mode=mode)
     name = f"gather_nd-{tokenize(x, indices, mode)}"
-    sort = partial(sort_by_chunk, chunks_of_x=x.chunks[:end], mode=mode)
     indexed = list(np.ndindex(x.numblocks[:end]))
     places = list(np.ndindex(indices.numblocks[:-1]))
     parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
-    all_sorted = (nothing, [(f"{name}-sorted", *place) for place in places])
-    tasks: dict[Any, Any] = {f"{name}-all-sorted": all_sorted} if known is None else {}
+    tasks: dict[Any, Any] = {}
+    after = []
+    if known is None:
+        after = [f"{name}-all-routed"]
+        tasks[after[0]] = (_nothing, [(f"{name}-routed", *place) for place in places])
     for place, part in zip(places, parts, strict=True):
-        sorted_at = (f"{name}-sorted", *place)
+        tuples = (f"{name}-routed", *place)
         if known is None:
-            tasks[sorted_at] = (sort, (indices.name, *place, 0))
-            named = list(range(len(indexed)))
+            tasks[tuples] = (route, (indices.name, *place, 0))
+            pointed_at = list(range(len(indexed)))
         else:
-            tasks[sorted_at] = by_chunk = sort(known[part])
+            tasks[tuples] = routed = route(known[part])
+            numbers = np.unique(routed[..., 0])
             # At least one chunk is needed, for the sizes and the type of its answer.
-            named = [i for i, found in enumerate(by_chunk.places) if len(found)] or [0]
-        after = [f"{name}-all-sorted"] if known is None else []
+            pointed_at = numbers[numbers >= 0].tolist() or [0]
         for copied in np.ndindex(x.numblocks[end:]):
-            answers = [(f"{name}-answer", *place, *copied, i) for i in named]
-            for key, i in zip(answers, named, strict=True):
-                tasks[key] = (answer, (x.name, *indexed[i], *copied), sorted_at, i, *after)
-            tasks[(name, *place, *copied)] = (merge, sorted_at, named, answers)
+            answers = [(f"{name}-answer", *place, *copied, i) for i in pointed_at]
+            for key, i in zip(answers, pointed_at, strict=True):
+                tasks[key] = (_answer, (x.name, *indexed[i], *copied), tuples, i, *after)
+            tasks[(name, *place, *copied)] = (_merge, tuples, pointed_at, answers)
     dependencies = [x, indices] if known is None else [x]
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     of_result = (*indices.chunks[:-1], *x.chunks[end:])
     return da.Array(graph, name, of_result, meta=meta_from_array(x, len(of_result)))
+
+
+def _check_range(indices: Any, bounds: Sequence[int], mode: Mode) -> None:
+    """Raise the error of a gather from an array with these bounds."""
+    if bounds and (mode == "raise" or (mode == "clip" and 0 in bounds)):
+        # An array of any size in a single byte.
+        element = np.zeros_like(indices, bool, shape=(1,) * len(bounds))
+        stand_in = np.broadcast_to(element, bounds)
+        # DirectML's levels say nothing about the stand-in.
+        with dmlops.feature_level(dmlops.FeatureLevel.EXTENDED):
+            dmlops.gather_nd(stand_in, indices, mode=mode)
+
+
+def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], mode: Mode) -> Any:
+    """Return a row for each tuple: the number of a chunk of `x`, its own place, its coordinates in the chunk.
+
+    The rows are in ascending order of the chunk, and are counted like the places in element order. Tuples out
+    of range, which give zeros, have the number -1.
+    """
+    chunks.check_not_masked(indices, _WHERE_INDICES)
+    bounds, shape = [sum(sizes) for sizes in chunks_of_x], indices.shape[:-1]
+    _check_range(indices, bounds, mode)
+    if indices.dtype == "uint64":
+        indices = np.minimum(indices, np.uint64(np.iinfo("int64").max))
+    columns = indices.reshape(-1, len(bounds)).astype("int64").T
+    number, is_in, within = np.zeros_like(columns[0]), True, []
+    for column, bound, sizes in zip(columns, bounds, chunks_of_x, strict=True):
+        index = np.where(column < 0, column + bound, column)
+        if mode == "clip":
+            index = np.clip(index, 0, bound - 1)
+        is_in = is_in & (index >= 0) & (index < bound)
+        starts = np.asarray(np.cumsum([0, *sizes[:-1]]), like=index)
+        chunk = np.searchsorted(starts[1:], index, side="right")
+        number = number * len(sizes) + chunk
+        within.append(index - starts[chunk])
+    number = np.where(is_in, number, -1)
+    places = np.argsort(number)
+    rows = [number[places], places, *(coordinates[places] for coordinates in within)]
+    return np.stack(rows, axis=-1).reshape(*shape, len(rows))
+
+
+def _nothing(_: Any) -> None:
+    """Wait for tasks: if all tuples are routed before a chunk of `x` is computed, it is freed at once."""
+
+
+def _pointing_at(chunk: int, routed: Any) -> tuple[Any, Any]:
+    """Return the places of the tuples that point into a chunk, and their coordinates there."""
+    rows = routed.reshape(-1, routed.shape[-1])
+    begin, end = np.searchsorted(rows[:, 0], np.asarray([chunk, chunk + 1], like=rows)).tolist()
+    return rows[begin:end, 1], rows[begin:end, 2:]
+
+
+def _answer(x: Any, routed: Any, chunk: int, _: None = None) -> Any:
+    """Return the elements of a chunk of `x` that tuples point at."""
+    _, tuples = _pointing_at(chunk, routed)
+    # Every tuple is in range, and clamping is the cheapest mode.
+    return dmlops.gather_nd(x, chunks.beside(x, tuples), mode="clip")
+
+
+def _merge(routed: Any, pointed_at: Sequence[int], answers: Sequence[Any]) -> Any:
+    """Return the answers of chunks of `x` at the positions of their tuples, and zeros elsewhere."""
+    sizes, copied = routed.shape[:-1], answers[0].shape[1:]
+    output = np.zeros_like(answers[0], shape=(math.prod(sizes), *copied))
+    for chunk, answer in zip(pointed_at, answers, strict=True):
+        places, _ = _pointing_at(chunk, routed)
+        output[chunks.beside(output, places)] = answer
+    return output.reshape((*sizes, *copied))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 # Stands for a position or a length, and is larger than any.
-LARGEST = 2**63 - 1
+_LARGEST = 2**63 - 1
 
 
 def is_known(condition: Any) -> bool:
@@ -76,7 +76,7 @@ def selected(
 def as_int64(integers: Tensor) -> Tensor:
     """Return integers as int64, and its largest number for larger ones."""
     converted = integers.to(torch.int64)
-    return torch.where(converted < 0, LARGEST, converted) if integers.dtype == torch.uint64 else converted
+    return torch.where(converted < 0, _LARGEST, converted) if integers.dtype == torch.uint64 else converted
 
 
 def within(x: Tensor, axis: int, places: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,8 @@
 """The operators of ``torch.ops.dmlops`` on DTensors: sharded over several devices, with the answer of one.
 
-Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
+Every rank of the mesh makes the same call, and runs the kernels on its own shard. Two calls communicate:
 
 - `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
-- `nonzero_coordinates` of a sharded tensor sends one number per row of the result, and the counts;
 - `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
 
 In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
@@ -14,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -25,11 +24,9 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from dmlops import functions
 from dmlops.calls.binding import check_extended
 from dmlops.functions.gather_nd import GATHER_ND
-from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.top_k import TOP_K
-from dmlops.integrations.torch.derivatives import LARGEST, Selected, as_int64, spread_along
+from dmlops.integrations.torch.derivatives import Selected, as_int64, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
-from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.types.array_types import Mode
 from dmlops.types.data_types import data_type_of, index_data_type
@@ -72,35 +69,10 @@ def top_k(
     return tuple(_whole(part, x.device_mesh, placements, desc.sizes) for part in (values, indices))
 
 
-def nonzero_coordinates(x: DTensor, index_dtype: torch.dtype | None = None) -> tuple[DTensor, DTensor]:
-    """Run `dmlops.nonzero_coordinates`, with replicated results; the elements are counted first."""
-    x = _distributed(x, "nonzero_coordinates.x")
-    if torch.compiler.is_compiling():
-        reason, allowed = "the graph of a DTensor needs a number of rows", "size must be given"
-        refuse("nonzero_coordinates.size", None, reason, allowed)
-    count = functions.nonzero_coordinates(x.to_local().detach(), size=0, index_dtype="int64").count
-    for cut in _all_cuts(x):
-        count = _all_gather(count, x.device_mesh, cut).sum()
-    return nonzero_coordinates_static(x, int(count), None, index_dtype)
-
-
-def nonzero_coordinates_static(
-    x: DTensor, size: int, fill_value: int | None, index_dtype: torch.dtype | None = None
-) -> tuple[DTensor, DTensor]:
-    """Run `dmlops.nonzero_coordinates` with a `size`, with replicated results."""
-    where = "nonzero_coordinates"
-    x = _distributed(x, f"{where}.x")
-    index_dtype = index_dtype or torch.int64
-    index_type = index_data_type(index_dtype, f"{where}.index_dtype")
-    infer_nonzero_coordinates(NONZERO_COORDINATES.words, _describe(x, f"{where}.x"), size, index_type)
-    local, options = x.to_local().detach(), {"fill_value": fill_value, "index_dtype": index_dtype}
-    if _all_cuts(x):
-        results = _coordinates_across(local, x, size, options)
-    else:
-        results = functions.nonzero_coordinates(local, size=size, **options)
-    mesh = x.device_mesh
-    replicated = [Replicate()] * mesh.ndim
-    return tuple(_whole(part.to(index_dtype), mesh, replicated, part.shape) for part in results)
+def nonzero_coordinates(x: DTensor, *others: Any) -> NoReturn:
+    """Refuse `dmlops.nonzero_coordinates`, whose rows depend on the elements of all shards."""
+    reason, remedy = "its rows depend on the elements of all shards", "pass x.full_tensor()"
+    raise TypeError(error_text("nonzero_coordinates.x", "a DTensor", reason, remedy))
 
 
 def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
@@ -141,21 +113,21 @@ def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int)
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    f"dmlops::{rule.__name__}": rule
-    for rule in (top_k, nonzero_coordinates, nonzero_coordinates_static, gather_nd, diagonal_matrix)
+    "dmlops::top_k": top_k,
+    "dmlops::nonzero_coordinates": nonzero_coordinates,
+    "dmlops::nonzero_coordinates_static": nonzero_coordinates,
+    "dmlops::gather_nd": gather_nd,
+    "dmlops::diagonal_matrix": diagonal_matrix,
 }
 """By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
 
 
-def _register(name: str) -> None:
-    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return RULES[name](*args, **(kwargs or {}))
-
-    torch.library.register_torch_dispatch(name, DTensor, dispatch)
+def _dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return RULES[operator.name()](*args, **(kwargs or {}))
 
 
 for _name in RULES:
-    _register(_name)
+    torch.library.register_torch_dispatch(_name, DTensor, _dispatch)
 
 
 class _Cut(NamedTuple):
@@ -188,11 +160,6 @@ def _cuts(x: DTensor, axis: int) -> list[_Cut]:
             sizes = [min(max(size - rank * largest, 0), largest) for rank in range(n_ranks)]
             cuts.append(_Cut(sizes, mesh.get_local_rank(mesh_dim), mesh_dim))
     return cuts
-
-
-def _all_cuts(x: DTensor) -> list[_Cut]:
-    """Return the divisions of all axes."""
-    return [cut for axis in range(x.ndim) for cut in _cuts(x, axis)]
 
 
 def _start(cuts: Sequence[_Cut]) -> int:
@@ -252,39 +219,6 @@ def _candidates(
     n_candidates = sum(min(k, size) for size in cut.sizes)
     values = bytes_of_values.view(values.dtype).squeeze(-1)[..., :n_candidates]
     return values, bytes_of_indices.view(indices.dtype).squeeze(-1)[..., :n_candidates]
-
-
-def _coordinates_across(
-    local: Tensor, x: DTensor, size: int, options: dict[str, Any]
-) -> tuple[Tensor, Tensor]:
-    """Return coordinates and count of the non-zero elements of all shards, whose positions are sent."""
-    parts = [math.prod(len(cut.sizes) for cut in _cuts(x, axis)) for axis in range(x.ndim)]
-    largest_shard = math.prod(-(-n // divided) for n, divided in zip(x.shape, parts, strict=True))
-    coordinates, count = functions.nonzero_coordinates(local, size=min(size, largest_shard), **options)
-    positions = torch.zeros_like(coordinates[:, 0], dtype=torch.int64)
-    for axis, n in enumerate(x.shape):
-        positions = positions * n + coordinates[:, axis].to(torch.int64) + _start(_cuts(x, axis))
-    count = count.to(torch.int64).reshape(1)
-    positions = torch.where(_is_below(count, positions), positions, LARGEST)
-    for cut in _all_cuts(x):
-        received = _all_gather(torch.cat([count, positions]), x.device_mesh, cut)
-        count, positions = received[:, 0].sum(0, keepdim=True), received[:, 1:].flatten()
-        positions = functions.top_k(positions, min(size, positions.numel()), largest=False).values
-    positions = torch.nn.functional.pad(positions, (0, size - positions.numel()), value=LARGEST)
-    is_found = _is_below(count, positions).unsqueeze(-1)
-    columns = []
-    for n in reversed(x.shape):
-        columns.append(positions % max(n, 1))
-        positions = positions // max(n, 1)
-    coordinates = torch.stack(columns[::-1], -1)
-    if options["fill_value"] is not None:
-        coordinates = torch.where(is_found, coordinates, options["fill_value"])
-    return coordinates, count.squeeze(0)
-
-
-def _is_below(count: Tensor, rows: Tensor) -> Tensor:
-    """Return a mask of the rows before a count."""
-    return torch.arange(rows.shape[0], device=rows.device) < count
 
 
 def _gather_layout(
