@@ -11,13 +11,12 @@ from tests.peer_bugs.large import CALLS, CHUNK, GB, check, zeros
 
 @pytest.fixture(autouse=True)
 def _give_memory_back():
-    for _ in range(2):
-        for library in LIBRARIES.values():
-            if library.name == "cupy":
-                library.cupy.get_default_memory_pool().free_all_blocks()
-            else:
-                library.torch.cuda.empty_cache()
-        yield
+    yield
+    for library in LIBRARIES.values():
+        if library.name == "cupy":
+            library.cupy.get_default_memory_pool().free_all_blocks()
+        else:
+            library.torch.cuda.empty_cache()
 
 
 def needs(n_bytes):
