@@ -114,9 +114,9 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
     state_bytes = n_tiles * N_DIGITS * position_size
     buffer_bytes = axis_size * n_pair_bytes
     row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes)
-    n_fitting = max(1, min(policy.batch_bytes // row_bytes, policy.launch_blocks // n_tiles))
-    # Batches of the same size: a small last one would hardly fill the device.
-    n_rows = ceil_div(problem.n_rows, ceil_div(problem.n_rows, n_fitting))
+    n_rows = min(
+        problem.n_rows, max(1, policy.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
+    )
     if others and n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * multiprocessors:
         (tile,) = others
 
