@@ -49,7 +49,7 @@ ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
         *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
-        *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
+        *("top_k_rounds", "top_k_warp", "top_k_block"),
     )
 )
 

@@ -12,9 +12,10 @@ import pytest
 
 import dmlops
 from dmlops.calls.call_cache import CALLS as KEPT
+from tests.marks import exhaustive
 from tests.scripts import run_script
 
-CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "12000"))
+CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "6000"))
 MOST_KEPT = 2048
 MIB = 1 << 20
 DTYPES = ("uint8", "int16", "float32", "int64")
@@ -96,7 +97,8 @@ def call_largest_kinds():
 
 
 @pytest.mark.parametrize(
-    ("call", "most"), [(f"call_many_kinds({CALLS}, 9000)", 12 * MIB), ("call_largest_kinds()", 32 * MIB)]
+    ("call", "most"),
+    [(f"call_many_kinds({CALLS}, 5000)", 12 * MIB), exhaustive("call_largest_kinds()", 32 * MIB)],
 )
 def test_memory(call, most, capsys):
     script = f"import sys; from tests import test_memory_stays_flat; test_memory_stays_flat.{call}"
