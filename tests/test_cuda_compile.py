@@ -44,7 +44,7 @@ MOST_SPILLED = {
     "dmlops_top_k_maxima_": 30,
     # On devices before 9.0; there it is 250.
     "dmlops_top_k_sort_": 1530,
-    "dmlops_top_k_tile_": 270,
+    "dmlops_top_k_tile_": 400,  # on 8.0, 1 byte
     "dmlops_top_k_partition_8_": 1400,
     "dmlops_top_k_partition_": 720,
     "dmlops_top_k_histogram_": 170,
@@ -188,9 +188,10 @@ def test_ptx_for_architectures_to_come():
     """A driver compiles it, and must know how many registers a thread may have."""
     variant = VARIANTS["dmlops_top_k_histogram_1"]
     ptx = compiler.compile_variant(variant, "compute_100").decode()
-    for text, count in ((ptx, 32), (ptx.replace(".maxnreg", "//"), 38)):
-        _, log = linked(text, "sm_120")
-        assert f"Used {count} registers" in log
+    _, limited = linked(ptx, "sm_120")
+    _, free = linked(ptx.replace(".maxnreg", "//"), "sm_120")
+    used = [int(re.search(r"Used (\d+) registers", log)[1]) for log in (limited, free)]
+    assert used[0] <= compiler.max_registers(compiler.make_kernel(variant, (10, 0))) < used[1]
 
 
 # They share functions that are compiled once, and have shared memory.
