@@ -144,12 +144,12 @@ def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
         import numpy as np, dmlops
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         x = np.random.default_rng({attempt}).standard_normal((64, 2000)).astype("float32")
-        right = np.argsort(-x, axis=1, kind="stable")[:, :40]
+        right = np.argsort(-x, axis=1, kind="stable")[:, :40].tobytes()
 
         class Late:
             def __del__(self, top_k=dmlops.top_k, write=os.write, is_finalizing=sys.is_finalizing):
                 for _ in range(3):
-                    assert np.array_equal(top_k(x, 40).indices, right)
+                    assert top_k(x, 40).indices.tobytes() == right  # np.array_equal imports modules
                 write(1, b"%d" % is_finalizing())
 
         for _ in range(2):
