@@ -1,4 +1,4 @@
-"""What elements that a kernel has selected mean to torch: functions of the tensor that they come from."""
+"""Derivatives of what a kernel selects: whether torch asks for one, and how gradients go back."""
 
 from collections.abc import Callable
 from typing import Any
