@@ -46,8 +46,11 @@ def pytest_collection_modifyitems(config, items):
     """Leave out the tests that passed before."""
     if PASSED and Path(PASSED).exists():
         passed = set(Path(PASSED).read_text(encoding="utf-8").splitlines())
-        again = [item for item in items if item.nodeid not in passed or item.get_closest_marker("libraries")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in again])
+        again, left_out = [], []
+        for item in items:
+            is_new = item.nodeid not in passed or item.get_closest_marker("libraries")
+            (again if is_new else left_out).append(item)
+        config.hook.pytest_deselected(items=left_out)
         items[:] = again
 
 
