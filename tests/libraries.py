@@ -10,6 +10,19 @@ from tests import reference
 from tests.data import DTYPES, assert_same, storage
 
 
+class DLPack:
+    """An array of no known library, known by DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
 class NumPy:
     """NumPy arrays are what the tables of cases hold."""
 

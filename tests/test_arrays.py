@@ -10,6 +10,7 @@ import dmlops
 from dmlops import FeatureLevel, TensorDesc
 from tests import reference
 from tests.data import as_strided, assert_same, sample
+from tests.libraries import DLPack
 
 
 class TestDescriptions:
@@ -117,17 +118,8 @@ class TestRefused:
             CALLS[name](x)
 
 
-class HostDLPack:
-    """An array of no known library, in host memory."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
+class HostDLPack(DLPack):
+    """One in host memory."""
 
 
 def test_host_dlpack_gives_numpy():

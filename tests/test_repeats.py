@@ -12,6 +12,7 @@ from dmlops import (
 )
 from tests.data import sample, unaligned
 from tests.kept_calls import needs_gil, path_of, place, settled_path
+from tests.libraries import DLPack
 
 
 class Sub(np.ndarray):
@@ -24,19 +25,6 @@ class Interface:
     def __init__(self, array):
         self.__array_interface__ = array.__array_interface__
         self.owner = array
-
-
-class Exchanged:
-    """An array that is known by DLPack alone."""
-
-    def __init__(self, array):
-        self.owner = array
-
-    def __dlpack__(self, **options):
-        return self.owner.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.owner.__dlpack_device__()
 
 
 def locked(x):
@@ -58,7 +46,7 @@ KINDS = {
     "list": (np.ndarray.tolist, "converted"),
     "rows": (list, "converted"),
     "interface": (Interface, "converted"),
-    "dlpack": (Exchanged, "converted"),
+    "dlpack": (DLPack, "converted"),
     "unaligned": (unaligned, "ordinary"),
 }
 FUNCTIONS = {

@@ -16,19 +16,6 @@ class Interface:
         self.__cuda_array_interface__ = {**tensor.__cuda_array_interface__, **changes}
 
 
-class DLPack:
-    """An array of no known library, known by its DLPack capsule."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __dlpack__(self, **options):
-        return self.tensor.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.tensor.__dlpack_device__()
-
-
 def of_interface(tensor, handle=None):
     """Return an array that names a stream, if it is given one."""
     return Interface(tensor, **({} if handle is None else {"version": 3, "stream": handle}))

@@ -18,7 +18,8 @@ import dmlops
 from dmlops.calls.call_cache import CALLS as KNOWN_CALLS
 from tests import reference
 from tests.data import assert_same
-from tests.gpu.arrays import DLPack, Interface, of_cupy, of_interface, to_numpy
+from tests.gpu.arrays import Interface, of_cupy, of_interface, to_numpy
+from tests.libraries import DLPack
 
 torch = pytest.importorskip("torch")
 

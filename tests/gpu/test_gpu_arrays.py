@@ -8,7 +8,8 @@ import pytest
 import dmlops
 from tests import reference
 from tests.data import assert_same, sample
-from tests.gpu.arrays import KINDS, DLPack, to_numpy
+from tests.gpu.arrays import KINDS, to_numpy
+from tests.libraries import DLPack
 
 # By kind, what makes an array of a torch tensor.
 MAKERS = {**KINDS, "dlpack": DLPack}

@@ -7,8 +7,9 @@ import pytest
 
 import dmlops
 from tests import reference
-from tests.gpu.arrays import DLPack, Interface, to_numpy
+from tests.gpu.arrays import Interface, to_numpy
 from tests.gpu.numba_cuda import numba_cuda
+from tests.libraries import DLPack
 from tests.opaque_data import FLOAT8_OF_TORCH, filled, is_nonzero, numpy_type, raw, sample
 
 SHAPES = ((5, 7), (3, 4, 6), (129, 257), (2, 1000, 33))

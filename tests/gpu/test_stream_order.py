@@ -17,8 +17,9 @@ import dmlops
 from tests import reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import assert_same, sample
-from tests.gpu.arrays import KINDS, DLPack
+from tests.gpu.arrays import KINDS
 from tests.gpu.bound import Bound
+from tests.libraries import DLPack
 
 torch = pytest.importorskip("torch")
 
