@@ -83,7 +83,7 @@ class _Work:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._function, self._arguments = function, arguments
         self._process = os.getpid()
-        # Who takes the only element makes the call.
+        # The thread that takes the only element makes the call.
         self._to_do = [None]
         self._outcome: list[Callable[[], Any]] = []
         self._has_begun, self._ended = False, threading.Lock()
@@ -93,7 +93,7 @@ class _Work:
         with _START_LOCK:
             before = threading.stack_size(_STACK_BYTES)
             try:
-                # Where memory is short, `threading.Thread` may wait for its beginning for ever.
+                # If memory is short, `threading.Thread` may wait forever for the thread to begin.
                 _thread.start_new_thread(self._run, ())
             except RuntimeError:  # there can be no more threads, or the interpreter is ending
                 self._ended.release()
