@@ -56,6 +56,7 @@ CHARTS = (
 )
 N_LOWEST = 6
 UNITS = {"us": 1e6, "ms": 1e3}
+_WORDS = {"Workload", "Contest", "GPU", "Machine", "Operator", "Slowest"}
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
 
@@ -111,8 +112,9 @@ def chart() -> Iterator[tuple[str, list[Timed]]]:
 
 
 def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    body = [f"| {' | '.join(map(str, row))} |\n" for row in (heads, ["---"] * len(heads), *rows)]
-    return "".join(body)
+    """Return a table, with what ends in a number at the right."""
+    rules = ["---" if head in _WORDS else "---:" for head in heads]
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (heads, rules, *rows))
 
 
 def _times(files: Sequence[str], unit: str, names: Collection[str]) -> str:
