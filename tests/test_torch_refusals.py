@@ -46,6 +46,10 @@ REFUSED = {
     "batch_sizes": lambda x: dmlops.gather_nd(x, picks(x, [0]), batch_dims=1),
     "mode": lambda x: dmlops.gather_nd(x, picks(x, [0]), mode="wrap"),
     "no_mode": lambda x: dmlops.gather_nd(x, picks(x, [0]), mode=None),
+    "no_indices": lambda x: dmlops.gather_nd(x, None),
+    "dict": lambda x: dmlops.top_k(x, 1, lengths={}),
+    "no_index_dtype": lambda x: dmlops.top_k(x, 1, index_dtype="nonsense"),
+    "real_out": lambda x: dmlops.top_k(x, 1, out=(x.new_empty(3, 1), x.new_empty(3, 1))),
     "matrix": lambda x: dmlops.diagonal_matrix(x[0]),
     "number": lambda x: dmlops.diagonal_matrix(x[0, 0]),
     "tril": lambda x: dmlops.tril(x[0]),
@@ -53,6 +57,8 @@ REFUSED = {
     "negative_shape": lambda x: dmlops.diagonal_matrix(shape=(2, -1), like=x),
     "shape_without_sizes": lambda x: dmlops.diagonal_matrix(shape=5, like=x),
     "shape": lambda x: dmlops.diagonal_matrix(shape=(3,), like=x),
+    "no_shape": lambda x: dmlops.diagonal_matrix(like=x),
+    "no_dtype": lambda x: dmlops.diagonal_matrix(shape=(2, 2), like=x, dtype="nonsense"),
 }
 
 
@@ -110,6 +116,7 @@ class TestRefusals:
         ("call", "text"),
         [
             (lambda x: dmlops.top_k(x, 1, stream=7), r"top_k\.stream: got 7, .*torch\.cuda\.stream"),
+            (lambda x: dmlops.gather_nd(x, [[0.5]]), r"gather_nd\.indices: got float64, but it is not an"),
             (lambda x: dmlops.top_k([1.0, 2.0], 1), r"top_k\.x: got a list, .*must be a tensor"),
             (lambda x: dmlops.top_k(x, 1, axis=2**63), r"top_k\.axis: got 9223372036854775808, .*64 bits"),
             (lambda x: dmlops.diagonal_matrix(shape=(2, 2)), r"diagonal_matrix\.like: got None, .*NumPy"),
@@ -120,6 +127,11 @@ class TestRefusals:
     def test_in_graphs_only(self, call, text):
         with pytest.raises(Exception, match=text):
             compiled(call, "eager")(normal(3, 5))
+
+    def test_what_graphs_accept_as_other_calls_do(self):
+        x = normal(3, 5)
+        assert compiled(lambda x: dmlops.gather_nd(x, []), "eager")(x).equal(x)
+        assert compiled(lambda x: dmlops.top_k(x, np.True_).indices, "eager")(x).equal(x.argmax(1)[:, None])
 
     def test_a_matrix_like_nested_tensors(self):
         like = torch.nested.nested_tensor([normal(2), normal(3)], layout=torch.jagged)

@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -145,12 +145,16 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
         reason = "its rows differ in length" if differ else "NumPy cannot make an array of it"
         raise TypeError(error_text(where, type(array).__name__, reason, "it must be an array")) from None
     if plain.dtype == object and not plain.ndim and not isinstance(array, np.ndarray):
-        got = None if array is None else instance_of(array)
-        reason, remedy = "it is not an array", "it must be an array"
-        if hasattr(array, "toarray"):  # of SciPy
-            reason, remedy = "it is sparse", "pass x.toarray()"
-        raise TypeError(error_text(where, got, reason, remedy))
+        refuse_object(array, where)
     return plain
+
+
+def refuse_object(array: Any, where: str) -> NoReturn:
+    """Refuse what no library takes for an array."""
+    got = None if array is None else instance_of(array)
+    if hasattr(array, "toarray"):  # of SciPy
+        raise TypeError(error_text(where, got, "it is sparse", "pass x.toarray()"))
+    raise TypeError(error_text(where, got, "it is not an array", "it must be an array"))
 
 
 def _check_plain(array: Any, where: str, depth: int = 0) -> None:

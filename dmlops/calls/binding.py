@@ -22,7 +22,7 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.devices.memory import Device
 from dmlops.operators import Descriptor, Options
-from dmlops.operators.support import INDEX_TYPES
+from dmlops.operators.descriptor import check_index_type
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     DeviceMismatchError,
@@ -194,11 +194,7 @@ class Binding:
             # All indices share one type, that of the second output.
             library, array, *_ = self.out[1]
             where = self.function.outputs[1]
-            data_type = library.describe(array, where).data_type
-            if isinstance(data_type, OpaqueType) or data_type not in INDEX_TYPES:
-                reason, allowed = "it holds indices", "it must be uint32, uint64, int32 or int64"
-                refuse(where, type_name(data_type), reason, allowed)
-            return data_type
+            return check_index_type(where, library.describe(array, where).data_type)
         return default_index_type(self.library) if index_type is None else index_type
 
     def plan(

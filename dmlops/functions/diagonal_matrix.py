@@ -219,6 +219,9 @@ def _make(
     function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, int, int]
 ) -> Any:
     """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
+    if shape is None and out is None:
+        allowed = "one of x, shape and out must be given"
+        raise TypeError(error_text(f"{function.name}.shape", None, "neither x nor shape is given", allowed))
     pattern, given = out if like is None else like, (shape, dtype, like)
     framework = compiling_framework()
     if framework is None and type(pattern) is not ndarray and pattern is not None:
@@ -281,9 +284,6 @@ class Made(NamedTuple):
 
 def _made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     """Return the form of a diagonal matrix without an input."""
-    if shape is None and out is None:
-        allowed = "one of x, shape and out must be given"
-        raise TypeError(error_text(f"{function}.shape", None, "neither x nor shape is given", allowed))
     library: ArrayLibrary = NUMPY
     device, described = CPU, None
     if like is not None:

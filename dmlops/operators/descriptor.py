@@ -418,11 +418,12 @@ def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> 
         refuse(where, data_type.name, reason, allowed)
 
 
-def check_index_type(where: str, desc: TensorDesc) -> None:
-    """Refuse an argument of a function that does not hold indices."""
-    if desc.data_type not in INDEX_TYPES:
+def check_index_type(where: str, data_type: ElementType) -> TensorDataType:
+    """Return the type of an argument of a function that must hold indices."""
+    if isinstance(data_type, OpaqueType) or data_type not in INDEX_TYPES:
         allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
-        raise TypeError(error_text(where, type_name(desc.data_type), "it is not an index type", allowed))
+        raise TypeError(error_text(where, type_name(data_type), "it is not an index type", allowed))
+    return data_type
 
 
 def _tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: Any) -> TensorDesc:

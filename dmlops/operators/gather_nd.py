@@ -103,7 +103,7 @@ def infer_gather_nd(words: Words, data: TensorDesc, indices: TensorDesc, batch_d
     batch_dims : int
         The number of leading dimensions that they share.
     """
-    check_index_type("gather_nd.indices", indices)
+    check_index_type("gather_nd.indices", indices.data_type)
     ranks = data.dimension_count, indices.dimension_count
     sizes = gathered_sizes(words, data, indices, *ranks, batch_dims)
     return result(words.where("output_tensor", ".sizes"), data.data_type, sizes)

@@ -92,7 +92,7 @@ def infer_top_k(
         allowed = f"k must be in [{lowest_k}, {size}]" if lowest_k <= size else "it must have at least 1"
         refuse(words.where("k"), k, f"axis {axis} of {x} has {counted(size, 'element')}", allowed)
     if lengths is not None:
-        check_index_type("top_k.lengths", lengths)
+        check_index_type("top_k.lengths", lengths.data_type)
         if lengths.sizes != rows:
             reason = f"x without axis {axis} has shape {rows}"
             refuse("top_k.lengths", f"shape {lengths.sizes}", reason, "shapes must be equal")

@@ -1,6 +1,7 @@
 """The names that array libraries give to data types."""
 
 import functools
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -47,13 +48,11 @@ def data_type_of(dtype: Any, where: str) -> ElementType:
     if type(dtype) is str and dtype in SUPPORTED:
         return SUPPORTED[dtype]
     name = dtype_name(dtype)
-    if name not in SUPPORTED and name not in OPAQUE:
-        try:
+    if name not in SUPPORTED and name not in OPAQUE and name != shown(dtype):
+        with suppress(Exception):  # as in `dtype_name`
             described = np.dtype(dtype)
-        except Exception:  # as in `dtype_name`
-            described = np.dtype(object)
-        if described.isnative and (opaque := opaque_of_numpy(described)):
-            return opaque
+            if described.isnative and (opaque := opaque_of_numpy(described)):
+                return opaque
     return named_data_type(name, where)
 
 

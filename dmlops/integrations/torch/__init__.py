@@ -29,10 +29,7 @@ def diagonal_matrix(
 
     `shape`, `dtype` and `device` then mean the same as for `torch.zeros`.
     """
-    result: Tensor
     if x is None:
         like = torch.empty((), dtype=dtype, device=device)
-        result = dmlops.diagonal_matrix(shape=shape, like=like, **options)
-    else:
-        result = dmlops.diagonal_matrix(x, shape=shape, dtype=dtype, **options)
-    return result
+        return dmlops.diagonal_matrix(shape=shape, like=like, **options)  # type: ignore[no-any-return]
+    return dmlops.diagonal_matrix(x, shape=shape, dtype=dtype, **options)  # type: ignore[no-any-return]

@@ -188,12 +188,8 @@ def _top_k_across(
         ordering = unordered | (options if cut is cuts[0] else {})
         counts = None if lengths is None else (indices >= 0).sum(-1)
         values, places = functions.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
-        if lengths is None:
-            indices = indices.gather(-1, places)
-        elif places.numel():
-            indices = torch.where(places < 0, places, indices.gather(-1, places.clamp(0)))
-        else:
-            indices = places
+        found = indices.gather(-1, places if lengths is None else places.clamp(0))
+        indices = found if lengths is None else torch.where(places < 0, places, found)
     values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
     # The caller may write to the indices before the backward pass.
     spread = partial(spread_along, axis)

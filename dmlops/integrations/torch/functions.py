@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmlops.array_libraries.numpy import refuse_object
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
 from dmlops.calls.binding import check_is_pair
 from dmlops.calls.dispatch import level_or
@@ -27,6 +28,7 @@ from dmlops.integrations.torch.operators import (
     is_distributed,
     torch_dtype,
 )
+from dmlops.operators.descriptor import check_index_type
 from dmlops.operators.diagonal_matrix import check_matrices, near_band
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.types import arguments, scalars
@@ -77,14 +79,12 @@ def nonzero_coordinates(
     if out is not None and size is None:
         coordinates = _tensor(out[0], f"{where}.out[0]")
         size = coordinates.shape[0] if coordinates.dim() else 0
-    if size is None:
-        if fill_value is not None:
-            reason, allowed = "size is left out", "fill_value needs size"
-            refuse(f"{where}.fill_value", fill_value, reason, allowed)
-        return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
     fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
-    if isinstance(fill, int):
-        check_fill(fill, index_data_type(dtype or torch.int64, f"{where}.index_dtype"), is_trimmed=False)
+    if size is None or isinstance(fill, int):
+        index_type = index_data_type(dtype or torch.int64, f"{where}.index_dtype")
+        check_fill(fill, index_type, is_trimmed=size is None)
+    if size is None:
+        return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
     results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
     return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
 
@@ -95,6 +95,8 @@ def gather_nd(
     """Run `dmlops.gather_nd`."""
     _check_stream(stream, "gather_nd")
     x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
+    if isinstance(inputs[1], Sequence) and not indices.numel():  # NumPy makes floats of nothing
+        indices = indices.long()
     results = (GATHER_ND(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
     return results if out is None else _written(results, (out,), ("result",), x, "gather_nd")
 
@@ -143,16 +145,10 @@ def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
     shape, dtype, like = pattern
     like = out if like is None else like
     if not isinstance(like, Tensor):
-        reason = "without it, the result would be a NumPy array, which torch does not trace"
+        reason = "the result would be a NumPy array, which torch does not trace"
         raise TypeError(error_text(f"{where}.like", shown(like), reason, "it must be a tensor"))
     check_kind(like, f"{where}.like")
-    if shape is None:
-        if out is None:
-            reason = "neither x nor shape is given"
-            raise TypeError(
-                error_text(f"{where}.shape", None, reason, "one of x, shape and out must be given")
-            )
-        shape = out.shape
+    shape = out.shape if shape is None else shape
     if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
         shape = arguments.sizes(shape, f"{where}.shape")
         check_matrices(words.where("output_tensor", ".sizes"), shape)
@@ -170,6 +166,8 @@ def _check_stream(stream: Any, function: str) -> None:
 def _tensor(x: Any, where: str) -> Tensor:
     """Return an array that must be a tensor here."""
     if not isinstance(x, Tensor):
+        if not _is_array(x):
+            refuse_object(x, where)
         reason = "torch differentiates or traces this call"
         raise TypeError(error_text(where, instance_of(x), reason, "it must be a tensor"))
     check_kind(x, where)
@@ -180,12 +178,17 @@ def _tensor(x: Any, where: str) -> Tensor:
 
 def _as_tensor(array: Any, where: str) -> Tensor:
     """Return an input of integers, which may be of another library, as a tensor."""
-    if not isinstance(array, Tensor):
+    if not isinstance(array, Tensor) and _is_array(array):
         # Not on torch's default device, if that is another one.
         device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None
         # A copy, because torch does not see what is written to the array before a backward pass.
+        array = np.asarray(array) if isinstance(array, Sequence) else array
         array = torch.as_tensor(array, device=device).clone()
     return _tensor(array, where)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (Sequence, int, float, complex)) or hasattr(x, "shape")
 
 
 def _check_fits(value: Any, where: str) -> None:
@@ -197,7 +200,10 @@ def _check_fits(value: Any, where: str) -> None:
 
 def _number(value: Any) -> Any:
     """Return a scalar of NumPy, which torch's compiler takes for an array, as Python's."""
-    return torch.as_tensor(value).item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if not isinstance(value, np.ndarray) or value.ndim:
+        return value
+    scalar = torch.as_tensor(value)
+    return (scalar.long() if scalar.dtype is torch.bool else scalar).item()
 
 
 def _integer(value: Any, where: str) -> int:
@@ -218,7 +224,8 @@ def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
         return torch_dtype(index_data_type(dtype, f"{function}.index_dtype"))
     if out is not None:
         check_is_pair(out, f"{function}.out")
-        return _tensor(out[1], f"{function}.out[1]").dtype
+        dtype, where = _tensor(out[1], f"{function}.out[1]").dtype, f"{function}.out[1]"
+        return torch_dtype(check_index_type(where, data_type_of(dtype, where)))
     # The compiler cannot trace the look-up of the level; a compiled call checks it when it runs.
     if torch.compiler.is_dynamo_compiling() or level_or(FeatureLevel.EXTENDED) is FeatureLevel.EXTENDED:
         return None

@@ -26,7 +26,7 @@ from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
-from dmlops.types.data_types import data_type_of, index_data_type
+from dmlops.types.data_types import data_type_of, dtype_name, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import DeviceMismatchError, error_text, refuse
 from dmlops.types.opaque_types import ElementType, type_name
@@ -51,11 +51,6 @@ def distributed_rules() -> dict[str, Callable[..., Any]]:
     from dmlops.integrations.torch.distributed import RULES  # noqa: PLC0415 - as few need it
 
     return RULES
-
-
-def _or_int64(dtype: torch.dtype | None) -> torch.dtype:
-    """Return the type of indices: AOTInductor can leave out an argument only if it is None."""
-    return torch.int64 if dtype is None else dtype
 
 
 def torch_dtype(data_type: ElementType) -> torch.dtype:
@@ -124,6 +119,7 @@ def _fake_top_k(
     index_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
+    index_dtype = index_dtype or torch.int64  # AOTInductor can leave out an argument only if it is None
     data, row_lengths = symbols.describe(x, "top_k.x"), None
     if lengths is not None:
         check_device(lengths, x, "top_k.lengths")
@@ -135,7 +131,7 @@ def _fake_top_k(
         )
     # Whether a type holds all indices is known once the sizes are.
     is_sized = all(isinstance(size, int) for size in x.shape)
-    index_type = index_data_type(_or_int64(index_dtype) if is_sized else torch.int64, "top_k.index_dtype")
+    index_type = index_data_type(index_dtype if is_sized else torch.int64, "top_k.index_dtype")
     # torch checks a symbolic k, and then knows that it is not larger than the axis.
     known_k = k if isinstance(k, int) else 0
     values, indices = infer_top_k(TOP_K_FUNCTION.words, data, known_k, axis, index_type, row_lengths)
@@ -144,7 +140,7 @@ def _fake_top_k(
         torch._check(k >= 0, lambda: f"top_k.k: got {k}, but it must be >= 0")
         torch._check(k <= size, lambda: f"top_k.k: got {k}, but the axis of x has {size} elements")
         values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
-    return symbols.empty(x, values), symbols.empty(x, indices).to(_or_int64(index_dtype))
+    return symbols.empty(x, values), symbols.empty(x, indices).to(index_dtype)
 
 
 def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
@@ -202,7 +198,7 @@ def _fake_nonzero_coordinates_static(
     batch_dims: int = 0,
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
-    index_type = index_data_type(_or_int64(index_dtype), "nonzero_coordinates.index_dtype")
+    index_type = index_data_type(index_dtype or torch.int64, "nonzero_coordinates.index_dtype")
     # Neither result depends on the sizes of x.
     data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), (1,) * (x.dim() - batch_dims))
     words, capacity = NONZERO_FUNCTION.words, symbols.number(size)
@@ -373,6 +369,7 @@ def hide_from_compiler() -> None:
     """
     for place, function in _code.items():
         _code[place] = torch.compiler.disable(function)
+    torch.compiler.assume_constant_result(dtype_name)  # it could not trace NumPy's error
 
 
 def _operator(name: str, function: Callable[..., Any], fake: Callable[..., Any], *tags: Any) -> Any:
@@ -388,7 +385,7 @@ def _operator(name: str, function: Callable[..., Any], fake: Callable[..., Any],
         plain = [_plain(value) if isinstance(value, Tensor) else value for value in arguments]
         options = dict(zip(names[n_leading:], plain[n_leading:], strict=False))
         if "index_dtype" in names:
-            options["index_dtype"] = _or_int64(options.get("index_dtype"))
+            options["index_dtype"] = options.get("index_dtype") or torch.int64
         results = function(*plain[:n_leading], **options)
         return results if isinstance(results, Tensor) else tuple(results)
 
