@@ -26,7 +26,7 @@ import dmlops
 from tests import reference
 from tests.data import assert_same, float_from_bits
 from tests.kept_calls import python_calls
-from tests.marks import exhaustive
+from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each sequence runs in a forked child")
@@ -391,8 +391,14 @@ def check_sequences(library, function, n_examples):
         )(run)()
 
 
-@pytest.mark.parametrize("n_examples", [1, exhaustive(8)])
-@pytest.mark.parametrize("function", RELEVANT)
+@pytest.mark.parametrize(
+    ("function", "n_examples"),
+    [
+        ("top_k", 1),
+        *(exhaustive(name, 1) for name in RELEVANT if name != "top_k"),
+        *(nightly(name, 8) for name in RELEVANT),
+    ],
+)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_call_has_the_outcome_that_it_has_alone(library, function, n_examples):
     pytest.importorskip(library)

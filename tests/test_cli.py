@@ -196,6 +196,7 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+@pytest.mark.exhaustive
 def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_path):
     pytest.importorskip("cuda.core")
     few = pytest.importorskip("kernels_cuda.gather_nd")

@@ -42,14 +42,14 @@ MOST_ELEMENTS = 5000
 MOST_THREADS = 1 << 13
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
-QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "masks", "elements"}
+QUICK = {"rounds", "one_pass", "one_pass-1024", "masks", "elements"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all of these.
 ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
         *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
-        *("top_k_rounds", "top_k_warp", "top_k_block"),
+        *("top_k_rounds", "top_k_warp"),
     )
 )
 
@@ -133,7 +133,7 @@ HARD = [
     (name, kind)
     for name in ROWS
     for kind in (*KINDS, *OF_BITS)
-    if COMPILE_ALL or name in QUICK | {"sampled", "warp", "grid"}
+    if COMPILE_ALL or name in QUICK | {"cluster", "sampled", "warp", "grid"}
 ]
 # Of each algorithm that compiles quickly some kinds, of the others more in the exhaustive run.
 SAMPLE = random.Random(1).sample([pair for pair in HARD if pair[0] in QUICK], 12)
@@ -261,6 +261,7 @@ def test_elements_that_change_meanwhile(name, is_sorted):
             run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, memory=memory)
 
 
+@pytest.mark.exhaustive
 def test_elements_that_change_after_they_were_counted():
     """No more rows are written than were counted."""
     sizes, n_rows = (10, 50), 100
