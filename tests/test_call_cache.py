@@ -392,14 +392,15 @@ def check_sequences(library, function, n_examples):
 
 
 @pytest.mark.parametrize(
-    ("function", "n_examples"),
+    ("library", "function", "n_examples"),
     [
-        ("top_k", 1),
-        *(exhaustive(name, 1) for name in RELEVANT if name != "top_k"),
-        *(nightly(name, 8) for name in RELEVANT),
+        ("numpy", "top_k", 1),
+        exhaustive("torch", "top_k", 1),
+        *(exhaustive("numpy", name, 1) for name in RELEVANT if name != "top_k"),
+        *(nightly("torch", name, 1) for name in RELEVANT if name != "top_k"),
+        *(nightly(library, name, 8) for library in ("numpy", "torch") for name in RELEVANT),
     ],
 )
-@pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_call_has_the_outcome_that_it_has_alone(library, function, n_examples):
     pytest.importorskip(library)
     arguments = library, function, n_examples

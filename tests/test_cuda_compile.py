@@ -171,7 +171,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("variant", "capability", "architectures"), OTHERS if COMPILE_ALL else random.Random(4).sample(OTHERS, 30)
 )
@@ -206,7 +206,7 @@ def test_kernels_that_begin_early_wait():
     assert all(name.startswith(MAY_BEGIN_EARLY) for name in early)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_ptx_for_architectures_to_come():
     """A driver compiles it, and must know how many registers a thread may have."""
     variant = VARIANTS["dmlops_top_k_histogram_1"]
@@ -221,7 +221,7 @@ def test_ptx_for_architectures_to_come():
 IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_32")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_the_order_of_compilation_does_not_matter():
     """Wheels that are built twice are the same."""
     script = """
@@ -238,7 +238,7 @@ def test_the_order_of_compilation_does_not_matter():
     assert len(printed) == 1
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_older_architectures_have_code_of_their_own():
     """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
     variant = VARIANTS["dmlops_top_k_columns_1"]
@@ -248,7 +248,7 @@ def test_older_architectures_have_code_of_their_own():
         assert ("griddepcontrol.wait" in ptx) == has_redux
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(("capability", "served"), [((8, 0), ((8, 6), (8, 9))), ((10, 0), ((12, 0),))])
 def test_architectures_that_share_ptx(capability, served):
     """What serves an architecture is what Numba would make for that architecture itself."""

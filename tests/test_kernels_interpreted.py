@@ -29,7 +29,7 @@ from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
-from tests.marks import COMPILE_ALL, exhaustive
+from tests.marks import COMPILE_ALL, exhaustive, nightly
 from tests.random_cases import RandomCase, random_case
 from tests.test_cuda_compile import EXAMPLES, VARIANTS
 from tests.top_k_cases import row_lengths
@@ -44,13 +44,17 @@ MOST_THREADS = 1 << 13
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 QUICK = {"rounds", "one_pass", "one_pass-1024", "masks", "elements"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
-# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all of these.
+# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all but the slow ones.
 ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
         *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
         *("top_k_rounds", "top_k_warp"),
     )
+)
+SLOW = tuple(
+    f"dmlops_top_k_{name}_"
+    for name in ("block", "by_index", "finish", "list", "maxima", "one_pass", "sample", "transposed_maxima")
 )
 
 
@@ -80,7 +84,11 @@ def problems_of(label):
 
 
 @pytest.mark.parametrize(
-    "label", [each if each.startswith(ORDINARY) else exhaustive(each) for each in KERNELS]
+    "label",
+    [
+        each if each.startswith(ORDINARY) else nightly(each) if each.startswith(SLOW) else exhaustive(each)
+        for each in KERNELS
+    ],
 )
 def test_each_kernel(label):
     found = next(problems_of(label), None)
@@ -203,7 +211,7 @@ class RecordedMemory(GlobalMemory):
         return super().add(array)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.int16, np.float32, np.uint32, np.float64])
 def test_enough_is_listed_and_no_more_than_there_is_room_for(dtype, largest):
@@ -246,7 +254,7 @@ class ChangingMemory(GlobalMemory):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.exhaustive])
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.nightly])
         for name in sorted(READING_CHANGED)
     ],
 )

@@ -135,7 +135,7 @@ def test_after_fork():
     run_script(script, DMLOPS_NUM_THREADS="2")
 
 
-@pytest.mark.parametrize("attempt", [0, *map(exhaustive, range(1, 6))])
+@pytest.mark.parametrize("attempt", [0, *map(nightly, range(1, 6))])
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity")
 def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
     """Where a thread stops, it may hold a lock."""
