@@ -44,7 +44,7 @@ MOST_THREADS = 1 << 13
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 QUICK = {"rounds", "one_pass", "one_pass-1024", "masks", "elements"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
-# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all but the slow ones.
+# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all but the slow.
 ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (

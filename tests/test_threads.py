@@ -9,7 +9,7 @@ import pytest
 import dmlops
 from tests import cases
 from tests.libraries import NUMPY, call, check
-from tests.marks import exhaustive, ordinary
+from tests.marks import nightly, ordinary
 from tests.scripts import run_script
 
 LARGE = [
