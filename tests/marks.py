@@ -34,7 +34,8 @@ def as_parameters(table):
         pytest.param(case, marks=pytest.mark.exhaustive)
         if OTHER_WIDTHS.search(case.name)
         else pytest.param(case, marks=pytest.mark.quick)
-        if case.name.startswith(QUICK_TYPE) and "long" not in case.name  # long rows have a kernel of their own
+        if case.name.startswith(QUICK_TYPE)
+        and "long" not in case.name  # long rows have a kernel of their own
         else case
         for case in table
     ]

@@ -218,7 +218,7 @@ def test_ptx_for_architectures_to_come():
 
 
 # They share functions that are compiled once, and have shared memory.
-IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_32")
+IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_512")
 
 
 @pytest.mark.nightly

@@ -49,7 +49,7 @@ ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
         *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
-        *("top_k_rounds", "top_k_warp"),
+        *("top_k_rounds", "top_k_warp", "top_k_copy"),
     )
 )
 SLOW = tuple(
@@ -97,15 +97,15 @@ def test_each_kernel(label):
     assert label in run_case(*found)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None):
+def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
     In `memory` that is given, only accesses are checked.
     """
-    values, indices = reference.top_k(rows, k, sorted=is_sorted, largest=largest, lengths=lengths)
+    values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
-        axis=1,
+        axis=axis,
         k=k,
         axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
         output_value_tensor=TensorDesc(data_type, values.shape),
@@ -175,6 +175,16 @@ def test_elements_that_share_a_word(data_type, largest):
     patterns = np.concatenate([[0, -1], rng.integers(0, 1 << 16, 60)]).astype(f"u{dtype.itemsize}")
     rows = rng.choice(patterns, (2, 3001)).view(dtype)
     run_top_k("one_pass", TensorDataType[data_type], rows, 20, True, largest)
+
+
+@pytest.mark.parametrize("shape", [(70, 5), (5, 70), (3, 2500), (40, 150)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_all_of_each_row_by_index(shape, axis):
+    """Many short rows, few long ones, rows side by side: all are copied, as far as they go."""
+    rows = np.random.default_rng(5).choice(np.float32([0, -0.0, 1, np.nan, np.inf]), shape)
+    n = shape[axis]
+    for largest, lengths in ((True, None), (False, row_lengths(rows, axis, n))):
+        run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
 
 
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.

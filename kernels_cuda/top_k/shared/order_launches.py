@@ -26,9 +26,7 @@ from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
 # larger k are read again.
 REORDER_THREADS = 256
 REORDER_ITEMS = 4
-# One warp reads a row up to this length again, and a block of the larger size a longer one.
-WARP_ROW_ELEMENTS = 1024
-BY_INDEX_THREADS = (32, 512)
+BY_INDEX_THREADS = 512
 # If there are few rows, about `BLOCKS_PER_MULTIPROCESSOR` read them again, in parts of at least this many
 # elements.
 PART_ELEMENTS = 1 << 15
@@ -49,16 +47,15 @@ def _reorder(element_size: int) -> Variant:
     return variant("reorder", "shared.reorder:reorder_kernel", element_size)
 
 
-def _read_again(element_size: int, n_threads: int) -> Variant:
-    return variant("by_index", "shared.by_index:by_index_kernel", element_size, n_threads)
+def _read_again(element_size: int) -> Variant:
+    return variant("by_index", "shared.by_index:by_index_kernel", element_size, BY_INDEX_THREADS)
 
 
 def order_variants() -> Iterator[Variant]:
     """List the kernels for all element sizes."""
     for element_size in ELEMENT_SIZES:
         yield _reorder(element_size)
-        for n_threads in BY_INDEX_THREADS:
-            yield _read_again(element_size, n_threads)
+        yield _read_again(element_size)
 
 
 def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
@@ -76,7 +73,6 @@ def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Lau
 
 def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
     """Read each row once more, one block per row or part of a row, and write what is selected as it comes."""
-    n_threads = BY_INDEX_THREADS[problem.axis_size > WARP_ROW_ELEMENTS]
     n_blocks = ceil_div(BLOCKS_PER_MULTIPROCESSOR * problem.target.multiprocessors, problem.n_rows)
     part_size = max(PART_ELEMENTS, ceil_div(problem.axis_size, n_blocks))
     n_parts = ceil_div(problem.axis_size, part_size)
@@ -84,9 +80,9 @@ def _read_rows_again(problem: Problem, policy: Policy, workspace: Workspace) -> 
     offsets, launches = fill_offsets(problem, workspace)
     for is_counting in (0,) if n_parts == 1 else (1, 0):
         launch = Launch(
-            _read_again(problem.element_size, n_threads),
+            _read_again(problem.element_size),
             problem.n_rows * n_parts,
-            n_threads,
+            BY_INDEX_THREADS,
             (*operands_of(problem), parts, offsets),
             row_parameters(problem),
             more=(ByIndexParameters(is_counting, n_parts, part_size),),
