@@ -179,6 +179,14 @@ def test_all_of_each_row_by_index(shape, axis):
         run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("shape", "k"), [((300, 16), 300), ((140, 33), 50)])
+def test_sorted_columns(shape, k):
+    """They are transposed first, to rows one after the other."""
+    rows = (np.random.default_rng(6).standard_normal(shape) * 50).astype(np.int16)
+    run_top_k("sort", TensorDataType.INT16, rows, k, False, False, row_lengths(rows, 0, k), axis=0)
+
+
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
 GROUP_KEYS = 8
 
