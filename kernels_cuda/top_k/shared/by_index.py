@@ -67,10 +67,12 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
                 last = load_index(last_index, p.index_size)
             else:
                 last = i64(load_part(parts_of_row))
-                before = i64(0)
+                before = i64(lane)
                 while before < part:
                     n_written += i64(load_part(parts_of_row + (1 + before) * PART_BYTES))
-                    before += 1
+                    before += 32
+                for bit in range(5):
+                    n_written += i64(ptx.shuffle_xor_u64(u64(n_written), u32(1 << bit)))
             # It has not been written if elements have changed meanwhile.
             last = min(max(last, i64(0)), length - 1)
             last_key = ordered_key(load_element(base + last * x_step), p.key_format)

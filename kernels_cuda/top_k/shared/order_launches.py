@@ -27,9 +27,8 @@ from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
 REORDER_THREADS = 256
 REORDER_ITEMS = 4
 BY_INDEX_THREADS = 512
-# If there are few rows, about `BLOCKS_PER_MULTIPROCESSOR` read them again, in parts of at least this many
-# elements.
-PART_ELEMENTS = 1 << 15
+# Few rows are read again in parts of at least so many elements, by about so many blocks.
+PART_ELEMENTS = 1 << 13
 BLOCKS_PER_MULTIPROCESSOR = 4
 # A row's threshold, and what a part of it selects, are an int64 each.
 PART_BYTES = 8
