@@ -50,7 +50,7 @@ LENGTHS = (
 # Users ask for 20, 50, 100 and 1000; the others are powers of two, as most limits of algorithms are.
 KS = (1, 2, 4, 8, 16, 20, 32, 50, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192)
 ELEMENT_SIZES = (4, 2, 8)
-MOST_BYTES = 1 << 29
+MOST_BYTES = 1 << 31
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
 # This one orders many candidates at once, unless too many are equal.

@@ -19,6 +19,7 @@ from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, list_slots
+from kernels_cuda.top_k.shared import order_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
 from tests.cuda_plans import SHARED_BYTES, STREAM, planned
@@ -32,7 +33,7 @@ from tests.kernel_sources import needs_compilations
 from tests.marks import COMPILE_ALL, exhaustive, nightly
 from tests.random_cases import RandomCase, random_case
 from tests.test_cuda_compile import EXAMPLES, VARIANTS
-from tests.top_k_cases import row_lengths
+from tests.top_k_cases import distinct, row_lengths
 
 pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
@@ -185,6 +186,23 @@ def test_all_of_each_row_by_index(shape, axis):
     n = shape[axis]
     for largest, lengths in ((True, None), (False, row_lengths(rows, axis, n))):
         run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
+
+
+@pytest.mark.parametrize("part_words", [512, 8])
+def test_marks_of_what_is_selected(monkeypatch, part_words):
+    """A block per row, or per part of a row, puts many results in order of their indices."""
+    monkeypatch.setattr(order_launches, "PART_WORDS", part_words)
+    rows = distinct((2, 2001), "marks")
+    run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False)
+    run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False, False, row_lengths(rows, 1, 700))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("shape", "k"), [((300, 16), 300), ((140, 33), 50)])
+def test_sorted_columns(shape, k):
+    """They are transposed first, to rows one after the other."""
+    rows = (np.random.default_rng(6).standard_normal(shape) * 50).astype(np.int16)
+    run_top_k("sort", TensorDataType.INT16, rows, k, False, False, row_lengths(rows, 0, k), axis=0)
 
 
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.

@@ -1,7 +1,6 @@
 """All elements of each row, by ascending index: a copy of the rows, and the positions.
 
-A block has a part of some rows, and each of its threads `COPIED_PER_THREAD` elements of one. All of these are
-loaded before the first is stored. Reads the rows once, writes values and indices.
+A block has a part of some rows, and each of its threads `COPIED_PER_THREAD` elements of one.
 """
 
 from typing import Any

@@ -82,10 +82,9 @@ class UnservedError(ValueError):
     """Raised where an algorithm cannot serve a problem."""
 
     def __init__(self, problem: Problem, algorithm: str) -> None:
-        order = "value" if problem.is_sorted else "index"
         super().__init__(
             f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}, "
-            f"by {order}"
+            f"by {'value' if problem.is_sorted else 'index'}"
         )
 
 
