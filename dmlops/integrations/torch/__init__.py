@@ -31,5 +31,5 @@ def diagonal_matrix(
     """
     if x is None:
         like = torch.empty((), dtype=dtype, device=device)
-        return dmlops.diagonal_matrix(shape=shape, like=like, **options)  # type: ignore[no-any-return]
-    return dmlops.diagonal_matrix(x, shape=shape, dtype=dtype, **options)  # type: ignore[no-any-return]
+        return dmlops.diagonal_matrix(shape=shape, like=like, **options)
+    return dmlops.diagonal_matrix(x, shape=shape, dtype=dtype, **options)
