@@ -188,7 +188,7 @@ def test_all_of_each_row_by_index(shape, axis):
         run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
 
 
-@pytest.mark.parametrize("part_words", [512, 8])
+@pytest.mark.parametrize("part_words", [256, 8])
 def test_marks_of_what_is_selected(monkeypatch, part_words):
     """A block per row, or per part of a row, puts many results in order of their indices."""
     monkeypatch.setattr(order_launches, "PART_WORDS", part_words)
