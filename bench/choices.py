@@ -50,18 +50,20 @@ LENGTHS = (
 # Users ask for 20, 50, 100 and 1000; the others are powers of two, as most limits of algorithms are.
 KS = (1, 2, 4, 8, 16, 20, 32, 50, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192)
 ELEMENT_SIZES = (4, 2, 8)
-MOST_BYTES = 1 << 29
+MOST_BYTES = 1 << 31
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
 # This one orders many candidates at once, unless too many are equal.
 SAMPLING = "sampled"
-# Times within this of the fastest one are alike: the table has one algorithm for as many neighbouring
-# problems as have one in common. Some algorithms take longer than the times here where elements are equal; of
-# those alike, one that takes about the same time whatever the data is chosen.
-ALIKE = 1.1
+# Some algorithms take longer than the times here where elements are equal: of those within this of the
+# fastest one, one that takes about the same time whatever the data goes before them.
+STEADIER = 1.1
+# Times within this of the fastest of the others are alike: the table has one algorithm for as many
+# neighbouring problems as have one in common.
+ALIKE = 1.05
 # `rounds` takes the same time whatever the data, where there are so many rows and more.
 STEADY_ROWS = 1024
-# One of so many problems is held out when the table is made.
+# One of so many problems is held out to see what a table costs problems that it does not know.
 HELD_OUT = 5
 SHOWN = 60
 # Less than this is noise.
@@ -121,12 +123,15 @@ def problems(
     lengths: Sequence[int] = LENGTHS,
     layouts: Sequence[bool] = (False, True),
 ) -> Iterator[tuple[Kind, int, int, int]]:
-    """Yield the problems; those of the same input follow each other. One element is in any order."""
+    """Yield the problems; those of the same input follow each other.
+
+    One element is in any order. All elements of a row, by index, are a copy, which has no other algorithm.
+    """
     for is_transposed, rows, length in itertools.product(layouts, row_counts, lengths):
         if rows * length * element_size > MOST_BYTES or (is_transposed and rows < FEWEST_COLUMNS):
             continue
         for k, is_sorted in itertools.product(ks, (True, False)):
-            if k <= length and (is_sorted or k > 1):
+            if k <= length and (is_sorted or 1 < k < length):
                 yield Kind(element_size, is_transposed, is_sorted), rows, length, k
 
 
@@ -163,10 +168,15 @@ def steadier_than(name: str, each: Choice) -> list[str]:
 
 
 def alike(each: Choice) -> set[str]:
-    """Return the algorithms about as fast as the fastest one, but none of which a steadier one is."""
-    most = ALIKE * min(each.times.values())
-    names = {name for name, time in each.times.items() if time <= most}
-    return {name for name in names if not names & {*steadier_than(name, each)}}
+    """Return the algorithms about as fast as the fastest one that no steadier one comes close to."""
+
+    def within(factor: float, times: dict[str, float]) -> dict[str, float]:
+        most = factor * min(times.values())
+        return {name: time for name, time in times.items() if time <= most}
+
+    close = within(STEADIER, each.times)
+    steady = {name: time for name, time in close.items() if not {*close} & {*steadier_than(name, each)}}
+    return {*within(ALIKE, steady)}
 
 
 class Block(NamedTuple):
@@ -256,7 +266,7 @@ def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def is_held_out(each: Choice) -> bool:
-    """Tell whether the table is made without a problem: as good as random, but always the same."""
+    """Tell whether a problem tests a table made without it: as good as random, but always the same."""
     return zlib.crc32(repr((*each.kind, *each[1:4])).encode()) % HELD_OUT == 0
 
 
@@ -318,24 +328,39 @@ def write_results(
 
 
 def write_table(results: Path) -> None:
-    """Write the table that plans choose by, and print what it costs, and what the rule would."""
+    """Write the table that plans choose by, and print what it costs, and what the rule would.
+
+    It is made of all problems. A table made without a fifth of them tells what problems lose that were not
+    measured.
+    """
     given: Mapping[str, Any] = json.loads(results.read_text())
     target = Target(0, given["arch"], given["multiprocessors"], given["block_shared_bytes"])
     choices = [each for each in load(results) if each.times]
-    about = {
-        "measured": given["measured"],
-        "multiprocessors": target.multiprocessors,
-        "written_by": "python -m bench choices --table",
-        "fastest": table_of(each for each in choices if not is_held_out(each)),
-    }
+    held_out = [each for each in choices if is_held_out(each)]
+    known = [each for each in choices if not is_held_out(each)]
     path = dispatch.TABLES / f"{target.arch}.json"
-    path.write_text(json.dumps(about, indent=1) + "\n")
-    dispatch.table_of.cache_clear()
-    print(f"{path.name}: {len(path.read_text().splitlines())} lines. Geometric mean of the losses:")
-    for name, chosen in (("table", dispatch.candidates), ("rule", dispatch.rule)):
-        found = [with_choice(chosen, each, target) for each in choices]
-        held_out = mean_loss(filter(is_held_out, found))
-        print(f"  {name}: {mean_loss(found):.4f}, of the problems held out {held_out:.4f}")
+
+    def loss(source: Callable[[Any], Iterable[str]], tried: Iterable[Choice]) -> float:
+        return mean_loss(with_choice(source, each, target) for each in tried)
+
+    print(f"{path.name}: geometric mean of the losses")
+    for name, made_of, tried in (
+        ("a table made without a fifth, of that fifth", known, held_out),
+        ("the table", choices, choices),
+    ):
+        about = {
+            "measured": given["measured"],
+            "multiprocessors": target.multiprocessors,
+            "written_by": "python -m bench choices --table",
+            "fastest": table_of(made_of),
+        }
+        path.write_text(json.dumps(about, indent=1) + "\n")
+        dispatch.table_of.cache_clear()
+        print(f"  {name}: {loss(dispatch.candidates, tried):.4f}")
+    print(
+        f"  the rule: {loss(dispatch.rule, choices):.4f}, of that fifth {loss(dispatch.rule, held_out):.4f}"
+    )
+    print(f"{len(path.read_text().splitlines())} lines")
 
 
 def with_choice(names: Callable[[Any], Iterable[str]], each: Choice, target: Target) -> Choice:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.contests import Contest, Standing, standings
 from bench.landscape import APPLICATIONS, Case
+from bench.numbers import three_digits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ TITLES = {
 # The colours end where one side takes this many times as long as the other.
 MOST = 3.0
 NO_PEER = "#eeeeee"
-WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 11.0, 0.3, 0.8  # inches
+WIDTH, ROW_HEIGHT, EXTRA_HEIGHT = 11.0, 0.32, 0.9  # inches
 
 
 def has_landscape(record: Mapping[str, Any]) -> bool:
@@ -47,8 +48,8 @@ def about(record: Mapping[str, Any]) -> str:
 def picture(record: Mapping[str, Any]) -> "Figure":
     """Return the picture of a results file of `python -m bench landscape`.
 
-    Each cell has the microseconds that dmlops takes, and its colour tells how many times as long the fastest
-    other library takes.
+    Each cell has the microseconds that dmlops takes. Its colour tells how much faster or slower that is than
+    the fastest other library.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
 
@@ -61,15 +62,15 @@ def picture(record: Mapping[str, Any]) -> "Figure":
         if (found := _of(name, by_contest[contest]))
     ]
     heights = [ROW_HEIGHT * len(_lines(name)) + EXTRA_HEIGHT for name, *_ in maps]
-    figure = Figure(figsize=(WIDTH, sum(heights) + 1), layout="constrained")
+    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
     grid = figure.subplots(len(maps), squeeze=False, height_ratios=heights)[:, 0]
     for (name, contest, found), axes in zip(maps, grid, strict=True):
-        shown = _draw(axes, name, found)
-        axes.set_title(f"{name}: {TITLES[contest]}", fontsize=10, loc="left")
-    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.6, aspect=50, pad=0.01)
-    ticks = (1 / MOST, 1 / 2, 1 / 1.5, 1, 1.5, 2, MOST)
-    bar.set_ticks([math.log(tick) for tick in ticks], labels=[f"{tick:.2g}x" for tick in ticks])
-    bar.set_label("time of the fastest peer / time of dmlops (blue: dmlops is faster); cells: microseconds")
+        bar = figure.colorbar(_draw(axes, name, found), ax=axes, aspect=12, pad=0.01)
+        ticks = (1 / MOST, 1, MOST)
+        labels = (f"{MOST:g} x slower", "equal", f"{MOST:g} x faster")
+        bar.set_ticks([math.log(tick) for tick in ticks], labels=labels)
+        bar.outline.set_visible(False)
+        axes.set_title(f"{name}: {TITLES[contest]} (microseconds of dmlops)", fontsize=10, loc="left")
     return figure
 
 
@@ -100,38 +101,26 @@ def _draw(axes: Any, name: str, found: Mapping[Case, Standing]) -> Any:
             if ratio is not None:
                 ratios[y][x] = max(-math.log(MOST), min(math.log(ratio), math.log(MOST)))
             is_dark = ratio is not None and abs(ratios[y][x]) > math.log(2)
-            text = _microseconds(standing.seconds)
+            text = three_digits(standing.seconds * 1e6)
             colour = "white" if is_dark else "black"
-            axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+            axes.text(x, y, text, ha="center", va="center", fontsize=9, color=colour)
     shown = axes.imshow(ratios, cmap="RdBu", vmin=-math.log(MOST), vmax=math.log(MOST), aspect="auto")
     axes.set_facecolor(NO_PEER)
     has_types, has_k = len(APPLICATIONS[name].dtypes) > 1, len(APPLICATIONS[name].ks) > 1
     axes.set_yticks(
         range(len(lines)),
         [f"{rows} row{'s' if rows > 1 else ''}{f', {dtype}' if has_types else ''}" for dtype, rows in lines],
-        fontsize=8,
+        fontsize=9,
     )
     axes.set_xticks(
         range(len(columns)),
         [f"{_short(size)}{f'{chr(10)}k {k}' if has_k else ''}" for size, k in columns],
-        fontsize=8,
+        fontsize=9,
     )
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
     return shown
-
-
-def _microseconds(seconds: float) -> str:
-    """Return three significant digits.
-
-    Examples
-    --------
-    >>> [_microseconds(seconds) for seconds in (5e-6, 12.34e-6, 99.96e-6, 1.0141e-3)]
-    ['5.00', '12.3', '100', '1014']
-    """
-    microseconds = seconds * 1e6
-    return f"{microseconds:#.3g}".rstrip(".") if microseconds < 1000 else f"{microseconds:.0f}"
 
 
 def _short(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Format ratios."""
+"""Format ratios and times."""
 
 
 def ratio(number: float) -> str:
@@ -36,3 +36,14 @@ def spread(low: float, high: float) -> str:
     '4,800 to 5,300'
     """
     return f"{ratio(low)} to {ratio(high)}"
+
+
+def three_digits(number: float) -> str:
+    """Return a number with three significant digits, or all digits before the point.
+
+    Examples
+    --------
+    >>> [three_digits(number) for number in (0.00456, 5, 12.34, 99.96, 1014.1)]
+    ['0.00456', '5.00', '12.3', '100', '1014']
+    """
+    return f"{number:#.3g}".rstrip(".") if number < 1000 else f"{number:.0f}"

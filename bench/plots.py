@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 OURS = "dmlops"
-OURS_COLOUR = "#d1495b"
+# dmlops is blue in all plots and pictures, and so is what it is ahead in.
+AHEAD, BEHIND = "#2166ac", "#b2182b"
 COLOURS = {
-    OURS: OURS_COLOUR,
+    OURS: AHEAD,
     "torch": "#ee964b",
     "onnxruntime": "#3a7d44",
     "jax": "#7768ae",
-    "numpy": "#4d96c9",
+    "numpy": "#5aa9a3",
     "bottleneck": "#8d6a4f",
     "cupy": "#6aa84f",
 }
@@ -97,7 +98,6 @@ def about_ratios(record: Record) -> str:
 def ratios(record: Record) -> "Figure":
     """Return bars of the time of the best peer divided by that of dmlops."""
     pairs = pairs_of(record)[::-1]
-    colours = [OURS_COLOUR if pair.ratio >= 1 else _colour(pair.peer) for pair in pairs]
     columns = [_Column("ratio", 44, "right", [times(pair.ratio) for pair in pairs])]
     if any(pair.spread for pair in pairs):
         columns.append(_Column("quartiles", 80, "left", [pair.spread for pair in pairs]))
@@ -107,7 +107,8 @@ def ratios(record: Record) -> "Figure":
         _Column("dmlops", 44, "right", [duration(pair.ours["seconds"]) for pair in pairs]),
     ]
     label = "time of the best peer / time of dmlops"
-    return _bars([pair.name for pair in pairs], [pair.ratio for pair in pairs], colours, columns, label)
+    meaning = ("dmlops is faster", "the best peer is faster")
+    return _bars([pair.name for pair in pairs], [pair.ratio for pair in pairs], columns, label, meaning)
 
 
 def about_comparison(records: Sequence[Record], names: Sequence[str]) -> str:
@@ -126,14 +127,14 @@ def comparison(records: Sequence[Record], names: Sequence[str]) -> "Figure":
     """Return bars of the times of dmlops in one run divided by those in another."""
     found = _in_both(records)[::-1]
     values = [first["seconds"] / second["seconds"] for _, first, second in found]
-    colours = [OURS_COLOUR if value >= 1 else OTHER_COLOUR for value in values]
     columns = [
         _Column("ratio", 44, "right", [times(value) for value in values]),
         _Column("first", 44, "right", [duration(first["seconds"]) for _, first, _ in found]),
         _Column("second", 44, "right", [duration(second["seconds"]) for *_, second in found]),
     ]
     label = f"dmlops: time in {names[0]} / time in {names[1]}"
-    return _bars([name for name, *_ in found], values, colours, columns, label)
+    meaning = (f"{names[1]} is faster", f"{names[0]} is faster")
+    return _bars([name for name, *_ in found], values, columns, label, meaning)
 
 
 def _in_both(records: Sequence[Record]) -> list[tuple[str, Record, Record]]:
@@ -158,14 +159,20 @@ class _Column(NamedTuple):
 def _bars(
     names: Sequence[str],
     values: Sequence[float],
-    colours: Sequence[str],
     columns: Sequence[_Column],
     label: str,
+    meaning: tuple[str, str],
 ) -> "Figure":
-    """Return horizontal bars from 1 to each value on a logarithmic axis, with columns of text beside."""
+    """Return horizontal bars from 1 to each value on a logarithmic axis, with columns of text beside.
+
+    `meaning` says what bars to the right and to the left mean.
+    """
     figure, axes = _rows(names)
-    for position, (value, colour) in enumerate(zip(values, colours, strict=True)):
-        axes.barh(position, value - 1, left=1, color=colour, height=0.7)
+    for position, value in enumerate(values):
+        axes.barh(position, value - 1, left=1, color=AHEAD if value >= 1 else BEHIND, height=0.7)
+    for colour, text in zip((AHEAD, BEHIND), meaning, strict=True):
+        axes.barh(0, 0, left=1, color=colour, label=text)
+    _legend(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     edge = 0.0
     for column in columns:
         edge += COLUMN_GAP

@@ -24,7 +24,7 @@ th, td { text-align: right; padding: .2rem .6rem; border-bottom: 1px solid #ddd;
 th:first-child, td:first-child, .text { text-align: left }
 td small { color: #666; display: block }
 tr.first td { border-top: 2px solid #999 }
-.ours { color: #d1495b; font-weight: 600 }
+.ours { color: #2166ac; font-weight: 600 }
 .bad { color: #b00020; font-weight: 600 }
 .facts th { white-space: nowrap; border: 0 }
 .facts td { border: 0; text-align: left }

@@ -1,77 +1,246 @@
-"""Fill the tables of the README from results: ``python -m bench.tables``.
+"""Fill the tables of the README and of the documentation from results: ``python -m bench.tables``.
 
-A table stands between ``<!-- times: NAME -->`` and ``<!-- end -->``, where NAME is one of `TABLES`.
+What is computed stands between ``<!-- results: NAME -->`` and ``<!-- end -->``, where NAME is one of `PARTS`.
+``python docs/pictures/draw.py`` draws `chart`.
 """
 
 import json
 import re
+import statistics
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.contests import Contest, Standing, standings
+from bench.numbers import ratio, three_digits
+
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "results"
-PAGES = (ROOT / "README.md",)
-MARKED = re.compile(r"(<!-- times: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 
+# Results, the newest first: of a workload that several files have, the first one counts.
+GPU = ("h200-2026-11-22",)
+CPU = ("epyc-small-2threads-2026-11-22", "epyc-2threads-2026-11-21")
+LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
+SWEEPS = ("cliffs-h100-2026-11-26", "cliffs-h200-2026-11-24", "epyc-1thread-data-2026-11-24")
 
-class Table(NamedTuple):
-    """A choice of workloads, each with the file of results that has it, and the unit of times."""
-
-    unit: str
-    rows: dict[str, tuple[str, ...]]
-
-
-TABLES = {
-    "gpu": Table(
-        "us",
-        {
-            "h200-2026-11-22.json": (
-                "top_k 256 x 50257 float32, k 50",
-                "top_k 64 x 131072 float32, k 2048",
-                "nonzero 8192 x 8192 float32, 1.0%",
-                "gather_nd 1,048,576 tuples of 128",
-                "diagonal small 64 x 64",
-                "diagonal sweep 16 x 16",
-            )
-        },
-    ),
-    "cpu": Table(
-        "ms",
-        {
-            "epyc-2threads-2026-11-21.json": (
-                "top_k logits 256 x 50257 float32, k 50",
-                "nonzero 8192 x 8192 float32, 1.0%",
-                "gather_nd 65,536 tuples of 128",
-                "diagonal causal mask 32 x 2048 x 2048",
-            ),
-            "epyc-small-2threads-2026-11-22.json": ("nonzero small 1 x 1000", "gather_nd small, 32 tuples"),
-        },
-    ),
-}
+README_GPU = (
+    "top_k 256 x 50257 float32, k 50",
+    "top_k 64 x 131072 float32, k 2048",
+    "nonzero 8192 x 8192 float32, 1.0%",
+    "gather_nd 1,048,576 tuples of 128",
+    "diagonal small 64 x 64",
+    "diagonal sweep 16 x 16",
+)
+README_CPU = (
+    "top_k logits 256 x 50257 float32, k 50",
+    "nonzero 8192 x 8192 float32, 1.0%",
+    "gather_nd 65,536 tuples of 128",
+    "diagonal causal mask 32 x 2048 x 2048",
+    "nonzero small 1 x 1000",
+    "gather_nd small, 32 tuples",
+)
+PROBLEMS = (
+    "indexer 1 x 131072 float32, k 2048, by index",
+    "indexer 64 x 131072 float32, k 2048",
+    "gating 4096 x 256 float32, k 8",
+    "sampling 1 x 128256 bfloat16, k 50",
+    "sampling 64 x 128256 float32, k 50",
+    "sampling 256 x 262144 bfloat16, k 20",
+)
+CHARTS = (
+    (LANDSCAPES[:1], (PROBLEMS[1], PROBLEMS[2], PROBLEMS[4])),
+    (GPU, (README_GPU[0], README_GPU[2], README_GPU[3], README_GPU[5])),
+    (CPU, (README_CPU[0], README_CPU[3], README_CPU[5])),
+)
+N_LOWEST = 6
 UNITS = {"us": 1e6, "ms": 1e3}
+_WORDS = {"Workload", "Contest", "GPU", "Machine", "Operator", "Slowest"}
+_EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
+
+
+class Timed(NamedTuple):
+    """The seconds of dmlops and of the fastest peer that does all of the work."""
+
+    name: str
+    ours: float
+    peer: str
+    theirs: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the peer takes."""
+        return self.theirs / self.ours
+
+
+@cache
+def _record(file: str) -> Any:
+    return json.loads((ROOT / "bench" / "results" / f"{file}.json").read_text(encoding="utf-8"))
+
+
+def where(files: Iterable[str]) -> str:
+    """Return the machine on which files were made, and the days."""
+    records = [_record(file) for file in files]
+    machine = records[0]["machine"]
+    n_threads = records[0]["threads"]
+    cores = f"{n_threads} core{'s' if n_threads > 1 else ''} of an {machine['cpu']}"
+    days = sorted({record["date"][:10] for record in records}, reverse=True)
+    gpu = machine.get("gpu")
+    return f"{gpu.removesuffix(' 80GB HBM3') if gpu else cores}, {' and '.join(days)}"
+
+
+def _rows(files: Iterable[str]) -> dict[str, Any]:
+    """Return the workloads that were timed with a peer, by name."""
+    rows = [row for file in reversed(tuple(files)) for row in _record(file)["workloads"]]
+    return {row["name"]: row for row in rows if row["ratio"]}
+
+
+def _timed(files: Iterable[str]) -> dict[str, Timed]:
+    found = {}
+    for name, row in _rows(files).items():
+        times = {outcome["contender"]: outcome["seconds"] for outcome in row["outcomes"]}
+        found[name] = Timed(name, times["dmlops"], row["best_peer"], times[row["best_peer"]])
+    return found
+
+
+def chart() -> Iterator[tuple[str, list[Timed]]]:
+    """Yield the rows of the bar chart, with the machine of each group."""
+    for files, names in CHARTS:
+        timed = _timed(files)
+        yield where(files), sorted((timed[name] for name in names), key=lambda each: -each.ratio)
+
+
+def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table, with what ends in a number at the right."""
+    rules = ["---" if head in _WORDS else "---:" for head in heads]
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (heads, rules, *rows))
+
+
+def _times(files: Sequence[str], unit: str, names: Collection[str]) -> str:
+    timed = _timed(files)
+    return _table(files, unit, [timed[name] for name in names])
+
+
+def _lowest(files: Sequence[str], unit: str, names: Collection[str] = ()) -> str:
+    """Return the times of some workloads, or else of the first ones, in ascending order of the ratio."""
+    timed = sorted(_timed(files).values(), key=lambda each: each.ratio)
+    chosen = [each for each in timed if each.name in names] if names else timed[:N_LOWEST]
+    return _table(files, unit, chosen)
+
+
+def _table(files: Sequence[str], unit: str, timed: Iterable[Timed]) -> str:
+    return f"{where(files)}:\n\n{_lines(_heads(unit), (_cells(unit, *each) for each in timed))}"
+
+
+def _heads(unit: str) -> Sequence[str]:
+    return "Workload", f"dmlops, {unit}", f"Fastest peer, {unit}", "Ratio"
+
+
+def _cells(unit: str, name: object, ours: float, peer: str, theirs: float) -> Sequence[str]:
+    scale = UNITS[unit]
+    return (
+        str(name),
+        three_digits(ours * scale),
+        f"{peer} {three_digits(theirs * scale)}",
+        ratio(theirs / ours),
+    )
+
+
+def _operators() -> str:
+    rows = []
+    for files in (GPU, CPU):
+        by_operator: dict[str, list[float]] = {}
+        for row in _rows(files).values():
+            by_operator.setdefault(row["operator"], []).append(row["ratio"])
+        found = sorted(by_operator.items(), key=lambda item: min(item[1]))
+        rows += [(f"`{name}`", where(files), *_summary(ratios)) for name, ratios in found]
+    return _lines(("Operator", "Machine", "Workloads", *_EXTENT), rows)
+
+
+def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
+    extent = (min(ratios), statistics.median(ratios), max(ratios))
+    return len(ratios), sum(each >= 1 for each in ratios), *map(ratio, extent)
+
+
+def _contest(file: str, contest: Contest) -> list[tuple[Standing, float]]:
+    record = _record(file)
+    found = standings(record["workloads"], contest, record["machine"]["gpu"])
+    return [(each, each.ratio) for each in found if each.ratio is not None]
+
+
+def _contests() -> str:
+    rows = []
+    for file in LANDSCAPES:
+        found = {contest: [each for _, each in _contest(file, contest)] for contest in Contest}
+        for contest, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
+            if ratios:
+                rows.append((where([file]), contest.value, *_summary(ratios)))
+    return _lines(("GPU", "Contest", "Problems", *_EXTENT), rows)
+
+
+def _behind() -> str:
+    """Return the problems in which dmlops is behind, in either order of its results."""
+    found = [
+        (
+            each.case.workload(contest != Contest.ANY).name,
+            each.seconds,
+            each.peer.contender,
+            each.peer.seconds,
+        )
+        for file in LANDSCAPES
+        for contest in (Contest.SORTED, Contest.ANY)
+        for each, times in _contest(file, contest)
+        if each.peer is not None and times < 1
+    ]
+    rows = sorted(found, key=lambda each: each[3] / each[1])
+    return _lines(_heads("us"), (_cells("us", *each) for each in rows))
+
+
+def _speed() -> str:
+    """Return what the README says of speed."""
+    stable = [each for _, each in _contest(LANDSCAPES[0], Contest.STABLE)]
+    n_stable, _, low, median, high = _summary(stable)
+    n_any, n_ahead, *_ = _summary([each for _, each in _contest(LANDSCAPES[1], Contest.ANY)])
+    return (
+        f"{_times(GPU, 'us', README_GPU)}\n{_times(CPU, 'ms', README_CPU)}\n"
+        f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[:1])}), "
+        f"FlashInfer's sorted and stable top-k takes\n{low} to {high} times as long as dmlops, {median} "
+        "times in the median. Against answers in any order, as SGLang and DeepSelect give them, "
+        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1:])}).\n"
+    )
+
+
+def _sweeps() -> str:
+    """Return how many kinds of data are slower than random data by more than their limit."""
+    rows = []
+    for file in SWEEPS:
+        sweeps = _record(file)["sweeps"]
+        slow = [each for sweep in sweeps for each in sweep["violations"] if each["what"] == "kind"]
+        point = max(slow, key=lambda each: each["factor"])
+        workload, _, kind = point["point"].partition(" by data: ")
+        n_points = sum(len(sweep["points"]) - 1 for sweep in sweeps)
+        rows.append((where([file]), n_points, len(slow), f"{kind}, {workload}", ratio(point["factor"])))
+    return _lines(("Machine", "Compared", "Beyond the limit", "Slowest", "Ratio"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "speed": _speed,
+    "gpu_lowest": lambda: _lowest(GPU, "us"),
+    "cpu_lowest": lambda: _lowest(CPU, "us"),
+    "operators": _operators,
+    "contests": _contests,
+    "problems": lambda: _lowest(LANDSCAPES[:1], "us", PROBLEMS),
+    "behind": _behind,
+    "sweeps": _sweeps,
+}
 
 
 def filled(page: str) -> str:
     """Return the text of a page with its tables as the results have them."""
-    return MARKED.sub(lambda found: f"{found[1]}{_table(TABLES[found[2]])}{found[3]}", page)
-
-
-def _table(table: Table) -> str:
-    heads = ("Workload", f"dmlops, {table.unit}", f"Fastest peer, {table.unit}", "Ratio")
-    lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
-    for file, names in table.rows.items():
-        workloads = {each["name"]: each for each in json.loads((RESULTS / file).read_text())["workloads"]}
-        lines += [_row(workloads[name], UNITS[table.unit]) for name in names]
-    return "\n".join([*lines, ""])
-
-
-def _row(workload: dict[str, Any], scale: float) -> str:
-    times = {outcome["contender"]: outcome["seconds"] for outcome in workload["outcomes"]}
-    peer = workload["best_peer"]
-    own, best = times["dmlops"] * scale, times[peer] * scale
-    return f"| {workload['name']} | {own:.3g} | {peer} {best:.3g} | {workload['ratio']:.2f} |"
+    return MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found[2]]()}{found[3]}", page)
 
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")

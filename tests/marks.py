@@ -18,6 +18,11 @@ def exhaustive(*values):
     return pytest.param(*values, marks=pytest.mark.exhaustive)
 
 
+def nightly(*values):
+    """Return arguments of a test that `.ci/run` leaves out too."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
 def ordinary(table):
     """Return the cases of a table that name no type of another width than 4 bytes."""
     return [case for case in table if not OTHER_WIDTHS.search(case.name)]
@@ -30,6 +35,7 @@ def as_parameters(table):
         if OTHER_WIDTHS.search(case.name)
         else pytest.param(case, marks=pytest.mark.quick)
         if case.name.startswith(QUICK_TYPE)
+        and "long" not in case.name  # long rows have a kernel of their own
         else case
         for case in table
     ]

@@ -1,46 +1,43 @@
 """Change the product at random, and report which changes no test notices.
 
 ``python -m tests.mutate --seed 1 --samples 300`` takes modules of all packages in proportion to their lines;
-``--module dmlops/calls/call_cache.py`` names one, and ``--tests`` what to run for each change. Every change
-is made in a copy of the checkout, on which the quick tests run and then all test files that name the module.
-What lives is printed as a line of the source before and after: it becomes a test, unless both mean the same.
+``--module dmlops/calls`` names a file or a folder. The ordinary tests run once, while `tests.reached` records
+which functions and kernels each of them runs (``--map`` keeps that for the next time). Each change is made in
+a copy of the checkout, in which those tests run that reach the changed function, and those whose file names
+the module. ``--results`` gets a line of JSON for each change. What lives becomes a test, unless both programs
+mean the same. Python must be 3.12 or later.
 """
 
 import argparse
 import ast
 import copy
+import json
 import os
+import queue
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+
+from tests.reached import selection_of
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda", "bench")
-COMPARISONS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-OPERATIONS = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.FloorDiv: ast.Mult,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-}
+COMPARISONS = [
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+]
+OPERATIONS = [(ast.Add, ast.Sub), (ast.Mult, ast.FloorDiv), (ast.LShift, ast.RShift), (ast.BitAnd, ast.BitOr)]
+SWAPPED = {old: new for pair in COMPARISONS + OPERATIONS for old, new in (pair, pair[::-1])}
 TYPES = {
     "int32": "int64",
     "int64": "int32",
@@ -49,153 +46,198 @@ TYPES = {
     "u32": "i64",
     "i64": "u32",
 }
-# A change may make a program run forever.
-TIMEOUT_S = 900
+INTERPRETED = "tests/test_kernels_interpreted.py"
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+# A run may take so much longer than when its tests were recorded: kernels are compiled, programs do not end.
+PATIENCE_S = 150
 
 
 def changes_of(node):
-    """Yield what may be done to a node: a word for it, and a function that changes the node in place."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        yield "comparison", lambda node: node.ops.__setitem__(0, COMPARISONS[type(node.ops[0])]())
-    if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in OPERATIONS:
-        yield "operation", lambda node: setattr(node, "op", OPERATIONS[type(node.op)]())
+    """Yield what may be done to a node: a word for it, the node to replace, and the text that replaces it."""
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
+        changed = copy.deepcopy(node)
+        changed.ops[0] = SWAPPED[type(node.ops[0])]()
+        yield "comparison", node, f"({ast.unparse(changed)})"
+    if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in SWAPPED:
+        changed = copy.deepcopy(node)
+        changed.op = SWAPPED[type(node.op)]()
+        text = ast.unparse(changed)
+        yield "operation", node, f"({text})" if isinstance(node, ast.BinOp) else text
     if isinstance(node, ast.BoolOp):
-        yield (
-            "condition",
-            lambda node: setattr(node, "op", ast.And() if isinstance(node.op, ast.Or) else ast.Or()),
-        )
+        changed = copy.deepcopy(node)
+        changed.op = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
+        yield "condition", node, f"({ast.unparse(changed)})"
     if isinstance(node, (ast.If, ast.While, ast.IfExp)):
-        yield "negation", lambda node: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test))
+        yield "negation", node.test, f"(not ({ast.unparse(node.test)}))"
     if isinstance(node, ast.Constant) and type(node.value) is int:
         for step in (-1, 1):
-            yield f"{step:+d}", lambda node, step=step: setattr(node, "value", node.value + step)
+            yield f"{step:+d}", node, f"({node.value + step})"
     if isinstance(node, ast.Constant) and type(node.value) is bool:
-        yield "truth", lambda node: setattr(node, "value", not node.value)
-    if isinstance(node, (ast.Name, ast.Attribute)) and _name_of(node) in TYPES:
-        field = "id" if isinstance(node, ast.Name) else "attr"
-        yield "type", lambda node: setattr(node, field, TYPES[_name_of(node)])
-    if isinstance(node, ast.Call) and len(node.args) > 1 and not any(map(_is_starred, node.args)):
-        yield "arguments", lambda node: node.args.__setitem__(slice(0, 2), node.args[1::-1])
-    for name in ("body", "orelse"):
-        statements = getattr(node, name, None)
-        if isinstance(statements, list):
-            for place, statement in enumerate(statements):
-                if _can_be_dropped(statement):
-                    yield (
-                        "dropped statement",
-                        lambda node, name=name, place=place: getattr(node, name).__setitem__(
-                            place, ast.Pass()
-                        ),
-                    )
+        yield "truth", node, str(not node.value)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        if name in TYPES:
+            yield "type", node, ast.unparse(node).removesuffix(name) + TYPES[name]
+    if isinstance(node, ast.Call) and len(node.args) > 1 and ast.unparse(node.func) not in ("max", "min"):
+        changed = copy.deepcopy(node)
+        changed.args[:2] = changed.args[1::-1]
+        if not any(isinstance(argument, ast.Starred) for argument in node.args):
+            yield "arguments", node, ast.unparse(changed)
+    if _can_be_dropped(node):
+        yield "dropped statement", node, "pass"
 
 
-def _name_of(node):
-    return node.id if isinstance(node, ast.Name) else node.attr
-
-
-def _is_starred(argument):
-    return isinstance(argument, ast.Starred)
-
-
-def _can_be_dropped(statement):
+def _can_be_dropped(node):
     """Tell whether a program remains valid without a statement, and not the same."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, (ast.Call, ast.Await))
-    if isinstance(statement, ast.If):
-        return any(
-            isinstance(each, (ast.Raise, ast.Return, ast.Continue, ast.Expr)) for each in statement.body
-        )
-    return isinstance(statement, (ast.AugAssign, ast.Delete))
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call)
+    if isinstance(node, ast.If):
+        return any(isinstance(each, (ast.Raise, ast.Return, ast.Continue, ast.Expr)) for each in node.body)
+    return isinstance(node, (ast.AugAssign, ast.Delete))
 
 
-def sites_of(tree):
-    """Return all changes of a module as (number of the node, word, change); annotations stay."""
-    skipped = set()
+def mutant_of(module, rng):
+    """Return a change of a module as a dictionary, or None if nothing can change."""
+    source = (ROOT / module).read_bytes()
+    tree, sites = ast.parse(source), []
+    skipped = {id(part) for node in ast.walk(tree) for each in _unchanged(node) for part in ast.walk(each)}
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
     for node in ast.walk(tree):
-        annotations = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        for annotation in filter(None, annotations):
-            skipped.update(map(id, ast.walk(annotation)))
-    return [
-        (number, word, change)
-        for number, node in enumerate(ast.walk(tree))
-        if id(node) not in skipped
-        for word, change in changes_of(node)
-    ]
-
-
-def mutant_of(source, rng):
-    """Return the source with one change, a word for it, and the changed line; None if nothing can change."""
-    tree = ast.parse(source)
-    sites = sites_of(tree)
+        if id(node) not in skipped:
+            sites += changes_of(node)
     if not sites:
         return None
-    number, word, change = rng.choice(sites)
-    changed = copy.deepcopy(tree)
-    node = [*ast.walk(changed)][number]
-    change(node)
-    before, after = (ast.unparse(ast.fix_missing_locations(each)).splitlines() for each in (tree, changed))
-    if len(before) == len(after):
-        differing = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
-    else:
-        differing = [(f"{getattr(node, 'lineno', '?')}: {ast.unparse(node)[:200]}", "-")]
-    return "\n".join(after) + "\n", word, differing[:1]
+    word, node, text = rng.choice(sites)
+    lines = source.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+    changed = source[:begin] + text.encode() + source[end:]
+    try:
+        compile(changed, str(module), "exec")
+    except SyntaxError:
+        return mutant_of(module, rng)
+    around = [each for each in functions if each.lineno <= node.lineno and node.end_lineno <= each.end_lineno]
+    inner = max(around, key=lambda each: (each.lineno, -each.end_lineno), default=None)
+    first = (
+        min([inner.lineno, *(each.lineno for each in getattr(inner, "decorator_list", ()))]) if inner else 0
+    )
+    return {
+        "module": str(module),
+        "line": node.lineno,
+        "function": first,
+        "change": word,
+        "before": source[begin:end].decode()[:300],
+        "after": text[:300],
+        "in": lines[node.lineno - 1].decode().strip(),
+        "source": changed,
+    }
+
+
+def _unchanged(node):
+    """Yield the parts of a node that mean nothing when the program runs, or have no place of their own."""
+    yield from filter(None, (getattr(node, "annotation", None), getattr(node, "returns", None)))
+    if isinstance(node, (ast.JoinedStr, ast.Assert)):
+        yield node
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        yield node
 
 
 def modules():
     """Return all modules of the product, and their lines."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+
+
+def run(folder, arguments, limit, **environment):
+    """Run pytest in a copy of the checkout; return its exit status (None: it ran too long) and output."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.reached", *arguments],
+        cwd=folder,
+        env={**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(folder), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=max(limit, 1))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, ""
+        return process.returncode, printed
+
+
+def try_change(mutant, place, records, known, deadline):
+    """Run the tests that concern a change in a copy of the checkout; return what happened."""
+    begin, folder, changed = time.monotonic(), place / "checkout", place / "checkout" / mutant["module"]
+    runs, selection, is_reached = selection_of(mutant, records, known)
+    shutil.rmtree(place / "cache", ignore_errors=True)
+    shutil.copytree(place.parent / "cache", place / "cache", copy_function=os.link)
+    environment = {
+        "DMLOPS_CACHE_DIR": str(place / "cache"),
+        "MUTATE_SELECTION": str(place / "selection.json"),
+    }
+    outcome, failed, source = "lived", [], changed.read_bytes()
+    write(changed, mutant.pop("source"))
+    for number, chosen in enumerate(runs):
+        interprets = number == 1 and mutant["module"].startswith("kernels_cuda")
+        files = {each["file"] for each in chosen.values()} | ({INTERPRETED} if interprets else set())
+        if files:
+            selected = json.dumps(selection | {"tests": [*chosen], "interprets": interprets})
+            (place / "selection.json").write_text(selected)
+            limit = PATIENCE_S + 3 * sum(each["seconds"] for each in chosen.values())
+            left = deadline - time.monotonic()
+            status, printed = run(folder, ["-x", "-m", "", *sorted(files)], min(limit, left), **environment)
+            if status is None:
+                outcome = "timeout" if limit < left else "unfinished"
+            elif status not in (0, 5):  # 5: no test was selected
+                lines = printed.splitlines()
+                failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
+                outcome, failed = "noticed", failed or lines[-3:]
+        if outcome != "lived":
+            break
+    write(changed, source)
+    return mutant | {
+        "outcome": outcome,
+        "reached": is_reached,
+        "tests": sum(map(len, runs)),
+        "failed": failed[:3],
+        "seconds": round(time.monotonic() - begin, 1),
+    }
+
+
+def write(path, source):
+    """Write a module, and remove its bytecode, which Python tells from another's by size and second alone."""
+    path.write_bytes(source)
+    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+
+
+def copied(place):
+    """Copy the checkout into a folder, and return that."""
+    ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, place / "checkout", ignore=ignored)
+    return place
+
+
+def recorded(scratch, folder, n_processes, limit):
+    """Return what the ordinary tests that pass have run, by a record in a folder or a new one."""
+    records, cache = folder / "records", folder / "cache"
+    if not records.exists():
+        records.mkdir(parents=True)
+        place = copied(scratch / "ordinary")
+        environment = {"MUTATE_RECORDS": str(records), "DMLOPS_CACHE_DIR": str(cache)}
+        _, printed = run(place / "checkout", ["-n", str(n_processes)], limit, **environment)
+        print(printed[-500:], flush=True)
+    if cache != scratch / "cache":
+        shutil.copytree(cache, scratch / "cache", dirs_exist_ok=True)
     found = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            found[path.relative_to(ROOT)] = len(path.read_text(encoding="utf-8").splitlines())
-    return found
-
-
-def tests_of(module):
-    """Return the arguments of pytest for each run: the quick tests, and the files that name a module."""
-    name = module.parent.name if module.name == "__init__.py" else module.stem
-    files = sorted((ROOT / "tests").glob("test_*.py"))
-    naming = [str(path.relative_to(ROOT)) for path in files if name in path.read_text(encoding="utf-8")]
-    return [["-m", "quick", "-n", "auto", "tests"], *([naming] if naming else [])]
-
-
-def failure(folder, arguments):
-    """Run tests in a copy of the checkout until one fails; return its name, or None."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    try:
-        result = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "it ran too long"
-    if result.returncode in (0, 5):  # 5: no test was selected
-        return None
-    failures = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failures[0].split(" - ")[0] if failures else f"exit status {result.returncode}"
-
-
-def noticed(folder, module, text, runs, broken):
-    """Return the test that fails with a changed module, or None; those in `broken` fail without it."""
-    source = (folder / module).read_text(encoding="utf-8")
-    for arguments in runs:
-        while True:
-            left_out = [f"--deselect={name}" for name in broken]
-            (folder / module).write_text(text, encoding="utf-8")
-            found = failure(folder, [*arguments, *left_out])
-            (folder / module).write_text(source, encoding="utf-8")
-            name = (found or "").partition(" ")[2]
-            if "::" not in name or failure(folder, [name]) is None:
-                break
-            broken.append(name)
-        if found:
-            return found
-    return None
+    for path in sorted(records.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            found[record["test"]] = record | {"file": record["test"].partition("::")[0]}
+    return [record for record in found.values() if record["outcome"] == "passed"]
 
 
 def main():
@@ -203,33 +245,45 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.mutate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--samples", type=int, default=300)
-    parser.add_argument("--module", action="append", help="a file such as dmlops/calls/call_cache.py")
-    parser.add_argument("--tests", nargs="+", help="arguments of pytest, in place of the tests of the module")
+    parser.add_argument("--module", action="append", help="a file or folder such as dmlops/calls")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--minutes", type=float, default=300, help="after which it reports what it has")
+    parser.add_argument("--map", type=Path, help="a folder that keeps what tests run, and the kernels")
+    parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     arguments = parser.parse_args()
+    deadline = time.monotonic() + 60 * arguments.minutes
     rng, known = random.Random(arguments.seed), modules()
-    chosen = {Path(name): known[Path(name)] for name in arguments.module or ()} or known
-    lived, n_tried, broken = 0, 0, []
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "checkout"
-        ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
-        shutil.copytree(ROOT, folder, ignore=ignored)
-        while n_tried < arguments.samples:
-            (module,) = rng.choices([*chosen], [*chosen.values()])
-            source = (ROOT / module).read_text(encoding="utf-8")
-            mutant = mutant_of(source, rng)
-            if mutant is None:
+    chosen = {each: known[each] for each in known if str(each).startswith(tuple(arguments.module or [""]))}
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(arguments.processes) as pool:
+        scratch = Path(temporary)
+        limit = 60 * arguments.minutes / 2
+        records = recorded(scratch, (arguments.map or scratch).absolute(), arguments.processes, limit)
+        mutants = [
+            mutant_of(each, rng) for each in rng.choices([*chosen], [*chosen.values()], k=arguments.samples)
+        ]
+        places = queue.SimpleQueue()
+        for number in range(arguments.processes):
+            places.put(copied(scratch / str(number)))
+
+        def work(mutant):
+            place = places.get()
+            try:
+                in_time = time.monotonic() < deadline
+                return try_change(mutant, place, records, known, deadline) if in_time else None
+            finally:
+                places.put(place)
+
+        counts = Counter()
+        for future in as_completed([pool.submit(work, mutant) for mutant in mutants if mutant]):
+            result = future.result()
+            if result is None:
                 continue
-            text, word, lines = mutant
-            runs = [arguments.tests] if arguments.tests else tests_of(module)
-            found = noticed(folder, module, text, runs, broken)
-            n_tried, lived = n_tried + 1, lived + (found is None)
-            print(f"{'noticed' if found else 'LIVED'} {module} {word}: {found or ''}", flush=True)
-            for old, new in lines:
-                print(f"    - {old.strip()}\n    + {new.strip()}", flush=True)
-    print(f"{n_tried - lived} of {n_tried} changes were noticed")
-    if broken:
-        print("these tests fail without a change, and were left out:", *broken)
-    return int(20 * lived > n_tried)
+            counts[result["outcome"]] += 1
+            with arguments.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(result) + "\n")
+            print("{outcome} {module}:{line} {before!r} -> {after!r} {failed}".format(**result), flush=True)
+    print(dict(counts))
+    return int(20 * counts["lived"] > sum(counts.values()) - counts["unfinished"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 
 from kernels_cpu import processor
 from tests.aarch64 import LINUX, MACOS, all_kernels
-from tests.marks import COMPILE_ALL, exhaustive
+from tests.marks import COMPILE_ALL
 from tests.scripts import run_script
 
 KERNELS = all_kernels()
@@ -48,7 +48,8 @@ def used_elsewhere(assembly):
     return used - set(LABEL.findall(assembly))
 
 
-@pytest.mark.parametrize("labels", [FEW, *map(exhaustive, GROUPS)], ids=lambda labels: f"from_{labels[0]}")
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("labels", [FEW, *GROUPS], ids=lambda labels: f"from_{labels[0]}")
 @pytest.mark.parametrize(("triple", "prefix"), [(LINUX, ""), (MACOS, "_")], ids=["linux", "macos"])
 def test_code_for_aarch64(triple, prefix, labels):
     script = COMPILE.format(triple=triple, labels=labels)

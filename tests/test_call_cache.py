@@ -26,7 +26,7 @@ import dmlops
 from tests import reference
 from tests.data import assert_same, float_from_bits
 from tests.kept_calls import python_calls
-from tests.marks import exhaustive
+from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each sequence runs in a forked child")
@@ -391,9 +391,16 @@ def check_sequences(library, function, n_examples):
         )(run)()
 
 
-@pytest.mark.parametrize("n_examples", [1, exhaustive(8)])
-@pytest.mark.parametrize("function", RELEVANT)
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("library", "function", "n_examples"),
+    [
+        ("numpy", "top_k", 1),
+        exhaustive("torch", "top_k", 1),
+        *(exhaustive("numpy", name, 1) for name in RELEVANT if name != "top_k"),
+        *(nightly("torch", name, 1) for name in RELEVANT if name != "top_k"),
+        *(nightly(library, name, 8) for library in ("numpy", "torch") for name in RELEVANT),
+    ],
+)
 def test_a_call_has_the_outcome_that_it_has_alone(library, function, n_examples):
     pytest.importorskip(library)
     arguments = library, function, n_examples

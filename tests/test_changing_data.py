@@ -28,7 +28,7 @@ from kernels_cpu.top_k.problem import GROUP
 from tests import reference
 from tests.data import DTYPES, random, sample
 from tests.guarded import Guarded
-from tests.marks import ORDINARY_TYPES, exhaustive
+from tests.marks import ORDINARY_TYPES, exhaustive, nightly
 from tests.random_cases import MAKERS, random_case
 from tests.scripts import run_script
 
@@ -255,13 +255,13 @@ def change_between_two_reads(dtypes):
     gather_after_the_check(dtypes)
 
 
-@pytest.mark.parametrize("dtypes", [["int32"], exhaustive(["int8", "int64"])], ids=str)
+@pytest.mark.parametrize("dtypes", [exhaustive(["int32"]), nightly(["int8", "int64"])], ids=str)
 def test_inputs_that_change_between_two_reads(dtypes):
     run_script(f"from tests import test_changing_data as test; test.change_between_two_reads({dtypes})")
 
 
 @pytest.mark.parametrize(
-    ("simd", "dtypes"), [("1", ORDINARY_TYPES), exhaustive("0", tuple(dtype.name for dtype in DTYPES))]
+    ("simd", "dtypes"), [exhaustive("1", ORDINARY_TYPES), nightly("0", tuple(dtype.name for dtype in DTYPES))]
 )
 def test_inputs_that_change_all_the_time(simd, dtypes):
     call = f"call_while_inputs_change({SECONDS}, {dtypes})"

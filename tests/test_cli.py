@@ -196,6 +196,7 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+@pytest.mark.exhaustive
 def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_path):
     pytest.importorskip("cuda.core")
     few = pytest.importorskip("kernels_cuda.gather_nd")
@@ -243,7 +244,6 @@ def test_a_cache_that_keeps_nothing_is_told(command, no_gpu, monkeypatch, tmp_pa
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
 
-@pytest.mark.quick
 def test_a_summary_is_printed_without_output(command):
     np.save("x[red].npy", X)
     code, printed, _ = command("top-k", "x[red].npy", "-k", 2, "--device", "cpu")

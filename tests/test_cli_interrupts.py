@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import START_S, end_of, kill_group, start_command, start_python, wait_for
-from tests.marks import exhaustive
+from tests.marks import exhaustive, nightly
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 
@@ -48,6 +48,7 @@ def warmup(tmp_path):
         kill_group(process)
 
 
+@pytest.mark.exhaustive
 def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
     os.killpg(warmup.pid, signal.SIGINT)  # as a terminal does it
     assert end_of(warmup) == (130, "dmlops: interrupted\n")
@@ -72,6 +73,7 @@ def test_no_process_of_warmup_outlives_it(warmup, number):
     wait_for(lambda: not running(warmup))
 
 
+@pytest.mark.exhaustive
 def test_a_process_of_warmup_that_is_lost_is_told(warmup):
     # The first child is the resource tracker of multiprocessing; the others compile.
     _, worker, *_ = sorted(number for _, number, parent, _ in processes() if parent == warmup.pid)
@@ -129,7 +131,7 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("pause", [0.6, exhaustive(2)])
+@pytest.mark.parametrize("pause", [exhaustive(0.6), nightly(2)])
 def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, pause):
     np.save(tmp_path / "x.npy", X)
     cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}

@@ -21,7 +21,6 @@ def run(command, *arguments):
     return printed
 
 
-@pytest.mark.quick
 def test_what_nonzero_writes_is_what_gather_reads(command):
     np.save("m.npy", X)
     run(command, "nonzero", "m.npy", "-o", "v.npz")

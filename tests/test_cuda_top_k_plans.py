@@ -140,6 +140,17 @@ def test_launches_that_order_by_index(algorithm):
             assert by_index.workspace_size == by_value.workspace_size
 
 
+def test_columns_are_transposed_before_they_are_sorted():
+    """Not few of them, and not more than a batch of the sort would take."""
+    names = {
+        (n, inner): planned((1, n, inner), 10_000, algorithm="sort").launches[0].variant.name
+        for n, inner in ((20_000, 16), (20_000, 15), (1 << 22, 16), (1 << 22, 17))
+    }
+    assert [*names.values()] == ["diagonal_transposed", "top_k_clear"] * 2
+    found = planned((1, 20_000, 16), 10_000, algorithm="sort")
+    assert found.workspace_size > planned((16, 20_000, 1), 10_000, algorithm="sort").workspace_size
+
+
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_partitions_have_room_on_every_device(is_sorted):
     for arch, shared_bytes in SHARED_BYTES.items():

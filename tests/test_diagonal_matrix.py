@@ -117,6 +117,23 @@ def test_like_decides_the_type_before_out():
         dmlops.diagonal_matrix(like=like.astype("int16"), out=out)
 
 
+@pytest.mark.parametrize(("height", "width"), [(1, 5), (5, 3), (34, 33), (3, 300)])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_bands_of_adjacent_numbers(height, width, is_transposed):
+    """The parts of complex128, and channels that come last, lie side by side in memory."""
+    numbers = np.random.default_rng(width).standard_normal((2, height, width, 2))
+    channels = numbers.astype("float32")[0].transpose(2, 0, 1)
+    for x in (numbers.view("complex128")[..., 0], channels):
+        out = np.zeros_like(x)
+        if is_transposed:
+            out = np.zeros_like(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+        for k in (-3, 0, 2, 40):
+            assert np.array_equal(dmlops.tril(x, k, out=out), np.tril(x, k))
+            assert np.array_equal(dmlops.triu(x, k, out=out), np.triu(x, k))
+            dmlops.diagonal_matrix(x, value=0, begin=k + 2, end=k, out=out)
+            assert np.array_equal(out, np.triu(np.tril(x, k + 1), k))
+
+
 @given(data=st.data())
 def test_any_shape(data):
     shape = tuple(data.draw(st.lists(st.integers(0, 9), min_size=2, max_size=5)))

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dmlops
+from bench import tables
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
 from dmlops.calls.dispatch import OPERATORS
@@ -141,18 +142,6 @@ def test_links_lead_somewhere(page):
             assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
-def _recorded(run, unit):
-    """Yield each workload with the best peer that does all of the work, and both times to three digits."""
-    text = (ROOT / f"bench/results/{run}.json").read_text(encoding="utf-8")
-    for row in json.loads(text)["workloads"]:
-        timed = [each for each in row["outcomes"] if each["status"] == "ok" and not each["is_spared"]]
-        peers = [each for each in timed if each["library"] != "dmlops"]
-        for ours in (each for each in timed if each["contender"] == "dmlops" and peers):
-            peer = min(peers, key=lambda each: each["seconds"])
-            times = [float(f"{each['seconds'] * unit:.3g}") for each in (ours, peer)]
-            yield row["name"], peer["contender"].lower(), *times
-
-
 def test_continuous_integration_types_the_commands_of_the_readme():
     (command,) = re.findall(
         r"^python3 -m venv .*pytest.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
@@ -160,35 +149,69 @@ def test_continuous_integration_types_the_commands_of_the_readme():
     assert f"    {command}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
-def test_figures_of_the_readme_were_recorded():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \| ([\d.]+) \|$", text, flags=re.MULTILINE)
-    quoted = {(name, peer.lower(), float(ours), float(theirs)) for name, ours, peer, theirs, _ in rows}
-    runs = {"h200-2026-11-22": 1e6, "epyc-2threads-2026-11-21": 1e3, "epyc-small-2threads-2026-11-22": 1e3}
-    assert len(rows) == 12
-    assert quoted <= {row for run, unit in runs.items() for row in _recorded(run, unit)}
-    for name, ours, _, theirs, ratio in rows:
-        assert float(ratio) == pytest.approx(float(theirs) / float(ours), rel=0.02), name
-    assert sum(float(ratio) < 1 for *_, ratio in rows) >= 4  # what dmlops loses is shown too
-    low, high, median = re.search(
-        r"([\d.]+) to ([\d.]+) times as long as dmlops, ([\d.]+) times in the", text
-    ).groups()
-    benchmarks = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")  # which the next test compares
-    assert f"| {median} times that of dmlops | {low} to {high} |" in benchmarks
+RUNS = [json.loads(path.read_text("utf-8")) for path in sorted((ROOT / "bench/results").glob("*.json"))]
+
+
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
+def test_figures_of_the_pages_were_recorded(page):
+    """The tables are as the script writes them, and each row has times that some results have."""
+    text = page.read_text(encoding="utf-8")
+    assert tables.filled(text) == text
+    taken = {}
+    for row in (row for run in RUNS for row in run["workloads"]):
+        for outcome in row["outcomes"]:
+            times = taken.setdefault((row["name"], outcome["contender"]), [])
+            times += [float(f"{seconds:.3g}") for seconds in [outcome["seconds"]] if seconds]
+    for rows, unit in _tables_of_times(text):
+        for name, ours, peer, theirs, ratio in rows:
+            assert float(f"{float(ours) * unit:.3g}") in taken[name, "dmlops"], name
+            if (name, peer) in taken:  # others are in `bench.recorded`
+                assert float(f"{float(theirs) * unit:.3g}") in taken[name, peer], name
+            assert float(ratio) == pytest.approx(float(theirs) / float(ours), rel=0.02), name
+
+
+def _tables_of_times(text):
+    """Yield the rows of each table of times, and the unit of the times in seconds."""
+    table = r"^\| Workload \| dmlops, (us|ms) .*\n.*\n((?:\|.*\n)+)"
+    for unit, rows in re.findall(table, text, flags=re.MULTILINE):
+        found = re.findall(r"^\| (.+) \| ([\d.]+) \| (.+) ([\d.]+) \| ([\d.]+) \|$", rows, re.MULTILINE)
+        assert len(found) == rows.count("\n")
+        yield found, {"us": 1e-6, "ms": 1e-3}[unit]
+
+
+def test_what_dmlops_loses_is_shown_too():
+    readme, benchmarks = ([*_tables_of_times(page.read_text("utf-8"))] for page in tables.PAGES)
+    assert [sum(float(row[-1]) < 1 for row in rows) for rows, _ in readme] == [2, 2]
+    assert len(benchmarks) == 4
+    for rows, _ in benchmarks:
+        ratios = [float(row[-1]) for row in rows]
+        assert ratios == sorted(ratios)
+    rows = [row for _, rows in tables.chart() for row in rows]
+    assert len(rows) == 10
+    assert sum(row.ratio < 1 for row in rows) >= 2
 
 
 def test_contests_of_the_benchmarks_page_were_recorded():
     text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-    file = re.search(r"bench/results/landscape\S+-flashinfer\.json", text)[0]
-    run = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    row = r"^\| .+ \| (\d+) \| ([\d.]+) times.* \| ([\d.]+) to ([\d.]+) \|$"
+    number = r" \| ([\d.]+)"
+    row = rf"^\| (NVIDIA .+), ([\d-]+) \| (.+) \| (\d+) \| (\d+){3 * number} \|$"
     rows = re.findall(row, text, flags=re.MULTILINE)
-    for contest, quoted in zip(Contest, rows, strict=True):
-        found = standings(run["workloads"], contest, run["machine"]["gpu"])
+    assert len(rows) == 5
+    for gpu, date, contest, n_problems, n_ahead, *extent in rows:
+        (run,) = (
+            run
+            for run in RUNS
+            if run["date"].startswith(date) and _has_landscape(run) and gpu in run["machine"]["gpu"]
+        )
+        found = standings(run["workloads"], Contest(contest), run["machine"]["gpu"])
         ratios = [each.ratio for each in found if each.ratio is not None]
-        amounts = statistics.median(ratios), min(ratios), max(ratios)
-        n_ahead = sum(ratio >= 1 for ratio in ratios)
-        assert (int(quoted[0]), *map(float, quoted[1:])) == pytest.approx((n_ahead, *amounts), rel=0.03)
+        assert (int(n_problems), int(n_ahead)) == (len(ratios), sum(ratio >= 1 for ratio in ratios))
+        amounts = min(ratios), statistics.median(ratios), max(ratios)
+        assert [*map(float, extent)] == pytest.approx(amounts, rel=0.03)
+
+
+def _has_landscape(run):
+    return any(row["name"].startswith("indexer") for row in run["workloads"])
 
 
 OPERATOR_NAMES = [operator.name for operator in OPERATORS.values()]

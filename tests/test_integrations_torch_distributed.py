@@ -8,7 +8,7 @@ if not torch.distributed.is_available():
 
 from dmlops import InvalidDescriptorError  # noqa: E402
 from tests import distributed_checks  # noqa: E402
-from tests.marks import exhaustive  # noqa: E402
+from tests.marks import nightly  # noqa: E402
 from tests.ranks import Ranks  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
 
@@ -46,9 +46,9 @@ def test_same_as_one_device(check, ranks):
     [
         ("top_k", 2, 0, 120),
         ("top_k of lengths", 2, 0, 120),
-        *(exhaustive(name, 2, delay_s, 120) for name in distributed_checks.EXCHANGES for delay_s in (0, 0.3)),
+        *(nightly(name, 2, delay_s, 120) for name in distributed_checks.EXCHANGES for delay_s in (0, 0.3)),
         # Ranks that exchange nothing with the one that was killed wait until the group's time is over.
-        *(exhaustive(name, 4, 0, 20) for name in distributed_checks.EXCHANGES),
+        *(nightly(name, 4, 0, 20) for name in distributed_checks.EXCHANGES),
     ],
 )
 def test_rank_that_is_killed(name, n_ranks, delay_s, timeout_s, tmp_path):

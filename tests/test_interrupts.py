@@ -15,6 +15,7 @@ INTERRUPTS = int(os.environ.get("DMLOPS_INTERRUPTS", "100"))
 SEED = int(os.environ.get("DMLOPS_STRESS_SEED", "0"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers that send signals")
 def test_interrupts_of_calls_on_many_threads(capsys):
     script = f"from tests.interrupted_calls import main; main({SEED}, {INTERRUPTS})"

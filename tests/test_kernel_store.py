@@ -134,6 +134,7 @@ def test_a_place_that_keeps_no_files(place, tmp_path, monkeypatch, caplog):
     assert "compiles kernels again" in message
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="limits on files are asked of POSIX")
 def test_a_full_disk(tmp_path):
     script = """
@@ -177,6 +178,7 @@ def test_no_file_can_be_opened(own):
     assert (answer, log) == (FOUND, "")
 
 
+@pytest.mark.exhaustive
 def test_vector_widths_do_not_share_artifacts(own, tmp_path):
     directory, artifact = own
     # Numba's own cache directory must not matter: it once made keys without the width.
@@ -346,6 +348,7 @@ def test_the_default_directory(monkeypatch):
     assert kernel_cache.directory() is None
 
 
+@pytest.mark.exhaustive
 def test_output_of_python_is_not_needed():
     """The first call works where there is no standard error to log to."""
     result = subprocess.run(

@@ -19,6 +19,7 @@ from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, list_slots
+from kernels_cuda.top_k.shared import order_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
 from tests.cuda_plans import SHARED_BYTES, STREAM, planned
@@ -29,10 +30,10 @@ from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.problems import ALIGNMENT, aligned, run_case
 from tests.kernel_sources import needs_compilations
-from tests.marks import COMPILE_ALL, exhaustive
+from tests.marks import COMPILE_ALL, exhaustive, nightly
 from tests.random_cases import RandomCase, random_case
 from tests.test_cuda_compile import EXAMPLES, VARIANTS
-from tests.top_k_cases import row_lengths
+from tests.top_k_cases import distinct, row_lengths
 
 pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
@@ -42,15 +43,19 @@ MOST_ELEMENTS = 5000
 MOST_THREADS = 1 << 13
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
-QUICK = {"rounds", "one_pass", "one_pass-1024", "cluster", "masks", "elements"}
+QUICK = {"rounds", "one_pass", "one_pass-1024", "masks", "elements"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
-# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all of these.
+# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all but the slow.
 ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
         *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
-        *("top_k_rounds", "top_k_warp", "top_k_block"),
+        *("top_k_rounds", "top_k_warp", "top_k_copy"),
     )
+)
+SLOW = tuple(
+    f"dmlops_top_k_{name}_"
+    for name in ("block", "by_index", "finish", "list", "maxima", "one_pass", "sample", "transposed_maxima")
 )
 
 
@@ -80,7 +85,11 @@ def problems_of(label):
 
 
 @pytest.mark.parametrize(
-    "label", [each if each.startswith(ORDINARY) else exhaustive(each) for each in KERNELS]
+    "label",
+    [
+        each if each.startswith(ORDINARY) else nightly(each) if each.startswith(SLOW) else exhaustive(each)
+        for each in KERNELS
+    ],
 )
 def test_each_kernel(label):
     found = next(problems_of(label), None)
@@ -89,15 +98,15 @@ def test_each_kernel(label):
     assert label in run_case(*found)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None):
+def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
     In `memory` that is given, only accesses are checked.
     """
-    values, indices = reference.top_k(rows, k, sorted=is_sorted, largest=largest, lengths=lengths)
+    values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
-        axis=1,
+        axis=axis,
         k=k,
         axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
         output_value_tensor=TensorDesc(data_type, values.shape),
@@ -133,7 +142,7 @@ HARD = [
     (name, kind)
     for name in ROWS
     for kind in (*KINDS, *OF_BITS)
-    if COMPILE_ALL or name in QUICK | {"sampled", "warp", "grid"}
+    if COMPILE_ALL or name in QUICK | {"cluster", "sampled", "warp", "grid"}
 ]
 # Of each algorithm that compiles quickly some kinds, of the others more in the exhaustive run.
 SAMPLE = random.Random(1).sample([pair for pair in HARD if pair[0] in QUICK], 12)
@@ -167,6 +176,33 @@ def test_elements_that_share_a_word(data_type, largest):
     patterns = np.concatenate([[0, -1], rng.integers(0, 1 << 16, 60)]).astype(f"u{dtype.itemsize}")
     rows = rng.choice(patterns, (2, 3001)).view(dtype)
     run_top_k("one_pass", TensorDataType[data_type], rows, 20, True, largest)
+
+
+@pytest.mark.parametrize("shape", [(70, 5), (5, 70), (3, 2500), (40, 150)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_all_of_each_row_by_index(shape, axis):
+    """Many short rows, few long ones, rows side by side: all are copied, as far as they go."""
+    rows = np.random.default_rng(5).choice(np.float32([0, -0.0, 1, np.nan, np.inf]), shape)
+    n = shape[axis]
+    for largest, lengths in ((True, None), (False, row_lengths(rows, axis, n))):
+        run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
+
+
+@pytest.mark.parametrize("part_words", [512, 8])
+def test_marks_of_what_is_selected(monkeypatch, part_words):
+    """A block per row, or per part of a row, puts many results in order of their indices."""
+    monkeypatch.setattr(order_launches, "PART_WORDS", part_words)
+    rows = distinct((2, 2001), "marks")
+    run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False)
+    run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False, False, row_lengths(rows, 1, 700))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("shape", "k"), [((300, 16), 300), ((140, 33), 50)])
+def test_sorted_columns(shape, k):
+    """They are transposed first, to rows one after the other."""
+    rows = (np.random.default_rng(6).standard_normal(shape) * 50).astype(np.int16)
+    run_top_k("sort", TensorDataType.INT16, rows, k, False, False, row_lengths(rows, 0, k), axis=0)
 
 
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
@@ -203,7 +239,7 @@ class RecordedMemory(GlobalMemory):
         return super().add(array)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.int16, np.float32, np.uint32, np.float64])
 def test_enough_is_listed_and_no_more_than_there_is_room_for(dtype, largest):
@@ -246,7 +282,7 @@ class ChangingMemory(GlobalMemory):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.exhaustive])
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.nightly])
         for name in sorted(READING_CHANGED)
     ],
 )
@@ -261,6 +297,7 @@ def test_elements_that_change_meanwhile(name, is_sorted):
             run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, memory=memory)
 
 
+@pytest.mark.exhaustive
 def test_elements_that_change_after_they_were_counted():
     """No more rows are written than were counted."""
     sizes, n_rows = (10, 50), 100

@@ -12,7 +12,7 @@ import pytest
 
 import dmlops
 from dmlops.calls.call_cache import CALLS as KEPT
-from tests.marks import exhaustive
+from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
 
 CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "6000"))
@@ -98,7 +98,7 @@ def call_largest_kinds():
 
 @pytest.mark.parametrize(
     ("call", "most"),
-    [(f"call_many_kinds({CALLS}, 5000)", 12 * MIB), exhaustive("call_largest_kinds()", 32 * MIB)],
+    [exhaustive(f"call_many_kinds({CALLS}, 5000)", 12 * MIB), nightly("call_largest_kinds()", 32 * MIB)],
 )
 def test_memory(call, most, capsys):
     script = f"import sys; from tests import test_memory_stays_flat; test_memory_stays_flat.{call}"

@@ -16,7 +16,7 @@ import pytest
 import dmlops
 from tests import reference
 from tests.data import assert_same, random
-from tests.marks import exhaustive
+from tests.marks import exhaustive, nightly
 from tests.scripts import ROOT, run_script
 
 
@@ -103,13 +103,14 @@ print("numba" in sys.modules)
 FEW = ("strided_elements", "rank_1", "columns", "best_of_bytes")
 
 
-@pytest.mark.parametrize("names", [FEW, exhaustive(tuple(CALLS))], ids=len)
+@pytest.mark.parametrize("names", [exhaustive(FEW), nightly(tuple(CALLS))], ids=len)
 def test_kernels_that_different_processes_compiled(names, tmp_path):
     at_once([f"CALLS[{name!r}]()" for name in names], tmp_path)
     # The second call may take the fast path, which has a separate kernel.
     check_directory(tmp_path, (*reversed(names), *names, *names))
 
 
+@pytest.mark.exhaustive
 def test_many_processes_on_a_cold_cache(tmp_path):
     script = """
 names = list(CHEAP[:2])
@@ -172,6 +173,7 @@ def check(children):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 class TestForks:
+    @pytest.mark.exhaustive
     def test_while_other_threads_make_calls_of_new_kinds(self, tmp_path):
         # What a call is planned with is computed once, and must have no lock that a child finds taken.
         script = """
@@ -202,6 +204,7 @@ ended.set()
 """
         run_script(PREAMBLE, script, DMLOPS_CACHE_DIR=str(tmp_path))
 
+    @pytest.mark.exhaustive
     def test_while_another_thread_makes_its_first_call(self, tmp_path):
         # The child compiles a kernel that the parent has, and one that it has not.
         script = """
@@ -260,6 +263,7 @@ print(failures)
         assert run_script(PREAMBLE, FORK, script, DMLOPS_NUM_THREADS="4").strip() == "[]"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="signals are others there")
 def test_a_process_that_dies_while_it_writes(tmp_path):
     size = 3000

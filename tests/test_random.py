@@ -16,7 +16,7 @@ from dmlops.devices.memory import CPU
 from dmlops.operators import Options
 from tests.data import DTYPES
 from tests.guarded import Guarded
-from tests.marks import ORDINARY_TYPES, exhaustive
+from tests.marks import ORDINARY_TYPES, exhaustive, nightly
 from tests.random_cases import SEED, array_in, random_cases
 from tests.scripts import run_script
 
@@ -82,7 +82,7 @@ def test_random_cases(dtypes, capsys):
     assert n_problems
 
 
-@pytest.mark.exhaustive
-def test_scalar_kernels():
-    code = "from tests import test_random; test_random.check_random_cases(60, test_random.DTYPES)"
+@pytest.mark.parametrize("dtypes", [exhaustive("ORDINARY_TYPES"), nightly("DTYPES")])
+def test_scalar_kernels(dtypes):
+    code = f"from tests import test_random; test_random.check_random_cases(60, test_random.{dtypes})"
     run_script(code, DMLOPS_SIMD="0")

@@ -9,7 +9,7 @@ import pytest
 import dmlops
 from tests import cases
 from tests.libraries import NUMPY, call, check
-from tests.marks import exhaustive, ordinary
+from tests.marks import nightly, ordinary
 from tests.scripts import run_script
 
 LARGE = [
@@ -135,7 +135,7 @@ def test_after_fork():
     run_script(script, DMLOPS_NUM_THREADS="2")
 
 
-@pytest.mark.parametrize("attempt", [0, *map(exhaustive, range(1, 6))])
+@pytest.mark.parametrize("attempt", [0, *map(nightly, range(1, 6))])
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity")
 def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
     """Where a thread stops, it may hold a lock."""
@@ -163,6 +163,7 @@ def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
     assert run_script(script, DMLOPS_NUM_THREADS="4") == "1"
 
 
+@pytest.mark.exhaustive
 def test_a_first_call_in_a_thread_of_little_stack(tmp_path):
     script = """
         import threading

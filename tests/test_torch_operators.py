@@ -294,7 +294,7 @@ def test_parameters_and_modes():
         assert dmlops.top_k(half, 2).values.dtype == torch.bfloat16
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_ahead_of_time(tmp_path):
     """A package runs in a process that has imported the operators; no warning is raised on the way."""
     if not shutil.which("g++"):

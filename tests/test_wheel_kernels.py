@@ -59,6 +59,7 @@ def installed(wheel, tmp_path_factory):
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
 
 
+@pytest.mark.exhaustive
 def test_it_holds_the_packages_the_kernels_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -94,6 +95,7 @@ def test_metadata(installed):
     assert "dmlops = dmlops.cli:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 @needs_level
 def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
     version, python, abi, platform = wheel.stem.split("-")[1:]
@@ -106,6 +108,7 @@ def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
     assert kernels == f"dmlops/kernels/{processor.LEVEL}.zip"
 
 
+@pytest.mark.exhaustive
 @needs_level
 def test_a_wheel_brings_all_kernels_of_the_operator(installed):
     archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.zip")
@@ -125,6 +128,7 @@ USE = """
 """
 
 
+@pytest.mark.exhaustive
 @needs_level
 def test_the_kernels_of_a_wheel_need_neither_a_compiler_nor_a_cache(installed, tmp_path):
     script = USE.format(folder=str(installed))
@@ -149,6 +153,7 @@ IN_SOME_ORDER = (
 )
 
 
+@pytest.mark.exhaustive
 def test_the_order_of_compilation_does_not_matter():
     """Wheels that are built twice are the same."""
     script = """

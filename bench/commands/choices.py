@@ -30,10 +30,9 @@ def choices(
 ) -> None:
     """Time every algorithm of top_k on problems of all sizes, and write the times to bench/results.
 
-    --table FILE makes of them the table that plans choose by, without a fifth of the problems, and prints how
-    much longer than the fastest algorithm the chosen one takes: for all problems, and for that fifth.
-    Kernels are compiled when they first run: `dmlops warmup --device cuda` does it
-    beforehand.
+    --table FILE makes of them the table that plans choose by, and prints how much longer than the fastest
+    algorithm the chosen one takes: of all problems, and of a fifth of them if the table lacks these.
+    Kernels are compiled when they first run: `dmlops warmup --device cuda` does it beforehand.
     """
     import torch  # noqa: PLC0415 - for this command only
 

@@ -1,9 +1,10 @@
 """Draw the pictures of the documentation: `python docs/pictures/draw.py` writes them beside this file.
 
-All numbers are answers of dmlops. A picture has a background of its own, and colours for light and for dark
-screens. It is narrow enough for its labels to be readable on a phone.
+All numbers are answers of dmlops, or results of its benchmark. A picture has a background of its own, and
+colours for light and for dark screens. It is narrow enough for its labels to be readable on a phone.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -11,6 +12,9 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 import dmlops
+from bench.numbers import times
+from bench.plots import AHEAD, BEHIND
+from bench.tables import chart
 
 FOLDER = Path(__file__).parent
 MARGIN, CELL_WIDTH, CELL_HEIGHT, NOTE_LINE = 20, 36, 30, 17
@@ -25,6 +29,8 @@ STYLE = """
   text { fill: #1f2328; font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
   .note { fill: #4a535c; font: 13px system-ui, "Segoe UI", "DejaVu Sans", Helvetica, Arial, sans-serif; }
   .name { font: 600 14px system-ui, "Segoe UI", "DejaVu Sans", Helvetica, Arial, sans-serif; }
+  .ahead { fill: AHEAD; }
+  .behind { fill: BEHIND; }
   .middle { text-anchor: middle; }
   .line { fill: #59636e; stroke: #59636e; stroke-width: 1.5; }
   @media (prefers-color-scheme: dark) {
@@ -32,13 +38,15 @@ STYLE = """
     .cell { fill: #232a33; stroke: #4a525c; }
     .blue { fill: #17497f; stroke: #4f96e0; }
     .orange { fill: #6e430f; stroke: #cf8a3c; }
+    .ahead { fill: #4f96e0; }
+    .behind { fill: #e0705f; }
     .green { fill: #1d5630; stroke: #55a866; }
     .violet { fill: #47327a; stroke: #9478d6; }
     text { fill: #e6edf3; }
     .note { fill: #c3cad1; }
     .line { fill: #c3cad1; stroke: #c3cad1; }
   }
-"""
+""".replace("AHEAD", AHEAD).replace("BEHIND", BEHIND)
 COLOURS = ("blue", "orange", "green", "violet")
 
 
@@ -275,9 +283,32 @@ def architecture() -> Drawing:
     return drawing
 
 
+def speed() -> Drawing:
+    """Draw the ratios of some workloads of the benchmark as bars from 1, on a logarithmic scale."""
+    drawing = Drawing("Time of the fastest other library divided by the time of dmlops, for ten workloads")
+    one, factor_two = 84.0, 58.0  # where 1 is, and how much further 2 is
+    drawing.text(MARGIN, 34, "time of the fastest other library / time of dmlops", "note")
+    for x, style, label in ((MARGIN, "ahead", "dmlops is faster"), (180, "behind", "the other is faster")):
+        drawing.box(x, 46, 14, 14, style)
+        drawing.text(x + 22, 58, label, "note")
+    y = 68.0
+    for machine, rows in chart():
+        y += 26
+        drawing.text(MARGIN, y, machine, "name")
+        drawing.parts.append(f'<path d="M{one:g} {y + 8:g}v{42 * len(rows):g}" class="line"/>')
+        for row in rows:
+            drawing.text(one + 6, y + 22, row.name, "note")
+            end = one + factor_two * math.log2(row.ratio)
+            drawing.box(min(one, end), y + 28, abs(end - one), 15, "ahead" if row.ratio >= 1 else "behind")
+            drawing.text(max(one, end) + 6, y + 40, f"{times(row.ratio)} {row.peer}", "note")
+            y += 42
+        y += 6
+    return drawing
+
+
 PICTURES: dict[str, Callable[[], Drawing]] = {
     f"{draw.__name__}.svg": draw
-    for draw in (top_k, nonzero_coordinates, gather_nd, diagonal_matrix, architecture)
+    for draw in (top_k, nonzero_coordinates, gather_nd, diagonal_matrix, architecture, speed)
 }
 
 

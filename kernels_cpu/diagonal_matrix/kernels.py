@@ -20,7 +20,9 @@ from kernels_cpu.diagonal_matrix.planning import (
     N_BATCH,
     OUTPUT_COLUMN,
     OUTPUT_ROW,
+    STEP,
     STREAMED,
+    STRIDED,
     TILE,
     VALUE,
     WIDTH,
@@ -64,7 +66,7 @@ def _copy(x: Any, x_start: Any, output: Any, start: Any, n: Any) -> Any:
 def _blend(x: Any, x_row: Any, output: Any, output_row: Any, y: Any, table: Any) -> Any:
     """Write a row of at least a line by a choice for each element: no branch depends on where the band is."""
     n_line = memory.line_elements(output)
-    first = y + table[BEGIN]
+    first = y * table[STEP] + table[BEGIN]
     n_values = table[END] - table[BEGIN]
     if table[INVERTED]:  # the elements outside a band are a band that begins where it ends, and wraps around
         first += n_values
@@ -87,12 +89,13 @@ def band_kernel(kind: int, x_is_contiguous: bool) -> Any:
         """Write rows `first` to `last`, counted through all matrices."""
         height = table[HEIGHT]
         width = table[WIDTH]
+        step = table[STEP]
         inverted = table[INVERTED] != 0
         copies = table[COPIES] != 0
         has_band = table[BEGIN] != table[END]
         blends = copies and has_band and memory.line_elements(output) <= width and width <= NARROW
         x_column = table[X_COLUMN]
-        output_column = table[OUTPUT_COLUMN]
+        output_column = table[OUTPUT_COLUMN] if kind == STRIDED else 1
         if kind == STREAMED:
             line = memory.stack_line(output)
             filled = 0
@@ -123,8 +126,8 @@ def band_kernel(kind: int, x_is_contiguous: bool) -> Any:
                     x_row = x_start + y * table[X_ROW]
                     output_row = output_start + y * table[OUTPUT_ROW]
                     column = tile
-                    end = max(y + table[BEGIN], 0)
-                    next_end = max(y + table[END], 0)
+                    end = max(y * step + table[BEGIN], 0)
+                    next_end = max(y * step + table[END], 0)
                     is_value = inverted
                     while column < tile_end:
                         segment_end = min(end, tile_end)
@@ -147,14 +150,10 @@ def band_kernel(kind: int, x_is_contiguous: bool) -> Any:
                                         output, start, n, x, x_segment, x_column, line, filled
                                     )
                                 cursor = start + n
-                            elif kind == CONTIGUOUS:
-                                if not from_x:
-                                    _fill(output, start, n, value)
-                                elif x_is_contiguous:
-                                    _copy(x, x_segment, output, start, n)
-                                else:
-                                    for i in range(n):
-                                        output[start + i] = x[x_segment + i * x_column]
+                            elif kind == CONTIGUOUS and not from_x:
+                                _fill(output, start, n, value)
+                            elif kind == CONTIGUOUS and x_is_contiguous:
+                                _copy(x, x_segment, output, start, n)
                             elif from_x:
                                 for i in range(n):
                                     output[start + i * output_column] = x[x_segment + i * x_column]

@@ -1,8 +1,9 @@
 """The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest."""
 
+import math
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from kernels_cpu import processor
@@ -14,10 +15,10 @@ from kernels_cpu.threads import launcher, split
 CONTIGUOUS, STREAMED, STRIDED = range(3)
 KINDS = ("contiguous", "streamed", "strided")
 
-# Fields of the table of integers that describes a problem to the kernel.
+# Fields of the table that describes a problem to the kernel; each row's band begins STEP after the last.
 HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES = range(7)
 X_ROW, X_COLUMN, OUTPUT_ROW, OUTPUT_COLUMN = range(7, 11)
-VALUE, N_BATCH, BATCH = range(11, 14)
+STEP, VALUE, N_BATCH, BATCH = range(11, 15)
 # Then (size, x_stride, output_stride) for every batch dimension.
 
 PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
@@ -52,18 +53,22 @@ def plan(problem: Any, target: Target) -> Plan:
         begin, end = 1 - end, 1 - begin
         x_strides = x_strides[::-1]
         output_strides = output_strides[::-1]
-    n_rows = height
-    for size, _, _ in batch:
-        n_rows *= size
+    step = output_strides[1]
+    if (step, 1, 1) in batch and x_strides[1] == step:
+        # The parts of wide elements, or channels that come last: a row of them all is contiguous.
+        batch = [dimension for dimension in batch if dimension != (step, 1, 1)]
+        width, begin, end = width * step, begin * step, end * step
+        x_strides, output_strides = (x_strides[0], 1), (output_strides[0], 1)
+    else:
+        step = 1
+    n_rows = height * math.prod([size for size, _, _ in batch])
     n_bytes = n_rows * width * element_size
     kind = CONTIGUOUS if output_strides[1] == 1 else STRIDED
     if kind == CONTIGUOUS and processor.WIDTH and n_bytes >= processor.streaming_bytes():
         kind = STREAMED
     tile = width if not has_input or x_strides[1] in (0, 1) else min(width, TILE_COLUMNS)
     fields = [height, width, tile, begin, end, problem.inverted, has_input, *x_strides, *output_strides]
-    fields += [problem.value, len(batch)]
-    for dimension in batch:
-        fields += dimension
+    fields += [step, problem.value, len(batch), *chain(*batch)]
     n_parts = 1
     if target.threads > 1 and n_bytes >= 2 * PART_BYTES:
         # More parts than threads, as rows that are filled take less time than rows that are copied.

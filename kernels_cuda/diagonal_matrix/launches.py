@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels_cuda.diagonal_matrix.kernels import kernel
 from kernels_cuda.diagonal_matrix.parameters import (
@@ -16,10 +16,13 @@ from kernels_cuda.diagonal_matrix.parameters import (
     TransposedParameters,
 )
 from kernels_cuda.diagonal_matrix.policy import Policy
-from kernels_cuda.diagonal_matrix.problem import Problem
+from kernels_cuda.diagonal_matrix.problem import Band, Problem
 from kernels_cuda.layout import ceil_div, divisor, make_table
 from kernels_cuda.runtime.launch import LaunchList, load
-from kernels_cuda.runtime.variant import Target
+from kernels_cuda.runtime.variant import Target, Variant
+
+# All of a matrix stays as it is.
+NO_BAND = Band(0, 0, inverted=False, has_input=True, value=0)
 
 
 class Part(NamedTuple):
@@ -75,8 +78,11 @@ def tiles(problem: Problem) -> tuple[int, int, int]:
     return prod(size for size, *_ in problem.batch) * per_row * n_rows, per_row, n_rows
 
 
-def transposed_part(problem: Problem, target: Target) -> Part:
-    """Make the launch for rows that are contiguous in the input, of columns that are in the output."""
+def transposing(problem: Problem, target: Target) -> tuple[Variant, int, tuple[Any, ...]]:
+    """Return kernel, blocks and arguments for rows contiguous in the input, of columns in the output.
+
+    Blocks have `THREADS` threads, and the kernel takes the addresses of both before the arguments.
+    """
     size = problem.element_size
     n_tiles, tiles_per_row, rows_of_tiles = tiles(problem)
     parameters = TransposedParameters(
@@ -87,5 +93,10 @@ def transposed_part(problem: Problem, target: Target) -> Part:
         matrix=problem.matrix,
     )
     table = make_table(Dims, problem.batch, (size, size), False, target)
-    loaded = load(kernel("transposed", size), target)
-    return Part(0, 0, loaded.prepare(n_tiles, THREADS, 0, 2, parameters, table.parameters()))
+    return kernel("transposed", size), n_tiles, (parameters, table.parameters())
+
+
+def transposed_part(problem: Problem, target: Target) -> Part:
+    """Make the launch for rows that are contiguous in the input, of columns that are in the output."""
+    variant, n_tiles, arguments = transposing(problem, target)
+    return Part(0, 0, load(variant, target).prepare(n_tiles, THREADS, 0, 2, *arguments))

@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch` chooses one of eleven algorithms by the shape alone. They are six families, each of which has a
+`dispatch` chooses one of twelve algorithms by the shape alone. They are seven families, each of which has a
 folder with everything that belongs to its algorithms:
 
 ==============  =========  ======================================  ===========================================
@@ -17,6 +17,7 @@ many_blocks     cluster    few long ones, k <= 4096                one read, in 
                 grid       few, very long or strided ones          all blocks read; then one block per row
 columns         columns    side by side in memory, small k         one read, one lane per row
 sort            sort       any, any k                              a radix sort of whole rows
+copy            copy       any, k is all of it, by index           one read
 ==============  =========  ======================================  ===========================================
 
 An algorithm has its kernels in the module of its name, and its policy, shapes, variants and launches in

@@ -21,6 +21,7 @@ from kernels_cuda.runtime.launch import NULL, LaunchList, Pointer, load
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.variant import Target, Variant
 from kernels_cuda.top_k.columns.columns_launches import COLUMNS
+from kernels_cuda.top_k.copy.copy_launches import COPY
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER
 from kernels_cuda.top_k.many_blocks.grid_launches import GRID
 from kernels_cuda.top_k.problem import Problem, describe
@@ -59,6 +60,7 @@ ALGORITHMS = {
     "grid": GRID,
     "columns": COLUMNS,
     "sort": SORT,
+    "copy": COPY,
 }
 VARIABLE = "DMLOPS_TOP_K_ALGORITHM"
 TABLES = Path(__file__).with_name("tables")
@@ -169,7 +171,8 @@ def rule(problem: Problem) -> Iterator[str]:
 def candidates(problem: Problem) -> Iterator[str]:
     """Yield algorithms for a problem, best first."""
     is_packed = problem.strides.x == 1 or GRID.policy.is_transposed(problem)
-    best = measured(problem)
+    # The table has no problems of which all elements are selected, by index: nothing is faster than a copy.
+    best = "copy" if serves(problem, "copy") else measured(problem)
     named: set[str] = set()
     for name in itertools.chain((best,) if best else (), rule(problem)):
         # It reads rows with gaps between their elements, which were not measured, by single elements.
@@ -199,6 +202,8 @@ def explain(given: Any, target: Target) -> tuple[str, list[str]]:
     if forced_algorithm() is not None:
         return f"because {VARIABLE} asks for it", [launches_of(problem).algorithm]
     names = [name for name in candidates(problem) if serves(problem, name)]
+    if names[0] == "copy":
+        return "because all elements are selected, in the order that they have", names
     if measured(problem) == names[0]:
         return f"the fastest, or about as fast, by the times measured on {target.arch}", names
     return f"by a rule, because nothing like it was measured on {target.arch}", names

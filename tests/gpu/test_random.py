@@ -44,5 +44,7 @@ def test_random_cases(capsys):
     ids=str,
 )
 def test_each_algorithm(operator, algorithm):
-    served = [run(random_case(operator, number), algorithm, number) for number in range(-1, -26, -1)]
+    # Few select all elements by index.
+    last = -75 if algorithm.name == "copy" else -25
+    served = [run(random_case(operator, number), algorithm, number) for number in range(-1, last - 1, -1)]
     assert sum(served) >= 3

@@ -83,7 +83,8 @@ class UnservedError(ValueError):
 
     def __init__(self, problem: Problem, algorithm: str) -> None:
         super().__init__(
-            f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}"
+            f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}, "
+            f"by {'value' if problem.is_sorted else 'index'}"
         )
 
 

@@ -466,6 +466,9 @@ def write_function(element_size: int, n_threads: int) -> Any:
                 if not is_binned:
                     sort_pairs(keys, lows, n_pairs, thread)
                     n_placed = n_selected
+            if is_first_of_two and is_binned:
+                # The last one is in the last bin.
+                place += max(n_placed, u32(_CROWDED)) - _CROWDED
             while place < n_placed:
                 pair = place
                 if is_binned:

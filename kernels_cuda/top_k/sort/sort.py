@@ -13,6 +13,7 @@ The first pass reads the elements and makes pairs of a key, the complement of th
 pairs stay in the workspace, each in one piece of memory. The last pass writes the first k elements and their
 positions. Passes being stable, equal keys stay in the order of their positions. Of a row that ends early
 (`lengths`), tiles beyond the end have nothing to sort; in the last pass they fill the results up.
+Rows that lie side by side are first copied, one after the other, by a kernel of `diagonal_matrix`.
 
 A pass over n pairs moves ``2 * n * pair`` bytes.
 """

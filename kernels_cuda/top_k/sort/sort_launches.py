@@ -1,9 +1,10 @@
 """The launches of `sort`, and what they and its kernels agree on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from kernels_cuda.diagonal_matrix import launches as matrices
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
@@ -93,14 +94,38 @@ def _sort(element_size: int, position_size: int, tile: SortTile) -> Variant:
 
 def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, and sort by one of them."""
+    yield matrices.kernel("transposed", element_size)
     yield _histogram(element_size)
     for position_size in POSITION_SIZES:
         for tile in SORT_TILES[pair_bytes(element_size, position_size)]:
             yield _sort(element_size, position_size, tile)
 
 
+def _transpose(problem: Problem, copy: Pointer) -> Launch:
+    """Copy rows that lie side by side, one after the other."""
+    n_each, axis_size, layout = problem.rows.n_neighbours, problem.axis_size, problem.layout
+    x_row = layout.x_outer if layout.inner_size == 1 else layout.x_inner
+    all_rows = matrices.Problem(
+        element_size=problem.element_size,
+        batch=((problem.n_rows // n_each, layout.x_outer, n_each * axis_size),),
+        height=n_each,
+        width=axis_size,
+        x_strides=(x_row, problem.strides.x),
+        output_strides=(axis_size, 1),
+        band=matrices.NO_BAND,
+    )
+    kernel, n_blocks, (parameters, dims) = matrices.transposing(all_rows, problem.target)
+    return Launch(kernel, n_blocks, matrices.THREADS, (Pointer(X), copy), parameters, more=(dims,))
+
+
 def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) -> list[Launch]:
     """Sort whole rows, as many at a time as the workspace has room for."""
+    x, launches, n_bytes = Pointer(X), [], problem.n_rows * problem.row_bytes
+    if policy.is_transposed(problem) and not problem.rows.table and n_bytes <= policy.batch_bytes:
+        x = workspace.take(n_bytes)
+        launches = [_transpose(problem, x)]
+        packed = problem.rows.with_packed_x(problem.axis_size)
+        problem = replace(problem, rows=packed, strides=problem.strides._replace(x=1))
     element_size, axis_size = problem.element_size, problem.axis_size
     multiprocessors = problem.target.multiprocessors
     position_size = POSITION_SIZES[axis_size >= policy.narrow_elements]
@@ -126,8 +151,9 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
     n_cleared = workspace.size - counters[0].offset
     buffers = [workspace.take(n_rows * buffer_bytes) for _ in range(n_buffers)]
 
-    x, lengths = Pointer(X), lengths_of(problem)
-    offsets, launches = fill_offsets(problem, workspace)
+    lengths = lengths_of(problem)
+    offsets, filling = fill_offsets(problem, workspace)
+    launches += filling
     clear = Launch(
         clear_variant(),
         ceil_div(n_cleared, CLEARED_BYTES),

@@ -1,0 +1,1 @@
+"""All of each row, by index."""
