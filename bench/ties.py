@@ -63,7 +63,7 @@ class Ties:
     varied : int
         The problems in which not all runs returned the same bytes.
     message : str
-        Why it served no problem.
+        Why it did not serve some problem.
     """
 
     contender: str
@@ -97,8 +97,11 @@ class Ties:
         return Contract.SORTED if self.order in (STABLE, BY_VALUE) else Contract.ANY
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry of a results file."""
-        return asdict(self)
+        """Return the entry of a results file; a contender that served no problem has no findings."""
+        found = asdict(self)
+        if not self.problems:
+            found = {name: found[name] for name in ("contender", "is_sorted", "problems", "message")}
+        return found
 
 
 def _parts(answer: Any) -> tuple[Any, Any]:
