@@ -222,13 +222,14 @@ def _modern() -> str:
 
 def _modern_lowest() -> str:
     """Return the lowest ratios of each contest of the problems of 2026."""
-    rows = set()
+    rows: set[tuple[str, ...]] = set()
     for contest in Contest:
         for each, _ in sorted(_contest(CONTESTED, contest), key=lambda found: found[1])[:N_OF_CONTEST]:
             if each.peer is not None:
                 name = each.case.workload(contest.is_sorted).name
                 rows.add(_cells("us", name, each.seconds, each.peer.contender, each.peer.seconds))
-    return _lines(_heads("us"), sorted(rows, key=lambda row: (float(row[3]), row)))
+    ordered = sorted(rows, key=lambda row: (float(row[3]), row))
+    return _lines(_heads("us"), ordered)
 
 
 def _ties() -> str:
@@ -248,7 +249,7 @@ def _ties() -> str:
             row = (each["contender"], order, "yes" if each["has_values"] else "no", *faults)
             contest = dict(zip(Contract, Contest, strict=True))[each["contract"]]
             rows.append((*row, each["order"], contest.value, *map(str, _summary(found)[:4])))
-    rows.sort(key=lambda row: float(row[9]))
+    rows.sort(key=lambda row: float(str(row[9])))
     heads = ("Kernel", "Asked for", "Values", "Wrong sets", "Bytes varied", "Order", "Contest")
     return _lines((*heads, "Timed", *_EXTENT[:3]), rows)
 

@@ -45,6 +45,19 @@ def test_who_takes_part_in_a_contest():
     assert found(Contest.ANY, "NVIDIA L4") == (11e-6, "torch.topk", 20e-6)
 
 
+def test_what_a_library_returned_counts_more_than_what_it_promises():
+    by_value, by_index = row(CASE, True, {OURS: 4e-6, "jax.lax.top_k": 5e-6}), row(CASE, False, {OURS: 3e-6})
+    by_value["outcomes"][1]["contract"] = "sorted"
+    kernel = {"contender": "kernel", "seconds": 2e-6, "contract": "indices alone, or wrong"}
+    by_index["outcomes"].append(kernel)
+
+    def fastest(contest):
+        (standing,) = standings([by_value, by_index], contest)
+        return standing.peer and standing.peer.contender
+
+    assert [fastest(contest) for contest in Contest] == [None, "jax.lax.top_k", "jax.lax.top_k", "kernel"]
+
+
 class Harness:
     """A bench for which dmlops takes 2 us by value, 1 us by index, and every peer takes 1.5 us."""
 

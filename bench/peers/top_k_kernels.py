@@ -36,14 +36,15 @@ def _matrix(task: Task, dtypes: Collection[str], most_k: int, most_size: int = 1
     if len(workload.shape) != 2 or workload.axis != -1 or workload.dtype not in dtypes:
         message = f"matrices of {', '.join(dtypes)} only"
         raise NotServedError(message)
-    if workload.k > most_k or workload.shape[1] > most_size:
-        message = f"k up to {most_k} of {most_size} elements only"
-        raise NotServedError(message)
+    for what, size, most in (("k", workload.k, most_k), ("rows", workload.shape[1], most_size)):
+        if size > most:
+            message = f"{what} up to {most} only"
+            raise NotServedError(message)
     return to_torch(x)
 
 
 def _ask(task: Task, *, is_sorted: bool) -> None:
-    """Raise an error unless answers of this order were asked for."""
+    """Raise an error unless sorted answers, or any, were asked for."""
     if task.workload.is_sorted != is_sorted:
         message = f"{'always' if is_sorted else 'never'} sorted"
         raise NotServedError(message)
@@ -176,7 +177,7 @@ def _(task: Task) -> Call:
     return call
 
 
-def _deep_select(task: Task, **options: Any) -> Any:
+def _deep_select(task: Task, **options: Any) -> Call:
     x, k = _matrix(task, ("bfloat16", "float32"), 4096), task.workload.k
     if k * x.element_size() % 32 or x.shape[1] * x.element_size() % 128:
         message = "rows of whole 128 bytes, and results of whole 32 bytes, only"
