@@ -1,8 +1,11 @@
 """Contests: in how many problems of the landscape dmlops is ahead, by what the other libraries promise.
 
-A library that promises less has less to do, so there are three contests: against libraries with the promises
-of dmlops, against all that sort, and against results in any order. In the last one, the results of dmlops are
-in order of index.
+A library that promises less has less to do, so there are four contests: against answers like those of dmlops,
+against all that are sorted, against values and indices in any order, and against those that return indices
+alone as well. In the last two, the results of dmlops are in order of index.
+
+What an answer is like is seen from tied data: see `bench.ties`. Older files of results do not have it, and
+there it is what the library promises.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,18 +14,21 @@ from enum import StrEnum
 from typing import Any
 
 from bench.landscape import Case, cases
-from bench.peers import OURS
+from bench.peers import OURS, contenders
 from bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
 from bench.sweep_analysis import Finding, inversions
+from bench.workloads import CUDA
 
-# These are measured beside dmlops in order of value, and promise this. By index, nobody promises an order.
-SORTED_PEERS = {
+# What libraries promise in order of value. By index, nobody promises an order.
+PROMISES = {
     "torch.topk": Contract.SORTED,
     "jax.lax.top_k": Contract.STABLE,
+    "jax.lax.top_k is_stable=False": Contract.SORTED,
     "flashinfer.top_k": Contract.SORTED,
     "flashinfer.top_k stable": Contract.STABLE,
 }
-PEERS = {True: (*SORTED_PEERS,), False: ("torch.topk", "flashinfer.top_k")}
+SORTS = ("torch.sort", "cupy.argsort")
+PEERS = tuple(who.name for who in contenders("top_k", CUDA) if not who.is_ours and who.name not in SORTS)
 
 
 class Contest(StrEnum):
@@ -31,11 +37,17 @@ class Contest(StrEnum):
     STABLE = "the same contract"
     SORTED = "sorted answers"
     ANY = "any contract"
+    OPEN = "indices alone as well"
 
     @property
     def contracts(self) -> tuple[Contract, ...]:
         """The contracts of the peers that take part."""
         return tuple(Contract)[: tuple(Contest).index(self) + 1]
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the results of dmlops are in order of value."""
+        return self in (Contest.STABLE, Contest.SORTED)
 
 
 @dataclass(frozen=True)
@@ -88,7 +100,7 @@ def standings(rows: Rows, contest: Contest, gpu: str = "") -> list[Standing]:
 def _standing(
     case: Case, by_order: Mapping[bool, list[Time]], contest: Contest, known: list[Time]
 ) -> Standing | None:
-    order = by_order.get(contest != Contest.ANY, [])
+    order = by_order.get(contest.is_sorted, [])
     ours = next((each.seconds for each in order if each.contender == OURS), None)
     if ours is None:
         return None
@@ -123,16 +135,18 @@ def contracts(rows: Rows, gpu: str = "") -> dict[str, list[str]]:
 
 def _timed(row: Mapping[str, Any], is_sorted: bool) -> list[Time]:
     return [
-        Time(each["contender"], _contract(each["contender"], is_sorted), each["seconds"])
+        Time(each["contender"], _contract(each, is_sorted), each["seconds"])
         for each in row["outcomes"]
         if each["seconds"] is not None
     ]
 
 
-def _contract(contender: str, is_sorted: bool) -> Contract:
-    if contender == OURS:
-        return Contract.STABLE
-    return SORTED_PEERS.get(contender, Contract.ANY) if is_sorted else Contract.ANY
+def _contract(outcome: Mapping[str, Any], is_sorted: bool) -> Contract:
+    if found := outcome.get("contract"):
+        return Contract(found)
+    if outcome.get("is_spared"):
+        return Contract.OPEN
+    return PROMISES.get(outcome["contender"], Contract.ANY) if is_sorted else Contract.ANY
 
 
 def inversions_of(rows: Rows) -> list[Finding]:

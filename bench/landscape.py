@@ -1,4 +1,4 @@
-"""The landscape of top-k on a GPU: 308 problems of four applications, each in order of value and of index."""
+"""The landscape of top-k on a GPU: problems of its applications, each in order of value and of index."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -38,13 +38,22 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Application:
-    """The problems of one application: all combinations of these."""
+    """The problems of one application: all combinations of these.
+
+    If it is paired, each size has a k of its own.
+    """
 
     reason: str
     rows: tuple[int, ...]
     sizes: tuple[int, ...]
     dtypes: tuple[str, ...]
     ks: tuple[int, ...]
+    is_paired: bool = False
+
+    @property
+    def columns(self) -> list[tuple[int, int]]:
+        """The sizes, each with its k."""
+        return [*(zip if self.is_paired else product)(self.sizes, self.ks)]
 
 
 APPLICATIONS = {
@@ -76,6 +85,28 @@ APPLICATIONS = {
         dtypes=(FLOAT32,),
         ks=(10, 100, 1000),
     ),
+    "indexer 2026": Application(
+        reason="sparse attention of the models of 2026, each with its k",
+        rows=(1, 16, 64, 512),
+        sizes=(8192, 32768, 131072),
+        dtypes=(FLOAT32, BFLOAT16),
+        ks=(512, 1024, 2048, 4096),
+    ),
+    "medium rows": Application(
+        reason="rows that one block can hold, of a size between that of routers and that of vocabularies",
+        rows=(64, 512, 4096),
+        sizes=(8192, 32768),
+        dtypes=(FLOAT32, BFLOAT16),
+        ks=(64, 256, 1000),
+    ),
+    "gating 2026": Application(
+        reason="routers of the models of 2026",
+        rows=(1, 64, 4096, 65536),
+        sizes=(256, 384, 512, 512, 896),
+        dtypes=(FLOAT32,),
+        ks=(6, 8, 10, 22, 16),
+        is_paired=True,
+    ),
 }
 
 
@@ -83,5 +114,5 @@ def cases(applications: Iterable[str] = APPLICATIONS) -> Iterator[Case]:
     """Yield the problems of some applications, or of all."""
     for name in applications:
         each = APPLICATIONS[name]
-        for dtype, rows, size, k in product(each.dtypes, each.rows, each.sizes, each.ks):
+        for dtype, rows, (size, k) in product(each.dtypes, each.rows, each.columns):
             yield Case(name, rows, size, dtype, k)

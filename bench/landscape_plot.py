@@ -86,8 +86,7 @@ def _lines(name: str) -> list[tuple[str, int]]:
 
 def _columns(name: str) -> list[tuple[int, int]]:
     """Return sizes and k, from left to right."""
-    each = APPLICATIONS[name]
-    return [(size, k) for size in each.sizes for k in each.ks]
+    return APPLICATIONS[name].columns
 
 
 def _draw(axes: Any, name: str, found: Mapping[Case, Standing]) -> Any:

@@ -11,7 +11,12 @@ import numpy as np
 import dmlops
 from bench.workloads import CPU, CUDA
 
-_PACKAGES = {"dmlops": (), "onnxruntime": ("onnxruntime", "onnx")}
+_PACKAGES = {
+    "dmlops": (),
+    "onnxruntime": ("onnxruntime", "onnx"),
+    "cub": ("cuda.cccl",),
+    "tile_kernels": ("tile_kernels", "tilelang"),
+}
 _ONNX_OPSET, _ONNX_IR = 17, 8
 
 
@@ -20,14 +25,37 @@ class NotServedError(Exception):
 
 
 def module(name: str) -> Any:
-    """Import a library that may not be installed."""
-    return importlib.import_module(name)
+    """Import a library that may not be installed.
+
+    Raises
+    ------
+    NotServedError
+        If it cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # libraries for one kind of GPU raise all kinds of errors
+        message = f"{name} cannot be imported: {first_line(error)}"
+        raise NotServedError(message) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return an exception as one short line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:150]}".removesuffix(": ")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def missing(library: str, device: str) -> str | None:
     """Return why a library cannot run on a device of this machine, or None."""
     for package in _PACKAGES.get(library, (library,)):
-        if find_spec(package) is None:
+        if not _is_installed(package):
             return f"{package} is not installed"
     if device == CUDA and library == "torch" and not module("torch").cuda.is_available():
         return "this torch has no CUDA"

@@ -21,6 +21,7 @@ class Contract(StrEnum):
     STABLE = "sorted and stable"
     SORTED = "sorted"
     ANY = "any order"
+    OPEN = "indices alone, or wrong"
 
 
 class Time(NamedTuple):

@@ -55,8 +55,8 @@ class Pace:
 class Outcome:
     """The result of one contender: median seconds of the work, of the host, and of a call with its wait.
 
-    `low` and `high` are the quartiles of the work's time, `best` is its minimum, and `scratch` the bytes of
-    temporary memory, if measured.
+    `low` and `high` are the quartiles of the work's time, `best` is its minimum, `scratch` the bytes of
+    temporary memory, if measured, and `contract` what its answers to tied data were like, if checked.
     """
 
     contender: str
@@ -73,6 +73,7 @@ class Outcome:
     host: float | None = None
     wall: float | None = None
     scratch: int | None = None
+    contract: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -229,7 +230,7 @@ class Bench:
             return self.skipped(workload, f"{error.name} is not installed", names)
         except Exception as error:  # no memory, for one
             for outcome in row.outcomes:
-                outcome.status, outcome.message = FAILED, timing.first_line(error)
+                outcome.status, outcome.message = FAILED, libraries.first_line(error)
             self._recover()
             return row
         for who, outcome in zip(everybody, row.outcomes, strict=True):
@@ -241,7 +242,7 @@ class Bench:
             except NotServedError as error:
                 outcome.status, outcome.message = SKIPPED, str(error)
             except Exception as error:  # the row reports a peer that fails, and the run goes on
-                outcome.status, outcome.message = FAILED, timing.first_line(error)
+                outcome.status, outcome.message = FAILED, libraries.first_line(error)
                 del error
                 self._recover()
             if who.is_ours:
@@ -309,7 +310,7 @@ class Bench:
                 self.clock.sync()
                 libraries.release_memory()
             except Exception as error:
-                message = f"the GPU was lost: {timing.first_line(error)}"
+                message = f"the GPU was lost: {libraries.first_line(error)}"
                 raise DeviceLostError(message) from error
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.contests import Contest, Standing, standings
+from bench.landscape import BY_INDEX
 from bench.numbers import ratio, three_digits
+from bench.recorded import Contract
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -23,6 +25,7 @@ MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 GPU = ("h200-2026-11-22",)
 CPU = ("epyc-small-2threads-2026-11-22", "epyc-2threads-2026-11-21")
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
+CONTESTED = "contest-h100-2026-11-26"
 SWEEPS = ("cliffs-h100-2026-11-26", "cliffs-h200-2026-11-24", "epyc-1thread-data-2026-11-24")
 
 README_GPU = (
@@ -55,8 +58,14 @@ CHARTS = (
     (CPU, (README_CPU[0], README_CPU[3], README_CPU[5])),
 )
 N_LOWEST = 6
+N_OF_CONTEST = 4
 UNITS = {"us": 1e6, "ms": 1e3}
-_WORDS = {"Workload", "Contest", "GPU", "Machine", "Operator", "Slowest"}
+_WORDS = {"Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application"} | {
+    "Kernel",
+    "Asked for",
+    "Values",
+    "Order",
+}
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
 
@@ -137,7 +146,7 @@ def _heads(unit: str) -> Sequence[str]:
     return "Workload", f"dmlops, {unit}", f"Fastest peer, {unit}", "Ratio"
 
 
-def _cells(unit: str, name: object, ours: float, peer: str, theirs: float) -> Sequence[str]:
+def _cells(unit: str, name: object, ours: float, peer: str, theirs: float) -> tuple[str, ...]:
     scale = UNITS[unit]
     return (
         str(name),
@@ -172,7 +181,9 @@ def _contest(file: str, contest: Contest) -> list[tuple[Standing, float]]:
 def _contests() -> str:
     rows = []
     for file in LANDSCAPES:
-        found = {contest: [each for _, each in _contest(file, contest)] for contest in Contest}
+        # These files know of no kernel that returns indices alone.
+        contests = (Contest.STABLE, Contest.SORTED, Contest.ANY)
+        found = {contest: [each for _, each in _contest(file, contest)] for contest in contests}
         for contest, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
             if ratios:
                 rows.append((where([file]), contest.value, *_summary(ratios)))
@@ -195,6 +206,52 @@ def _behind() -> str:
     ]
     rows = sorted(found, key=lambda each: each[3] / each[1])
     return _lines(_heads("us"), (_cells("us", *each) for each in rows))
+
+
+def _modern() -> str:
+    """Return the contests of the problems of 2026, by application."""
+    rows = []
+    for contest in Contest:
+        by_application: dict[str, list[float]] = {}
+        for each, times in _contest(CONTESTED, contest):
+            by_application.setdefault(each.case.application, []).append(times)
+        rows += [(name, contest.value, *_summary(ratios)) for name, ratios in by_application.items()]
+    rows.sort(key=lambda row: float(str(row[4])))
+    return f"{where([CONTESTED])}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
+
+
+def _modern_lowest() -> str:
+    """Return the lowest ratios of each contest of the problems of 2026."""
+    rows: set[tuple[str, ...]] = set()
+    for contest in Contest:
+        for each, _ in sorted(_contest(CONTESTED, contest), key=lambda found: found[1])[:N_OF_CONTEST]:
+            if each.peer is not None:
+                name = each.case.workload(contest.is_sorted).name
+                rows.add(_cells("us", name, each.seconds, each.peer.contender, each.peer.seconds))
+    ordered = sorted(rows, key=lambda row: (float(row[3]), row))
+    return _lines(_heads("us"), ordered)
+
+
+def _ties() -> str:
+    """Return what each kernel returned for tied data, and how dmlops compares with it in the same order."""
+    record = _record(CONTESTED)
+    ratios: dict[tuple[str, bool], list[float]] = {}
+    for row in record["workloads"]:
+        seconds = {each["contender"]: each["seconds"] for each in row["outcomes"] if each["seconds"]}
+        for name, time in seconds.items():
+            ratios.setdefault((name, not row["name"].endswith(BY_INDEX)), []).append(time / seconds["dmlops"])
+    rows = []
+    for each in record["ties"]:
+        found = ratios.get((each["contender"], each["is_sorted"]))
+        if each["problems"] and found and each["contender"] != "dmlops":
+            order = "value" if each["is_sorted"] else "any"
+            faults = (f"{each[name]} of {each['problems']}" for name in ("wrong", "varied"))
+            row = (each["contender"], order, "yes" if each["has_values"] else "no", *faults)
+            contest = dict(zip(Contract, Contest, strict=True))[each["contract"]]
+            rows.append((*row, each["order"], contest.value, *map(str, _summary(found)[:4])))
+    rows.sort(key=lambda row: float(str(row[9])))
+    heads = ("Kernel", "Asked for", "Values", "Wrong sets", "Bytes varied", "Order", "Contest")
+    return _lines((*heads, "Timed", *_EXTENT[:3]), rows)
 
 
 def _speed() -> str:
@@ -232,6 +289,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "contests": _contests,
     "problems": lambda: _lowest(LANDSCAPES[:1], "us", PROBLEMS),
     "behind": _behind,
+    "modern": _modern,
+    "modern_lowest": _modern_lowest,
+    "ties": _ties,
     "sweeps": _sweeps,
 }
 

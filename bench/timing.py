@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bench.libraries import first_line
+
 Call = Callable[[], Any]
 
 MIN_SAMPLES, MAX_SAMPLES = 3, 25
@@ -281,12 +283,6 @@ def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def first_line(error: BaseException) -> str:
-    """Return an exception as one short line."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:150]}".removesuffix(": ")
 
 
 def host_scratch(call: Call) -> int:

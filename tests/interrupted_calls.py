@@ -102,6 +102,27 @@ def functions(rng):
     )
 
 
+def compiled(rng):
+    """Return an execution of an operator."""
+    x = rng.standard_normal((48, 30000)).astype("float32")
+    indices = np.argsort(-x, axis=1, kind="stable")[:, :300].astype("uint32")
+    operator = dmlops.compile(
+        dmlops.TopK1(
+            input_tensor=dmlops.TensorDesc("FLOAT32", x.shape),
+            axis=1,
+            k=300,
+            axis_direction=dmlops.AxisDirection.DECREASING,
+        )
+    )
+    fields = (*operator.inputs, *operator.outputs)
+    return Work(
+        lambda given, out: operator.execute(dict(zip(fields, (*given, *out), strict=True))),
+        [x],
+        (np.empty((48, 300), "float32"), np.empty((48, 300), "uint32")),
+        [np.take_along_axis(x, indices, axis=1), indices],
+    )
+
+
 def trimmed(rng):
     """Return a call that makes new outputs, whose elements are copied to be checked."""
     mask = rng.random((200, 5000)) < 0.5
@@ -142,7 +163,7 @@ def main(seed, n_interrupts):
     signal.signal(signal.SIGALRM, interrupt)
     signal.signal(signal.SIGUSR1, interrupt)
     rng, moments = np.random.default_rng(seed), random.Random(seed)
-    works = [*functions(rng), trimmed(rng)]
+    works = [*functions(rng), compiled(rng), trimmed(rng)]
     interrupts = calls = 0
     while interrupts < n_interrupts:
         work = moments.choice(works)

@@ -88,12 +88,13 @@ def pytest_collection_modifyitems(items):
             for label, variant in variants.items()
             if _module_of(variant) in SELECTION["affected"] or f"_{SELECTION['name']}_" in label
         ]
+        changed = [name.replace(".", "_") for name in SELECTION["affected"]]
         for test, parameter, count in (("test_each_kernel", "label", 3), ("test_hard_rows", "name", 4)):
             found = [
                 item.nodeid
                 for item in items
                 if getattr(item, "originalname", "") == test
-                and any(f"{item.callspec.params[parameter]}_" in f"{label}_" for label in affected)
+                and any(f"{item.callspec.params[parameter]}_" in f"{name}_" for name in affected + changed)
             ]
             tests.update(random.Random(len(affected)).sample(found, min(count, len(found))))
     items[:] = [item for item in items if item.nodeid in tests]

@@ -38,3 +38,12 @@ def test_no_peer_is_asked_for_what_it_cannot_do():
             continue
         expected = np.where(peers.band_mask(Task(workload, (x,), 1)), np.float32(value), x)
         np.testing.assert_array_equal(tril.prepare(Task(workload, (x,), 1))(), expected)
+
+
+def test_libraries_that_are_absent_or_broken_are_not_served(tmp_path, monkeypatch):
+    (tmp_path / "broken_kernels.py").write_text("raise OSError('no libcuda.so.1')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(libraries.NotServedError, match="broken_kernels cannot be imported: OSError: no lib"):
+        libraries.module("broken_kernels")
+    assert libraries.missing("broken_kernels", CPU) is None
+    assert libraries.missing("absent_package.kernels", CPU) == "absent_package.kernels is not installed"

@@ -263,7 +263,10 @@ def test_architectures_that_share_ptx(capability, served):
         assert without_target(ptx_of(variant, other)) == shared
 
 
-def test_an_architecture_that_the_toolkit_does_not_know():
+def test_architectures_with_ptx_of_their_own_and_others():
+    """The first device of each kind has PTX of its own; newer ones that no toolkit knows take the last."""
+    for capability in ((7, 5), (8, 0), (9, 0), (10, 0)):
+        assert compiler.ptx_capability(capability) == capability
     assert compiler.ptx_capability((99, 0)) == (10, 0)
 
 

@@ -42,7 +42,10 @@ def run(body, given=None, *, n_threads=N, n_blocks=1, n_grid=1):
     program = parse(HEAD + body + "ret;\n}\n")
     sizes = Sizes(n_grid, n_threads, n_blocks)
     machine = Machine(program, memory, sizes, [memory.add(given), memory.add(results)])
-    return results, machine.run()
+    machine.are_messages_late = True
+    races = machine.run()
+    memory.settle()
+    return results, races
 
 
 def test_threads_of_different_branches_meet_again():
@@ -93,6 +96,33 @@ def test_a_barrier_between_warps():
 )
 def test_races(body):
     assert run(body)[1]
+
+
+@pytest.mark.parametrize(
+    ("store", "between", "is_seen"),
+    [
+        ("", "", False),
+        ("", "bar.warp.sync -1;", False),
+        ("", "bar.sync 0;", True),
+        (".relaxed.gpu", "", True),
+    ],
+)
+def test_stores_are_seen_late_by_other_warps(store, between, is_seen):
+    found, _ = run(f"""
+    st{store}.global.u64 [%rd4], %rd3; {between}
+    xor.b32 %r4, %r1, 32; mul.wide.u32 %rd6, %r4, 8; add.s64 %rd6, %rd6, %rd1; ld.global.u64 %rd9, [%rd6];
+    {RESULT}""")
+    assert found.tolist() == [8 * (thread ^ 32) if is_seen else 0 for thread in range(N)]
+
+
+def test_another_launch_is_seen_by_those_who_wait():
+    memory, words, results = GlobalMemory(), np.zeros(N, np.uint64), np.zeros(N, np.uint64)
+    addresses = [memory.add(words), memory.add(results)]
+    read_twice = "ld.global.u64 %rd6, [%rd4]; griddepcontrol.wait; ld.global.u64 %rd7, [%rd4];"
+    for body in ("st.global.u64 [%rd4], %rd3;", f"{read_twice} sub.s64 %rd9, %rd7, %rd6; {RESULT}"):
+        Machine(parse(HEAD + body + "ret;\n}\n"), memory, Sizes(1, N), addresses).run()
+    memory.settle()
+    assert results.tolist() == [8 * thread for thread in range(N)]
 
 
 CLUSTER_SUM = """
@@ -174,18 +204,13 @@ def test_messages():
     assert not races
 
 
-def test_messages_that_nobody_waits_for():
-    body = MESSAGES.replace(WAIT, "")
-    end = "barrier.cluster.arrive.relaxed.aligned;"
-    assert run(f"{body} {READ} {RESULT} {end}", n_blocks=2, n_grid=2)[1]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("[%r11], 256", "[%r11], 260", "wait for ever"),
-        ("[%r11], 256", "[%r11], 128", "128 bytes have come that nobody announced"),
-        ("%p2, [%r11], 0;", "%p2, [%r11], 1;", "wait for ever"),
+        ("[%r11], 256", "[%r11], 128", "has left"),
+        (WAIT, "", "has left"),
+        ("%p2, [%r11], 0;", "%p2, [%r11], 1;", "has left"),
         ("mbarrier.init.shared::cta.b64 [%r11], 1;", "", "no barrier is there"),
         ("cta.b64 [%r11], 1;", "cta.b64 [%r11], 2;", "wait for ever"),
         ("mapa.shared::cluster.u32 %r6, %r2, %r5;", "mov.u32 %r6, %r2;", "its barrier in another"),
@@ -209,14 +234,19 @@ def test_memory_of_a_cluster():
     assert not races
 
 
+RELEASE = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+
+
 def test_races_in_a_cluster():
-    assert run(
-        CLUSTER_SUM.replace(
-            "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", "bar.sync 0;"
-        ),
-        n_blocks=4,
-        n_grid=4,
-    )[1]
+    assert run(CLUSTER_SUM.replace(RELEASE, "bar.sync 0;"), n_blocks=4, n_grid=4)[1]
+
+
+def test_a_relaxed_arrival_tells_nothing_of_the_memory_of_others():
+    body = f"""
+    mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 1; mapa.shared::cluster.u32 %r6, %r2, %r5;
+    st.shared::cluster.u32 [%r6], %r1; {RELEASE} {READ}"""
+    assert not run(body, n_blocks=2, n_grid=2)[1]
+    assert run(body.replace("arrive.release", "arrive.relaxed"), n_blocks=2, n_grid=2)[1]
 
 
 @pytest.mark.parametrize(

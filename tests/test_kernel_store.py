@@ -5,11 +5,13 @@ import importlib
 import importlib.metadata
 import logging
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -364,6 +366,29 @@ def test_output_of_python_is_not_needed():
         timeout=300,
     )
     assert result.stdout.strip() == "[[1. 0. 0.]]"
+
+
+@pytest.mark.parametrize(("is_terminal", "level", "lines"), [(True, 30, 1), (True, 20, 0), (False, 30, 0)])
+def test_who_waits_at_a_terminal_is_told_once(is_terminal, level, lines, tmp_path):
+    """Where the log shows what is compiled, or nobody reads standard error, nothing is added to it."""
+    terminal, end = pty.openpty() if is_terminal else os.pipe()
+    code = f"""
+        import logging
+        from dmlops.store import kernel_cache, kernel_store
+        logging.getLogger("dmlops").setLevel({level})
+        for name in ("one", "two"):
+            key = kernel_cache.Key("cpu", name, "target", "sources", "compilers")
+            kernel_store.apart(kernel_store.find_or_compile, key, lambda: b"code")
+        sys.stderr.write("end")
+    """
+    environment = {**os.environ, "DMLOPS_CACHE_DIR": str(tmp_path)}
+    program = [sys.executable, "-c", "import sys\n" + textwrap.dedent(code)]
+    subprocess.run(program, stderr=end, check=True, env=environment, timeout=300)
+    os.close(end)
+    told = os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert told.endswith(b"end")
+    assert told.count(b"\n") == told.count(b"dmlops: compiling kernels") == lines
 
 
 def test_no_two_kernels_of_the_host_share_a_label():

@@ -188,7 +188,7 @@ def test_all_of_each_row_by_index(shape, axis):
         run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
 
 
-@pytest.mark.parametrize("part_words", [512, 8])
+@pytest.mark.parametrize("part_words", [256, 8])
 def test_marks_of_what_is_selected(monkeypatch, part_words):
     """A block per row, or per part of a row, puts many results in order of their indices."""
     monkeypatch.setattr(order_launches, "PART_WORDS", part_words)
@@ -269,8 +269,8 @@ class ChangingMemory(GlobalMemory):
             self._first = address
         return address
 
-    def load(self, addresses, bits):
-        found = super().load(addresses, bits)
+    def load(self, addresses, bits, warps):
+        found = super().load(addresses, bits, warps)
         offsets = addresses.astype(np.int64) - self._first
         changed = (offsets >= 0) & (offsets < self._other.size) & (self._rng.random(offsets.size) < 0.5)
         at = offsets[changed, None] + np.arange(bits // 8)
@@ -326,6 +326,7 @@ def test_elements_that_change_after_they_were_counted():
             x_address, count_address, address = map(memory.add, (x, count, coordinates))
             workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
             plan.count(STREAM, x_address, count_address, workspace)
+            memory.settle()
             assert count.view(np.int64) == n_rows
             elements[...] = 1
             plan.expand(STREAM, x_address, address, n_rows, workspace)

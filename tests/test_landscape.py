@@ -7,6 +7,7 @@ import pytest
 
 from bench.contests import PEERS, Contest, contracts, standings
 from bench.landscape import Case
+from bench.libraries import NotServedError
 from bench.recorded import RECORDED_ON
 from bench.runner import Outcome, Row
 
@@ -44,6 +45,19 @@ def test_who_takes_part_in_a_contest():
     assert found(Contest.ANY, "NVIDIA L4") == (11e-6, "torch.topk", 20e-6)
 
 
+def test_what_a_library_returned_counts_more_than_what_it_promises():
+    by_value, by_index = row(CASE, True, {OURS: 4e-6, "jax.lax.top_k": 5e-6}), row(CASE, False, {OURS: 3e-6})
+    by_value["outcomes"][1]["contract"] = "sorted"
+    kernel = {"contender": "kernel", "seconds": 2e-6, "contract": "indices alone, or wrong"}
+    by_index["outcomes"].append(kernel)
+
+    def fastest(contest):
+        (standing,) = standings([by_value, by_index], contest)
+        return standing.peer and standing.peer.contender
+
+    assert [fastest(contest) for contest in Contest] == [None, "jax.lax.top_k", "jax.lax.top_k", "kernel"]
+
+
 class Harness:
     """A bench for which dmlops takes 2 us by value, 1 us by index, and every peer takes 1.5 us."""
 
@@ -51,6 +65,13 @@ class Harness:
 
     def __init__(self):
         self.asked = []
+
+    def tasks(self, workload):
+        return [workload]
+
+    def call(self, who, tasks):
+        message = "not here"
+        raise NotServedError(message)
 
     def measure(self, workload, seconds, names):
         self.asked.append((workload.name, set(names)))
@@ -78,16 +99,21 @@ def test_the_command(bench_command, harness, tmp_path):
     code, printed, said = bench_command("landscape", "--list", "gating", "--peers", "--json", "a.json")
     assert code == 0, said
     assert len(harness.asked) == 128
-    assert harness.asked[0] == ("gating 1 x 64 float32, k 1", {OURS, *PEERS[True]})
-    assert harness.asked[1] == ("gating 1 x 64 float32, k 1, by index", {OURS, *PEERS[False]})
+    assert harness.asked[0] == ("gating 1 x 64 float32, k 1", {OURS, *PEERS})
+    assert harness.asked[1] == ("gating 1 x 64 float32, k 1, by index", {OURS, *PEERS})
     counts = {
         name: [int(word) for word in line.split() if word.isdigit()][:2]
         for name in Contest
         for line in printed.splitlines()
         if line.strip().startswith(name)
     }
-    assert counts == {Contest.STABLE: [0, 64], Contest.SORTED: [0, 64], Contest.ANY: [64, 64]}
-    assert "jax.lax.top_k: sorted and stable\n" in printed
+    assert counts == {
+        Contest.STABLE: [0, 64],
+        Contest.SORTED: [0, 64],
+        Contest.ANY: [64, 64],
+        Contest.OPEN: [64, 64],
+    }
+    assert "jax.lax.top_k: any order; sorted and stable\n" in printed
     assert "torch.topk: any order; sorted\n" in printed
     assert "0 problems take more than 1.1 times" in printed
     text = (tmp_path / "a.json").read_text()

@@ -375,7 +375,10 @@ OUTPUTS = {
         lambda array: array.astype("float64" if array.itemsize == 4 else "float32"),
         "types must be equal|sizes must be equal|it must be uint32",
     ),
-    "complex": (lambda array: np.zeros(array.shape, "c8"), "types must be equal|it must be uint32"),
+    "complex": (
+        lambda array: np.zeros(array.shape, "c8"),
+        "types must be equal|it must be uint32|must be uint32, uint64",
+    ),
     "one more dimension": (lambda array: array[..., None].repeat(2, -1), "(shapes|sizes) must be equal"),
     "one more element": (
         lambda array: np.resize(array, (*array.shape[:-1], (array.shape or (1,))[-1] + 1)),
@@ -426,7 +429,7 @@ TORCH_OUTPUTS = {
     "wrapper": (wrapper, "got a"),
     "subclass": (subclass, "got a"),
     "distributed": (distributed, "got a"),
-    "int16": (lambda tensor: tensor.short(), "types must be equal|it must be uint32"),
+    "int16": (lambda tensor: tensor.short(), "types must be equal|it must be uint32|must be uint32, uint64"),
     "shape": (lambda tensor: tensor[..., None], "(shapes|sizes) must be equal"),
     "one address": (lambda tensor: tensor.flatten()[0].expand(tensor.shape), "must not overlap"),
     "unaligned": (moved, "not a multiple of the element size"),

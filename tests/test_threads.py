@@ -43,6 +43,15 @@ class TestNumThreads:
         dmlops.set_num_threads(None)
         assert dmlops.get_num_threads() == 5
 
+    @pytest.mark.parametrize(("count", "expected"), [(6, 6), (None, 1), (5000, 1024)])
+    def test_a_system_that_tells_only_how_many_processors_there_are(self, count, expected, monkeypatch):
+        monkeypatch.delenv("DMLOPS_NUM_THREADS", raising=False)
+        monkeypatch.delattr(os, "sched_getaffinity")
+        for name in ("cpu_count", "process_cpu_count"):
+            monkeypatch.setattr(os, name, lambda: count, raising=False)
+        dmlops.set_num_threads(None)
+        assert dmlops.get_num_threads() == expected
+
     @pytest.mark.parametrize("n", [0, -1, 2.5, "2", True, 2000])
     def test_errors(self, n):
         dmlops.set_num_threads(2)

@@ -1,4 +1,4 @@
-"""`python -m bench landscape`: time 308 problems of top-k on a GPU, beside other kernels."""
+"""`python -m bench landscape`: time top-k on a GPU for the problems of its users, beside other kernels."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.runner import Row
     from bench.workloads import TopK
 
-SECONDS = {"dmlops": 150.0, "peers": 540.0}
+SECONDS = {"dmlops": 210.0, "peers": 900.0}
 CASE_SECONDS = 0.02  # for each contender
 PATIENCE = 0.25
 KEPT_EVERY = 16  # rows, after which the results file is written
@@ -35,14 +35,15 @@ def landscape(
             "--list",
             metavar="NAME",
             show_default=False,
-            help="indexer, gating, sampling or vector search; may be repeated.",
+            help="One of the applications; may be repeated.",
         ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only problems for which times of other kernels are recorded.")
     ] = False,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time the other libraries too, which takes nine minutes.")
+        bool,
+        typer.Option("--peers", help="Check the ties of the other libraries, and time them: 15 minutes."),
     ] = False,
     seconds: Seconds = None,
     results: Annotated[Path | None, json_option("Write all times to this file.")] = None,
@@ -51,6 +52,7 @@ def landscape(
     from bench.contests import PEERS  # noqa: PLC0415 - for this command only
     from bench.peers import OURS  # noqa: PLC0415
     from bench.runner import DeviceLostError, Pace  # noqa: PLC0415
+    from bench.ties import check  # noqa: PLC0415
 
     table = _table(application, quick)
     if results is not None:
@@ -59,6 +61,7 @@ def landscape(
     record = measuring.new_record("cuda", 1, quick)
     deadline = started + (seconds or SECONDS["peers" if peers else "dmlops"])
     rows: list[Row] = []
+    names = {OURS, *(PEERS if peers else ())}
 
     def keep() -> None:
         record["seconds"] = round(time.perf_counter() - started, 1)
@@ -70,9 +73,11 @@ def landscape(
         task = progress.add_task("copy bandwidth", total=len(table))
         harness = measuring.open_bench("cuda", 1, Pace(CASE_SECONDS, PATIENCE))
         record["bandwidth"] = harness.bandwidth
+        ties = check(harness, names) if peers else []
+        record["ties"] = [found.to_json() for found in ties]
+        contract_of = {(found.contender, found.is_sorted): found.contract for found in ties if found.problems}
         lost = ""
         for each in table:
-            names = {OURS, *(PEERS[each.is_sorted] if peers else ())}
             try:
                 if reason := lost or ("out of time" if time.perf_counter() > deadline else ""):
                     row = harness.skipped(each, reason, names)
@@ -81,6 +86,8 @@ def landscape(
             except DeviceLostError as error:
                 lost = str(error)
                 row = harness.skipped(each, lost, names)
+            for outcome in row.outcomes:
+                outcome.contract = contract_of.get((outcome.contender, each.is_sorted), "")
             rows.append(row)
             progress.update(task, advance=1, description=each.name)
             if not err.is_terminal:

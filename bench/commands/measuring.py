@@ -39,6 +39,11 @@ PACKAGES = (
     "bottleneck",
     "cupy",
     "flashinfer-python",
+    "cuda-cccl",
+    "sglang",
+    "tile-kernels",
+    "tilelang",
+    "triton",
 )
 FILE_WIDTH = 120  # of what is printed into a file or a pipe
 

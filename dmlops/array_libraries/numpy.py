@@ -185,10 +185,8 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
         raise TypeError(error_text(where, got, "reading it would copy it silently", remedy))
     n_nulls = _count_nulls(array)
     if n_nulls:
-        got, reason = (
-            f"{instance_of(array)} with {counted(n_nulls, 'null')}",
-            "an array of numbers has no nulls",
-        )
+        got = f"{instance_of(array)} with {counted(n_nulls, 'null')}"
+        reason = "an array of numbers has no nulls"
         raise TypeError(error_text(where, got, reason, "fill or drop them first"))
 
 

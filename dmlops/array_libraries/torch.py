@@ -252,7 +252,7 @@ class Torch(ArrayLibrary):
         return are_plain
 
     def trimmed(self, array: Any, rows: int) -> Any:
-        return array[:rows].clone()
+        return array.narrow_copy(0, 0, rows)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         with self._on(stream, operand.array):
@@ -266,10 +266,10 @@ class Torch(ArrayLibrary):
         return self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
-        at = self._torch.device(str(device))
-        # Sizes one by one take two thirds of the time of a tuple, which a tensor without sizes needs.
-        sizes = desc.sizes or ((),)
-        return partial(self._torch.empty, *sizes, dtype=self._dtypes[desc.data_type], device=at)
+        # A method takes four fifths of the time of a function that is told the type and the device. Sizes one
+        # by one take two thirds of the time of a tuple, which a tensor without sizes needs.
+        like = self.empty((0,) if desc.sizes else (), desc.data_type, device)
+        return partial(like.new_empty, *desc.sizes) if desc.sizes else partial(self._torch.empty_like, like)
 
     def current_stream(self, device: Device) -> int:
         if self._raw_stream is not None:

@@ -227,12 +227,9 @@ class Binding:
 
     def _check_representable(self) -> None:
         """Refuse results that their library does not have, or would silently change."""
-        if self.out:
-            return
-        library, function = self.library, self.function
-        if type(library).check_representable is not ArrayLibrary.check_representable:
-            for where, desc in zip(function.types, self._outputs, strict=True):
-                library.check_representable(desc.data_type, where)
+        if not self.out:
+            for where, desc in zip(self.function.types, self._outputs, strict=True):
+                self.library.check_representable(desc.data_type, where)
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
         function, library = self.function, self.library

@@ -110,7 +110,7 @@ class CallCache:
         call = self._calls.get(key)
         if call is None:
             call = bind()
-            load_native_calls(call)
+            load_native_calls(call, has_out=bool(out), has_workspace=workspace is not None)
             self._keep(self._calls, key, call)
         return call(inputs, out, stream, workspace)
 

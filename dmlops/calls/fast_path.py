@@ -28,7 +28,6 @@ from kernels_cpu.native_call import Operand as NativeOperand
 
 # Launches on a GPU depend on the addresses of operands modulo this.
 LAUNCH_ALIGNMENT = 16
-_loaded: list[tuple[Any, ...]] = []
 _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 # Takes all arrays of a call, and those of them that are new; returns the new outputs in the caller's form, or
@@ -36,67 +35,32 @@ _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 Run = Callable[[tuple[Any, ...], list[Any]], list[Any] | None]
 
 
-class FastPath:
-    """Runs a bound call on arrays that one native call checks.
-
-    Parameters
-    ----------
-    call : BoundCall
-        The call.
-    n_given : int
-        How many arrays the caller gives: inputs, and perhaps outputs and a workspace.
-    are_plain : callable, optional
-        `ArrayLibrary.plain_check` for such arrays.
-    run : callable
-        Makes the native call.
-    """
-
-    def __init__(self, call: BoundCall, n_given: int, are_plain: Any, run: Run) -> None:
-        self._n_given, self._n_inputs, self._run = n_given, len(call.inputs), run
-        self._allocators = () if n_given > self._n_inputs else call.allocators
-        self._are_plain = are_plain
-        self._was_written: Any = None if self._allocators else call.library.was_written
-
-    def __call__(self, arrays: tuple[Any, ...]) -> Sequence[Any] | None:
-        """Return the outputs; or do nothing and return None if the call must take the ordinary path."""
-        if len(arrays) != self._n_given:
-            return None
-        written = () if self._was_written is None else arrays[self._n_inputs :]
-        if self._are_plain is not None and not self._are_plain(arrays, written):
-            return None
-        if not written:
-            made = []
-            for make in self._allocators:  # not in a comprehension, which costs Python 3.11 another call
-                made.append(make())
-            return self._run((*arrays, *made) if made else arrays, made)
-        # As in `BoundCall`.
-        try:
-            results = self._run(arrays, [])
-            if results is not None:
-                self._was_written(written)
-        except DmlError:
-            raise
-        except BaseException:
-            self._was_written(written)
-            raise
-        return results
+# Takes the arrays that the caller gives; returns the outputs, or does nothing and returns None where the call
+# must take the ordinary path.
+FastPath = Callable[[tuple[Any, ...]], Sequence[Any] | None]
 
 
-def load_native_calls(call: BoundCall) -> None:
+def load_native_calls(call: BoundCall, *, has_out: bool, has_workspace: bool) -> None:
     """Load what the fast path of a call needs, so that no later call imports or compiles anything."""
-    kernels = (CALL, LOOK) if call.device is CPU else KERNELS
-    if (
-        kernels not in _loaded
-        and call.plan is not None
-        and call.library.native_type is not None
-        and _has_gil()
-    ):
-        for kernel in kernels:
+    if call.plan is not None and call.library.native_type is not None and _has_gil():
+        is_launched = not has_workspace and _may_launch(call, has_out=has_out)
+        on_host = (CALL,) if is_launched else (LOOK,)
+        for kernel in KERNELS if is_launched and call.device is not CPU else on_host:
             cpu.load(kernel)
-        _loaded.append(kernels)
 
 
-def make_fast_path(call: BoundCall, given: tuple[Any, ...]) -> "FastPath | Literal[False] | None":
+def _may_launch(call: BoundCall, *, has_out: bool) -> bool:
+    """Return whether the native call may run the plan: one kernel on a CPU, or launches that need no wait."""
+    if call.device is not CPU:
+        return call.manner is Manner.LAUNCH
+    # Other calls do not launch the plan, or not first. To look at `launch` loads its kernel.
+    is_counted = call.manner is Manner.COUNT_THEN_EXPAND and not call.is_trimmed
+    if is_counted or (call.manner is Manner.CHECK_THEN_GATHER and has_out):
+        return False
+    return isinstance(call.plan.launch, BoundKernel)
+
+
+def make_fast_path(call: BoundCall, given: tuple[Any, ...]) -> FastPath | Literal[False] | None:
     """Return the fast path of a call.
 
     Parameters
@@ -126,24 +90,50 @@ def make_fast_path(call: BoundCall, given: tuple[Any, ...]) -> "FastPath | Liter
         return False
     overlaps = call.guard.candidates_of(len(given)) if has_out else []
     run = None
-    if not has_workspace and call.device is CPU:
-        run = _run_on_host(call, operands, overlaps, has_out=has_out)
-    elif not has_workspace:
-        run = _run_on_stream(call, operands, overlaps, list(map(library.address, arrays)))
+    if not has_workspace and _may_launch(call, has_out=has_out):
+        if call.device is CPU:
+            run = _run_on_host(call, operands, overlaps)
+        else:
+            run = _run_on_stream(call, operands, overlaps, list(map(library.address, arrays)))
     run = run or _run_by_call(call, operands, overlaps, has_workspace=has_workspace)
-    return FastPath(call, len(given), are_plain, run)
+    return _fast_path(call, len(given), are_plain, run)
 
 
-def _run_on_host(
-    call: BoundCall, operands: Sequence[NativeOperand], overlaps: Sequence[Any], *, has_out: bool
-) -> Run | None:
-    """Return what launches the only kernel of a call in the native call; None if it has several."""
-    is_checked = call.manner is Manner.CHECK_THEN_GATHER
-    # Other calls do not launch the plan, or not first. To look at `launch` would load its kernel.
-    if (is_checked and has_out) or (call.manner is Manner.COUNT_THEN_EXPAND and not call.is_trimmed):
-        return None
-    if not isinstance(call.plan.launch, BoundKernel):
-        return None
+def _fast_path(call: BoundCall, n_given: int, are_plain: Any, run: Run) -> FastPath:
+    """Return the fast path on so many arrays, which pass `ArrayLibrary.plain_check` where there is one."""
+    # Every call runs this: names of the closure are faster than attributes.
+    n_inputs = len(call.inputs)
+    allocators = () if n_given > n_inputs else call.allocators
+    was_written: Any = None if allocators else call.library.was_written
+
+    def repeat(arrays: tuple[Any, ...]) -> Sequence[Any] | None:
+        if len(arrays) != n_given:
+            return None
+        written = () if was_written is None else arrays[n_inputs:]
+        if are_plain is not None and not are_plain(arrays, written):
+            return None
+        if not written:
+            made = []
+            for make in allocators:  # not in a comprehension, which costs Python 3.11 another call
+                made.append(make())
+            return run((*arrays, *made) if made else arrays, made)
+        # As in `BoundCall`.
+        try:
+            results = run(arrays, [])
+            if results is not None:
+                was_written(written)
+        except DmlError:
+            raise
+        except BaseException:
+            was_written(written)
+            raise
+        return results
+
+    return repeat
+
+
+def _run_on_host(call: BoundCall, operands: Sequence[NativeOperand], overlaps: Sequence[Any]) -> Run:
+    """Return what launches the only kernel of a call in the native call."""
     is_small = call.is_small
     launch = native_call(
         *(call.plan.launch, len(call.leading), operands, overlaps),
@@ -152,7 +142,7 @@ def _run_on_host(
         load=cpu.load,
     )
     # A gather that checks while it writes sets a bit if any index is out of range.
-    failure = -1 if is_checked else 0
+    failure = -1 if call.manner is Manner.CHECK_THEN_GATHER else 0
     trimmed = call.library.trimmed if call.is_trimmed else None
     size = call.workspace_size
     shared = _small_scratch((size - 1).bit_length())[0] if is_small and size else 0

@@ -93,10 +93,8 @@ class Guard:
         """
         for number, size in enumerate(self._item_sizes):
             if size and (not addresses[number] or addresses[number] % size):
-                got, reason = (
-                    f"an array at address {addresses[number]:#x}",
-                    f"it has elements of {size} bytes",
-                )
+                got = f"an array at address {addresses[number]:#x}"
+                reason = f"it has elements of {size} bytes"
                 allowed = "they must be in memory, at a multiple of their size"
                 raise InvalidDescriptorError(error_text(self._passed[number].name, got, reason, allowed))
         if are_given:

@@ -249,7 +249,7 @@ def _fill(
         return framework.diagonal_matrix(function.words, inputs, out, stream, None, value, begin, end)[0]
     if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
         value, begin, end = _plain_band(function.name, value, begin, end)
-    number = scalars.scalar_key(value)
+    number = value if type(value) is int else scalars.scalar_key(value)
     parameters = (function.name, number, begin, end, made, level_set(), get_num_threads(), out is None)
     outs = () if out is None else (out,)
     results = CALLS.replay(parameters, inputs, outs) if stream is None else None

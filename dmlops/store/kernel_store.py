@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -258,11 +259,22 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
     code = kernel_cache.read(key)
     if code is None:
         log.info(COMPILING, key.kernel, key.target_name)
+        if threading.get_ident() in _at_work:  # a caller waits
+            _tell_once()
         start = time.perf_counter()
         code = compile_kernel()
         log.info("compiled %s for %s in %.1f s", key.kernel, key.target_name, time.perf_counter() - start)
         kernel_cache.keep(key, code)
     return code
+
+
+@functools.cache
+def _tell_once() -> None:
+    """Tell users at a terminal or in a notebook why they wait; a program has the log, at the level INFO."""
+    with suppress(Exception):  # there may be nowhere to write to
+        is_read = sys.stderr.isatty() or "ipykernel" in sys.modules
+        if is_read and not log.isEnabledFor(logging.INFO):
+            print("dmlops: compiling kernels for this machine; later processes find them", file=sys.stderr)
 
 
 def source_digest(folder: Path) -> str:

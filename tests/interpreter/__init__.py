@@ -12,8 +12,11 @@ cluster at a time. Each instruction is one NumPy operation over the threads that
   first, by barriers and messages.
 
 Shared memory, local memory and registers are noise before they are written. Dynamic shared memory is aligned
-to 16 bytes and no more, and static arrays lie in a random order. Interactions of blocks through global memory
-are not tested: no block waits for a later one, and no time is measured.
+to 16 bytes and no more, and static arrays lie in a random order. Messages come late, in a random order. What
+a warp stores in global memory is seen by its block after a barrier, and by other blocks when the launch has
+ended and they have waited for that; only relaxed and atomic stores are seen at once. A relaxed arrival at the
+barrier of a cluster does not tell of stores to other blocks. No block waits for a later one, and no time is
+measured.
 
 =============  ===========================================================================
 `program`      from text to instructions

@@ -12,7 +12,7 @@ from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.program import parse
 
 # CUlaunchAttributeID
-_CLUSTER_DIMENSION = 4
+_CLUSTER_DIMENSION, _PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6
 
 
 @functools.cache
@@ -50,6 +50,8 @@ class Interpreter:
         given, (variant, arch) = Config.from_address(config), self._loaded[function - 1]
         attributes = [given.attributes[number] for number in range(given.n_attributes)]
         n_blocks = next((each.value[0] for each in attributes if each.id == _CLUSTER_DIMENSION), 1)
+        if not any(each.id == _PROGRAMMATIC_STREAM_SERIALIZATION for each in attributes):
+            self._memory.settle()  # otherwise the launch may begin before what came before it has ended
         program = program_of(variant, arch)
         arguments = [
             ctypes.c_int64.from_address(ctypes.c_uint64.from_address(addresses + 8 * place).value).value
@@ -73,3 +75,4 @@ def interpreted(memory):
         mock.patch.object(launch, "launch_entry", return_value=interpreter.entry),
     ):
         yield interpreter
+        memory.settle()

@@ -51,12 +51,18 @@ class Machine:
         Of the launch.
     arguments : sequence of int
         The kernel's arguments.
+
+    Attributes
+    ----------
+    are_messages_late : bool
+        Whether messages come when nobody can go on without them, rather than at once.
     """
 
     def __init__(self, program, memory, sizes, arguments):
-        self._program, self._sizes = program, sizes
+        self._program, self._sizes, self._memory = program, sizes, memory
         self._rng = np.random.default_rng((SEED, len(program.instructions), sizes.n_grid, sizes.shared_bytes))
         self._is_out_of_step = self._rng.random() < 1 / 4
+        self.are_messages_late = self._rng.random() < 3 / 4
         self._steps_of = Steps(program, memory, dict(zip(program.parameters, arguments, strict=True)))
         self._steps = [self._step(instruction) for instruction in program.instructions]
 
@@ -76,10 +82,13 @@ class Machine:
         for first_block in range(0, sizes.n_grid, step):
             n_blocks = min(step, sizes.n_grid - first_block)
             self._threads = Threads(self._program, sizes, first_block, n_blocks)
-            self._places = np.zeros(self._threads.count, np.int64)
+            self._memory.begin_blocks(self._threads.shared.clocks)
+            self._places, self._told = np.zeros(self._threads.count, np.int64), {}
             self._states = np.full(self._threads.count, RUNNING)
             while (self._states != DONE).any():
                 self._go_on()
+            while self._deliver():
+                pass
             self._threads.messages.check_end()
             races |= self._threads.shared.races
         return races
@@ -93,6 +102,9 @@ class Machine:
         clusters = self._threads.clusters
         first = clusters[self._states != DONE].min()
         of_first = running[clusters[running] == first]
+        if not of_first.size and self._deliver():
+            self._pass_barriers()
+            return
         if not of_first.size:
             raise FaultError(self._deadlock(clusters == first))
         if self._is_out_of_step:
@@ -113,6 +125,11 @@ class Machine:
             thread = self._threads.numbers[threads[0]]
             msg = f"{fault}: {instruction.text}, block {block}, thread {thread}"
             raise FaultError(msg) from None
+
+    def _deliver(self):
+        """Let a message come, and tell whether one was under way."""
+        living = np.unique(self._threads.blocks[self._states != DONE])
+        return self._threads.messages.deliver(self._rng, living)
 
     def _run_straight(self, place, threads, running):
         """Run instructions up to a branch, a barrier, a warp operation, or where other threads are."""
@@ -150,9 +167,19 @@ class Machine:
         elif "arrive" in instruction.modifiers:
             # A thread that has arrived waits at the next one, before which others may do something.
             self._places[threads] = place + 1
+            if "relaxed" not in instruction.modifiers:
+                self._tell_cluster(threads)
         else:
             self._states[threads] = AT_CLUSTER_BARRIER
         self._pass_barriers()
+
+    def _tell_cluster(self, threads):
+        """Keep what threads know who arrive at the barrier of their cluster."""
+        clusters = self._threads.clusters[threads]
+        for cluster in np.unique(clusters):
+            warps = np.unique(self._threads.warps[threads[clusters == cluster]])
+            told = self._threads.shared.clocks.tell(warps)
+            self._told[cluster] = np.maximum(self._told.get(cluster, 0), told)
 
     def _pass_barriers(self):
         """Let threads go on that have all arrived."""
@@ -163,12 +190,16 @@ class Machine:
                 if np.unique(self._places[waiting]).size > 1:
                     msg = "threads of a block wait at different barriers"
                     raise FaultError(msg)
+                self._threads.shared.clocks.meet(np.unique(self._threads.warps[waiting]))
                 self._meet_at_barrier(waiting)
         clusters = self._threads.clusters
         complete = self._arrived(AT_CLUSTER_BARRIER, clusters)
         if complete.any():
             for cluster in np.flatnonzero(complete):
-                self._meet_at_barrier((self._states == AT_CLUSTER_BARRIER) & (clusters == cluster))
+                waiting = (self._states == AT_CLUSTER_BARRIER) & (clusters == cluster)
+                warps = np.unique(self._threads.warps[waiting])
+                self._threads.shared.clocks.learn(warps, self._told.pop(cluster, 0))
+                self._meet_at_barrier(waiting)
         waiting = np.flatnonzero(self._states == AT_MESSAGES)
         for place in np.unique(self._places[waiting]):
             self._pass_messages(place, waiting[self._places[waiting] == place])
@@ -180,7 +211,7 @@ class Machine:
         return (n_waiting == n_living) & (n_waiting > 0)
 
     def _meet_at_barrier(self, threads):
-        self._threads.shared.clocks.meet(np.unique(self._threads.warps[threads]))
+        self._threads.shared.order.meet(np.unique(self._threads.warps[threads]))
         self._release(threads)
 
     def _release(self, threads):
@@ -202,12 +233,10 @@ class Machine:
             self._states[threads] = AT_MESSAGES
             return
         if instruction.name == "st":
-            n_bytes = self._steps_of.store_message(instruction)(self._threads, threads)
-            blocks = messages.send(address(operands[2]), address(operands[0]), warps, n_bytes)
-            living = np.unique(self._threads.blocks[self._states != DONE])
-            if not np.isin(blocks, living).all():
-                msg = "a message to a block that has left"
-                raise FaultError(msg)
+            parts = self._steps_of.message(instruction)(self._threads, threads)
+            messages.send(address(operands[2]), parts, warps, instruction.text)
+            while not self.are_messages_late and self._deliver():
+                pass
         elif instruction.modifiers[0] == "init":
             messages.make(address(operands[0]), warps, read(operands[1], 32))
         else:

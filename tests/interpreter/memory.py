@@ -23,12 +23,22 @@ def check_alignment(addresses, n_bytes):
         raise FaultError(msg)
 
 
+# The writer of what was stored by blocks that have left.
+_EARLIER = 1 << 30
+
+
 class GlobalMemory:
-    """Arrays of the host that kernels may access, at the addresses that they have."""
+    """Arrays of the host that kernels may access, at the addresses that they have.
+
+    What a warp stores is seen late: by warps that know of it by a barrier, and by others when the launch has
+    ended. Only atomic and relaxed stores are seen at once.
+    """
 
     def __init__(self):
         self._arrays = []
         self._begins = np.empty(0, np.uint64)
+        # By the address of an array: for each byte what was stored last, by which warp (-1: none) and when.
+        self._late, self._clocks = {}, None
 
     def add(self, array):
         """Make all bytes of a contiguous array accessible; return its address."""
@@ -54,26 +64,70 @@ class GlobalMemory:
                 raise FaultError(msg)
             yield array, places, offsets
 
-    def load(self, addresses, bits):
-        """Return what the addresses hold."""
+    def begin_blocks(self, clocks):
+        """Begin blocks whose warps know of each other by their clocks; the blocks before them have left."""
+        self._clocks = clocks
+        for _, writers, _ in self._late.values():
+            writers[writers >= 0] = _EARLIER
+
+    def settle(self):
+        """Let everybody see what was stored: another launch has ended."""
+        for array in self._arrays:
+            values, writers, _ = self._late.pop(_address(array), (array, np.full(array.size, -1), None))
+            np.copyto(array, values, where=writers >= 0)
+
+    def load(self, addresses, bits, warps):
+        """Return what the addresses hold for the warps of some threads."""
         found = np.empty(addresses.size, UNSIGNED[bits])
         for array, places, offsets in self._pieces(addresses, bits // 8):
-            rows = array[offsets[:, None] + np.arange(bits // 8)]
+            at = offsets[:, None] + np.arange(bits // 8)
+            rows = array[at]
+            if _address(array) in self._late:
+                is_known = self._is_known(array, at, warps[places])
+                rows = np.where(is_known, self._late[_address(array)][0][at], rows)
             found[places] = np.ascontiguousarray(rows).view(UNSIGNED[bits]).ravel()
         return found
 
-    def store(self, addresses, values, bits):
+    def store(self, addresses, values, bits, warps, is_relaxed=False):
         """Write values; of several to the same address the last one stays."""
         for array, places, offsets in self._pieces(addresses, bits // 8):
+            at = offsets[:, None] + np.arange(bits // 8)
             rows = np.ascontiguousarray(values[places]).view(np.uint8).reshape(places.size, -1)
-            array[offsets[:, None] + np.arange(bits // 8)] = rows
+            if is_relaxed:
+                self._settle(array, at)
+                array[at] = rows
+                continue
+            late = self._late.get(_address(array))
+            if late is None:
+                late = array.copy(), np.full(array.size, -1, np.int32), np.zeros(array.size, np.int32)
+                self._late[_address(array)] = late
+            # Of two stores in no order, the first is seen when the second is made.
+            self._settle(array, at[~self._is_known(array, at, warps[places]) & (late[1][at] >= 0)])
+            late[0][at], late[1][at] = rows, warps[places][:, None]
+            late[2][at] = self._clocks.of(warps[places])[:, None]
 
     def update(self, addresses, bits, change):
         """Replace one element after the other by what `change(place, old)` returns."""
         for array, places, offsets in self._pieces(addresses, bits // 8):
+            self._settle(array, offsets[:, None] + np.arange(bits // 8))
             for place, offset in zip(places, offsets, strict=True):
                 element = array[offset : offset + bits // 8].view(UNSIGNED[bits])
                 element[0] = change(place, element[0])
+
+    def _is_known(self, array, at, warps):
+        """Tell which bytes a warp has stored itself, or knows that another one has."""
+        _, writers, clocks = self._late[_address(array)]
+        found = (writers[at] >= 0) & (writers[at] != _EARLIER)
+        warps, others = np.broadcast_to(warps[:, None], at.shape)[found], writers[at][found]
+        found[found] = (warps == others) | self._clocks.knows(warps, others, clocks[at][found])
+        return found
+
+    def _settle(self, array, at):
+        """Let everybody see what was stored in some bytes of an array."""
+        if _address(array) in self._late:
+            values, writers, _ = self._late[_address(array)]
+            at = at[writers[at] >= 0]
+            array[at], writers[at] = values[at], -1
 
 
 def _address(array):
@@ -102,6 +156,10 @@ class Clocks:
         self._known[warps] = self._known[warps].max(axis=0)
         self._known[warps, warps] += 1
 
+    def all_of(self, warps):
+        """Return what warps know now."""
+        return self._known[warps]
+
     def tell(self, warps):
         """Return what warps know, all together; what they do from now on is later."""
         told = self._known[warps].max(axis=0)
@@ -120,8 +178,8 @@ class SharedMemory:
     ----------
     block_bytes : int
         Bytes of each block.
-    clocks : Clocks
-        What warps know of each other.
+    clocks, order : Clocks, Clocks
+        What warps know of each other, and what relaxed arrivals at the barrier of a cluster would tell, too.
     races : set of str
         Pairs of accesses whose order is left to chance.
     """
@@ -132,7 +190,7 @@ class SharedMemory:
         self._bytes = np.random.default_rng(SEED).integers(0, 256, n_blocks * n_bytes, np.uint8)
         n_words = self._bytes.size // 4
         self._accesses = {kind: _Accesses(n_words) for kind in ("load", "store", "atomic")}
-        self.clocks = Clocks(block_of_warp.size)
+        self.clocks, self.order = Clocks(block_of_warp.size), Clocks(block_of_warp.size)
         self.races = set()
 
     def places(self, addresses, bits, blocks):
@@ -158,15 +216,15 @@ class SharedMemory:
         self._note("load", places >> 2, warps, text, None)
         return self._bytes.view(UNSIGNED[bits])[places // (bits // 8)]
 
-    def store(self, addresses, values, bits, warps, text):
-        """Write values."""
+    def store(self, addresses, values, bits, warps, text, known=None):
+        """Write values; `known` is what the warps knew when they began to."""
         places = self.places(addresses, bits, self._block_of_warp[warps])
         cells = self._bytes.view(UNSIGNED[bits])
         at = places // (bits // 8)
         # Writing what is there already is no race, nor is a write beside another in the same word.
         changes = (cells[at] != values) & (bits >= 32)
         if bits >= 32:
-            self._note("store", places >> 2, warps, text, changes)
+            self._note("store", places >> 2, warps, text, changes, known)
         cells[at] = values
         if (cells[at] != values).any():
             self.races.add(f"several values at one place: {text}")
@@ -179,20 +237,24 @@ class SharedMemory:
         for number, at in enumerate(places // (bits // 8)):
             cells[at] = change(number, cells[at])
 
-    def _note(self, kind, words, warps, text, changes):
+    def _note(self, kind, words, warps, text, changes, known=None):
+        known = self.clocks.all_of(warps) if known is None else known
         for earlier in _CONFLICTS[kind]:
             accesses = self._accesses[earlier]
-            conflicts = self._is_concurrent(accesses, words, warps)
+            conflicts = self._is_concurrent(accesses, words, warps, known, earlier == "load")
             if kind == "store" and earlier != "atomic":
                 conflicts &= changes
             for first in set(accesses.texts[words[conflicts]]):
                 self.races.add(f"{first}  /  {text}")
-        self._accesses[kind].note(words, warps, self.clocks.of(warps), text)
+        clocks = known[np.arange(warps.size), warps]
+        self._accesses[kind].note(words, warps, clocks, self.order.of(warps), text)
 
-    def _is_concurrent(self, accesses, words, warps):
-        """Tell which words another warp accessed that this one knows nothing of."""
+    def _is_concurrent(self, accesses, words, warps, known, are_loads):
+        """Tell which words another warp accessed of which this one knows nothing."""
         earlier = accesses.warps[words]
-        is_known = self.clocks.knows(warps, earlier, accesses.clocks[words])
+        is_known = known[np.arange(warps.size), earlier] >= accesses.clocks[words]
+        is_own = self._block_of_warp[earlier] == (words << 2) // self.block_bytes
+        is_known |= (is_own | are_loads) & self.order.knows(warps, earlier, accesses.orders[words])
         return (earlier >= 0) & (earlier != warps) & ~is_known
 
 
@@ -204,10 +266,10 @@ class _Accesses:
 
     def __init__(self, n_words):
         self.warps = np.full(n_words, -1)
-        self.clocks = np.zeros(n_words, np.int32)
+        self.clocks, self.orders = np.zeros(n_words, np.int32), np.zeros(n_words, np.int32)
         self.texts = np.empty(n_words, object)
 
-    def note(self, words, warps, clocks, text):
+    def note(self, words, warps, clocks, orders, text):
         self.warps[words] = warps
-        self.clocks[words] = clocks
+        self.clocks[words], self.orders[words] = clocks, orders
         self.texts[words] = text

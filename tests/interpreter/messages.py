@@ -11,12 +11,12 @@ class _Barrier:
     def __init__(self, n_arrivals, maker):
         self.n_arrivals = self.n_missing = n_arrivals
         self.n_bytes, self.n_phases = 0, 0
-        # The warp and the clock of who made it; what those told that arrived; and those of complete phases.
+        # The warp and the clocks of who made it; what those told that arrived; and those of complete phases.
         self.maker, self.told, self.complete = maker, 0, 0
 
 
 class Messages:
-    """The barriers of all blocks.
+    """The barriers of all blocks, and the messages that are under way.
 
     Parameters
     ----------
@@ -28,41 +28,55 @@ class Messages:
 
     def __init__(self, shared, block_of_warp):
         self._shared, self._block_of_warp = shared, block_of_warp
-        self._barriers = {}
+        self._barriers, self._under_way = {}, []
 
     def make(self, addresses, warps, n_arrivals):
         """Make barriers, each of which waits for so many arrivals."""
-        clocks = self._shared.clocks.of(warps)
-        for place, warp, clock, count in zip(
-            self._places(addresses, warps), warps, clocks, n_arrivals, strict=True
-        ):
+        made = zip(warps, self._shared.clocks.of(warps), self._shared.order.of(warps), strict=True)
+        for place, maker, count in zip(self._places(addresses, warps), made, n_arrivals, strict=True):
             if place in self._barriers:
                 msg = "a barrier where there is one"
                 raise FaultError(msg)
-            self._barriers[place] = _Barrier(int(count), (warp, clock))
+            self._barriers[place] = _Barrier(int(count), maker)
 
     def announce(self, addresses, warps, n_bytes):
         """Arrive at barriers, which have to wait for so many bytes more."""
-        for barrier, warp, count in zip(self._found(addresses, warps), warps, n_bytes, strict=True):
+        for barrier, warp, count in zip(self._made(addresses, warps), warps, n_bytes, strict=True):
             if barrier.n_missing == 0:
                 msg = "more arrivals than a barrier waits for"
                 raise FaultError(msg)
             barrier.n_missing -= 1
-            self._count(barrier, warp, int(count))
+            self._count(barrier, self._shared.clocks.tell(np.array([warp])), int(count))
 
-    def send(self, at, addresses, warps, n_bytes):
-        """Tell barriers that so many bytes have come; return the blocks that got them.
+    def send(self, at, parts, warps, text):
+        """Send messages, which come later: their parts as (addresses, values, bits), to the barriers `at`."""
+        known = self._shared.clocks.all_of(warps)
+        self._made(at, warps)
+        for warp in np.unique(warps):
+            own = warps == warp
+            sent = [(addresses[own], values[own], bits) for addresses, values, bits in parts]
+            self._under_way.append((at[own], sent, warps[own], known[own], text))
+        self._shared.clocks.tell(np.unique(warps))
 
-        The bytes were stored at other addresses.
-        """
+    def deliver(self, rng, living):
+        """Let the messages of one warp come that are under way, if there are any; tell whether there were."""
+        if not self._under_way:
+            return False
+        at, parts, warps, known, text = self._under_way.pop(rng.integers(len(self._under_way)))
         owners = self._places(at, warps) // self._shared.block_bytes
-        places = self._shared.places(addresses, 8 * n_bytes, self._block_of_warp[warps])
-        if (owners != places // self._shared.block_bytes).any():
-            msg = "a message to one block, and its barrier in another"
+        for addresses, values, bits in parts:
+            places = self._shared.places(addresses, bits, self._block_of_warp[warps])
+            if (owners != places // self._shared.block_bytes).any():
+                msg = "a message to one block, and its barrier in another"
+                raise FaultError(msg)
+            self._shared.store(addresses, values, bits, warps, text, known)
+        if not np.isin(owners, living).all():
+            msg = "a message to a block that has left"
             raise FaultError(msg)
-        for barrier, warp in zip(self._found(at, warps), warps, strict=True):
-            self._count(barrier, warp, -n_bytes)
-        return owners
+        n_bytes = sum(bits // 8 for _, _, bits in parts)
+        for barrier in self._found(at, warps):
+            self._count(barrier, known[0], -n_bytes)
+        return True
 
     def is_complete(self, addresses, warps, parities):
         """Tell which barriers have completed a phase; who waited knows what those told that arrived."""
@@ -84,15 +98,24 @@ class Messages:
                 msg = f"{-barrier.n_bytes} bytes have come that nobody announced"
                 raise FaultError(msg)
 
-    def _count(self, barrier, warp, n_bytes):
-        clocks = self._shared.clocks
-        if not clocks.knows(warp, *barrier.maker):
-            self._shared.races.add("a message to a barrier that may not have been made")
-        barrier.told = np.maximum(barrier.told, clocks.tell(np.array([warp])))
+    def _count(self, barrier, known, n_bytes):
+        """Count bytes that a warp announces or sends; `known` is what it knew then."""
+        barrier.told = np.maximum(barrier.told, known)
         barrier.n_bytes += n_bytes
         if barrier.n_missing == 0 and barrier.n_bytes == 0:
             barrier.n_missing, barrier.n_phases = barrier.n_arrivals, barrier.n_phases + 1
             barrier.complete = barrier.told
+
+    def _made(self, addresses, warps):
+        """Return barriers, of which the warps have to know that they were made."""
+        barriers = self._found(addresses, warps)
+        for barrier, warp in zip(barriers, warps, strict=True):
+            maker, clock, order = barrier.maker
+            if not (
+                self._shared.clocks.knows(warp, maker, clock) or self._shared.order.knows(warp, maker, order)
+            ):
+                self._shared.races.add("a message to a barrier that may not have been made")
+        return barriers
 
     def _found(self, addresses, warps):
         places = self._places(addresses, warps)

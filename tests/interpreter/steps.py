@@ -11,7 +11,7 @@ from tests.interpreter.arithmetic import UPDATES, computation
 from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, FaultError, check_alignment
 
 # What the interpreter does at once, or need not do.
-_NOTHING = {"griddepcontrol", "nanosleep", "fence", "membar", "prefetch", "discard"}
+_NOTHING = {"nanosleep", "prefetch", "discard"}
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 
@@ -66,22 +66,21 @@ class Steps:
         """Return a function of threads that gives the address in an operand."""
         return self._address(operand)[2]
 
-    def store_message(self, instruction):
-        """Return a function that stores what a message holds, and returns how many bytes that are."""
+    def message(self, instruction):
+        """Return a function that reads what a message holds, as (address, values, bits) of each member."""
         place, value, _ = instruction.operands
         bits, names = instruction.type.bits, _members(value)
         address, reads = self.address(place), [self.read(each, bits) for each in names]
 
-        def store(threads, chosen):
+        def message(threads, chosen):
             first = address(threads, chosen)
             check_alignment(first, bits // 8 * len(names))
-            for member, read in enumerate(reads):
-                at = first + np.uint64(member * bits // 8)
-                values = read(threads, chosen)
-                threads.shared.store(at, values, bits, threads.warps[chosen], instruction.text)
-            return bits // 8 * len(names)
+            return [
+                (first + np.uint64(member * bits // 8), read(threads, chosen), bits)
+                for member, read in enumerate(reads)
+            ]
 
-        return store
+        return message
 
     def _address(self, operand):
         """Return the name in an address, its offset, and a function that gives the address."""
@@ -94,8 +93,10 @@ class Steps:
 
     def _unguarded(self, instruction):
         name, operands = instruction.name, instruction.operands
-        if name in _NOTHING:
+        if name in _NOTHING or instruction.modifiers[:1] in (("mbarrier_init",), ("launch_dependents",)):
             return lambda threads, chosen: None
+        if name == "griddepcontrol":
+            return lambda threads, chosen: self._memory.settle()
         maker = {
             "ld": self._access,
             "st": self._access,
@@ -210,8 +211,10 @@ class Steps:
             )
         assert "global" in instruction.modifiers, text
         return (
-            lambda threads, chosen, at: self._memory.load(at, bits),
-            lambda threads, chosen, at, values: self._memory.store(at, values, bits),
+            lambda threads, chosen, at: self._memory.load(at, bits, threads.warps[chosen]),
+            lambda threads, chosen, at, values: self._memory.store(
+                at, values, bits, threads.warps[chosen], "relaxed" in instruction.modifiers
+            ),
         )
 
     def _copy_asynchronously(self, instruction):
@@ -238,7 +241,9 @@ class Steps:
             for at in range(0, n_bytes, 4):
                 words = np.zeros(chosen.size, np.uint32)
                 is_read = n_read(threads, chosen) > at
-                words[is_read] = self._memory.load(begins[is_read] + np.uint64(at), 32)
+                words[is_read] = self._memory.load(
+                    begins[is_read] + np.uint64(at), 32, threads.warps[chosen[is_read]]
+                )
                 threads.copies.begin(chosen, ends + np.uint64(at), words, instruction.text)
 
         return copy

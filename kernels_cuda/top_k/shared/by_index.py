@@ -5,7 +5,6 @@ the row, which is then read from its beginning: each mark is the next result, wh
 
 Few long rows are split into parts, with one block each, and every step is a launch: blocks clear the bitmap,
 mark the indices, count the marks of each part, and write. Else one block per row takes all steps at once.
-A warp reads 32 words of the bitmap at a time, and has a lane for each bit of them.
 
 A row with a length (`lengths`) has min(k, length) selected elements; the algorithm has filled up the rest.
 """
@@ -87,15 +86,13 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
             if number < end:
                 word = load_word(words + number * WORD_BYTES)
             rank, of_block = block_exclusive_sum(ptx.popcount_u32(word), thread, totals)
-            if m.steps & WRITING != 0:
-                for source in range(32):
-                    marks = ptx.shuffle_from_u32(word, u32(source))
-                    place = n_marked + i64(ptx.shuffle_from_u32(rank, u32(source)))
-                    if (marks >> lane) & 1 != 0:
-                        at = ((number - i64(lane) + source) << 5) + i64(lane)
-                        place += i64(ptx.popcount_u32(marks & ptx.lanes_below()))
-                        element = load_element(base + at * p.strides.x * element_size)
-                        write_result(values, indices, place, element, at, p)
+            place = n_marked + i64(rank)
+            while m.steps & WRITING != 0 and word != 0:
+                at = (number << 5) + i64(ptx.trailing_zeros_u32(word))
+                word &= word - 1
+                element = load_element(base + at * p.strides.x * element_size)
+                write_result(values, indices, place, element, at, p)
+                place += 1
             n_marked += i64(of_block)
             first += n_threads
             # The next words' sums take the same shared memory.

@@ -28,7 +28,7 @@ REORDER_THREADS = 256
 REORDER_ITEMS = 4
 BY_INDEX_THREADS = 512
 # The bitmaps of few rows are read in parts of at least so many words, by about so many blocks.
-PART_WORDS = 1 << 9
+PART_WORDS = 1 << 8
 BLOCKS_PER_MULTIPROCESSOR = 4
 WORD_BYTES = 4
 # What is marked in a part is an int64.

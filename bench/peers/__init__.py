@@ -1,0 +1,27 @@
+"""The contenders: dmlops and the libraries that people use today, each in its best form.
+
+A contender writes to given outputs if it can and the workload gives them, and gets indices of its preferred
+type. Its note says how its answer differs from that of dmlops (sorted, stable, 32-bit indices).
+"""
+
+# Each of these modules adds to the table.
+from bench.peers import diagonal_matrix, gather_nd, nonzero_coordinates, own, top_k, top_k_kernels
+from bench.peers.diagonal_matrix import band_mask
+from bench.peers.gather_nd import index_key
+from bench.peers.table import OURS, Call, Contender, Task, contenders
+
+__all__ = [
+    "OURS",
+    "Call",
+    "Contender",
+    "Task",
+    "band_mask",
+    "contenders",
+    "diagonal_matrix",
+    "gather_nd",
+    "index_key",
+    "nonzero_coordinates",
+    "own",
+    "top_k",
+    "top_k_kernels",
+]

@@ -1,0 +1,60 @@
+"""dmlops, on the arrays of the workload and on those of CuPy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import dmlops
+from bench import libraries
+from bench.libraries import NotServedError, empty, to_cupy
+from bench.peers.gather_nd import gathered_shape
+from bench.peers.nonzero_coordinates import count
+from bench.peers.table import OURS, Call, Task, contender
+from bench.peers.top_k import selected_shape
+from bench.workloads import CPU, CUDA, TopK
+
+
+def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
+    workload: TopK = task.workload
+    shape, k, axis, largest = selected_shape(workload), workload.k, workload.axis, workload.largest
+    out, is_sorted = (empty(x, shape), empty(x, shape, "uint32")), workload.is_sorted
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths, out=out)
+
+
+def _own_nonzero_coordinates(task: Task, x: Any) -> Call:
+    if not task.workload.given:
+        return lambda: dmlops.nonzero_coordinates(x)
+    out = empty(x, (count(task), len(x.shape)), "uint32"), empty(x, (1,), "uint32")
+    return lambda: dmlops.nonzero_coordinates(x, out=out)
+
+
+def _own_gather_nd(task: Task, x: Any, indices: Any) -> Call:
+    out, batch = empty(x, gathered_shape(task.workload)), task.workload.batch_dims
+    mode = task.workload.mode
+    return lambda: dmlops.gather_nd(x, indices, batch_dims=batch, mode=mode, out=out)
+
+
+def _own_diagonal_matrix(task: Task, x: Any) -> Call:
+    workload, out = task.workload, empty(x, task.workload.shape)
+    value, begin, end = workload.value, workload.begin, workload.end
+    return lambda: dmlops.diagonal_matrix(x, value=value, begin=begin, end=end, out=out)
+
+
+def _own(operator: str, prepare: Callable[..., Call]) -> None:
+    @contender(OURS, operator, (CPU, CUDA))
+    def _(task: Task) -> Call:
+        return prepare(task, *task.inputs)
+
+    @contender(f"{OURS} on CuPy arrays", operator, (CUDA,))
+    def _(task: Task) -> Call:
+        if "small" not in task.workload.name:
+            message = "differs only in the cost of a call"
+            raise NotServedError(message)
+        if reason := libraries.missing("cupy", CUDA):
+            raise NotServedError(reason)
+        return prepare(task, *map(to_cupy, task.inputs))
+
+
+_own("top_k", _own_top_k)
+_own("nonzero_coordinates", _own_nonzero_coordinates)
+_own("gather_nd", _own_gather_nd)
+_own("diagonal_matrix", _own_diagonal_matrix)

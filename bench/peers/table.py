@@ -1,0 +1,80 @@
+"""The table of contenders: a contender, what it is given, and what several operators' files share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+OURS = "dmlops"
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload with its arrays: NumPy arrays on the CPU, torch or CuPy arrays on a GPU."""
+
+    workload: Any
+    inputs: tuple[Any, ...]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation of an operator.
+
+    Attributes
+    ----------
+    name, operator : str
+        Its name, which begins with the library, and the operator.
+    devices : tuple of str
+        The devices on which it can run.
+    note : str
+        How its answer or its form differs from that of dmlops.
+    prepare : callable
+        Takes a task and returns the function without arguments that is timed.
+    is_spared : bool
+        Whether part of its work is done beforehand, or left out. It is shown, but does not count as the best
+        peer.
+    """
+
+    name: str
+    operator: str
+    devices: tuple[str, ...]
+    note: str
+    prepare: Callable[[Task], Call]
+    is_spared: bool = False
+
+    @property
+    def library(self) -> str:
+        """The library that it belongs to."""
+        return self.name.partition(" ")[0].partition(".")[0]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is dmlops, on the arrays of any library."""
+        return self.library == OURS
+
+    @property
+    def has_own_stream(self) -> bool:
+        """Whether events on the default stream do not see its GPU work."""
+        return self.library == "jax"
+
+
+TABLE: list[Contender] = []
+
+
+def contenders(operator: str, device: str) -> list[Contender]:
+    """Return the contenders of one operator on one device: dmlops first, JAX, which compiles, last."""
+    found = [who for who in TABLE if who.operator == operator and device in who.devices]
+    return sorted(found, key=lambda who: (not who.is_ours, who.has_own_stream))
+
+
+def contender(
+    name: str, operator: str, devices: tuple[str, ...], note: str = "", *, is_spared: bool = False
+) -> Callable[[Callable[[Task], Call]], Callable[[Task], Call]]:
+    """Return a decorator that adds a contender; it decorates the function that prepares its calls."""
+
+    def add(prepare: Callable[[Task], Call]) -> Callable[[Task], Call]:
+        TABLE.append(Contender(name, operator, devices, note, prepare, is_spared))
+        return prepare
+
+    return add

@@ -1,0 +1,221 @@
+"""The contenders of top_k on a GPU that are made for serving language models, and CUB.
+
+Some give indices alone, or compile for each problem. Their packages are flashinfer-python, cuda-cccl, sglang
+(whose sources have DeepSelect) and tile-kernels.
+"""
+
+import ctypes
+import functools
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from bench import libraries
+from bench.libraries import NotServedError, empty, to_torch
+from bench.peers.table import Call, Task, contender
+from bench.peers.top_k import largest_only
+from bench.workloads import CUDA
+
+FLOATS = ("float16", "bfloat16", "float32")
+INDICES_ALONE = "indices alone"
+ALGORITHM = "FLASHINFER_TOPK_ALGO"
+CUB_SOURCE = Path(__file__).with_name("cub_top_k.cu")
+CUB_KEYS = {"float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float"}
+# CUB chooses its algorithm by the most elements of a row and the largest k, which are given at compile time.
+CUB_SIZES, CUB_KS = (1 << 10, 1 << 13, 1 << 21), (1 << 5, 1 << 12)
+
+
+def _matrix(task: Task, dtypes: Collection[str], most_k: int, most_size: int = 1 << 31) -> Any:
+    """Return the matrix of a task, from whose rows the largest elements are selected."""
+    workload, x = task.workload, largest_only(task)
+    if len(workload.shape) != 2 or workload.axis != -1 or workload.dtype not in dtypes:
+        message = f"matrices of {', '.join(dtypes)} only"
+        raise NotServedError(message)
+    for what, size, most in (("k", workload.k, most_k), ("rows", workload.shape[1], most_size)):
+        if size > most:
+            message = f"{what} up to {most} only"
+            raise NotServedError(message)
+    return to_torch(x)
+
+
+def _ask(task: Task, *, is_sorted: bool) -> None:
+    """Raise an error unless sorted answers, or any, were asked for."""
+    if task.workload.is_sorted != is_sorted:
+        message = f"{'always' if is_sorted else 'never'} sorted"
+        raise NotServedError(message)
+
+
+def _flashinfer(task: Task, **options: Any) -> Call:
+    x, k = _matrix(task, FLOATS, 1 << 31), task.workload.k
+    top_k = libraries.module("flashinfer").top_k
+    return lambda: top_k(x, k, **options)
+
+
+@contender("flashinfer.top_k", "top_k", (CUDA,), "ties in any order; int64 indices; new outputs")
+def _(task: Task) -> Call:
+    return _flashinfer(task, sorted=task.workload.is_sorted)
+
+
+@contender("flashinfer.top_k stable", "top_k", (CUDA,), "int64 indices; new outputs")
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=True)
+    return _flashinfer(task, sorted=True, deterministic=True, tie_break=1)
+
+
+@contender("flashinfer.top_k cub", "top_k", (CUDA,), f"{ALGORITHM}=cub; int64 indices; new outputs")
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=False)
+    top_k = _flashinfer(task)
+
+    def call() -> Any:
+        os.environ[ALGORITHM] = "cub"
+        try:
+            return top_k()
+        finally:
+            del os.environ[ALGORITHM]
+
+    return call
+
+
+@contender("cub.DeviceBatchedTopK", "top_k", (CUDA,), "ties in any order; int32 indices")
+def _(task: Task) -> Call:
+    x, workload = _matrix(task, FLOATS, CUB_KS[-1], CUB_SIZES[-1]), task.workload
+    (rows, size), k = workload.shape, workload.k
+    most = next(each for each in CUB_SIZES if size <= each)
+    most_k = next(each for each in CUB_KS if k <= each)
+    top_k = cub_library(CUB_KEYS[workload.dtype], most, most_k, workload.is_sorted).top_k
+    values, indices = out = empty(x, (rows, k)), empty(x, (rows, k), "int32")
+    n_bytes = ctypes.c_size_t()
+    stream_of = libraries.module("torch").cuda.current_stream
+
+    def run(workspace: int | None) -> None:
+        addresses = (array.data_ptr() for array in (x, values, indices))
+        sizes = map(ctypes.c_int64, (rows, size, k))
+        stream = ctypes.c_void_p(stream_of().cuda_stream)
+        arguments = (ctypes.c_void_p(workspace), ctypes.byref(n_bytes), *map(ctypes.c_void_p, addresses))
+        if error := top_k(*arguments, *sizes, stream):
+            message = f"CUDA error {error}"
+            raise NotServedError(message)
+
+    run(None)  # asks for the size of the workspace
+    workspace = empty(x, (max(n_bytes.value, 1),), "uint8")
+
+    def call() -> Any:
+        run(workspace.data_ptr())
+        return out
+
+    return call
+
+
+@functools.cache
+def cub_library(key: str, most: int, most_k: int, is_sorted: bool) -> Any:
+    """Compile CUB's top-k for a type and bounds of the sizes, and keep it among the temporary files."""
+    headers = libraries.module("cuda.cccl.headers").__path__[0]
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        message = "nvcc is not installed"
+        raise NotServedError(message)
+    version = importlib.metadata.version("cuda-cccl")
+    name = f"dmlops-bench-cub-{version}-{key}-{most}-{most_k}-{'sorted' if is_sorted else 'any'}.so"
+    path = Path(tempfile.gettempdir(), name)
+    if not path.exists():
+        macros = {"KEY": key, "MOST": most, "MOST_K": most_k, "SORTED": int(is_sorted)}
+        defined = [f"-DBENCH_{name}={value}" for name, value in macros.items()]
+        flags = [
+            "-std=c++17",
+            "-O3",
+            "-arch=native",
+            "-shared",
+            "-Xcompiler",
+            "-fPIC",
+            f"-I{headers}/include",
+        ]
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        subprocess.run([nvcc, *flags, *defined, CUB_SOURCE, "-o", unfinished], check=True)
+        unfinished.replace(path)
+    return ctypes.CDLL(str(path))
+
+
+def _lengths(x: Any) -> Any:
+    return empty(x, (x.shape[0],), "int32").fill_(x.shape[1])
+
+
+@contender(
+    "sglang.topk_v2", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; plan made beforehand", is_spared=True
+)
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=False)
+    x, k = _matrix(task, ("float32",), 2048), task.workload.k
+    module = libraries.module("sglang.kernels.ops.attention.dsv4.topk")
+    lengths, indices = _lengths(x), empty(x, (x.shape[0], k), "int32")
+    plan = module.plan_topk_v2(lengths)
+
+    def call() -> Any:
+        module.topk_transform_paged_v2(x, lengths, None, indices, 1, plan)
+        return indices
+
+    return call
+
+
+@contender("sglang.topk_bf16_small", "top_k", (CUDA,), f"{INDICES_ALONE}, int32", is_spared=True)
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=False)
+    x, k = _matrix(task, ("bfloat16",), 2048, 1 << 14), task.workload.k
+    top_k = libraries.module("sglang.kernels.ops.attention.dsv4.topk").topk_transform_bf16_small
+    lengths, indices = _lengths(x), empty(x, (x.shape[0], k), "int32")
+    pages = empty(x, (x.shape[0], 1), "int32").zero_()  # one page holds the whole row, and changes no index
+
+    def call() -> Any:
+        top_k(x, lengths, pages, indices, 1 << 14)
+        return indices
+
+    return call
+
+
+def _deep_select(task: Task, **options: Any) -> Call:
+    x, k = _matrix(task, ("bfloat16", "float32"), 4096), task.workload.k
+    if k * x.element_size() % 32 or x.shape[1] * x.element_size() % 128:
+        message = "rows of whole 128 bytes, and results of whole 32 bytes, only"
+        raise NotServedError(message)
+    if task.workload.is_sorted and task.workload.dtype != "float32":
+        message = "sorts float32 only"
+        raise NotServedError(message)
+    top_k = libraries.module("sglang.kernels.ops.attention.deep_select").topk
+    return lambda: top_k(x, k, **options)
+
+
+@contender("sglang.deep_select", "top_k", (CUDA,), "ties in any order; int32 indices; new outputs")
+def _(task: Task) -> Call:
+    return _deep_select(task, sorted=task.workload.is_sorted, return_value=True)
+
+
+@contender(
+    "sglang.deep_select indices", "top_k", (CUDA,), f"{INDICES_ALONE}, int32; new outputs", is_spared=True
+)
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=False)
+    call = _deep_select(task)
+    return lambda: call()[1]
+
+
+@contender("sglang.gate_topk", "top_k", (CUDA,), "stable; int32 indices; new outputs")
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=True)
+    x, k = _matrix(task, FLOATS, 32), task.workload.k
+    top_k = libraries.module("sglang.kernels.ops.moe.gate_topk").gate_topk
+    return lambda: top_k(x, k)
+
+
+@contender(
+    "tile_kernels.topk_gate", "top_k", (CUDA,), f"{INDICES_ALONE}, stable, int64; new outputs", is_spared=True
+)
+def _(task: Task) -> Call:
+    _ask(task, is_sorted=True)
+    x, k = _matrix(task, ("float32",), 32, 1 << 12), task.workload.k
+    top_k = libraries.module("tile_kernels").moe.topk_gate
+    return lambda: top_k(x, k)

@@ -1,0 +1,61 @@
+"""What the benchmark says of answers to tied data; needs torch, but no GPU."""
+
+import pytest
+
+from bench.recorded import Contract
+from bench.ties import BY_INDEX, BY_VALUE, NO_ORDER, STABLE, Ties
+
+torch = pytest.importorskip("torch")
+
+# The three largest of a row are 5, 5 and any of four elements that are 3.
+X = torch.tensor([[3.0, 5, 3, 1, 3, 5, 3]])
+K = 3
+
+
+def judged(*runs, has_values=True):
+    """Return what is said of kernels that return these indices, run by run."""
+    ties = Ties("kernel", is_sorted=True)
+    indices = [torch.tensor([run], dtype=torch.int32) for run in runs]
+    ties.add(X, K, [(X.gather(1, each.long()), each) if has_values else each for each in indices])
+    return ties
+
+
+@pytest.mark.parametrize(
+    ("runs", "order", "contract"),
+    [
+        (([1, 5, 0], [1, 5, 0]), STABLE, Contract.STABLE),
+        (([1, 5, 0], [5, 1, 0]), BY_VALUE, Contract.SORTED),
+        (([5, 1, 6], [5, 1, 6]), BY_VALUE, Contract.SORTED),
+        (([0, 1, 5], [0, 1, 5]), BY_INDEX, Contract.ANY),
+        (([0, 1, 5], [1, 0, 5]), NO_ORDER, Contract.ANY),
+    ],
+)
+def test_order_decides_the_contest(runs, order, contract):
+    ties = judged(*runs)
+    assert (ties.wrong, ties.order, ties.contract) == (0, order, contract)
+    assert ties.varied == (runs[0] != runs[1])
+
+
+@pytest.mark.parametrize("wrong", [[1, 5, 3], [1, 1, 5], [1, 5, 7]], ids=["too small", "twice", "outside"])
+def test_a_wrong_set_in_any_run_stands_in_no_contest_of_values(wrong):
+    values = torch.tensor([[5.0, 5, 3]])
+    ties = Ties("kernel", is_sorted=True)
+    ties.add(X, K, [(values, torch.tensor([run])) for run in ([1, 5, 0], wrong)])
+    assert (ties.wrong, ties.varied, ties.contract) == (1, 1, Contract.OPEN)
+
+
+def test_values_must_be_those_of_the_indices():
+    ties = Ties("kernel", is_sorted=True)
+    ties.add(X, K, [(torch.tensor([[5.0, 5, 2]]), torch.tensor([[1, 5, 0]]))])
+    assert (ties.wrong, ties.contract) == (1, Contract.OPEN)
+
+
+def test_indices_alone_stand_in_the_open_contest():
+    ties = judged([1, 5, 0], [1, 5, 0], has_values=False)
+    assert (ties.has_values, ties.wrong, ties.order, ties.contract) == (False, 0, STABLE, Contract.OPEN)
+
+
+def test_the_weakest_answer_counts():
+    ties = judged([1, 5, 0])
+    ties.add(X, K, [(X.gather(1, each), each) for each in (torch.tensor([[5, 1, 0]]),)])
+    assert (ties.problems, ties.order, ties.contract) == (2, BY_VALUE, Contract.SORTED)
