@@ -49,7 +49,7 @@ KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
-        *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
+        *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask_4"),
         *("top_k_rounds", "top_k_warp", "top_k_copy"),
     )
 )
@@ -89,7 +89,11 @@ def problems_of(label):
 @pytest.mark.parametrize(
     "label",
     [
-        each if each.startswith(ORDINARY) else nightly(each) if each.startswith(SLOW) else exhaustive(each)
+        each
+        if f"{each}_".startswith(ORDINARY)
+        else nightly(each)
+        if each.startswith(SLOW)
+        else exhaustive(each)
         for each in KERNELS
     ],
 )
