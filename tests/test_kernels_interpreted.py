@@ -49,7 +49,7 @@ KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 ORDINARY = tuple(
     f"dmlops_{name}_"
     for name in (
-        *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask"),
+        *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask_4"),
         *("top_k_rounds", "top_k_warp", "top_k_copy"),
     )
 )
@@ -67,11 +67,13 @@ def problems_of(label):
             for variant in importlib.import_module(f"kernels_cuda.{operator}").variants()
         ):
             continue
-        # The algorithm that the kernel is named after first.
-        for choice in sorted(choices, key=lambda choice: choice.name.partition("-")[0] not in label):
-            for number in range(-1, -30, -1):
+        # The algorithm that the kernel is named after first; last, what plans choose by themselves.
+        named = sorted(choices, key=lambda choice: choice.name.partition("-")[0] not in label)
+        for choice in (*named, None):
+            for number in range(-1, -30 if choice else -200, -1):
                 case = random_case(operator, number, MOST_ELEMENTS)
-                arguments = choice.arguments(Target(0, "sm_90", 132, SHARED_BYTES["sm_90"]))
+                target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
+                arguments = choice.arguments(target) if choice else {}
                 if arguments.pop("target", None) and arguments.get("multiprocessors"):
                     continue
                 try:
@@ -87,7 +89,11 @@ def problems_of(label):
 @pytest.mark.parametrize(
     "label",
     [
-        each if each.startswith(ORDINARY) else nightly(each) if each.startswith(SLOW) else exhaustive(each)
+        each
+        if f"{each}_".startswith(ORDINARY)
+        else nightly(each)
+        if each.startswith(SLOW)
+        else exhaustive(each)
         for each in KERNELS
     ],
 )
@@ -146,7 +152,9 @@ HARD = [
 ]
 # Of each algorithm that compiles quickly some kinds, of the others more in the exhaustive run.
 SAMPLE = random.Random(1).sample([pair for pair in HARD if pair[0] in QUICK], 12)
-MORE = [pair for pair in random.Random(2).sample(HARD, 40) if pair not in SAMPLE]
+# Rows whose sample misleads are read again.
+MORE = dict.fromkeys([("sampled", "misleading"), *random.Random(2).sample(HARD, 40)])
+MORE = [pair for pair in MORE if pair not in SAMPLE]
 
 
 @pytest.mark.parametrize(
