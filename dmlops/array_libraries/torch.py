@@ -268,8 +268,8 @@ class Torch(ArrayLibrary):
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         # A method takes four fifths of the time of a function that is told the type and the device. Sizes one
         # by one take two thirds of the time of a tuple, which a tensor without sizes needs.
-        like = self.empty((0,) if desc.sizes else (), desc.data_type, device)
-        return partial(like.new_empty, *desc.sizes) if desc.sizes else partial(self._torch.empty_like, like)
+        like = self.empty((0,), desc.data_type, device)  # this holds no memory
+        return partial(like.new_empty, *(desc.sizes or ((),)))
 
     def current_stream(self, device: Device) -> int:
         if self._raw_stream is not None:

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kernels_cuda.diagonal_matrix import launches as matrices
+from kernels_cuda.diagonal_matrix.kernels import kernel as matrix_kernel
+from kernels_cuda.diagonal_matrix.launches import NO_BAND, transposing
+from kernels_cuda.diagonal_matrix.parameters import THREADS as MATRIX_THREADS
+from kernels_cuda.diagonal_matrix.problem import Problem as MatrixProblem
 from kernels_cuda.layout import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
@@ -94,7 +97,7 @@ def _sort(element_size: int, position_size: int, tile: SortTile) -> Variant:
 
 def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, and sort by one of them."""
-    yield matrices.kernel("transposed", element_size)
+    yield matrix_kernel("transposed", element_size)
     yield _histogram(element_size)
     for position_size in POSITION_SIZES:
         for tile in SORT_TILES[pair_bytes(element_size, position_size)]:
@@ -105,17 +108,17 @@ def _transpose(problem: Problem, copy: Pointer) -> Launch:
     """Copy rows that lie side by side, one after the other."""
     n_each, axis_size, layout = problem.rows.n_neighbours, problem.axis_size, problem.layout
     x_row = layout.x_outer if layout.inner_size == 1 else layout.x_inner
-    all_rows = matrices.Problem(
+    all_rows = MatrixProblem(
         element_size=problem.element_size,
         batch=((problem.n_rows // n_each, layout.x_outer, n_each * axis_size),),
         height=n_each,
         width=axis_size,
         x_strides=(x_row, problem.strides.x),
         output_strides=(axis_size, 1),
-        band=matrices.NO_BAND,
+        band=NO_BAND,
     )
-    kernel, n_blocks, (parameters, dims) = matrices.transposing(all_rows, problem.target)
-    return Launch(kernel, n_blocks, matrices.THREADS, (Pointer(X), copy), parameters, more=(dims,))
+    kernel, n_blocks, (parameters, dims) = transposing(all_rows, problem.target)
+    return Launch(kernel, n_blocks, MATRIX_THREADS, (Pointer(X), copy), parameters, more=(dims,))
 
 
 def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) -> list[Launch]:
