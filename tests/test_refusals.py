@@ -33,7 +33,8 @@ NEEDS_GPU = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
 
 N_GOOD_CALLS = (0, 1, 3)  # before each refusal: the third call replays the first
 MEMORIES = ("own", "view")
-SHAPES = ((6 + n % 13, 8 + n // 13) for n in itertools.count())  # one that no call had before
+# One that no call had before, and that has other sizes when it is transposed.
+SHAPES = ((6 + n % 13, 20 + n // 13) for n in itertools.count())
 
 
 class Numpy:
