@@ -19,7 +19,7 @@ from bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
 from bench.sweep_analysis import Finding, inversions
 from bench.workloads import CUDA
 
-# What libraries promise in order of value. By index, nobody promises an order.
+# Libraries promise this in order of value. By index, nobody promises an order.
 PROMISES = {
     "torch.topk": Contract.SORTED,
     "jax.lax.top_k": Contract.STABLE,

@@ -60,11 +60,9 @@ CHARTS = (
 N_LOWEST = 6
 N_OF_CONTEST = 4
 UNITS = {"us": 1e6, "ms": 1e3}
-_WORDS = {"Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application"} | {
-    "Kernel",
-    "Asked for",
-    "Values",
-    "Order",
+_WORDS = {
+    *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application"),
+    *("Kernel", "Asked for", "Values", "Order"),
 }
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 

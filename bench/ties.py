@@ -32,7 +32,7 @@ SHAPES = (
     (2, 131072, 2048),
 )
 DTYPES = ("float32", "bfloat16")
-# What may be said of the order of an answer, from the most to the least.
+# An answer has the first of these orders that fits it.
 STABLE, BY_VALUE, BY_INDEX, NO_ORDER = ORDERS = (
     "by value, ties by index",
     "by value, ties in any order",

@@ -31,7 +31,7 @@ def ordinary(table):
 def as_parameters(table):
     """Return a table of cases as parameters: other widths are exhaustive, one type is quick."""
     return [
-        pytest.param(case, marks=pytest.mark.exhaustive)
+        exhaustive(case)
         if OTHER_WIDTHS.search(case.name)
         else pytest.param(case, marks=pytest.mark.quick)
         if case.name.startswith(QUICK_TYPE)

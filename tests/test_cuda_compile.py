@@ -16,7 +16,7 @@ from dmlops.devices import cuda
 from dmlops.store import compilers
 from tests.cuda_plans import planned
 from tests.cuda_ptx import ptx_of
-from tests.marks import COMPILE_ALL
+from tests.marks import COMPILE_ALL, exhaustive
 from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
@@ -129,29 +129,20 @@ def check_waits(variant, ptx):
 MAY_BEGIN_EARLY = ("top_k", "nonzero_mask", "nonzero_count", "nonzero_scan", "nonzero_expand", "gather_check")
 
 
-# Of each operator the kernels that compile quickly.
-ORDINARY = (
-    "write_table",
-    "diagonal_rows",
-    "gather_unaligned",
-    "nonzero_mask_transposed",
-    "top_k_warp",
-    "top_k_cluster",
+# The ordinary run assembles kernels of each operator that compile quickly.
+ORDINARY = tuple(
+    f"dmlops_{name}"
+    for name in (
+        *("write_table", "diagonal_rows", "gather_unaligned", "nonzero_mask_transposed"),
+        *("top_k_warp", "top_k_cluster"),
+    )
 )
 
 
 @pytest.mark.parametrize(
     "variant",
-    [
-        pytest.param(
-            variant,
-            id=label,
-            marks=[]
-            if label.startswith(tuple(f"dmlops_{name}" for name in ORDINARY))
-            else pytest.mark.exhaustive,
-        )
-        for label, variant in EXAMPLES.items()
-    ],
+    [each if label.startswith(ORDINARY) else exhaustive(each) for label, each in EXAMPLES.items()],
+    ids=EXAMPLES,
 )
 def test_assembles(variant):
     ptx = ptx_of(variant, (9, 0))

@@ -288,11 +288,7 @@ class ChangingMemory(GlobalMemory):
 
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.nightly])
-        for name in sorted(READING_CHANGED)
-    ],
+    "name", [name if name in QUICK else nightly(name) for name in sorted(READING_CHANGED)]
 )
 def test_elements_that_change_meanwhile(name, is_sorted):
     """The answer may be anything, but the kernels end, and access nothing else."""
