@@ -1,11 +1,12 @@
 """Change the product at random, and report which changes no test notices.
 
 ``python -m tests.mutate --seed 1 --samples 300`` takes modules of all packages in proportion to their lines;
-``--module dmlops/calls`` names a file or a folder. The ordinary tests run once, while `tests.reached` records
-which functions and kernels each of them runs (``--map`` keeps that for the next time). Each change is made in
-a copy of the checkout, in which those tests run that reach the changed function, and those whose file names
-the module. ``--results`` gets a line of JSON for each change. What lives becomes a test, unless both programs
-mean the same. Python must be 3.12 or later.
+``--module dmlops/calls`` names a file or a folder. The tests of `.ci/run` run once, while `tests.reached`
+records which functions and kernels each of them runs (``--map`` keeps that for the next time). Each change is
+made in a copy of the checkout, in which those tests run that reach the changed function, and those whose file
+names the module. A test that fails must pass without the change, or nothing is known ("unsure").
+``--results`` gets a line of JSON for each change. What lives becomes a test, unless both programs mean the
+same. Python must be 3.12 or later.
 """
 
 import argparse
@@ -179,7 +180,8 @@ def try_change(mutant, place, records, known, deadline):
         "DMLOPS_CACHE_DIR": str(place / "cache"),
         "MUTATE_SELECTION": str(place / "selection.json"),
     }
-    outcome, failed, source = "lived", [], changed.read_bytes()
+    outcome, failed, failures, source = "lived", [], place / "failed", changed.read_bytes()
+    failures.unlink(missing_ok=True)
     write(changed, mutant.pop("source"))
     for number, chosen in enumerate(runs):
         interprets = number == 1 and mutant["module"].startswith("kernels_cuda")
@@ -199,6 +201,11 @@ def try_change(mutant, place, records, known, deadline):
         if outcome != "lived":
             break
     write(changed, source)
+    if outcome == "noticed":
+        tests = failures.read_text(encoding="utf-8").splitlines() if failures.exists() else []
+        (place / "selection.json").write_text(json.dumps(selection | {"tests": tests, "interprets": False}))
+        status, _ = run(folder, ["-m", "", *sorted(files)], PATIENCE_S, **environment)
+        outcome = outcome if status in (0, 5) else "unsure"
     return mutant | {
         "outcome": outcome,
         "reached": is_reached,
@@ -222,13 +229,15 @@ def copied(place):
 
 
 def recorded(scratch, folder, n_processes, limit):
-    """Return what the ordinary tests that pass have run, by a record in a folder or a new one."""
+    """Return what the tests of `.ci/run` that pass have run, by a record in a folder or a new one."""
     records, cache = folder / "records", folder / "cache"
     if not records.exists():
         records.mkdir(parents=True)
         place = copied(scratch / "ordinary")
         environment = {"MUTATE_RECORDS": str(records), "DMLOPS_CACHE_DIR": str(cache)}
-        _, printed = run(place / "checkout", ["-n", str(n_processes)], limit, **environment)
+        _, printed = run(
+            place / "checkout", ["-n", str(n_processes), "-m", "not nightly"], limit, **environment
+        )
         print(printed[-500:], flush=True)
     if cache != scratch / "cache":
         shutil.copytree(cache, scratch / "cache", dirs_exist_ok=True)
@@ -283,7 +292,7 @@ def main():
                 file.write(json.dumps(result) + "\n")
             print("{outcome} {module}:{line} {before!r} -> {after!r} {failed}".format(**result), flush=True)
     print(dict(counts))
-    return int(20 * counts["lived"] > sum(counts.values()) - counts["unfinished"])
+    return int(19 * counts["lived"] > counts["noticed"] + counts["timeout"])
 
 
 if __name__ == "__main__":

@@ -50,12 +50,14 @@ def pytest_configure(config):
         config.add_cleanup(lambda: sys.monitoring.set_events(TOOL, 0))
     if "sources" in SELECTION:
         device = importlib.import_module(f"dmlops.devices.{SELECTION['device']}")
-        key = device.key
+        kernel_store = importlib.import_module("dmlops.store.kernel_store")
+        key, changed = device.key, kernel_store.source_digest(ROOT / f"kernels_{SELECTION['device']}")
 
         def old_key(kernel, *arguments):
-            is_affected = _module_of(kernel) in SELECTION["affected"]
             found = key(kernel, *arguments)
-            return found if is_affected else found._replace(sources=SELECTION["sources"])
+            if found.sources != changed or _module_of(kernel) in SELECTION["affected"]:
+                return found
+            return found._replace(sources=SELECTION["sources"])
 
         device.key = old_key
 
@@ -68,7 +70,10 @@ def pytest_runtest_logstart(nodeid):
 
 
 def pytest_runtest_logreport(report):
-    """Write what a test has run, in the process where it ran."""
+    """Write what a test has run, in the process where it ran; or which one has failed."""
+    if SELECTION and report.failed:
+        with Path(SELECTED).with_name("failed").open("a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid}\n")
     if RECORDS and report.when == "call" and not hasattr(report, "node"):
         seconds = round(min(report.duration, MOST_TEST_S), 3)
         line = {"test": report.nodeid, "outcome": report.outcome, "seconds": seconds}
