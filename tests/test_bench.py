@@ -1,9 +1,11 @@
 """The benchmark: its tables, the answers of all contenders, its time budget, and its output."""
 
+import functools
 import json
 import re
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 
 import dmlops
 from bench import answers, data, libraries, peers, report, runner, timing
+from bench.landscape import cases
 from bench.peers import Contender, Task, contenders
-from bench.runner import Bench
+from bench.runner import Bench, Row
+from bench.sweeps import sweeps
 from bench.workload_table import workloads
 from bench.workloads import (
     CPU,
@@ -236,9 +240,39 @@ def test_an_interrupted_run_keeps_its_finished_rows(tmp_path):
     assert len(lines) <= len(kept) <= len(lines) + 1
 
 
+@functools.cache
+def measured_today(device):
+    """Return all problems that the commands measure on a device, by name, as results files have them."""
+    points = [point for sweep in sweeps(device) for point in sweep.points]
+    landscape = [case.workload(is_sorted) for case in cases() for is_sorted in (True, False)]
+    found = [*workloads(device), *points, *(landscape if device == CUDA else [])]
+    return {each.name: json.loads(json.dumps(Row.of(each).to_json())) for each in found}
+
+
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_results_that_are_quoted_are_right(path):
-    report.check(json.loads(path.read_text()))
+    """Their problems are those of today, so that new results can be compared with them."""
+    record = json.loads(path.read_text())
+    report.check(record)
+    for row in record["workloads"]:
+        today = measured_today(record["device"])[row["name"]]
+        for what in row.keys() - {"outcomes", "best_peer", "ratio", "reason"}:
+            assert row[what] == today[what], (row["name"], what)
+
+
+def test_every_problem_has_results():
+    """Except for sweeps, which have results of some."""
+    names = {
+        row["name"] for path in RESULTS.glob("*.json") for row in json.loads(path.read_text())["workloads"]
+    }
+    found = [
+        *workloads(CPU),
+        *workloads(CUDA),
+        *(case.workload(order) for case in cases() for order in (0, 1)),
+    ]
+    assert {each.name for each in found} - names == {"gather_nd 1M checked int64 indices"}
+    quick = Counter(each.operator for each in found if each.quick)
+    assert quick == {"top_k": 20, "nonzero_coordinates": 9, "gather_nd": 9, "diagonal_matrix": 5}
 
 
 @pytest.mark.parametrize(
