@@ -1,8 +1,9 @@
 """A plugin of pytest for `tests.mutate`: it records what each test runs, or runs selected tests.
 
-``MUTATE_RECORDS`` names a folder for records: lines of JSON with the functions of the product that began in a
-test, and the modules of the kernels that it looked for. ``MUTATE_SELECTION`` names a file with the tests to
-run, and the modules whose kernels a change affects: all other kernels are taken from the cache.
+``MUTATE_RECORDS`` names a folder for records: lines of JSON with the functions of the product that began in
+a test or in a process that it started, and the modules of the kernels that it looked for.
+``MUTATE_SELECTION`` names a file with the tests to run, and the modules whose kernels a change affects: all
+other kernels are taken from the cache.
 """
 
 import ast
@@ -11,6 +12,7 @@ import json
 import os
 import random
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -48,6 +50,8 @@ def pytest_configure(config):
         sys.monitoring.register_callback(TOOL, sys.monitoring.events.PY_START, _note_start)
         sys.monitoring.set_events(TOOL, sys.monitoring.events.PY_START)
         config.add_cleanup(lambda: sys.monitoring.set_events(TOOL, 0))
+        children = str(ROOT / "tests" / "children"), os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, children))
     if "sources" in SELECTION:
         device = importlib.import_module(f"dmlops.devices.{SELECTION['device']}")
         kernel_store = importlib.import_module("dmlops.store.kernel_store")
@@ -67,6 +71,10 @@ def pytest_runtest_logstart(nodeid):
     if RECORDS:
         reached.clear()
         sys.monitoring.restart_events()
+        folder = Path(RECORDS, f"children-{os.getpid()}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        os.environ["MUTATE_CHILDREN"] = str(folder)
 
 
 def pytest_runtest_logreport(report):
@@ -75,6 +83,8 @@ def pytest_runtest_logreport(report):
         with Path(SELECTED).with_name("failed").open("a", encoding="utf-8") as file:
             file.write(f"{report.nodeid}\n")
     if RECORDS and report.when == "call" and not hasattr(report, "node"):
+        for child in Path(os.environ["MUTATE_CHILDREN"]).iterdir():
+            reached.update(child.read_text(encoding="utf-8").split())
         seconds = round(min(report.duration, MOST_TEST_S), 3)
         line = {"test": report.nodeid, "outcome": report.outcome, "seconds": seconds}
         with Path(RECORDS, f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
@@ -156,7 +166,7 @@ def selection_of(mutant, records, known):
     def rank(record):
         return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
 
-    naming = [each for each in records if stem in texts[each["file"]]]
+    naming = [each for each in records if stem in each["file"] or stem in texts[each["file"]]]
     ranked = [each for part in (reaching, naming) for each in sorted(part, key=rank)]
     runs, files, seconds = [{}, {}], set(), 0
     for record in {each["test"]: each for each in ranked}.values():
