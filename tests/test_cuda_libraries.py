@@ -166,3 +166,19 @@ def test_a_call_waits_for_other_streams_and_they_for_it():
         "record 9, wait 0, record 7, wait 0, launch 0, record 0, wait 9, record 0, wait 7",
         "launch 5",  # a stream outside the capture cannot be ordered with it
     ]
+
+
+def test_the_command_line_waits_for_the_first_device():
+    printed = run("""
+        from dmlops.cli import placement
+
+        placement.cuda_devices = lambda: [0]
+        place = placement.place(placement.Device.CUDA)
+        array = place.put(np.zeros((2, 3), "int8"))
+        driver.cuCtxPushCurrent = note("push", (success,))
+        print(place.label, type(array).__name__, type(place.get(array)).__name__)
+        notes.clear()
+        place.wait()
+        print(told())
+    """)
+    assert printed == ["GPU DeviceArray ndarray", "wait 0"]
