@@ -238,7 +238,7 @@ INVALID = [
     (
         _nonzero,
         {"output_count_tensor": TensorDesc(TensorDataType.UNKNOWN, (1,))},
-        "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an integer type",
+        "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an ",
     ),
     (_nonzero, {"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but"),
     (
