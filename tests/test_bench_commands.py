@@ -7,6 +7,7 @@ import pytest
 
 from bench.runner import Outcome, Row
 from bench.workloads import CPU
+from tests.command_line import assert_refused
 
 pytestmark = pytest.mark.quick
 
@@ -128,3 +129,9 @@ def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     assert "| WRONG no kernel |" in lines_of(printed)["diagonal small 64 x 64"]
     last = said.splitlines()[-1]
     assert last == "dmlops: bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "landscape"])
+def test_nothing_is_measured_for_a_file_that_cannot_be_written(bench_command, monkeypatch, command):
+    monkeypatch.setattr("bench.commands.measuring.open_bench", pytest.fail)
+    assert_refused(bench_command(command, "--json", "no/a.json"), "--json no/a.json: ")
