@@ -230,12 +230,11 @@ def shares(record: Record) -> "Figure":
             if not outcome["seconds"]:
                 continue
             library = outcome["library"]
-            is_ours = library == OURS
             axes.plot(
                 100 * _share(record, row, outcome),
                 position,
                 marker="o",
-                markersize=6.0 if is_ours else 3.5,
+                markersize=4,
                 linestyle="none",
                 color=_colour(outcome),
                 label=None if library in seen else library,
@@ -280,11 +279,10 @@ def sizes(record: Record) -> "Figure":
                     line = lines.setdefault(outcome["contender"], (outcome, []))
                     line[1].append((row.get("at") or row["size"], outcome["seconds"] * 1e3))
         for contender, (outcome, points) in lines.items():
-            is_ours = outcome["library"] == OURS
             axes.plot(
                 *zip(*sorted(points), strict=True),
                 color=_colour(outcome),
-                linewidth=2.0 if is_ours else 1.0,
+                linewidth=2 if outcome["library"] == OURS else 1,
                 marker="o",
                 markersize=2.5,
                 label=contender,

@@ -108,16 +108,8 @@ def test_every_contender_gives_the_answer(workload, who):
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
-def test_tables(device):
-    table = workloads(device)
-    operators = {workload.operator for workload in table}
-    assert operators == {"top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"}
-    for workload in table:
-        assert workload.device == device
-        assert workload.reason
-        assert workload.bytes_moved > 0
-    for operator in operators:
-        assert any(workload.operator == operator and workload.quick for workload in table)
+def test_dmlops_comes_first_in_all_tables(device):
+    for operator in {workload.operator for workload in workloads(device)}:
         first, *others = contenders(operator, device)
         assert first.name == "dmlops"
         assert {who.library for who in others} >= {"torch", "jax"}

@@ -1,4 +1,4 @@
-"""What the benchmark measures with: its data, its clocks, and its smaller commands."""
+"""What the benchmark measures with: its data, and its smaller commands."""
 
 import importlib
 import json
@@ -98,87 +98,6 @@ def test_layouts_change_the_strides_alone(source):
     same = source.copy(x)
     same[...] = 0
     assert libraries.to_numpy(x).any()
-
-
-class Gpu:
-    """A stand-in for cuda.core, with a clock that goes on by what is done."""
-
-    compute_capability, resource = (9, 0), None
-
-    def __init__(self):
-        self.now, self.notes = 0.0, []
-        self.default_stream = SimpleNamespace(record=lambda event: setattr(event, "at", self.now))
-        self.properties = SimpleNamespace(l2_cache_size=1000)
-
-    def does(self, name, seconds=0.0):
-        """Return a function that is noted, and takes some time."""
-
-        def call(*arguments):
-            self.notes.append(name)
-            self.now += seconds
-
-        return call
-
-
-class Event:
-    """An event, whose difference from another one is in milliseconds."""
-
-    at = 0.0
-
-    def __init__(self, gpu):
-        self.sync = gpu.does("wait for event")
-
-    def __sub__(self, other):
-        return 1e3 * (self.at - other.at)
-
-
-@pytest.fixture
-def gpu(monkeypatch):
-    gpu = Gpu()
-    gpu.set_current, gpu.sync = gpu.does("current"), gpu.does("sync", 0.001)
-    gpu.create_event = lambda options: Event(gpu)
-    gpu.allocate = lambda size, stream: SimpleNamespace(handle=1, size=size)
-
-    def launch(stream, config, kernel, *arguments):
-        gpu.notes.append((kernel, config, *arguments))
-
-    core = SimpleNamespace(
-        Device=lambda number: gpu,
-        EventOptions=lambda timing_enabled: timing_enabled,
-        LaunchConfig=lambda grid, block: (grid, block),
-        launch=launch,
-    )
-    monkeypatch.setattr(timing.importlib, "import_module", lambda name: core)
-    monkeypatch.setattr(timing, "clock_code", lambda arch: SimpleNamespace(get_kernel=lambda name: name))
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: gpu.now)
-    return gpu
-
-
-def test_the_clock_of_a_gpu(gpu):
-    clock = timing.CudaClock()
-    assert gpu.notes == ["current"]
-    assert clock.cache_bytes == 1000
-    gpu.notes.clear()
-    # All is in the queue before the spinning ends, unless the host takes longer.
-    for took, of_host in ((50e-6, pytest.approx(50e-6)), (150e-6, None)):
-        assert clock.cold(gpu.does("call", took), 100e-6) == (pytest.approx(took), of_host)
-    spins = [each for each in gpu.notes if each[0] == "spin"]
-    assert {each[:2] for each in spins} == {("spin", (1, 1))}
-    assert sum(each[2] for each in spins) == pytest.approx(200_000, abs=4)
-    assert 2 <= len(spins) <= 8
-    assert gpu.notes[0] == ("flush", (1024, 256), 1, 3000)
-    assert gpu.notes[-1] == "wait for event"
-    gpu.notes.clear()
-    own = clock.sample(timing.Lane(gpu.does("call", 0.002), has_own_stream=True))
-    assert gpu.notes == ["sync", "call", "sync", "sync", *["call"] * 4, "sync"]
-    assert own == (pytest.approx(0.00225), None, pytest.approx(0.003))
-
-
-def test_a_copy_counts_what_is_read_and_written(gpu):
-    clock = timing.CudaClock()
-    array = SimpleNamespace(nbytes=1000)
-    copy = SimpleNamespace(copy_=lambda other: gpu.does("copy", 0.001)())
-    assert timing.cuda_bandwidth(clock, array, copy) == pytest.approx(2 * 1000 / 0.001, rel=1e-3)
 
 
 @pytest.mark.exhaustive

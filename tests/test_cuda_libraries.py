@@ -1,4 +1,4 @@
-"""CuPy, Numba and streams on a machine without a GPU: stand-ins for the libraries and for the driver."""
+"""CuPy and streams on a machine without a GPU: stand-ins for the library and for the driver."""
 
 import pytest
 
@@ -66,18 +66,6 @@ LIBRARIES = """
         ),
     )
 
-    class NumbaArray(Array):
-        @property
-        def device_ctypes_pointer(self):
-            pointer = self.__cuda_array_interface__["data"][0]
-            return types.SimpleNamespace(value=None if 0 in self.shape else pointer)
-
-        shape = property(lambda self: self.__cuda_array_interface__["shape"])
-
-    sys.modules["numba.cuda.cudadrv.devicearray"] = types.SimpleNamespace(DeviceNDArray=NumbaArray)
-    Gpus = type("Gpus", (), {"__getitem__": lambda self, number: within(f"device {number}")})
-    sys.modules["numba.cuda"] = types.SimpleNamespace(gpus=Gpus(), device_array=NumbaArray)
-
     def put(config, *_):
         notes.append(("launch", ctypes.c_uint64.from_address(config + 32).value))
         return 0
@@ -129,20 +117,6 @@ def test_cupy():
         "diagonal_matrix.out: got an unaligned array, but its first element is at an address that is not a "
         "multiple of the element size; it must be aligned to its elements",
         "diagonal_matrix.dtype: got datetime64[s], but CuPy has no such type; it must be a type of CuPy's",
-    ]
-
-
-def test_numba():
-    printed = run("""
-        x = NumbaArray((3, 40), "float32")
-        values, _ = dmlops.top_k(x, 2)
-        print(type(values) is NumbaArray, values.shape, told())
-        empty = dmlops.gather_nd(x, NumbaArray((0, 1), "int64"), mode="clip")
-        print(type(empty) is NumbaArray, empty.shape, told())
-    """)
-    assert printed == [
-        "True (3, 2) device 0:, end of device 0;, device 0:, end of device 0;, launch 0",
-        "True (0, 40) device 0:, end of device 0;",
     ]
 
 

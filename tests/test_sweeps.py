@@ -141,6 +141,7 @@ def few_points(monkeypatch):
     monkeypatch.setattr("bench.sweeps.sweeps", lambda device: table)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("has_torch", [True, False])
 @pytest.mark.filterwarnings("ignore")  # what other libraries warn of is theirs
 def test_command(bench_command, few_points, tmp_path, monkeypatch, has_torch):
