@@ -2,8 +2,6 @@
 
 import functools
 import json
-import re
-import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,7 +24,6 @@ from bench.workloads import (
     NonzeroCoordinates,
     TopK,
 )
-from tests.command_line import end_of, kill_group, start_python, wait_for
 
 SMALL = [
     TopK(name="rows", reason="", shape=(3, 50), k=4),
@@ -167,32 +164,6 @@ def test_the_kernels_of_the_clock_compile():
     assert timing.clock_code("sm_90").code
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_command_and_report(bench_command, tmp_path):
-    options = ("--workload", "small", "--threads", "1", "--seconds", "400", "--json", "a.json")
-    code, printed, _ = bench_command("run", *options)
-    assert code == 0, printed
-    record = json.loads((tmp_path / "a.json").read_text())
-    assert record["command"].startswith("python -m bench run --workload small")
-    assert {"cpu", "cores"} <= set(record["machine"])
-    assert {"dmlops", "numpy", "numba"} <= set(record["versions"])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
-    assert record["bandwidth"] > 0
-    assert len(record["workloads"]) == 4
-    for row in record["workloads"]:
-        assert row["outcomes"][0]["status"] == "ok"
-        assert row["ratio"] > 0
-        assert row["name"] in printed
-
-    pytest.importorskip("matplotlib")
-    (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text())
-    assert bench_command("report", "a.json", "b.json", "-o", "page.html")[0] == 0
-    page = (tmp_path / "page.html").read_text()
-    assert page.count("<svg") == 5
-    assert "small 1 x 1000" in page
-    assert not re.search(r'(src|href)="(?!#)', page)
-
-
 @pytest.mark.parametrize("line", ["run --operator gather_nd", "sweep --operator gather_nd"])
 def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, tmp_path, line):
     # The time is over when the copy has been timed.
@@ -207,29 +178,6 @@ def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, t
     assert {outcome["message"] for row in record["workloads"] for outcome in row["outcomes"]} == {
         "out of time"
     }
-
-
-def test_an_interrupted_run_keeps_its_finished_rows(tmp_path):
-    options = ("run", "--workload", "sweep", "--threads", 1, "--json", "r.json")
-    process = start_python("-m", "bench", *options, folder=tmp_path)
-    results = tmp_path / "r.json"
-
-    def has_rows():
-        assert process.poll() is None
-        return results.exists() and len(json.loads(results.read_text())["workloads"]) >= 2
-
-    try:
-        wait_for(has_rows)
-        process.send_signal(signal.SIGINT)
-        code, error = end_of(process)
-    finally:
-        kill_group(process)
-    assert code == 130
-    *lines, last = error.splitlines()
-    assert last == "dmlops: interrupted"
-    kept = [row["name"] for row in json.loads(results.read_text())["workloads"]]
-    # A row is kept before it is printed.
-    assert len(lines) <= len(kept) <= len(lines) + 1
 
 
 @functools.cache

@@ -117,9 +117,28 @@ def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_
     ]
     record = json.loads((tmp_path / "r.json").read_text())
     assert (record["device"], record["threads"], record["quick"]) == (CPU, 2, True)
+    assert record["command"] == "python -m bench run --workload small --quick --threads 2 --json r.json"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
+    assert {"cpu", "cores"} <= record["machine"].keys()
+    assert {"dmlops", "numpy", "numba"} <= record["versions"].keys()
     assert record["bandwidth"] == BANDWIDTH
     assert [row["ratio"] for row in record["workloads"]] == [9, 1, 0.5, None]
     assert "not installed" not in record["versions"].values()
+
+
+def test_an_interrupted_run_keeps_its_finished_rows(bench_command, play, tmp_path):
+    harness = small()
+    rows = harness.run
+
+    def run(table, seconds):
+        yield from [row for row, _ in zip(rows(table, seconds), range(2), strict=False)]
+        raise KeyboardInterrupt
+
+    harness.run = run
+    play(harness)
+    code, printed, said = bench_command(*OPTIONS, "--json", "r.json")
+    assert (code, printed, said.splitlines()[-1]) == (130, "", "dmlops: interrupted")
+    assert len(json.loads((tmp_path / "r.json").read_text())["workloads"]) == 2
 
 
 def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
