@@ -99,6 +99,13 @@ def test_cupy():
         for stream in (None, 5):
             dmlops.diagonal_matrix(unaligned, stream=stream)
             print(copied.pop() == unaligned.host.tobytes(), told())
+        # In a capture, scratch memory belongs to the graph.
+        large = CuPyArray((1000, 1000), "float32")
+        for state in (none, active):
+            driver.cuStreamIsCapturing = lambda handle: (success, state)
+            dmlops.nonzero_coordinates(large, out=(CuPyArray((9, 2), "int64"), CuPyArray((), "int64")))
+            print([note for note, *_ in notes if note in ("empty", "allocate")])
+            notes.clear()
         for call in (
             lambda: dmlops.diagonal_matrix(x, out=CuPyArray((3, 40), "float32", unaligned.data)),
             lambda: dmlops.diagonal_matrix(shape=(2, 3), dtype="datetime64[s]", like=x),
@@ -114,6 +121,8 @@ def test_cupy():
         "True device 0:, copy, end of device 0;, empty 2 4, launch 9",
         "True device 0:, stream 0 5:, copy, end of stream 0 5;, end of device 0;, "
         "stream 0 5:, empty 2 4, launch 5, end of stream 0 5;",
+        "['empty']",
+        "['allocate']",
         "diagonal_matrix.out: got an unaligned array, but its first element is at an address that is not a "
         "multiple of the element size; it must be aligned to its elements",
         "diagonal_matrix.dtype: got datetime64[s], but CuPy has no such type; it must be a type of CuPy's",

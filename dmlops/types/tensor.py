@@ -195,8 +195,6 @@ class TensorDesc:
     def with_leading_ones(self, dimension_count: int) -> "TensorDesc":
         """Return the same tensor with dimensions of size 1 in front, `dimension_count` in all."""
         missing = dimension_count - self.dimension_count
-        if missing == 0:
-            return self
         strides = None if self.strides is None else (0,) * missing + self.strides
         return TensorDesc(self.data_type, (1,) * missing + self.sizes, strides)
 
