@@ -106,6 +106,6 @@ def cluster_kernel(element_size: int) -> Any:
             if c.is_sorted != 0:
                 sort_and_write(context, memory, has_delivered, n_selected, ids)
         padded = n_selected + (rank * CLUSTER_THREADS + thread)
-        pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p)
+        pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p.k, p)
 
     return cluster_top_k

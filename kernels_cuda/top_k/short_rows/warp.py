@@ -339,6 +339,6 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
                 write_result(values, indices, rank, bits, i64(position), p)
             own += 32
-        pad_results(values, indices, n_selected + lane, WARP_LANES, p)
+        pad_results(values, indices, n_selected + lane, WARP_LANES, p.k, p)
 
     return warp_top_k
