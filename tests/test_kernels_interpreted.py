@@ -174,6 +174,13 @@ def test_hard_rows(name, kind):
             continue
 
 
+@pytest.mark.exhaustive
+def test_more_candidates_of_a_block_than_a_cluster_has_room_for():
+    """It begins anew, in memory that other blocks have read."""
+    rows = hard_rows("one_of_512", "float32", (1, 40_003))
+    run_top_k("cluster", TensorDataType.FLOAT32, rows, 100, True)
+
+
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("data_type", ["UINT16", "INT16", "FLOAT16", "BFLOAT16"])
 def test_elements_that_share_a_word(data_type, largest):
