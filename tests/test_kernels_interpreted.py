@@ -152,9 +152,9 @@ HARD = [
 ]
 # Of each algorithm that compiles quickly some kinds, of the others more in the exhaustive run.
 SAMPLE = random.Random(1).sample([pair for pair in HARD if pair[0] in QUICK], 12)
-# Rows whose sample misleads are read again.
-MORE = dict.fromkeys([("sampled", "misleading"), *random.Random(2).sample(HARD, 40)])
-MORE = [pair for pair in MORE if pair not in SAMPLE]
+# Rows whose sample misleads are read again; of a cluster, one block has all that is selected.
+MORE = [("sampled", "misleading"), ("cluster", "descending"), *random.Random(2).sample(HARD, 40)]
+MORE = [pair for pair in dict.fromkeys(MORE) if pair not in SAMPLE]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,13 @@ def test_hard_rows(name, kind):
             run_top_k(name, data_type, rows, k, False, False, row_lengths(rows, 1, k))
         except CannotServeError:
             continue
+
+
+@pytest.mark.exhaustive
+def test_more_candidates_of_a_block_than_a_cluster_has_room_for():
+    """It begins anew, in memory that other blocks have read."""
+    rows = hard_rows("one_of_512", "float32", (1, 40_003))
+    run_top_k("cluster", TensorDataType.FLOAT32, rows, 100, True)
 
 
 @pytest.mark.parametrize("largest", [True, False])
