@@ -2,23 +2,30 @@
 
 from typing import Any
 
-from numba import cuda
-
 from kernels_cuda import ptx
 from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import device_function
 
 VECTOR = 16
-_LOADED_WORDS = 8  # that a vector's elements travel in before they are packed
+LOADED_WORDS = 8  # that a vector's elements travel in before they are packed
 
 
-def strided_function(element_size: int) -> Any:
-    """Make ``read_strided(source, step, has_before, has_after)``, which returns the four words of a vector.
+def strided_functions(element_size: int) -> tuple[Any, Any]:
+    """Make what reads 16 bytes of elements from a strided tensor, in two steps.
 
-    Its elements, from address `source` on, are `step` bytes apart; there are others of the same row before or
-    after them. Every second element is read in 16-byte vectors along with what lies between, if that belongs
-    to the tensor; what has another stride, or starts between two boundaries, element by element. Nothing
-    waits for the elements before they are packed.
+    Every second element is read in 16-byte vectors along with what lies between, if that belongs to the
+    tensor; what has another stride, or starts between two boundaries, element by element. Nothing waits for
+    the elements before they are packed.
+
+    Returns
+    -------
+    read : device function
+        ``read(source, step, has_before, has_after)`` returns `LOADED_WORDS` words, and 1 if the elements are
+        the odd ones of them. The elements from address `source` on are `step` bytes apart; there are others
+        of the same row before or after them.
+    pack : device function
+        ``pack(words, first, is_odd)`` returns the four words of the vector from `LOADED_WORDS` words of a
+        local array.
     """
     read_one = ptx.READ[element_size]
 
@@ -88,50 +95,32 @@ def strided_function(element_size: int) -> Any:
         return a, b, c, d, e, f, g, h, u32(0)
 
     @device_function
-    def permuted(words, selector):
+    def permuted(words, first, selector):
         return (
-            ptx.permute(words[0], words[1], selector),
-            ptx.permute(words[2], words[3], selector),
-            ptx.permute(words[4], words[5], selector),
-            ptx.permute(words[6], words[7], selector),
+            ptx.permute(words[first], words[first + 1], selector),
+            ptx.permute(words[first + 2], words[first + 3], selector),
+            ptx.permute(words[first + 4], words[first + 5], selector),
+            ptx.permute(words[first + 6], words[first + 7], selector),
         )
 
     @device_function
-    def pack_1(words, is_odd):
-        return permuted(words, u32(0x7531) if is_odd != 0 else u32(0x6420))
+    def pack_1(words, first, is_odd):
+        return permuted(words, first, u32(0x7531) if is_odd != 0 else u32(0x6420))
 
     @device_function
-    def pack_2(words, is_odd):
-        return permuted(words, u32(0x7632) if is_odd != 0 else u32(0x5410))
+    def pack_2(words, first, is_odd):
+        return permuted(words, first, u32(0x7632) if is_odd != 0 else u32(0x5410))
 
     @device_function
-    def pack_4(words, is_odd):
+    def pack_4(words, first, is_odd):
         if is_odd != 0:
-            return words[1], words[3], words[5], words[7]
-        return words[0], words[2], words[4], words[6]
+            return words[first + 1], words[first + 3], words[first + 5], words[first + 7]
+        return words[first], words[first + 2], words[first + 4], words[first + 6]
 
     @device_function
-    def pack_8(words, is_odd):
+    def pack_8(words, first, is_odd):
         if is_odd != 0:
-            return words[2], words[3], words[6], words[7]
-        return words[0], words[1], words[4], words[5]
+            return words[first + 2], words[first + 3], words[first + 6], words[first + 7]
+        return words[first], words[first + 1], words[first + 4], words[first + 5]
 
-    pack = {1: pack_1, 2: pack_2, 4: pack_4, 8: pack_8}[element_size]
-
-    @device_function
-    def read_strided(source, step, has_before, has_after):
-        words = cuda.local.array(_LOADED_WORDS, u32)
-        (
-            words[0],
-            words[1],
-            words[2],
-            words[3],
-            words[4],
-            words[5],
-            words[6],
-            words[7],
-            is_odd,
-        ) = read(source, step, has_before, has_after)
-        return pack(words, is_odd)
-
-    return read_strided
+    return read, {1: pack_1, 2: pack_2, 4: pack_4, 8: pack_8}[element_size]

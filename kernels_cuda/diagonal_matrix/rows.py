@@ -13,7 +13,7 @@ from kernels_cuda.diagonal_matrix.vectors import edge_function
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
 from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.strided import strided_function
+from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 
 def rows_kernel(element_size: int, are_strided: bool) -> Any:
@@ -26,7 +26,24 @@ def rows_kernel(element_size: int, are_strided: bool) -> Any:
     scalar = ptx.REGISTER[element_size]
     _, divide, _ = arithmetic(wide=False)
     _, two_offsets, _ = offset_functions(wide=False)
+    read_strided, pack = strided_functions(element_size)
     with_band = edge_function(element_size)
+
+    @device_function
+    def vector_of_strided(source, step, has_before, has_after):
+        words = cuda.local.array(LOADED_WORDS, u32)
+        (
+            words[0],
+            words[1],
+            words[2],
+            words[3],
+            words[4],
+            words[5],
+            words[6],
+            words[7],
+            is_odd,
+        ) = read_strided(source, step, has_before, has_after)
+        return pack(words, 0, is_odd)
 
     @device_function
     def vector_of_words(source, step, has_before, has_after):
@@ -39,7 +56,7 @@ def rows_kernel(element_size: int, are_strided: bool) -> Any:
             ptx.read_u32(source + 12),
         )
 
-    read_vector = strided_function(element_size) if are_strided else vector_of_words
+    read_vector = vector_of_strided if are_strided else vector_of_words
 
     @cuda.jit
     def diagonal_rows(x, output, p: RowsParameters, dims: dims_type(Dims, wide=False)):

@@ -14,7 +14,7 @@ from kernels_cuda.gather_nd.parameters import STRIDED_THREADS, VECTOR, Dims, Str
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
 from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.strided import strided_function
+from kernels_cuda.strided import LOADED_WORDS, strided_functions
 
 
 def run_function() -> Any:
@@ -74,10 +74,11 @@ def strided_kernel(element_size: int) -> Any:
     read = ptx.READ[element_size]
     store = ptx.STORE[element_size]
     scalar = ptx.REGISTER[element_size]
-    read_strided = strided_function(element_size)
+    read_strided, pack = strided_functions(element_size)
 
     @cuda.jit
     def gather_strided(x, indices, output, p: StridedParameters, dims: dims_type(Dims, wide=False)):
+        words = cuda.local.array(LOADED_WORDS, u32)
         elements = cuda.local.array(per_vector, scalar)
         position = u32(cuda.blockIdx.x) * STRIDED_THREADS + u32(cuda.threadIdx.x)
         if position >= u32(p.n_vectors):
@@ -94,12 +95,22 @@ def strided_kernel(element_size: int) -> Any:
         target += i64(start)
         source = x + x_at + i64(column) * p.step
         if column >= 0 and behind <= run_end:
-            a = u32(0)
-            b = u32(0)
-            c = u32(0)
-            d = u32(0)
+            for i in range(LOADED_WORDS):
+                words[i] = u32(0)
+            is_odd = u32(0)
             if is_read:
-                a, b, c, d = read_strided(source, p.step, column > 0, behind < run_end)
+                (
+                    words[0],
+                    words[1],
+                    words[2],
+                    words[3],
+                    words[4],
+                    words[5],
+                    words[6],
+                    words[7],
+                    is_odd,
+                ) = read_strided(source, p.step, column > 0, behind < run_end)
+            a, b, c, d = pack(words, 0, is_odd)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
         for e in range(per_vector):
