@@ -359,8 +359,9 @@ send_u32 = _instruction(_void, [u32, u32, u32], f"{_SEND}.b32 [$0], $1, [$2];")
 send_u32x4 = _instruction(
     _void, [u32, u32, u32, u32, u32, u32], f"{_SEND}.v4.b32 [$0], {{$1, $2, $3, $4}}, [$5];"
 )
-# All threads of the cluster arrive; what they wrote before can be seen by those that have waited. It takes a
-# warp a while to make sure of that: those that have written nothing for other blocks need not.
+# All threads of the cluster arrive. What a thread did before, or knew of by a barrier of its block, comes
+# before what those do that have waited. It takes a warp a while to make sure of that, for loads too: so one
+# warp does for its block, after a barrier. A relaxed arrival orders nothing.
 cluster_arrive_relaxed = _instruction(_void, [], "barrier.cluster.arrive.relaxed.aligned;", _BARRIER)
 cluster_arrive = _instruction(_void, [], "barrier.cluster.arrive.release.aligned;", _BARRIER)
 cluster_wait = _instruction(_void, [], "barrier.cluster.wait.acquire.aligned;", _BARRIER)

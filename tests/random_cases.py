@@ -79,9 +79,13 @@ def random_cases(count, dtypes=DTYPES):
             yield number, random_case(operator, number, dtypes=dtypes)
 
 
-def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1], dtypes=DTYPES):
-    """Make problem `number` of an operator, whose elements are of one of these types."""
-    maker = _Maker(random(("random case", operator, SEED, number)), most_elements, dtypes)
+def random_case(operator, number, most_elements=ELEMENT_COUNTS[-1], dtypes=DTYPES, laid=None):
+    """Make problem `number` of an operator, whose elements are of one of these types.
+
+    `laid` may give the sizes, and the layouts of the tensors that are described first: the order of their
+    dimensions, outermost first, and how far apart the elements of the last one lie.
+    """
+    maker = _Maker(random(("random case", operator, SEED, number)), most_elements, dtypes, laid)
     descriptor, options, inputs, outputs = MAKERS[operator](maker)
     before = {field: storage for field, (_, storage) in inputs.items()}
     after = dict(before)
@@ -118,8 +122,9 @@ def array_in(memory, desc):
 class _Maker:
     """Makes the parts of one problem."""
 
-    def __init__(self, rng, most_elements, dtypes):
+    def __init__(self, rng, most_elements, dtypes, laid):
         self.rng, self.dtypes = rng, [np.dtype(dtype) for dtype in dtypes]
+        self.laid, self.layouts = laid, list(laid[1:]) if laid else []
         self.count = min(self.pick(ELEMENT_COUNTS), most_elements)
         self.pattern = ""
 
@@ -133,6 +138,8 @@ class _Maker:
 
     def sizes(self, rank):
         """Return sizes of about `count` elements or fewer, sometimes none."""
+        if self.laid:
+            return self.laid[0]
         sizes, left = [], self.count
         for _ in range(rank):
             sizes.append(max(1, int(left ** self.rng.random())))
@@ -144,6 +151,10 @@ class _Maker:
     def desc(self, dtype, sizes, *, broadcasts=False):
         """Describe a tensor of any layout: permuted, padded, stepped, backwards, broadcast if it may be."""
         data_type, rank = SUPPORTED[np.dtype(dtype).name], len(sizes)
+        order, step = self.layouts.pop(0) if self.layouts else (range(rank), 1)
+        if self.laid:
+            inner = [[sizes[each] for each in order[order.index(place) + 1 :]] for place in range(rank)]
+            return TensorDesc(data_type, sizes, tuple(step * math.prod(each) for each in inner))
         if self.chance(0.4):
             return TensorDesc(data_type, sizes)
         order = self.rng.permutation(rank) if self.chance(0.5) else np.arange(rank)

@@ -1,27 +1,28 @@
 """A plugin of pytest for `tests.mutate`: it records what each test runs, or runs selected tests.
 
-``MUTATE_RECORDS`` names a folder for records: lines of JSON with the functions of the product that began in
-a test or in a process that it started, and the modules of the kernels that it looked for.
-``MUTATE_SELECTION`` names a file with the tests to run, and the modules whose kernels a change affects: all
-other kernels are taken from the cache.
+``MUTATE_RECORDS`` names a folder for records: lines of JSON with the functions that began in a test or in a
+process that it started, and the kernels that it ran, on the processor or in the interpreter.
+``MUTATE_SELECTION`` names a file with the tests to run, and the kernels that a change affects: all others are
+taken from the cache.
 """
 
 import ast
+import functools
 import importlib
 import json
 import os
-import random
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TOOL = 4
 # What takes longer has most likely compiled kernels, which later runs find.
 MOST_TEST_S = 15
-# Of the tests that a change concerns, so many seconds run at first, of few files, and so many in all.
-FIRST_S, FIRST_FILES, MOST_S = 20, 6, 90
+# Of the tests that a change concerns, so many seconds run at first, of few files; and of each kind so many.
+FIRST_S, FIRST_FILES, MOST_S = 20, 6, 45
 # Changes in these may change every kernel of their package.
 COMPILING = re.compile(r"compiler|jit|numba|runtime|linking|cached")
 RECORDS, SELECTED = os.environ.get("MUTATE_RECORDS"), os.environ.get("MUTATE_SELECTION")
@@ -30,16 +31,19 @@ reached = set()
 
 
 def _note_start(code, offset):
-    """Note that a function of the product begins; and of those that look for kernels, which module has it."""
+    """Note that a function begins; and of those that load a kernel to run it, which kernel that is."""
     path = code.co_filename
     if not path.startswith(str(ROOT)):
         return sys.monitoring.DISABLE
     path = path[len(str(ROOT)) + 1 :]
     reached.add(f"{path}:{code.co_firstlineno}")
-    if (path, code.co_name) not in {("dmlops/devices/cpu.py", "load"), ("dmlops/devices/cuda.py", "key")}:
+    if (path, code.co_name) not in {
+        ("dmlops/devices/cpu.py", "load"),
+        ("tests/interpreter/device.py", "load"),
+    }:
         return sys.monitoring.DISABLE
     given = sys._getframe(1).f_locals
-    reached.add(_module_of(given.get("kernel") or given.get("variant")))
+    reached.add(_source_of(given.get("kernel") or given.get("variant")))
     return None
 
 
@@ -59,7 +63,7 @@ def pytest_configure(config):
 
         def old_key(kernel, *arguments):
             found = key(kernel, *arguments)
-            if found.sources != changed or _module_of(kernel) in SELECTION["affected"]:
+            if found.sources != changed or _source_of(kernel) in SELECTION["affected"]:
                 return found
             return found._replace(sources=SELECTION["sources"])
 
@@ -92,54 +96,51 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_collection_modifyitems(items):
-    """Select tests, and some that interpret kernels which a change affects."""
-    if not SELECTION:
-        return
-    tests = set(SELECTION["tests"])
-    if SELECTION["interprets"]:
-        variants = importlib.import_module("tests.test_cuda_compile").VARIANTS
-        affected = [
-            label
-            for label, variant in variants.items()
-            if _module_of(variant) in SELECTION["affected"] or f"_{SELECTION['name']}_" in label
-        ]
-        changed = [name.replace(".", "_") for name in SELECTION["affected"]]
-        for test, parameter, count in (("test_each_kernel", "label", 3), ("test_hard_rows", "name", 4)):
-            found = [
-                item.nodeid
-                for item in items
-                if getattr(item, "originalname", "") == test
-                and any(f"{item.callspec.params[parameter]}_" in f"{name}_" for name in affected + changed)
-            ]
-            tests.update(random.Random(len(affected)).sample(found, min(count, len(found))))
-    items[:] = [item for item in items if item.nodeid in tests]
+    """Select tests."""
+    if SELECTION:
+        items[:] = [item for item in items if item.nodeid in SELECTION["tests"]]
 
 
-def _module_of(kernel):
-    """Return the module with the kernel that a back-end has named."""
-    return (getattr(kernel, "source", None) or getattr(kernel, "factory", "")).partition(":")[0]
+def _source_of(kernel):
+    """Return the function that makes a kernel, as ``"module:function"``."""
+    return getattr(kernel, "source", None) or kernel.factory
 
 
-def imports_of(module):
-    """Return the modules of the same packages that a module imports, at any place in it."""
-    names = set()
-    for node in ast.walk(ast.parse((ROOT / module).read_bytes())):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.update([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)])
-    return names
+@functools.cache
+def parts_of(module):
+    """Return the parts of a module: the names that each has, the names that it mentions, and its syntax."""
+    parts = []
+    for node in ast.parse((ROOT / module).read_bytes()).body:
+        members = [node, *getattr(node, "body", ())] if isinstance(node, ast.ClassDef) else [node]
+        names = {each.name for each in members if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
+        words = {getattr(each, "id", None) or getattr(each, "attr", None) for each in ast.walk(node)}
+        if not names and not isinstance(node, (ast.Import, ast.ImportFrom)):
+            stored = [each for each in ast.walk(node) if isinstance(getattr(each, "ctx", None), ast.Store)]
+            names = {getattr(each, "id", None) for each in stored} - {None}
+        parts.append((names, words - {None}, node))
+    return parts
 
 
-def users_of(module, known):
-    """Return the names of all modules that a change of this one may change when they are compiled."""
-    names = {name_of(each): each for each in known}
-    importing = {name: imports_of(each) for name, each in names.items()}
-    found, left = set(), [name_of(module)]
+def users_of(mutant, modules):
+    """Return what may change with a line, as ``"module:name"``: what has the line, then what names that.
+
+    A name stands for all that have it: too much is found, rather than too little.
+    """
+    parts = [(module, *part) for module in modules for part in parts_of(module)]
+    found, left = {}, []
+    for module, names, _, node in parts:
+        if str(module) == mutant["module"] and node.lineno <= mutant["line"] <= node.end_lineno:
+            left = [(module, names, node)]
     while left:
-        found.add(left[-1])
-        used = left.pop()
-        left += [name for name, imported in importing.items() if used in imported and name not in found]
+        found.update(
+            {f"{name_of(module)}:{name}": (module, node) for module, names, node in left for name in names}
+        )
+        changed = set().union(*(names for _, names, _ in left))
+        left = [
+            (module, names, node)
+            for module, names, words, node in parts
+            if words & changed and any(f"{name_of(module)}:{name}" not in found for name in names)
+        ]
     return found
 
 
@@ -149,35 +150,58 @@ def name_of(module):
 
 
 def selection_of(mutant, records, known):
-    """Return what concerns a change: runs of tests, the modules of kernels that it affects, and more."""
+    """Return what concerns a change: runs of tests, the kernels that it affects, and more."""
     module = Path(mutant["module"])
     package, stem = module.parts[0], module.parent.name if module.name == "__init__.py" else module.stem
-    affected = set()
-    if package.startswith("kernels"):
-        same = [each for each in known if each.parts[0] == package]
-        affected = set(map(name_of, same)) if COMPILING.search(str(module)) else users_of(module, same)
-    begins = [each for each in records if f"{module}:{mutant['function']}" in each["reached"]]
-    places = {str(module), *affected}
-    reaching = begins or [
-        each for each in records if any(name.partition(":")[0] in places for name in each["reached"])
-    ]
+    users = users_of(mutant, [each for each in known if each.parts[0] == package])
+    kernels = {name for each in records for name in each["reached"] if name.startswith(f"{package}.")}
+    affected = kernels if COMPILING.search(str(module)) else kernels & {*users}
+    running = [each for each in records if affected & each["reached"]]
+    beginning = begin_in([f"{module}:{mutant['function']}"], records)
+    for path, node in users.values():
+        # Unless the function begins itself, those that use it do, the nearest first.
+        beginning = beginning or ([] if running else begin_in(beginnings_of(path, node), records))
     texts = {each["file"]: (ROOT / each["file"]).read_text(encoding="utf-8") for each in records}
 
     def rank(record):
         return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
 
     naming = [each for each in records if stem in each["file"] or stem in texts[each["file"]]]
-    ranked = [each for part in (reaching, naming) for each in sorted(part, key=rank)]
-    runs, files, seconds = [{}, {}], set(), 0
-    for record in {each["test"]: each for each in ranked}.values():
-        if seconds + record["seconds"] <= MOST_S:
-            seconds += record["seconds"]
-            is_first = seconds < FIRST_S and len(files | {record["file"]}) <= FIRST_FILES
+    naming = naming if beginning or not running else []
+    runs, files, total = [{}, {}], set(), 0
+    for part in (sorted(beginning, key=rank), by_turns(running, affected), sorted(naming, key=rank)):
+        seconds = 0
+        for record in part:
+            if record["test"] in runs[0] | runs[1] or seconds + record["seconds"] > MOST_S:
+                continue
+            seconds, total = seconds + record["seconds"], total + record["seconds"]
+            is_first = total < FIRST_S and len(files | {record["file"]}) <= FIRST_FILES
             files |= {record["file"]} if is_first else set()
             runs[not is_first][record["test"]] = record
-    selection = {"affected": sorted(affected), "name": stem.removesuffix("_launches")}
-    if affected:
-        device = package.partition("_")[2]
+    selection = {"affected": sorted(affected)}
+    if package.startswith("kernels"):
         kernel_store = importlib.import_module("dmlops.store.kernel_store")
-        selection |= {"device": device, "sources": kernel_store.source_digest(ROOT / package)}
-    return runs, selection, bool(reaching)
+        sources = kernel_store.source_digest(ROOT / package)
+        selection |= {"device": package.partition("_")[2], "sources": sources}
+    return runs, selection, bool(beginning or running)
+
+
+def begin_in(functions, records):
+    """Return the tests in which one of some functions begins."""
+    return [each for each in records if {*functions} & each["reached"]]
+
+
+def beginnings_of(path, node):
+    """Return where the functions in a part of a module begin, as records have it."""
+    functions = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
+    return [f"{path}:{min(part.lineno for part in (each, *each.decorator_list))}" for each in functions]
+
+
+def by_turns(records, kernels):
+    """Order tests that run kernels: each kernel runs in one of them before it runs in another."""
+    counts, turns = Counter(), {}
+    for record in sorted(records, key=lambda record: record["seconds"]):
+        ran = kernels & record["reached"]
+        turns[record["test"]] = min(counts[kernel] for kernel in ran)
+        counts.update(ran)
+    return sorted(records, key=lambda record: (turns[record["test"]], record["seconds"]))

@@ -394,10 +394,7 @@ def check_sequences(library, function, n_examples):
 @pytest.mark.parametrize(
     ("library", "function", "n_examples"),
     [
-        ("numpy", "top_k", 1),
-        exhaustive("torch", "top_k", 1),
-        *(exhaustive("numpy", name, 1) for name in RELEVANT if name != "top_k"),
-        *(nightly("torch", name, 1) for name in RELEVANT if name != "top_k"),
+        *(exhaustive(*each, 1) for each in (("torch", "top_k"), ("numpy", "gather_nd"))),
         *(nightly(library, name, 8) for library in ("numpy", "torch") for name in RELEVANT),
     ],
 )

@@ -55,7 +55,8 @@ def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
     wait_for(lambda: not running(warmup))
 
 
-@pytest.mark.parametrize("pause", [exhaustive(0), 0.01])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("pause", [0, 0.01])
 def test_warmup_ends_at_several_interrupts(warmup, pause):
     for _ in range(4):
         os.killpg(warmup.pid, signal.SIGINT)
@@ -66,7 +67,7 @@ def test_warmup_ends_at_several_interrupts(warmup, pause):
     wait_for(lambda: not running(warmup))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [exhaustive(signal.SIGTERM), signal.SIGKILL])
 def test_no_process_of_warmup_outlives_it(warmup, number):
     warmup.send_signal(number)
     assert end_of(warmup) == (-number, "")

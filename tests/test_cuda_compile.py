@@ -133,8 +133,7 @@ MAY_BEGIN_EARLY = ("top_k", "nonzero_mask", "nonzero_count", "nonzero_scan", "no
 ORDINARY = tuple(
     f"dmlops_{name}"
     for name in (
-        *("write_table", "diagonal_rows", "gather_unaligned", "nonzero_mask_transposed"),
-        *("top_k_warp", "top_k_cluster"),
+        *("write_table", "diagonal_rows", "gather_unaligned", "nonzero_mask_transposed", "top_k_warp"),
     )
 )
 

@@ -1,6 +1,7 @@
 """The examples in the README and the documentation are correct, and links have targets."""
 
 import doctest
+import importlib
 import json
 import re
 import runpy
@@ -20,6 +21,7 @@ from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.app import app
 from dmlops.store import precompile
 from kernels_cpu.processor import LEVELS
+from tests.marks import exhaustive
 from tests.scripts import ROOT, blocks, plain_blocks
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -28,6 +30,12 @@ PAGES = [
     "README.md",
     "examples/README.md",
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("dmlops", "kernels_cpu", "kernels_cuda", "bench")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
 ]
 WITH_CODE = [page for page in [*PAGES, "CONTRIBUTING.md"] if blocks(page)]
 # Blocks of plain Python that no test runs, and why.
@@ -39,15 +47,33 @@ OTHER_PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_examples(page):
-    sessions = [code for language, code in blocks(page) if language == "python" and code.startswith(">>>")]
-    examples = doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page, page, 0)
+def check_examples(*tests):
+    """Run sessions of an interpreter, and compare what they print."""
     report = []
     # Not even with `pytest -v` shall it report what succeeds.
-    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
-    runner.run(examples, out=report.append)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
+    for test in tests:
+        runner.run(test, out=report.append)
     assert not report, "".join(report)
+
+
+# One has an example of 16-bit elements.
+@pytest.mark.parametrize(
+    "page", [exhaustive(page) if page == "docs/operators/top_k.md" else page for page in PAGES]
+)
+def test_examples(page):
+    sessions = [code for language, code in blocks(page) if language == "python" and code.startswith(">>>")]
+    check_examples(doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page, page, 0))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"unable to import module {name}: {error}")
+    check_examples(*doctest.DocTestFinder().find(module))
 
 
 @pytest.mark.quick

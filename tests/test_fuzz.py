@@ -233,6 +233,7 @@ def is_error(found):
     return isinstance(found, tuple)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(calls())
 def test_functions(call):

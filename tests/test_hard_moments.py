@@ -25,6 +25,7 @@ def test_a_call_when_the_interpreter_ends(first):
     assert run_script(CALL, at_end, first) == "None\n"
 
 
+@pytest.mark.nightly
 def test_an_import_from_a_zip_file(tmp_path):
     for package in ("dmlops", "kernels_cpu"):
         shutil.copytree(ROOT / package, tmp_path / "content" / package)

@@ -10,6 +10,7 @@ from torch.autograd import forward_ad  # noqa: E402
 import dmlops  # noqa: E402
 from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests.data import sample  # noqa: E402
+from tests.marks import nightly  # noqa: E402
 from tests.scripts import run_page  # noqa: E402
 from tests.torch_calls import CALLS, Recorder, fresh_compiler, normal  # noqa: E402, F401
 
@@ -226,8 +227,8 @@ TRANSFORMATIONS = {
 }
 # One case per kind of nesting, because compilation takes seconds.
 COMPILED = (
-    *("jvp", "grad", "jacfwd", "jvp_of_grad", "vmap_last", "jvp_of_vmap", "vmap_of_grad"),
-    *("grad_around_grad", "jvp_around_jvp"),
+    *("jvp", "grad", "jacfwd", "vmap_last"),
+    *map(nightly, ("jvp_of_grad", "jvp_of_vmap", "vmap_of_grad", "grad_around_grad", "jvp_around_jvp")),
 )
 
 

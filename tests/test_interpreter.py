@@ -241,10 +241,11 @@ def test_races_in_a_cluster():
     assert run(CLUSTER_SUM.replace(RELEASE, "bar.sync 0;"), n_blocks=4, n_grid=4)[1]
 
 
-def test_a_relaxed_arrival_tells_nothing_of_the_memory_of_others():
+@pytest.mark.parametrize("store", ["shared::cluster.u32 [%r6]", "shared.u32 [%r2]"], ids=["other", "own"])
+def test_a_relaxed_arrival_tells_nothing(store):
     body = f"""
     mov.u32 %r4, %cluster_ctarank; xor.b32 %r5, %r4, 1; mapa.shared::cluster.u32 %r6, %r2, %r5;
-    st.shared::cluster.u32 [%r6], %r1; {RELEASE} {READ}"""
+    st.{store}, %r1; {RELEASE} {READ}"""
     assert not run(body, n_blocks=2, n_grid=2)[1]
     assert run(body.replace("arrive.release", "arrive.relaxed"), n_blocks=2, n_grid=2)[1]
 

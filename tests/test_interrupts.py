@@ -76,6 +76,7 @@ def test_a_first_call_that_compiles(tmp_path):
     assert run_script(BEGIN, script, DMLOPS_CACHE_DIR=str(tmp_path)).split() == ["interrupted", "1"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are others there")
 def test_a_kernel_for_which_there_is_no_memory():
     """A library that was linked in part keeps no name that a later one would take."""

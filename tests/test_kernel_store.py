@@ -67,6 +67,7 @@ def test_the_second_process_finds_what_the_first_compiled(own):
     assert call(own[0]) == FOUND
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_kept_where_the_cache_is_off(tmp_path):
     assert call(tmp_path / "off", DMLOPS_CACHE="0") == COMPILED
     assert not (tmp_path / "off").exists()

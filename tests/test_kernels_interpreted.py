@@ -5,6 +5,7 @@ minutes; otherwise those that compile quickly, and those whose threads copy whil
 """
 
 import importlib
+import itertools
 import math
 import random
 
@@ -45,14 +46,8 @@ MOST_THREADS = 1 << 13
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 QUICK = {"rounds", "one_pass", "one_pass-1024", "masks", "elements"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
-# A sample of the kernels that `test_cuda_compile.py` has compiled; the exhaustive run tries all but the slow.
-ORDINARY = tuple(
-    f"dmlops_{name}_"
-    for name in (
-        *("diagonal_elements", "diagonal_rows", "gather_planar", "gather_units", "nonzero_mask_4"),
-        *("top_k_rounds", "top_k_warp", "top_k_copy"),
-    )
-)
+# The exhaustive run tries all but the slow.
+ORDINARY = tuple(f"dmlops_{name}_" for name in ("gather_units", "nonzero_mask_4", "top_k_warp", "top_k_copy"))
 SLOW = tuple(
     f"dmlops_top_k_{name}_"
     for name in ("block", "by_index", "finish", "list", "maxima", "one_pass", "sample", "transposed_maxima")
@@ -104,6 +99,47 @@ def test_each_kernel(label):
     assert label in run_case(*found)
 
 
+# Layouts that need a kernel of their own: sizes, and of the first tensors the order of dimensions and a step.
+ROWS_OF_3, COLUMNS_OF_3 = ((0, 1, 2), 1), ((0, 2, 1), 1)
+LAYOUTS = {
+    "diagonal_matrix-transposed": [((3, 37, 70), ROWS_OF_3, COLUMNS_OF_3), ((2, 100, 33), COLUMNS_OF_3)],
+    "diagonal_matrix-strided": [
+        ((2, 9, 70), ROWS_OF_3, ((0, 1, 2), 2)),
+        ((3, 5, 131), ROWS_OF_3, ((0, 1, 2), 3)),
+    ],
+    "diagonal_matrix-short_rows": [((2, 9, 70),), ((300, 3, 5),)],
+    "diagonal_matrix-elements": [((2, 9, 70), ((0, 1, 2), 2)), ((7, 3, 5), ((1, 0, 2), 1))],
+    "nonzero_coordinates-masks-transposed": [((3, 70, 64), COLUMNS_OF_3), ((2, 33, 160), COLUMNS_OF_3)],
+    "nonzero_coordinates-masks-strided": [((3, 70, 9), COLUMNS_OF_3), ((2, 3, 300), ((0, 1, 2), 2))],
+    "nonzero_coordinates-masks": [((3, 700),), ((2, 3, 4, 5, 6),)],
+    "nonzero_coordinates-scan": [((5000,),), ((2, 3, 4, 5, 6),)],
+    "nonzero_coordinates-wide": [((3, 700),), ((2, 3, 4, 5, 6), ((4, 3, 2, 1, 0), 1))],
+    "gather_nd-strided": [((9, 7, 45), ((0, 1, 2), 2)), ((9, 7, 45), ((0, 1, 2), 3))],
+    "gather_nd-unaligned": [((9, 7, 45),), ((50, 37),)],
+    "gather_nd-planar": [((9, 7, 45),), ((5, 4, 3, 2),)],
+    "gather_nd-units": [((9, 7, 45),), ((5, 4, 3, 8),)],
+    "gather_nd-wide": [((9, 7, 45), COLUMNS_OF_3), ((5, 4, 3, 8),)],
+}
+
+
+QUICKLY_LAID = {"diagonal_matrix-transposed", "gather_nd-unaligned", "nonzero_coordinates-masks-transposed"}
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        pair if pair[0] in QUICKLY_LAID and pair[1] == 4 else exhaustive(*pair)
+        for pair in itertools.product(LAYOUTS, (1, 2, 4, 8))
+    ],
+)
+def test_layouts(name, width):
+    operator, _, named = name.partition("-")
+    (choice,) = (choice for choice in ALGORITHMS[operator] if choice.name == named)
+    dtypes = [dtype for dtype in DTYPES if dtype.itemsize == width]
+    for laid, number in itertools.product(LAYOUTS[name], (3, 5, 6, 9)):
+        run_case(random_case(operator, number, MOST_ELEMENTS, dtypes, laid), choice)
+
+
 def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
@@ -150,15 +186,36 @@ HARD = [
     for kind in (*KINDS, *OF_BITS)
     if COMPILE_ALL or name in QUICK | {"cluster", "sampled", "warp", "grid"}
 ]
-# Of each algorithm that compiles quickly some kinds, of the others more in the exhaustive run.
-SAMPLE = random.Random(1).sample([pair for pair in HARD if pair[0] in QUICK], 12)
-# Rows whose sample misleads are read again.
-MORE = dict.fromkeys([("sampled", "misleading"), *random.Random(2).sample(HARD, 40)])
-MORE = [pair for pair in MORE if pair not in SAMPLE]
+# Rows of many kinds at once: how many elements, some k, the last of which are tried down columns, and kinds.
+MIXED = {
+    "rounds": (250, (8, 3), (*KINDS, *OF_BITS)),
+    "warp": (1000, (32, 5), ("distinct", "few", "close_and_far", "ascending", "special_thresholds")),
+    "one_pass": (9001, (103,), ("distinct", "few", "ascending", "misleading", "special_thresholds")),
+    "block": (9001, (300, 5), ("distinct", "few", "plateau")),
+    "grid": (40_001, (100, 2), ("distinct", "few", "equal_together")),
+    "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
+    "partition": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
+    "cluster": (5003, (300, 20), ("distinct",)),
+    "sampled": (20_003, (600,), ("few", "misleading")),
+    "sort": (5003, (5003, 70), ("few",)),
+}
+
+
+@pytest.mark.parametrize("name", [name if name == "rounds" else exhaustive(name) for name in MIXED])
+def test_rows_of_many_kinds(name):
+    n_elements, ks, kinds = MIXED[name]
+    rows = [hard_rows(kind, "float32", (2, n_elements)) for kind in kinds]
+    rows = np.concatenate([each for each in rows if each is not None])
+    run_top_k(name, TensorDataType.FLOAT32, rows, ks[0], True)
+    run_top_k(name, TensorDataType.FLOAT32, rows, ks[0], False, False, row_lengths(rows, 1, ks[0]))
+    columns = np.ascontiguousarray(rows.T)
+    for k in ks[1:]:
+        lengths = row_lengths(columns, 0, k)
+        run_top_k(name, TensorDataType.FLOAT32, columns, k, True, False, lengths, axis=0)
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), HARD if COMPILE_ALL else [*SAMPLE, *(exhaustive(*pair) for pair in MORE)]
+    ("name", "kind"), HARD if COMPILE_ALL else [nightly(*pair) for pair in random.Random(2).sample(HARD, 40)]
 )
 def test_hard_rows(name, kind):
     shape, k = ROWS[name]
@@ -172,6 +229,15 @@ def test_hard_rows(name, kind):
             run_top_k(name, data_type, rows, k, False, False, row_lengths(rows, 1, k))
         except CannotServeError:
             continue
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("kind", "n_elements", "k"), [("descending", 20_003, 600), ("one_of_512", 40_003, 100)]
+)
+def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
+    """One block has all that is selected; a block has more candidates than room, so that all begin anew."""
+    run_top_k("cluster", TensorDataType.FLOAT32, hard_rows(kind, "float32", (1, n_elements)), k, True)
 
 
 @pytest.mark.parametrize("largest", [True, False])

@@ -42,7 +42,7 @@ def check_coordinates(x):
     assert count == len(expected)
 
 
-ORDINARY = COMPLEX[0], TIMES[0], STRUCTURED[0]
+ORDINARY = FLOAT8[0], STRUCTURED[0]
 OTHERS = [exhaustive(dtype) for dtype in ALL if dtype not in ORDINARY]
 
 
@@ -126,6 +126,7 @@ class TestZeros:
 
 
 class TestTopK:
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("dtype", TIMES, ids=str)
     @pytest.mark.parametrize("largest", [True, False])
     @pytest.mark.parametrize("sorted", [True, False])

@@ -143,6 +143,7 @@ print("done")
 """
 
 
+@pytest.mark.exhaustive
 def test_first_calls_from_many_threads(tmp_path):
     for seed in range(2):  # the first on a cold cache
         script = THREADS.format(names=CHEAP, seed=100 * seed)

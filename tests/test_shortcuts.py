@@ -8,6 +8,7 @@ import pytest
 import dmlops
 from dmlops import InvalidDescriptorError, UnsupportedFeatureError
 from tests.data import DTYPES, assert_same, sample
+from tests.marks import exhaustive
 
 KS = (0, 1, -1, 2, -3, 5, -5, 100, -100)
 BEYOND = (2**31, 2**63 - 1, 2**63, 2**64, 10**40)
@@ -15,9 +16,13 @@ SHAPES = ((4, 4), (3, 5), (5, 3), (1, 1), (0, 3), (3, 0), (2, 3, 4), (2, 1, 3, 5
 TRIANGLES = {"tril": (dmlops.tril, np.tril), "triu": (dmlops.triu, np.triu)}
 
 
+OF_OTHER_WIDTHS = [exhaustive(dtype) for dtype in DTYPES if dtype.itemsize not in (1, 4)]
+TYPES = [dtype for dtype in DTYPES if dtype.itemsize in (1, 4)] + OF_OTHER_WIDTHS
+
+
 @pytest.mark.parametrize("name", TRIANGLES)
 class TestTriangles:
-    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    @pytest.mark.parametrize("dtype", TYPES, ids=str)
     def test_types(self, name, dtype):
         ours, of_numpy = TRIANGLES[name]
         for shape in SHAPES:

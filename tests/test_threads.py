@@ -123,6 +123,7 @@ def test_one_compiled_operator_in_many_threads():
     assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "0"
 
 
+@pytest.mark.exhaustive
 def test_after_fork():
     # A forked child does not have the pool's threads, and has to start its own.
     script = """

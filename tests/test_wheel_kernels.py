@@ -80,6 +80,7 @@ def test_it_holds_the_packages_the_kernels_and_nothing_else(wheel):
     assert all(Path(name).suffix not in (".so", ".nbi", ".nbc") for name in names)
 
 
+@pytest.mark.exhaustive
 def test_metadata(installed):
     (info,) = installed.glob("*.dist-info")
     lines = (info / "METADATA").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()

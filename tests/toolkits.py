@@ -62,9 +62,13 @@ class Ir(NamedTuple):
 
 def install(folder):
     """Install all toolkits below a folder."""
-    for name, packages in TOOLKITS.items():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
-        subprocess.run([*command, "--target", str(folder / name), *packages], check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
+    started = [
+        subprocess.Popen([*command, "--target", str(folder / name), *packages])
+        for name, packages in TOOLKITS.items()
+    ]
+    if any([process.wait() for process in started]):  # noqa: C419 - waits for all
+        sys.exit("a toolkit was not installed")
 
 
 def start(folder):

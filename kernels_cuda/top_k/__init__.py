@@ -13,7 +13,7 @@ rows_in_blocks  partition  up to 32768                             one read, the
 read_once       one_pass   from about 1000 on, k <= 128            one read, the same time even if all tie
                 sampled    many long ones                          one read, a threshold from a sample
                 block      k up to what shared memory holds        one read, then little more, from cache
-many_blocks     cluster    few long ones, k <= 4096                one read, in a cluster's shared memory
+many_blocks     cluster    few long ones; by value, k <= 4096      one read, in a cluster's shared memory
                 grid       few, very long or strided ones          all blocks read; then one block per row
 columns         columns    side by side in memory, small k         one read, one lane per row
 sort            sort       any, any k                              a radix sort of whole rows

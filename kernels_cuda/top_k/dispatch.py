@@ -148,7 +148,7 @@ def rule(problem: Problem) -> Iterator[str]:
         not is_sorted and length <= (4096 if is_transposed else 8192)
     ):
         yield "partition"
-    if k > 4096:
+    if k > 4096 and (is_sorted or is_transposed):
         yield "tile" if is_sorted and length <= 16384 else "sort"
     elif not is_transposed:
         if has_few_rows and length <= 1 << 19 and k >= 256 and per_multiprocessor > 1 / 10:
@@ -156,7 +156,8 @@ def rule(problem: Problem) -> Iterator[str]:
         if has_few_rows and is_narrow and k <= 128 and problem.row_bytes <= 64 * KIB:
             yield "one_pass"
         room = target.multiprocessors * target.block_shared_bytes // 4
-        if has_few_rows and 16 * KIB <= problem.row_bytes <= room // problem.n_rows:
+        is_held = has_few_rows and 16 * KIB <= problem.row_bytes <= room // problem.n_rows
+        if is_held or k > 4096:
             yield "cluster"
         is_short = not has_few_rows or problem.row_bytes <= 512 * KIB
         if is_narrow and is_short and k <= 128 and per_multiprocessor <= 2:

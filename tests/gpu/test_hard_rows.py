@@ -97,6 +97,15 @@ def test_each_algorithm(name, kind, torch):
     assert n_served or kind == "set_bytes"
 
 
+@pytest.mark.parametrize("k", [4097, 40_001, 59_999])
+@pytest.mark.parametrize("kind", ["distinct", "few", "equal_largest", "descending"])
+def test_clusters_select_any_k_by_index(kind, k, torch):
+    for dtype in ("int8", "float16", "float32", "uint64"):
+        x = along(kind, dtype, (2, 60_000), 1)
+        check("cluster", x, 1, k, sorted=False)
+        check("cluster", x, 1, k, sorted=False, largest=False, lengths=row_lengths(x, 1, k))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "uint64"])
 @pytest.mark.parametrize("n", [1, 7, 20, 31, 60, 64, 65, 128, 200, 256, 301, 512])
 def test_rows_of_a_few_lanes(n, dtype, torch):

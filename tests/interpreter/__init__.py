@@ -15,8 +15,7 @@ Shared memory, local memory and registers are noise before they are written. Dyn
 to 16 bytes and no more, and static arrays lie in a random order. Messages come late, in a random order. What
 a warp stores in global memory is seen by its block after a barrier, and by other blocks when the launch has
 ended and they have waited for that; only relaxed and atomic stores are seen at once. A relaxed arrival at the
-barrier of a cluster does not tell of stores to other blocks. No block waits for a later one, and no time is
-measured.
+barrier of a cluster tells of no access. No block waits for a later one, and no time is measured.
 
 =============  ===========================================================================
 `program`      from text to instructions

@@ -179,7 +179,8 @@ class SharedMemory:
     block_bytes : int
         Bytes of each block.
     clocks, order : Clocks, Clocks
-        What warps know of each other, and what relaxed arrivals at the barrier of a cluster would tell, too.
+        What warps know of each other; and of the barriers for messages that they have made, of which relaxed
+        arrivals at the barrier of a cluster tell, too.
     races : set of str
         Pairs of accesses whose order is left to chance.
     """
@@ -241,20 +242,18 @@ class SharedMemory:
         known = self.clocks.all_of(warps) if known is None else known
         for earlier in _CONFLICTS[kind]:
             accesses = self._accesses[earlier]
-            conflicts = self._is_concurrent(accesses, words, warps, known, earlier == "load")
+            conflicts = self._is_concurrent(accesses, words, warps, known)
             if kind == "store" and earlier != "atomic":
                 conflicts &= changes
             for first in set(accesses.texts[words[conflicts]]):
                 self.races.add(f"{first}  /  {text}")
         clocks = known[np.arange(warps.size), warps]
-        self._accesses[kind].note(words, warps, clocks, self.order.of(warps), text)
+        self._accesses[kind].note(words, warps, clocks, text)
 
-    def _is_concurrent(self, accesses, words, warps, known, are_loads):
+    def _is_concurrent(self, accesses, words, warps, known):
         """Tell which words another warp accessed of which this one knows nothing."""
         earlier = accesses.warps[words]
         is_known = known[np.arange(warps.size), earlier] >= accesses.clocks[words]
-        is_own = self._block_of_warp[earlier] == (words << 2) // self.block_bytes
-        is_known |= (is_own | are_loads) & self.order.knows(warps, earlier, accesses.orders[words])
         return (earlier >= 0) & (earlier != warps) & ~is_known
 
 
@@ -266,10 +265,8 @@ class _Accesses:
 
     def __init__(self, n_words):
         self.warps = np.full(n_words, -1)
-        self.clocks, self.orders = np.zeros(n_words, np.int32), np.zeros(n_words, np.int32)
+        self.clocks = np.zeros(n_words, np.int32)
         self.texts = np.empty(n_words, object)
 
-    def note(self, words, warps, clocks, orders, text):
-        self.warps[words] = warps
-        self.clocks[words], self.orders[words] = clocks, orders
-        self.texts[words] = text
+    def note(self, words, warps, clocks, text):
+        self.warps[words], self.clocks[words], self.texts[words] = warps, clocks, text

@@ -265,8 +265,9 @@ class Steps:
                 return second if old == first else old
             if name == "inc":
                 return old.dtype.type(0) if old >= first else old + old.dtype.type(1)
-            with np.errstate(over="ignore"):
-                return UPDATES[name](old.view(view), first.view(view)).astype(view).view(old.dtype)
+            if view is UNSIGNED[bits]:
+                return UPDATES[name](old, first)
+            return UPDATES[name](old.view(view), first.view(view)).astype(view).view(old.dtype)
 
         def update(threads, chosen):
             values = [read(threads, chosen) for read in reads]
@@ -277,10 +278,11 @@ class Steps:
                 return new_value(old, values[0][number], values[-1][number])
 
             addresses = address(threads, chosen)
-            if _is_shared(instruction):
-                threads.shared.update(addresses, bits, threads.warps[chosen], instruction.text, change)
-            else:
-                self._memory.update(addresses, bits, change)
+            with np.errstate(over="ignore"):
+                if _is_shared(instruction):
+                    threads.shared.update(addresses, bits, threads.warps[chosen], instruction.text, change)
+                else:
+                    self._memory.update(addresses, bits, change)
             if returns:
                 threads.write(operands[0], chosen, found)
 

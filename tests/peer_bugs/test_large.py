@@ -19,16 +19,11 @@ ON_CPU = (
     *("one row, ", "one row with", "nonzero", "gather of", "jax-ml", "microsoft"),
     *("pytorch/pytorch/issues/82569", "pytorch/pytorch/issues/5187"),
 )
-ORDINARY = ("gather of elements, 2^31 + 1",)
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ORDINARY else exhaustive(name)
-        for name in CALLS
-        if name.startswith(ON_CPU) and "strided" not in name
-    ],
+    [exhaustive(name) for name in CALLS if name.startswith(ON_CPU) and "strided" not in name],
 )
 def test_calls(name):
     check(NUMPY, name)

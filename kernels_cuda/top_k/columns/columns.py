@@ -239,7 +239,7 @@ def columns_kernel(element_size: int) -> Any:
             position_slot = first_position + own * POSITION_STEP
             value = values + stacked * p.k * p.strides.values * element_size
             index = indices + stacked * p.k * p.strides.indices * p.index_size
-            pad_results(value, index, n_written, 1, p)
+            pad_results(value, index, n_written, 1, p.k, p)
             rank = i64(0)
             while rank < n_written:
                 source = i64(load_position(position_slot))

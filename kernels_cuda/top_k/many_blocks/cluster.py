@@ -71,7 +71,8 @@ def cluster_kernel(element_size: int) -> Any:
         if not may_be_few:
             begin(memory, thread, n_blocks)
             cuda.syncthreads()
-        # Who has waited for all to arrive knows that all blocks are resident.
+        # After this barrier all blocks are resident. Of what this one has stored, others use only its
+        # barriers, which have a fence of their own.
         ptx.cluster_arrive_relaxed()
         ptx.grid_dependency_wait()
 
@@ -91,7 +92,7 @@ def cluster_kernel(element_size: int) -> Any:
             if not is_selected:
                 begin(memory, thread, n_blocks)
                 cuda.syncthreads()
-                ptx.cluster_arrive_relaxed()
+                ptx.cluster_arrive()
         if not is_selected:
             first = (
                 (rank * CLUSTER_WARPS + (thread >> 5)) * n_steps * WARP_LANES + (thread & 31)
@@ -105,6 +106,6 @@ def cluster_kernel(element_size: int) -> Any:
             if c.is_sorted != 0:
                 sort_and_write(context, memory, has_delivered, n_selected, ids)
         padded = n_selected + (rank * CLUSTER_THREADS + thread)
-        pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p)
+        pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p.k, p)
 
     return cluster_top_k

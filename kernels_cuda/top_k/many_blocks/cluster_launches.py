@@ -28,7 +28,8 @@ LARGEST_CLUSTER = 16
 SMALL_DEVICES_FROM = (11, 0)
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
-# The most that clusters select: the bins of a block have room for so many keys.
+# The most that clusters order by value: the bins of a block have room for so many keys. By index, they write
+# what they select at once, and k has no limit.
 CLUSTER_LARGEST_K = 4096
 # The fewest and the most selected elements that one block orders.
 SMALLEST_CLUSTER_CHUNK = 128
@@ -131,7 +132,8 @@ def _is_possible(problem: Problem, n_blocks: int) -> bool:
     capability, multiprocessors = problem.capability, problem.target.multiprocessors
     is_large = capability < SMALL_DEVICES_FROM and n_blocks * _MOST_GROUPS <= multiprocessors
     has_them = capability >= CLUSTERS_FROM and (n_blocks <= PORTABLE_CLUSTER or is_large)
-    return has_them and problem.k <= min(CLUSTER_LARGEST_K, n_blocks * LARGEST_CLUSTER_CHUNK)
+    most = min(CLUSTER_LARGEST_K, n_blocks * LARGEST_CLUSTER_CHUNK)
+    return has_them and (problem.is_by_index or problem.k <= most)
 
 
 def _selects_few(problem: Problem, n_blocks: int) -> bool:

@@ -2,7 +2,8 @@
 
 A message is a store to a block's shared memory that counts down what one of its barriers waits for. A block
 announces how many bytes come, and waits for them. That is faster than a barrier of the whole cluster. A
-block must not leave before it has received all that is sent to it.
+block must not leave before it has received all that is sent to it. Its completion has release semantics: who
+has received a message sees what its sender did before, or knew of by a barrier of its block.
 
 Each purpose has a barrier of its own. The search for digits has two, which it uses alternately: before a
 block sends the totals of a digit, it has received those of the digit before from all blocks, and all of them

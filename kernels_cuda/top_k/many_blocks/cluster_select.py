@@ -133,7 +133,7 @@ def select_function(element_size: int, hand_on: Any) -> Any:
                 finds_ends = found[N_TIES] > crowd
                 crowd = u32(_CROWD)
                 searching = shift > 0 and n_left < found[N_TIES]
-        # A block stays for the others to read its bins.
+        # A block stays for the others to read its bins, which this one has done: its threads have met since.
         ptx.cluster_arrive_relaxed()
 
         warp_count = ptx.warp_add(count_selected(own, n_steps, low, high))

@@ -21,7 +21,7 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS
 from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
-from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 _THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
 # Those that give keys to other blocks: few warps, for each of them takes part in the barrier for longer.
@@ -119,7 +119,9 @@ def sort_functions(element_size: int) -> tuple[Any, Any]:
         filled = n_items + thread
         if filled < (n_items + (keys_per_vector - 1)) // keys_per_vector * keys_per_vector:
             chunk_keys[filled] = key_type(0)
-        if has_sent:
+        # The first warp tells that this block no longer reads what is overwritten now: its threads have met
+        # since. And it has filled the last vector.
+        if has_sent or thread < WARP_LANES:
             ptx.cluster_arrive()
         else:
             ptx.cluster_arrive_relaxed()

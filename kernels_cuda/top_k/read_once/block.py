@@ -43,8 +43,8 @@ from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.lengths import pad_function
 from kernels_cuda.top_k.shared.rank import Candidates, write_function
+from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
@@ -73,7 +73,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     forget_found, count_before = filters.forget_found, filters.count_before
     select = select_function(element_size, n_threads)
     write_first = write_function(element_size, n_threads)
-    pad_row = pad_function(element_size)
+    _, _, pad_results = row_functions(element_size)
 
     n_key_bytes = group_key_bytes(element_size)
     per_vector = VECTOR_BYTES // element_size
@@ -258,8 +258,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         if lengths != 0:
             padded = min(p.k, count, length) + i64(thread)
             end = min(p.k, m.part_size, p.axis_size - begin)
-            padding = p.length_format.padding
-            pad_row(values, indices, p.strides, p.index_size, padding, padded, i64(n_threads), end)
+            pad_results(values, indices, padded, n_threads, end, p)
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)

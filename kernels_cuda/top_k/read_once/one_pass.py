@@ -298,6 +298,6 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             p.key_format,
             thread,
         )
-        pad_results(values, indices, n_selected + thread, n_threads, p)
+        pad_results(values, indices, n_selected + thread, n_threads, p.k, p)
 
     return one_pass_top_k

@@ -187,6 +187,6 @@ def finish_kernel(element_size: int) -> Any:
         output = values, indices, p.strides.values, p.strides.indices, p.index_size
         extent = threshold, highest
         write_first(candidates, n_pairs, n_selected, extent, (base, count), output, p, m, scratch, ids)
-        pad_results(values, indices, n_selected + thread, SAMPLED_THREADS, p)
+        pad_results(values, indices, n_selected + thread, SAMPLED_THREADS, p.k, p)
 
     return finish_row

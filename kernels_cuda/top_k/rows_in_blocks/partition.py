@@ -260,6 +260,6 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             element = restore(key, p.key_format, base + position * x_step)
             write_result(values, indices, rank, element, position, p)
             rank += n_threads
-        pad_results(values, indices, n_selected + thread, n_threads, p)
+        pad_results(values, indices, n_selected + thread, n_threads, p.k, p)
 
     return partition_row

@@ -108,6 +108,6 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
                 position = i64(exchanged_positions[place])
                 bits = restore(keys[item], p.key_format, base + position * step)
                 write_result(values, indices, rank, bits, position, p)
-        pad_results(values, indices, n_selected + i64(thread), n_threads, p)
+        pad_results(values, indices, n_selected + i64(thread), n_threads, p.k, p)
 
     return sort_row

@@ -1,13 +1,18 @@
-"""Where a row and its results are, and how results are written: for kernels that select from whole rows."""
+"""Where a row and its results are, and how results are written.
+
+Rows may end early: each has its first ``lengths[row]`` elements only. No length is known before the kernels
+run: each asks for its row's (`rows.row_length`) when it begins, selects from so many elements, and fills the
+results up where these are fewer than k. Where an algorithm selects from parts of a row first, the results of
+a part are filled up with elements that come last, so that they are as many for each part.
+"""
 
 import functools
 from typing import Any, NamedTuple
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64
-from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.top_k.shared.lengths import pad_function
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets, store_index
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.rows import NO_INDEX, row_length, row_offsets, store_index
 
 
 class RowFunctions(NamedTuple):
@@ -15,8 +20,8 @@ class RowFunctions(NamedTuple):
 
     ``find_row(x, lengths, values, indices, offsets, row, p)`` returns the addresses of a row in x, values and
     indices, and how many elements it has. ``write_result(values, indices, rank, element, position, p)``
-    writes its result number `rank`, and ``pad_results(values, indices, rank, step, p)`` fills up those of
-    number `rank`, ``rank + step``, ... up to k.
+    writes its result number `rank`, and ``pad_results(values, indices, rank, step, end, p)`` fills up those
+    of number `rank`, ``rank + step``, ... below `end`.
     """
 
     find_row: Any
@@ -27,8 +32,7 @@ class RowFunctions(NamedTuple):
 @functools.cache
 def row_functions(element_size: int) -> RowFunctions:
     """Make the functions for one element width."""
-    store_element = ptx.STORE[element_size]
-    pad_row = pad_function(element_size)
+    element_type, store_element = ptx.REGISTER[element_size], ptx.STORE[element_size]
 
     @device_function
     def find_row(x, lengths, values, indices, offsets, row, p):
@@ -43,9 +47,17 @@ def row_functions(element_size: int) -> RowFunctions:
         at = indices + i64(rank) * p.strides.indices * p.index_size
         store_index(at, p.index_size, position)
 
+    @linked_function
+    def pad(values, indices, strides, index_size, padding, rank, step, end):
+        while rank < end:
+            at = values + rank * strides.values * element_size
+            store_element(at, element_type(padding))
+            store_index(indices + rank * strides.indices * index_size, index_size, NO_INDEX)
+            rank += step
+
     @device_function
-    def pad_results(values, indices, rank, step, p):
+    def pad_results(values, indices, rank, step, end, p):
         padding = p.length_format.padding
-        pad_row(values, indices, p.strides, p.index_size, padding, i64(rank), i64(step), p.k)
+        pad(values, indices, p.strides, p.index_size, padding, i64(rank), i64(step), end)
 
     return RowFunctions(find_row, write_result, pad_results)

@@ -258,6 +258,6 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                 element = load_element(base + position * x_step)
                 write_result(values, indices, ranks[number], element, position, p)
         if row < p.n_rows:
-            pad_results(values, indices, n_selected + row_lane, n_lanes, p)
+            pad_results(values, indices, n_selected + row_lane, n_lanes, p.k, p)
 
     return rounds_top_k

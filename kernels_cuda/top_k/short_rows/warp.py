@@ -4,7 +4,7 @@
 2. Take the largest of the lanes' two maxima each away k times: what was taken last is a threshold that at
    least k keys are at or above, and all that have the same ordered key.
 3. Rank the few at or above it by counting, in shared memory, by (ordered key, position). By index, the first
-   k are ranked once more, by position.
+   k set a bit for their position, and follow those whose bits come before theirs.
 
 Of short rows it can rank all, for any k; then there is no threshold.
 
@@ -25,7 +25,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_WARPS, WARP_LARGEST_K
+from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
 # Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
@@ -81,13 +81,6 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 other += _COMPARED
             return rank
 
-        @linked_function
-        def count_earlier(slot_keys, slot_positions, first, end, position):
-            rank = u32(0)
-            for other in range(first, end):
-                rank += u32(slot_positions[other] < position)
-            return rank
-
     else:
         # Key and inverted position make one number, which orders the pairs.
         slot_type = u64
@@ -114,19 +107,6 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                     load_vector(vector, slot_keys, number + u32(ahead))
                     for at in range(keys_per_vector):
                         rank += u32(vector[at] > pair)
-                number += u32(_COMPARED // keys_per_vector)
-            return rank
-
-        @linked_function
-        def count_earlier(slot_keys, slot_positions, first, end, position):
-            vector = cuda.local.array(keys_per_vector, u64)
-            rank = u32(0)
-            number = first // keys_per_vector
-            while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
-                for ahead in range(_COMPARED // keys_per_vector):
-                    load_vector(vector, slot_keys, number + u32(ahead))
-                    for at in range(keys_per_vector):
-                        rank += u32(~u32(vector[at]) < position)
                 number += u32(_COMPARED // keys_per_vector)
             return rank
 
@@ -161,6 +141,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     def warp_top_k(x, lengths, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
         ptx.grid_dependency_wait()
         slot_keys = dynamic_shared_array(slot_type)
+        marks = cuda.shared.array(WARP_KERNEL_THREADS, u32)
+        n_earlier = cuda.shared.array(WARP_KERNEL_THREADS, u32)
         slot_positions = ptx.shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * n_slots)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -323,36 +305,40 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         filler = n_found + lane
         is_filler = lane < _COMPARED and filler < u32(n_slots)
         put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)
+        marks[thread] = u32(0)
+        first_word = thread - lane
         cuda.syncwarp()
         end = slots + n_found
         if is_by_index != 0:
-            # What is not selected loses its position.
-            left_out = u32(0)
+            # A bit for the position of each that is selected; a lane counts those before its word.
             own = lane
             while own < n_found:
                 key, position = take_slot(slot_keys, slot_positions, slots + own)
-                rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
-                left_out |= u32(rank >= n_selected) << (own >> 5)
+                if count_larger(slot_keys, slot_positions, slots, end, key, position) < n_selected:
+                    word = first_word + (position >> 5)
+                    ptx.reduce_or_shared_u32(
+                        ptx.shared_address(marks) + (word << 2), u32(1) << (position & 31)
+                    )
                 own += 32
             cuda.syncwarp()
-            own = lane
-            while own < n_found:
-                key, _ = take_slot(slot_keys, slot_positions, slots + own)
-                is_left_out = (left_out >> (own >> 5)) & 1
-                put_slot(slot_keys, slot_positions, slots + own, key, u32(_NOWHERE), is_left_out)
-                own += 32
+            amount = ptx.popcount_u32(marks[thread])
+            n_earlier[thread] = ptx.warp_inclusive_sum(amount) - amount
             cuda.syncwarp()
         own = lane
         while own < n_found:
             key, position = take_slot(slot_keys, slot_positions, slots + own)
             if is_by_index != 0:
-                rank = count_earlier(slot_keys, slot_positions, slots, end, position)
+                word = first_word + (position >> 5)
+                marked = marks[word] << (~position & 31)
+                rank = n_selected
+                if marked >> 31 != 0:
+                    rank = n_earlier[word] + ptx.popcount_u32(marked) - 1
             else:
                 rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < n_selected:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
                 write_result(values, indices, rank, bits, i64(position), p)
             own += 32
-        pad_results(values, indices, n_selected + lane, WARP_LANES, p)
+        pad_results(values, indices, n_selected + lane, WARP_LANES, p.k, p)
 
     return warp_top_k

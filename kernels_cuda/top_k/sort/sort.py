@@ -28,7 +28,6 @@ from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.lengths import pad_function
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
@@ -131,8 +130,7 @@ def sort_kernel(
     position_type = ptx.REGISTER[position_size]
     pair_size = pair_bytes(element_size, position_size)
     load_pair, store_pair, load_shared_pair, store_shared_pair = _PAIR_INSTRUCTIONS[pair_size]
-    pad_row = pad_function(element_size)
-    find_row, write_result, _ = row_functions(element_size)
+    find_row, write_result, pad_results = row_functions(element_size)
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
@@ -233,8 +231,7 @@ def sort_kernel(
         if is_last != 0:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
-            padding = p.length_format.padding
-            pad_row(values, indices, p.strides, p.index_size, padding, rank, i64(n_threads), end)
+            pad_results(values, indices, rank, n_threads, end, p)
         if tile_first >= length:
             return
         count = u32(min(i64(tile_size), length - tile_first))
