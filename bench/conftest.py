@@ -1,40 +1,32 @@
-"""One benchmark per workload and contender of the tables: see docs/benchmarks.md."""
+"""One benchmark per workload and contender of the tables for the CPU: see docs/benchmarks.md."""
 
 import functools
 
 import pytest
 
 import dmlops
-from bench import answers, timing
+from bench import answers
 from bench.libraries import NotServedError, missing
 from bench.peers import contenders
 from bench.runner import Bench
-from bench.timing import CudaClock, Lane
 from bench.workload_table import workloads
-from bench.workloads import CPU, CUDA
-
-MAX_SECONDS = 1.0
-CUDA_SAMPLES = 20
+from bench.workloads import CPU
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("dmlops")
-    group.addoption("--device", choices=(CPU, CUDA), default=CPU, help="the device to measure on")
     group.addoption("--threads", type=int, default=dmlops.get_num_threads(), help="threads for every library")
     group.addoption("--quick", action="store_true", help="only those of `python -m bench run --quick`")
 
 
 def pytest_generate_tests(metafunc):
     """Parametrise the suite over workloads and contenders."""
-    if "timed" not in metafunc.fixturenames:
-        return
     config = metafunc.config
-    device = config.getoption("device")
     pairs = [
         pytest.param((workload, contender), id=f"{workload.operator}-{workload.name}-{contender.name}")
-        for workload in workloads(device)
+        for workload in workloads(CPU)
         if workload.quick or not config.getoption("quick")
-        for contender in contenders(workload.operator, device)
+        for contender in contenders(workload.operator, CPU)
     ]
     metafunc.parametrize("timed", pairs, indirect=True)
 
@@ -42,7 +34,7 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def bench(pytestconfig):
     """Make the clock, and measure the copy bandwidth."""
-    return Bench(pytestconfig.getoption("device"), pytestconfig.getoption("threads"))
+    return Bench(CPU, pytestconfig.getoption("threads"))
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +47,7 @@ def tasks(bench):
 def timed(request, benchmark, bench, tasks):
     """Return a function that times one contender on one workload."""
     workload, contender = request.param
-    if reason := missing(contender.library, bench.device):
+    if reason := missing(contender.library, CPU):
         pytest.skip(reason)
 
     def run():
@@ -67,13 +59,10 @@ def timed(request, benchmark, bench, tasks):
         if contender.is_ours:
             assert answers.fault(inputs[0], call()) is None
         benchmark.group = workload.name
-        if isinstance(bench.clock, CudaClock):
-            seconds = _time_on_gpu(benchmark, bench, contender, call)
-        else:
-            benchmark(call)
-            if benchmark.disabled:
-                return
-            seconds = benchmark.stats.stats.median
+        benchmark(call)
+        if benchmark.disabled:
+            return
+        seconds = benchmark.stats.stats.median
         benchmark.extra_info |= {
             "reason": workload.reason,
             "note": contender.note,
@@ -82,21 +71,3 @@ def timed(request, benchmark, bench, tasks):
         }
 
     return run
-
-
-def _time_on_gpu(benchmark, bench, contender, call):
-    """Let pytest-benchmark time calls with their wait, and return the time by CUDA events."""
-    lane = Lane(call, has_own_stream=contender.has_own_stream)
-    timing.warm_up(lane, bench.clock)
-    timing.take_turns([lane], bench.clock, MAX_SECONDS)
-    if lane.error:
-        pytest.fail(lane.error)
-
-    def call_and_wait():
-        result = call()
-        bench.clock.sync()
-        return result
-
-    benchmark.pedantic(call_and_wait, rounds=CUDA_SAMPLES, warmup_rounds=1)
-    benchmark.extra_info |= {"gpu_seconds": lane.median(), "host_seconds": lane.median("host")}
-    return lane.median()

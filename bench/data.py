@@ -242,39 +242,17 @@ class TorchSource(NumPySource):
         return bits.view(self._torch.float32)
 
 
-class _CuPySource(NumPySource):
-    """Makes CuPy arrays by way of the host, for machines without torch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._cupy = importlib.import_module("cupy")
-
-    def make(self, data: str, shape: tuple[int, ...], dtype: str) -> Any:
-        return self._cupy.asarray(super().make(data, shape, dtype))
-
-    def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
-        return self._cupy.asarray(super().sparse(shape, dtype, density))
-
-    def integers(self, values: Sequence[int]) -> Any:
-        return self._cupy.asarray(super().integers(values))
-
-    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
-        return self._cupy.asarray(super().indices(shape, bounds, dtype))
-
-
 def source(device: str) -> NumPySource:
     """Return the source of inputs for a device.
 
     Raises
     ------
     NotServedError
-        If there is no array library for the device.
+        If torch cannot use a GPU.
     """
     if device == CPU:
         return NumPySource()
-    if missing("torch", CUDA) is None:
-        return TorchSource(CUDA)
-    if missing("cupy", CUDA) is None:
-        return _CuPySource()
-    message = "the GPU benchmark makes its inputs with torch or CuPy, and neither can use a GPU here"
-    raise NotServedError(message)
+    if reason := missing("torch", CUDA):
+        message = f"the GPU benchmark makes its inputs with torch: {reason}"
+        raise NotServedError(message)
+    return TorchSource(CUDA)

@@ -70,7 +70,7 @@ def picture(record: Mapping[str, Any]) -> "Figure":
         labels = (f"{MOST:g} x slower", "equal", f"{MOST:g} x faster")
         bar.set_ticks([math.log(tick) for tick in ticks], labels=labels)
         bar.outline.set_visible(False)
-        axes.set_title(f"{name}: {TITLES[contest]} (microseconds of dmlops)", fontsize=10, loc="left")
+        axes.set_title(f"{name}: {TITLES[contest]} (microseconds of dmlops)", loc="left")
     return figure
 
 
@@ -103,19 +103,17 @@ def _draw(axes: Any, name: str, found: Mapping[Case, Standing]) -> Any:
             is_dark = ratio is not None and abs(ratios[y][x]) > math.log(2)
             text = three_digits(standing.seconds * 1e6)
             colour = "white" if is_dark else "black"
-            axes.text(x, y, text, ha="center", va="center", fontsize=9, color=colour)
+            axes.text(x, y, text, ha="center", va="center", color=colour)
     shown = axes.imshow(ratios, cmap="RdBu", vmin=-math.log(MOST), vmax=math.log(MOST), aspect="auto")
     axes.set_facecolor(NO_PEER)
     has_types, has_k = len(APPLICATIONS[name].dtypes) > 1, len(APPLICATIONS[name].ks) > 1
     axes.set_yticks(
         range(len(lines)),
         [f"{rows} row{'s' if rows > 1 else ''}{f', {dtype}' if has_types else ''}" for dtype, rows in lines],
-        fontsize=9,
     )
     axes.set_xticks(
         range(len(columns)),
         [f"{_short(size)}{f'{chr(10)}k {k}' if has_k else ''}" for size, k in columns],
-        fontsize=9,
     )
     axes.tick_params(length=0)
     for side in axes.spines.values():

@@ -161,7 +161,7 @@ def arange(like: Any, stop: int) -> Any:
     """Return 0, 1, ... as 64-bit integers, made by the library of `like`."""
     if is_torch(like):
         return module("torch").arange(stop, device=like.device)
-    return (np if is_numpy(like) else module("cupy")).arange(stop)
+    return np.arange(stop)
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:

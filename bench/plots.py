@@ -32,12 +32,12 @@ OTHER_COLOUR = "#777777"
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "dmlops",
-    "font.size": 9,
+    "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
 WIDTH, ROW_HEIGHT = 11.0, 0.24  # inches
-COLUMN_GAP = 6.0  # points
+COLUMN_GAP, CHARACTER = 8.0, 4.5  # points
 LARGE_BYTES = 1e6  # from here on, the bandwidth limits a workload rather than its first microseconds
 
 
@@ -98,13 +98,13 @@ def about_ratios(record: Record) -> str:
 def ratios(record: Record) -> "Figure":
     """Return bars of the time of the best peer divided by that of dmlops."""
     pairs = pairs_of(record)[::-1]
-    columns = [_Column("ratio", 44, "right", [times(pair.ratio) for pair in pairs])]
+    columns = [_Column("ratio", "right", [times(pair.ratio) for pair in pairs])]
     if any(pair.spread for pair in pairs):
-        columns.append(_Column("quartiles", 80, "left", [pair.spread for pair in pairs]))
+        columns.append(_Column("quartiles", "left", [pair.spread for pair in pairs]))
     columns += [
-        _Column("best peer", 110, "left", [pair.peer["contender"] for pair in pairs]),
-        _Column("its time", 44, "right", [duration(pair.peer["seconds"]) for pair in pairs]),
-        _Column("dmlops", 44, "right", [duration(pair.ours["seconds"]) for pair in pairs]),
+        _Column("best peer", "left", [pair.peer["contender"] for pair in pairs]),
+        _Column("its time", "right", [duration(pair.peer["seconds"]) for pair in pairs]),
+        _Column("dmlops", "right", [duration(pair.ours["seconds"]) for pair in pairs]),
     ]
     label = "time of the best peer / time of dmlops"
     meaning = ("dmlops is faster", "the best peer is faster")
@@ -128,9 +128,9 @@ def comparison(records: Sequence[Record], names: Sequence[str]) -> "Figure":
     found = _in_both(records)[::-1]
     values = [first["seconds"] / second["seconds"] for _, first, second in found]
     columns = [
-        _Column("ratio", 44, "right", [times(value) for value in values]),
-        _Column("first", 44, "right", [duration(first["seconds"]) for _, first, _ in found]),
-        _Column("second", 44, "right", [duration(second["seconds"]) for *_, second in found]),
+        _Column("ratio", "right", [times(value) for value in values]),
+        _Column("first", "right", [duration(first["seconds"]) for _, first, _ in found]),
+        _Column("second", "right", [duration(second["seconds"]) for *_, second in found]),
     ]
     label = f"dmlops: time in {names[0]} / time in {names[1]}"
     meaning = (f"{names[1]} is faster", f"{names[0]} is faster")
@@ -148,12 +148,16 @@ def _in_both(records: Sequence[Record]) -> list[tuple[str, Record, Record]]:
 
 
 class _Column(NamedTuple):
-    """A column of text beside bars: its title, width in points, alignment, and a text for each bar."""
+    """A column of text beside bars: its title, its alignment, and a text for each bar."""
 
     title: str
-    width: float
     align: str
     texts: list[str]
+
+    @property
+    def width(self) -> float:
+        """About its width in points."""
+        return CHARACTER * max(map(len, (self.title, *self.texts)))
 
 
 def _bars(
@@ -187,7 +191,6 @@ def _bars(
                 textcoords="offset points",
                 ha=column.align,
                 va="center",
-                fontsize=8,
                 color="#666666" if position == len(names) else "black",
                 annotation_clip=False,
                 parse_math=False,
@@ -227,20 +230,16 @@ def shares(record: Record) -> "Figure":
             if not outcome["seconds"]:
                 continue
             library = outcome["library"]
-            is_ours = library == OURS
             axes.plot(
                 100 * _share(record, row, outcome),
                 position,
                 marker="o",
-                markersize=6 if is_ours else 3.5,
+                markersize=4,
                 linestyle="none",
                 color=_colour(outcome),
-                alpha=0.9 if is_ours else 0.7,
-                zorder=3 if is_ours else 2,
                 label=None if library in seen else library,
             )
             seen.add(library)
-        axes.axhline(position, color="#eeeeee", linewidth=0.6, zorder=1)
     axes.axvline(100, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g} %")
@@ -280,17 +279,15 @@ def sizes(record: Record) -> "Figure":
                     line = lines.setdefault(outcome["contender"], (outcome, []))
                     line[1].append((row.get("at") or row["size"], outcome["seconds"] * 1e3))
         for contender, (outcome, points) in lines.items():
-            is_ours = outcome["library"] == OURS
             axes.plot(
                 *zip(*sorted(points), strict=True),
                 color=_colour(outcome),
-                linewidth=2 if is_ours else 1,
+                linewidth=2 if outcome["library"] == OURS else 1,
                 marker="o",
-                markersize=4 if is_ours else 2.5,
+                markersize=2.5,
                 label=contender,
-                zorder=3 if is_ours else 2,
             )
-        axes.set_title(name, fontsize=9, parse_math=False)
+        axes.set_title(name, parse_math=False)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:,g}")
@@ -298,7 +295,7 @@ def sizes(record: Record) -> "Figure":
         axes.set_xlabel("" if rows[0].get("at") else "elements")
         axes.set_ylabel("ms")
         if lines:
-            _legend(axes, fontsize=7)
+            _legend(axes)
     return figure
 
 
@@ -326,7 +323,7 @@ def _rows(names: Sequence[str]) -> tuple["Figure", Any]:
     n_rows = max(len(names), 1)
     figure = _empty_figure(WIDTH, 1.2 + ROW_HEIGHT * n_rows)
     axes = figure.add_subplot()
-    axes.set_yticks(range(len(names)), names, fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.7, n_rows - 0.3)
     return figure, axes

@@ -13,19 +13,13 @@ import torch
 
 from bench.timing import MIN_SPIN, CudaClock
 from dmlops.devices import cuda
-from dmlops.operators.problem import KeyMasks
+from dmlops.operators.problem import key_masks
 from dmlops.operators.top_k import Problem as PlainProblem
+from dmlops.types.data_types import named_data_type
 from kernels_cuda import top_k
 
 # Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.
-DTYPES = {1: torch.int8, 2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
-# The sign bit, the bits that it inverts, and infinity, as plans take them.
-FORMATS = {
-    1: (0x80, 0, 0xFF),
-    2: (0x8000, 0x7FFF, 0x7F80),
-    4: (1 << 31, (1 << 31) - 1, 0x7F800000),
-    8: (1 << 63, (1 << 63) - 1, 0x7FF << 52),
-}
+DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 SAMPLES = 9
 # A sample is taken again if the host was too slow, with twice the time for it.
 MOST_TRIES = 5
@@ -125,8 +119,6 @@ class Stopwatch:
 def random_input(sizes: tuple[int, ...], element_size: int) -> Any:
     """Return random elements; the last ones are kept for the next problem."""
     torch.manual_seed(15)
-    if element_size == 1:
-        return torch.randint(-128, 128, sizes, dtype=torch.int8, device="cuda")
     return torch.randn(sizes, dtype=torch.float32, device="cuda").to(DTYPES[element_size])
 
 
@@ -138,7 +130,7 @@ def plain_problem(problem: Problem, element_size: int) -> PlainProblem:
     return PlainProblem(
         element_size=element_size,
         index_size=8,
-        masks=KeyMasks(*FORMATS[element_size]),
+        masks=key_masks(named_data_type(str(DTYPES[element_size]).removeprefix("torch."), "")),
         largest=True,
         k=k,
         axis_size=sizes[axis],

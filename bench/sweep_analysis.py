@@ -18,7 +18,6 @@ POINT_SECONDS = 0.02
 CHECKED_SIZE = 1 << 21
 # A peer is left out of the rest of a sweep as soon as a call takes half of this time.
 PATIENCE = 0.25
-PEERS_WEIGHT = 2
 SLACK = 2.0
 # Clocks cannot resolve a smaller difference from torch.
 TIE = 1.05
@@ -247,11 +246,7 @@ def _better(row: Row, again: Row) -> Row:
 def shares(bench: Bench, table: Sequence[Sweep], seconds: float) -> Iterator[tuple[Sweep, float]]:
     """Yield each sweep and the seconds that it may use: more than its share, because most sweeps use less."""
     deadline = time.perf_counter() + seconds
-    weights = [_weight(bench, sweep) for sweep in table]
+    weights = [sum(map(bench.weight, sweep.points)) for sweep in table]
     for done, sweep in enumerate(table):
         left = max(deadline - time.perf_counter(), 0.0)
         yield sweep, min(left, left * SLACK * weights[done] / sum(weights[done:]))
-
-
-def _weight(bench: Bench, sweep: Sweep) -> float:
-    return (PEERS_WEIGHT if sweep.has_peers else 1) * sum(map(bench.weight, sweep.points))

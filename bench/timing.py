@@ -319,13 +319,7 @@ def host_bandwidth(threads: int) -> float:
 
 def cuda_bandwidth(clock: CudaClock, array: Any, copy: Any) -> float:
     """Measure the bytes per second of a copy on the GPU; both reads and writes count."""
-    kind = type(array).__module__
-    call = (
-        (lambda: copy.copy_(array))
-        if kind == "torch"
-        else (lambda: importlib.import_module("cupy").copyto(copy, array))
-    )
-    return _bandwidth(call, clock, array.nbytes)
+    return _bandwidth(lambda: copy.copy_(array), clock, array.nbytes)
 
 
 def _bandwidth(copy: Call, clock: Clock, size: int) -> float:

@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -52,6 +53,8 @@ def pytest_configure(config):
         sys.monitoring.register_callback(TOOL, sys.monitoring.events.PY_START, _note_start)
         sys.monitoring.set_events(TOOL, sys.monitoring.events.PY_START)
         config.add_cleanup(lambda: sys.monitoring.set_events(TOOL, 0))
+        children = str(ROOT / "tests" / "children"), os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, children))
     if "sources" in SELECTION:
         device = importlib.import_module(f"dmlops.devices.{SELECTION['device']}")
         kernel_store = importlib.import_module("dmlops.store.kernel_store")
@@ -71,6 +74,10 @@ def pytest_runtest_logstart(nodeid):
     if RECORDS:
         reached.clear()
         sys.monitoring.restart_events()
+        folder = Path(RECORDS, f"children-{os.getpid()}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        os.environ["MUTATE_CHILDREN"] = str(folder)
 
 
 def pytest_runtest_logreport(report):
@@ -79,6 +86,8 @@ def pytest_runtest_logreport(report):
         with Path(SELECTED).with_name("failed").open("a", encoding="utf-8") as file:
             file.write(f"{report.nodeid}\n")
     if RECORDS and report.when == "call" and not hasattr(report, "node"):
+        for child in Path(os.environ["MUTATE_CHILDREN"]).iterdir():
+            reached.update(child.read_text(encoding="utf-8").split())
         seconds = round(min(report.duration, MOST_TEST_S), 3)
         line = {"test": report.nodeid, "outcome": report.outcome, "seconds": seconds}
         with Path(RECORDS, f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
@@ -156,7 +165,8 @@ def selection_of(mutant, records, known):
     def rank(record):
         return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
 
-    naming = [each for each in records if stem in texts[each["file"]]] if beginning or not running else []
+    naming = [each for each in records if stem in each["file"] or stem in texts[each["file"]]]
+    naming = naming if beginning or not running else []
     runs, files, total = [{}, {}], set(), 0
     for part in (sorted(beginning, key=rank), by_turns(running, affected), sorted(naming, key=rank)):
         seconds = 0

@@ -1,9 +1,9 @@
 """The benchmark: its tables, the answers of all contenders, its time budget, and its output."""
 
+import functools
 import json
-import re
-import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,10 @@ import pytest
 
 import dmlops
 from bench import answers, data, libraries, peers, report, runner, timing
+from bench.landscape import cases
 from bench.peers import Contender, Task, contenders
-from bench.runner import Bench
+from bench.runner import Bench, Row
+from bench.sweeps import sweeps
 from bench.workload_table import workloads
 from bench.workloads import (
     CPU,
@@ -22,7 +24,6 @@ from bench.workloads import (
     NonzeroCoordinates,
     TopK,
 )
-from tests.command_line import end_of, kill_group, start_python, wait_for
 
 SMALL = [
     TopK(name="rows", reason="", shape=(3, 50), k=4),
@@ -104,16 +105,8 @@ def test_every_contender_gives_the_answer(workload, who):
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
-def test_tables(device):
-    table = workloads(device)
-    operators = {workload.operator for workload in table}
-    assert operators == {"top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"}
-    for workload in table:
-        assert workload.device == device
-        assert workload.reason
-        assert workload.bytes_moved > 0
-    for operator in operators:
-        assert any(workload.operator == operator and workload.quick for workload in table)
+def test_dmlops_comes_first_in_all_tables(device):
+    for operator in {workload.operator for workload in workloads(device)}:
         first, *others = contenders(operator, device)
         assert first.name == "dmlops"
         assert {who.library for who in others} >= {"torch", "jax"}
@@ -171,32 +164,6 @@ def test_the_kernels_of_the_clock_compile():
     assert timing.clock_code("sm_90").code
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_command_and_report(bench_command, tmp_path):
-    options = ("--workload", "small", "--threads", "1", "--seconds", "400", "--json", "a.json")
-    code, printed, _ = bench_command("run", *options)
-    assert code == 0, printed
-    record = json.loads((tmp_path / "a.json").read_text())
-    assert record["command"].startswith("python -m bench run --workload small")
-    assert {"cpu", "cores"} <= set(record["machine"])
-    assert {"dmlops", "numpy", "numba"} <= set(record["versions"])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
-    assert record["bandwidth"] > 0
-    assert len(record["workloads"]) == 4
-    for row in record["workloads"]:
-        assert row["outcomes"][0]["status"] == "ok"
-        assert row["ratio"] > 0
-        assert row["name"] in printed
-
-    pytest.importorskip("matplotlib")
-    (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text())
-    assert bench_command("report", "a.json", "b.json", "-o", "page.html")[0] == 0
-    page = (tmp_path / "page.html").read_text()
-    assert page.count("<svg") == 5
-    assert "small 1 x 1000" in page
-    assert not re.search(r'(src|href)="(?!#)', page)
-
-
 @pytest.mark.parametrize("line", ["run --operator gather_nd", "sweep --operator gather_nd"])
 def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, tmp_path, line):
     # The time is over when the copy has been timed.
@@ -213,32 +180,35 @@ def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, t
     }
 
 
-def test_an_interrupted_run_keeps_its_finished_rows(tmp_path):
-    options = ("run", "--workload", "sweep", "--threads", 1, "--json", "r.json")
-    process = start_python("-m", "bench", *options, folder=tmp_path)
-    results = tmp_path / "r.json"
-
-    def has_rows():
-        assert process.poll() is None
-        return results.exists() and len(json.loads(results.read_text())["workloads"]) >= 2
-
-    try:
-        wait_for(has_rows)
-        process.send_signal(signal.SIGINT)
-        code, error = end_of(process)
-    finally:
-        kill_group(process)
-    assert code == 130
-    *lines, last = error.splitlines()
-    assert last == "dmlops: interrupted"
-    kept = [row["name"] for row in json.loads(results.read_text())["workloads"]]
-    # A row is kept before it is printed.
-    assert len(lines) <= len(kept) <= len(lines) + 1
+@functools.cache
+def measured_today(device):
+    """Return all problems that the commands measure on a device, by name, as results files have them."""
+    points = [point for sweep in sweeps(device) for point in sweep.points]
+    landscape = [case.workload(is_sorted) for case in cases() for is_sorted in (True, False)]
+    found = [*workloads(device), *points, *(landscape if device == CUDA else [])]
+    return {each.name: json.loads(json.dumps(Row.of(each).to_json())) for each in found}
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_results_that_are_quoted_are_right(path):
-    report.check(json.loads(path.read_text()))
+    """Their problems are those of today, so that new results can be compared with them."""
+    record = json.loads(path.read_text())
+    report.check(record)
+    for row in record["workloads"]:
+        today = measured_today(record["device"])[row["name"]]
+        for what in row.keys() - {"outcomes", "best_peer", "ratio", "reason"}:
+            assert row[what] == today[what], (row["name"], what)
+
+
+def test_every_problem_has_results():
+    """Except for those of sweeps, which are too many."""
+    records = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
+    names = {row["name"] for record in records for row in record["workloads"]}
+    table = [*workloads(CPU), *workloads(CUDA)]
+    assert {each.name for each in table} - names == {"gather_nd 1M checked int64 indices"}
+    assert {case.workload(is_sorted).name for case in cases() for is_sorted in (True, False)} <= names
+    quick = Counter(each.operator for each in table if each.quick)
+    assert quick == {"top_k": 20, "nonzero_coordinates": 9, "gather_nd": 9, "diagonal_matrix": 5}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from bench.runner import Outcome, Row
 from bench.workloads import CPU
+from tests.command_line import assert_refused
 
 pytestmark = pytest.mark.quick
 
@@ -116,9 +117,28 @@ def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_
     ]
     record = json.loads((tmp_path / "r.json").read_text())
     assert (record["device"], record["threads"], record["quick"]) == (CPU, 2, True)
+    assert record["command"] == "python -m bench run --workload small --quick --threads 2 --json r.json"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
+    assert {"cpu", "cores"} <= record["machine"].keys()
+    assert {"dmlops", "numpy", "numba"} <= record["versions"].keys()
     assert record["bandwidth"] == BANDWIDTH
     assert [row["ratio"] for row in record["workloads"]] == [9, 1, 0.5, None]
     assert "not installed" not in record["versions"].values()
+
+
+def test_an_interrupted_run_keeps_its_finished_rows(bench_command, play, tmp_path):
+    harness = small()
+    rows = harness.run
+
+    def run(table, seconds):
+        yield from [row for row, _ in zip(rows(table, seconds), range(2), strict=False)]
+        raise KeyboardInterrupt
+
+    harness.run = run
+    play(harness)
+    code, printed, said = bench_command(*OPTIONS, "--json", "r.json")
+    assert (code, printed, said.splitlines()[-1]) == (130, "", "dmlops: interrupted")
+    assert len(json.loads((tmp_path / "r.json").read_text())["workloads"]) == 2
 
 
 def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
@@ -128,3 +148,9 @@ def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     assert "| WRONG no kernel |" in lines_of(printed)["diagonal small 64 x 64"]
     last = said.splitlines()[-1]
     assert last == "dmlops: bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "landscape"])
+def test_nothing_is_measured_for_a_file_that_cannot_be_written(bench_command, monkeypatch, command):
+    monkeypatch.setattr("bench.commands.measuring.open_bench", pytest.fail)
+    assert_refused(bench_command(command, "--json", "no/a.json"), "--json no/a.json: ")

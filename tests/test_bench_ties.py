@@ -2,8 +2,9 @@
 
 import pytest
 
+from bench.landscape import cases
 from bench.recorded import Contract
-from bench.ties import BY_INDEX, BY_VALUE, NO_ORDER, STABLE, Ties
+from bench.ties import BY_INDEX, BY_VALUE, NO_ORDER, STABLE, Ties, problems
 
 torch = pytest.importorskip("torch")
 
@@ -59,3 +60,11 @@ def test_the_weakest_answer_counts():
     ties = judged([1, 5, 0])
     ties.add(X, K, [(X.gather(1, each), each) for each in (torch.tensor([[5, 1, 0]]),)])
     assert (ties.problems, ties.order, ties.contract) == (2, BY_VALUE, Contract.SORTED)
+
+
+def test_ties_are_asked_for_in_problems_that_are_timed():
+    columns = {(each.size, each.k) for each in cases()}
+    for is_sorted in (True, False):
+        for problem in problems(is_sorted):
+            assert (problem.shape[1], problem.k) in columns
+            assert problem.is_sorted == is_sorted

@@ -149,8 +149,11 @@ def test_demo_fails_where_an_answer_differs(command, monkeypatch, brief_demo):
 
 
 @pytest.mark.quick
-def test_info(command, no_gpu):
+def test_info(command, no_gpu, monkeypatch, tmp_path):
+    cache = str(tmp_path / ("a word " * 30))  # no fact is broken into lines: some are to be copied
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", cache)
     code, printed, error = command("info")
+    assert cache in printed
     assert (code, error) == (0, "")
     for fact in (
         "numba",
@@ -328,3 +331,15 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     assert re.fullmatch(r"dmlops: .+\n", error)
     assert text in error
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_longer_lines_are_cut(command):
+    name = "x.npy"
+    rest = len(command("top-k", name, "-k", 1)[2]) - len(f"{name}\n")
+    for length in (300, 301):
+        path = ("ab/" * 100)[: length - rest - len(name)] + name
+        error = command("top-k", path, "-k", 1)[2]
+        assert len(error) == 301
+        assert (path in error) == (length == 300)
+        assert error.startswith("dmlops: ab/ab/")
+        assert error.endswith(command("top-k", name, "-k", 1)[2][-20:])

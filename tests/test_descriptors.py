@@ -182,8 +182,12 @@ class TestValueSemantics:
         assert copy.to_json() == desc.to_json()
 
     def test_frozen(self, desc):
+        first = dataclasses.fields(desc)[0].name
         with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(desc, dataclasses.fields(desc)[0].name, None)
+            setattr(desc, first, None)
+        with pytest.raises(TypeError, match="positional"):
+            type(desc)(getattr(desc, first))
+        assert not hasattr(desc, "__dict__")
 
 
 INVALID = [
@@ -231,6 +235,11 @@ INVALID = [
         "output_value_tensor.strides: got (6, 6, 1, 1), but",
     ),
     (_top_k, {"input_tensor": "x"}, "input_tensor: got 'x', but"),
+    (
+        _nonzero,
+        {"output_count_tensor": TensorDesc(TensorDataType.UNKNOWN, (1,))},
+        "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an ",
+    ),
     (_nonzero, {"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but"),
     (
         _nonzero,

@@ -19,12 +19,23 @@ def test_description():
         print(array.__cuda_array_interface__)
         empty = DeviceArray([0], bool)
         print(empty.pointer, empty.stream, len(notes))
+
+        class View:
+            from_cuda_array_interface = lambda array, stream_ptr: print(array, stream_ptr) or View
+            __dlpack__ = lambda **options: options
+
+        imported, utils = kernel_store.imported, type("utils", (), {"StridedMemoryView": View})
+        kernel_store.imported = lambda name: utils if name == "cuda.core.utils" else imported(name)
+        print([array.__dlpack__(stream=stream, max_version=(1, 0)) for stream in (None, 7)])
     """)
     assert printed == [
         "DeviceArray(shape=(2, 3), dtype=int16, device=cuda:0) 12 (2, 0)",
         "{'version': 3, 'shape': (2, 3), 'typestr': '<i2', 'data': (4611686018427387904, False), "
         "'strides': None, 'stream': 5}",
         "0 1 1",
+        "DeviceArray(shape=(2, 3), dtype=int16, device=cuda:0) 1",
+        "DeviceArray(shape=(2, 3), dtype=int16, device=cuda:0) 7",
+        "[{'stream': -1, 'max_version': (1, 0)}, {'stream': -1, 'max_version': (1, 0)}]",
     ]
 
 
@@ -140,11 +151,15 @@ def test_the_device_of_memory_from_pools():
     """Such memory has no context, and some drivers report device 0 for the memory of every device."""
     printed = run("""
         # Of the pools that devices have from the start, of one of device 1, and of one that both can reach.
-        pools = {1 << 40: 100, 2 << 40: 101, 3 << 40: 200, 4 << 40: 300}
+        pools = {1 << 40: 100, 2 << 40: 101, 3 << 40: 200, 4 << 40: 300, 5 << 40: 0, 6 << 40: None}
         kinds, flags = real.CUpointer_attribute, real.CUmemAccess_flags
 
         def attribute(kind, pointer):
-            return success, pools[pointer] if kind == kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE else 0
+            if kind == kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE and pools[pointer]:
+                return success, pools[pointer]
+            # Of the last two, one has no device, and the driver does not know the other.
+            is_number = kind == kinds.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+            return failure if pools[pointer] is None else success, -2 * (is_number and pools[pointer] == 0)
 
         def access(pool, place):
             reaches = pool == 300 or place.id == 1
@@ -156,4 +171,4 @@ def test_the_device_of_memory_from_pools():
         driver.cuPointerGetAttribute, driver.cuMemPoolGetAccess = attribute, access
         print([cuda_driver.pointer_device(pointer, "x") for pointer in pools])
     """)
-    assert printed == ["[0, 1, 1, 0]"]
+    assert printed == ["[0, 1, 1, 0, None, None]"]

@@ -196,6 +196,7 @@ class TestVmap:
     def test_top_k(self, in_axes):
         for axis in (0, -1):
             self.check(partial(top_k, k=2, axis=axis), normal(4, 3, 5), in_axes=in_axes, out_axes=1)
+        self.check(partial(top_k, k=1), normal(4), out_axes=in_axes % 2)
 
     def test_top_k_of_lengths(self):
         x, lengths = normal(4, 3, 5), jnp.arange(12).reshape(4, 3) - 3

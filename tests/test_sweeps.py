@@ -89,6 +89,14 @@ def test_torch():
     assert verdict.to_json()["violations"][0]["factor"] == 2
 
 
+def test_memory():
+    """A call may take an eighth of its input, and 1 MiB for each thread."""
+    sweep, most = steps(10**6, 2 * 10**6), 500_000 + MIB
+    assert found(sweep, (1, 2), scratch=most) == []
+    assert found(sweep, (1, 2), scratch=most + 1) == [("memory", "1000000", "take")]
+    assert judge(sweep, measured(sweep, (1, 2), scratch=most + 1), 2).violations == []
+
+
 @pytest.mark.parametrize("device", [CPU, CUDA])
 def test_the_table(device):
     table = sweeps(device)
@@ -133,6 +141,7 @@ def few_points(monkeypatch):
     monkeypatch.setattr("bench.sweeps.sweeps", lambda device: table)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("has_torch", [True, False])
 @pytest.mark.filterwarnings("ignore")  # what other libraries warn of is theirs
 def test_command(bench_command, few_points, tmp_path, monkeypatch, has_torch):

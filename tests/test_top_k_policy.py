@@ -88,6 +88,10 @@ def test_the_choice_follows_the_measured_times(choices):
         pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
     assert len(measured) > 10_000
+    problems = {place for size in choices.ELEMENT_SIZES for place in choices.problems(size)}
+    assert {each[:4] for each in measured} <= problems
+    for what in range(1, 4):
+        assert {each[what] for each in measured} == {place[what] for place in problems}
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())
     assert table["fastest"] == choices.table_of(measured)
     for source, most in ((dispatch.candidates, 1.005), (dispatch.rule, 1.05)):

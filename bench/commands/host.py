@@ -47,15 +47,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Subclass(np.ndarray):
-    """A subclass of NumPy's arrays, which becomes a plain one."""
-
-
 def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     """Return the shortest mean time of a call over many short rounds."""
     lane = Lane(call)
-    for _ in range(2):
-        warm_up(lane, CLOCK)
+    warm_up(lane, CLOCK)
     best = float("inf")
     for _ in range(ROUNDS):
         wait()
@@ -63,23 +58,11 @@ def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
     return best * 1e6
 
 
-def numpy_kinds(x: Any) -> Iterator[tuple[str, Any]]:
+def kinds(x: Any, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:
     """Yield the names of arrays of equal elements, and the arrays."""
-    yield "owner", x.copy()
-    yield "view", np.stack([x, x])[1]
-    locked = x.copy()
-    locked.flags.writeable = False
-    yield "read-only", locked
-    yield "subclass", x.copy().view(Subclass)
-    yield "strided", np.repeat(x, 2, -1)[..., ::2]
-    yield "list", x.tolist()
-
-
-def torch_kinds(x: Any) -> Iterator[tuple[str, Any]]:
-    """Yield tensors of equal elements, as `numpy_kinds`."""
-    yield "owner", x.clone()
-    yield "view", x.new_zeros(2, *x.shape).copy_(x)[1]
-    yield "strided", x.repeat_interleave(2, -1)[..., ::2]
+    yield "owner", convert(x.copy())
+    yield "view", convert(np.stack([x, x]))[1]
+    yield "strided", convert(np.repeat(x, 2, -1))[..., ::2]
 
 
 def new_shape_microseconds(name: str, convert: Callable[[Any], Any]) -> float:
@@ -91,12 +74,6 @@ def new_shape_microseconds(name: str, convert: Callable[[Any], Any]) -> float:
         given = [convert(array) for array in ((x, indices) if name == "gather_nd" else (x,))]
         best = min(best, CLOCK.sample(Lane(functools.partial(FUNCTIONS[name], *given))).work)
     return best * 1e6
-
-
-def given_outputs(name: str, inputs: Any) -> dict[str, Any]:
-    """Return an ``out`` argument that fits; coordinates that are given have a row for each element."""
-    results = FUNCTIONS[name](*inputs, **({"size": X.size} if name == "nonzero_coordinates" else {}))
-    return {"out": results}
 
 
 def execution(name: str, device: str, convert: Callable[[Any], Any]) -> Callable[[], None]:
@@ -129,27 +106,21 @@ def rows(library: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each function's figures by what it is called on."""
     wait: Callable[[], None] = lambda: None  # noqa: E731
     convert: Callable[[Any], Any] = np.asarray
-    kinds = numpy_kinds
     if library == "torch":
         import torch  # noqa: PLC0415
 
-        convert, kinds = lambda array: torch.from_numpy(array).to(device), torch_kinds
+        convert = lambda array: torch.from_numpy(array).to(device)  # noqa: E731
         if device == "cuda":
             wait = torch.cuda.synchronize
     for name, function in FUNCTIONS.items():
         x, *rest = map(convert, INPUTS[name])
         figures = {}
-        for kind, array in kinds(x):
+        for kind, array in kinds(INPUTS[name][0], convert):
             figures[kind] = microseconds(functools.partial(function, array, *rest), wait)
-        arrays = [array for kind, array in kinds(x) if kind in ("owner", "view", "strided")]
-
-        def in_turn(function: Any = function, arrays: Any = arrays, rest: Any = rest) -> None:
-            for array in arrays:
-                function(array, *rest)
-
-        figures["in turn"] = microseconds(in_turn, wait) / len(arrays)
-        out = given_outputs(name, (x, *rest))
-        figures["out given"] = microseconds(functools.partial(function, x, *rest, **out), wait)
+        # Coordinates that are given have a row for each element.
+        size = {"size": X.size} if name == "nonzero_coordinates" else {}
+        out = function(x, *rest, **size)
+        figures["out given"] = microseconds(functools.partial(function, x, *rest, out=out), wait)
         figures["compiled"] = microseconds(execution(name, device, convert), wait)
         figures["new shape"] = new_shape_microseconds(name, convert)
         yield name, figures

@@ -1,0 +1,164 @@
+"""The pictures of `python -m bench report`, compared with the results that they show."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.colors import to_hex
+
+from bench import landscape_plot, plots, report
+
+RESULTS = Path(__file__).parent.parent / "bench" / "results"
+BLUE, RED = "#2166ac", "#b2182b"
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Return results of the CPU, with quartiles at 0.9 and 1.2 times the medians."""
+    record = json.loads((RESULTS / "epyc-small-2threads-2026-11-22.json").read_text())
+    for row in record["workloads"]:
+        for each in row["outcomes"]:
+            each["low"], each["high"] = (
+                each["seconds"] and factor * each["seconds"] for factor in (0.9, 1.2)
+            )
+    return record
+
+
+def seconds_of(row, contender="dmlops"):
+    return {each["contender"]: each["seconds"] for each in row["outcomes"]}[contender]
+
+
+def texts_of(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def names_of(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+def bars_of(axes):
+    """Return the bars by position: where they end, and their colour; those of the legend have no width."""
+    return [(bar.get_width() + 1, to_hex(bar.get_facecolor())) for bar in axes.patches if bar.get_width()]
+
+
+def test_ratios(run):
+    (axes,) = plots.ratios(run).axes
+    rows = [row for row in run["workloads"] if row["ratio"]][::-1]
+    assert names_of(axes) == [row["name"] for row in rows]
+    ratios = [seconds_of(row, row["best_peer"]) / seconds_of(row) for row in rows]
+    assert [end for end, _ in bars_of(axes)] == pytest.approx(ratios, rel=1e-4)  # files have few digits
+    assert [colour for _, colour in bars_of(axes)] == [BLUE if ratio >= 1 else RED for ratio in ratios]
+    columns = [texts_of(axes)[at : at + len(rows) + 1] for at in range(0, len(axes.texts), len(rows) + 1)]
+    titles = ["ratio", "quartiles", "best peer", "its time", "dmlops"]
+    assert [column[-1] for column in columns] == titles
+    assert columns[2][:-1] == [row["best_peer"] for row in rows]
+    assert columns[0][0] == f"{ratios[0]:.2f} x"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "dmlops is faster",
+        "the best peer is faster",
+    ]
+    low, high = axes.get_xlim()
+    assert low < min(ratios) < max(ratios) < high
+    assert columns[1][0] == f"{ratios[0] * 0.75:.2f} to {ratios[0] / 0.75:.2f}"
+
+
+def test_two_runs(run):
+    slower = json.loads(json.dumps(run))
+    for number, row in enumerate(slower["workloads"]):
+        row["outcomes"][0]["seconds"] *= 2 if number else 0.5
+    (axes,) = plots.comparison([slower, run], ["a", "b"]).axes
+    factors = [2.0] * (len(run["workloads"]) - 1) + [0.5]
+    assert bars_of(axes) == [(pytest.approx(each), BLUE if each > 1 else RED) for each in factors]
+    assert names_of(axes) == [row["name"] for row in run["workloads"]][::-1]
+    assert axes.get_xlabel() == "dmlops: time in a / time in b"
+    n_faster = len(factors) - 1
+    assert f"faster in {n_faster} of {len(factors)} workloads, in the median 2.00 times" in (
+        plots.about_comparison([slower, run], ["a", "b"])
+    )
+
+
+def test_shares_of_the_bandwidth(run):
+    (axes,) = plots.shares(run).axes
+    expected, rows = [], run["workloads"][::-1]
+    for position, row in enumerate(rows):
+        for each in row["outcomes"]:
+            if each["seconds"]:
+                share = 100 * row["bytes_moved"] / each["seconds"] / run["bandwidth"]
+                expected.append((pytest.approx(share), position, plots.COLOURS[each["library"]]))
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    found = [(*line.get_xdata(), *line.get_ydata(), line.get_color()) for line in dots]
+    assert len(found) == len(expected)
+    assert all(each in found for each in expected)
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert sorted(names) == sorted(
+        {each["library"] for row in rows for each in row["outcomes"] if each["seconds"]}
+    )
+    large = [row for row in rows if row["bytes_moved"] >= 1e6]
+    assert ("where a megabyte or more must move" in plots.about_shares(run)) == bool(large)
+
+
+def test_times_by_size(run):
+    figure, rows = plots.sizes(run), [row for row in run["workloads"] if row["series"]]
+    assert [axes.get_title() for axes in figure.axes] == [*dict.fromkeys(row["series"] for row in rows)]
+    for axes in figure.axes:
+        of_series = [row for row in rows if row["series"] == axes.get_title()]
+        (ours,) = (line for line in axes.lines if line.get_label() == "dmlops")
+        points = sorted((row["size"], 1e3 * seconds_of(row)) for row in of_series)
+        assert [*zip(ours.get_xdata(), ours.get_ydata(), strict=True)] == points
+        assert (ours.get_color(), axes.get_xlabel(), axes.get_ylabel()) == (BLUE, "elements", "ms")
+    ahead = {row["series"]: row["ratio"] >= 1 for row in rows}
+    assert plots.about_sizes(run).endswith(f"dmlops in {sum(ahead.values())} of {len(ahead)} plots.")
+
+
+def test_the_landscape():
+    record = json.loads((RESULTS / "contest-h100-2026-11-26.json").read_text())
+    figure = landscape_plot.picture(record)
+    axes = next(
+        each
+        for each in figure.axes
+        if each.get_title(loc="left").startswith("gating 2026: in order of value")
+    )
+    rows = {row["name"]: row for row in record["workloads"]}
+    columns = [(256, 6), (384, 8), (512, 10), (512, 22), (896, 16)]
+    assert [text.get_text() for text in axes.get_xticklabels()] == [
+        "256\nk 6",
+        "384\nk 8",
+        "512\nk 10",
+        "512\nk 22",
+        "896\nk 16",
+    ]
+    assert names_of(axes) == ["1 row", "64 rows", "4096 rows", "65536 rows"]
+    shown, labels = axes.images[0].get_array(), iter(axes.texts)
+    for y, n_rows in enumerate((1, 64, 4096, 65536)):
+        for x, (size, k) in enumerate(columns):
+            row, label = rows[f"gating 2026 {n_rows} x {size} float32, k {k}"], next(labels)
+            times = [
+                each["seconds"]
+                for each in row["outcomes"]
+                if each["seconds"] and each.get("contract") in ("sorted", "sorted and stable")
+            ]
+            ours = seconds_of(row)
+            ratio = min(each for each in times if each != ours) / ours
+            assert label.get_position() == (x, y)
+            assert float(label.get_text()) == pytest.approx(1e6 * ours, rel=0.006)
+            assert shown[y, x] == pytest.approx(min(math.log(ratio), math.log(3)))
+            assert label.get_color() == ("white" if ratio > 2 else "black")
+    assert "dmlops is the fastest in " in landscape_plot.about(record)
+
+
+@pytest.mark.exhaustive
+def test_the_page(run):
+    of_two = run | {"workloads": run["workloads"][:2]}
+    page = report.render([of_two], ["a.json"])
+    for row in of_two["workloads"]:
+        for each in row["outcomes"]:
+            assert f">{each['contender']}<small>" in page
+    assert page.count("<tr class=first>") == 2
+    assert page.count("<p>") == 2
+    assert page.count("<h1>") == 1
+    assert page.count(" to ") >= sum(len(row["outcomes"]) for row in of_two["workloads"]) - 2
+    assert report.render([of_two, of_two], ["a.json", "b.json"]).count("<h1>") == 3
