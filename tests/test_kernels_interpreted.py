@@ -4,6 +4,7 @@ Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans c
 minutes; otherwise those that compile quickly, and those whose threads copy while they go on.
 """
 
+import functools
 import importlib
 import itertools
 import math
@@ -140,10 +141,12 @@ def test_layouts(name, width):
         run_case(random_case(operator, number, MOST_ELEMENTS, dtypes, laid), choice)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1):
+def run_top_k(
+    name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1, **changes
+):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
-    In `memory` that is given, only accesses are checked.
+    In `memory` that is given, only accesses are checked. `changes` are of the algorithm's limits.
     """
     values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
@@ -164,28 +167,11 @@ def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, m
         field: operand if field in inputs else np.zeros_like(operand) for field, operand in after.items()
     }
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
+    if changes:
+        choice = choice._replace(limits=lambda target: {"target": target, "changes": changes})
     run_case(RandomCase("top_k", name, descriptor, options, before, after), choice, memory=memory)
 
 
-# Rows that an algorithm is tried with, and k.
-ROWS = {
-    "rounds": ((11, 250), 8),
-    "warp": ((3, 1000), 32),
-    "block": ((1, 9001), 300),
-    "grid": ((1, 60_000), 100),
-    "tile": ((1, 2001), 900),
-    "partition": ((1, 2001), 900),
-    "cluster": ((1, 20_003), 600),
-    "one_pass": ((2, 9001), 103),
-    "sampled": ((2, 40_003), 300),
-    "sort": ((1, 20_003), 20_003),
-}
-HARD = [
-    (name, kind)
-    for name in ROWS
-    for kind in (*KINDS, *OF_BITS)
-    if COMPILE_ALL or name in QUICK | {"cluster", "sampled", "warp", "grid"}
-]
 # Rows of many kinds at once: how many elements, some k, the last of which are tried down columns, and kinds.
 MIXED = {
     "rounds": (250, (8, 3), (*KINDS, *OF_BITS)),
@@ -199,36 +185,44 @@ MIXED = {
     "sampled": (20_003, (600,), ("few", "misleading")),
     "sort": (5003, (5003, 70), ("few",)),
 }
-
-
-@pytest.mark.parametrize("name", [name if name == "rounds" else exhaustive(name) for name in MIXED])
-def test_rows_of_many_kinds(name):
-    n_elements, ks, kinds = MIXED[name]
-    rows = [hard_rows(kind, "float32", (2, n_elements)) for kind in kinds]
-    rows = np.concatenate([each for each in rows if each is not None])
-    run_top_k(name, TensorDataType.FLOAT32, rows, ks[0], True)
-    run_top_k(name, TensorDataType.FLOAT32, rows, ks[0], False, False, row_lengths(rows, 1, ks[0]))
-    columns = np.ascontiguousarray(rows.T)
-    for k in ks[1:]:
-        lengths = row_lengths(columns, 0, k)
-        run_top_k(name, TensorDataType.FLOAT32, columns, k, True, False, lengths, axis=0)
+EACH_KIND = [(name, (kind,)) for name in MIXED for kind in (*KINDS, *OF_BITS)]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), HARD if COMPILE_ALL else [nightly(*pair) for pair in random.Random(2).sample(HARD, 40)]
+    ("name", "kinds"),
+    [
+        ("rounds", MIXED["rounds"][2]),
+        *(exhaustive(name, kinds) for name, (*_, kinds) in MIXED.items() if name != "rounds"),
+        *(nightly(*each) for each in (EACH_KIND if COMPILE_ALL else random.Random(2).sample(EACH_KIND, 40))),
+    ],
 )
-def test_hard_rows(name, kind):
-    shape, k = ROWS[name]
+def test_rows_of_many_kinds(name, kinds):
+    n_elements, ks, _ = MIXED[name]
     for dtype in DTYPES if COMPILE_ALL else ("float32",):
-        rows = hard_rows(kind, dtype, shape)
-        if rows is None:
-            continue
-        data_type = TensorDataType[np.dtype(dtype).name.upper()]
+        found = [hard_rows(kind, dtype, (2, n_elements)) for kind in kinds]
+        rows = np.concatenate(
+            [each for each in found if each is not None] or [np.zeros((1, n_elements), dtype)]
+        )
+        columns, data_type = np.ascontiguousarray(rows.T), TensorDataType[np.dtype(dtype).name.upper()]
         try:
-            run_top_k(name, data_type, rows, k, True)
-            run_top_k(name, data_type, rows, k, False, False, row_lengths(rows, 1, k))
+            run_top_k(name, data_type, rows, ks[0], True)
+            run_top_k(name, data_type, rows, ks[0], False, False, row_lengths(rows, 1, ks[0]))
+            for k in ks[1:]:
+                run_top_k(name, data_type, columns, k, True, False, row_lengths(columns, 0, k), axis=0)
         except CannotServeError:
             continue
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("longest_part", [40, 1 << 16])
+def test_columns(longest_part):
+    """They are walked down at once; or in parts, and then what is selected from these."""
+    kinds = ("distinct", "few", "ascending", "special_thresholds", "plateau", "one_above_the_lowest")
+    columns = np.concatenate([hard_rows(kind, "float32", (6, 95)) for kind in kinds]).T.copy()
+    lengths = row_lengths(columns, 0, 5)
+    for largest, given in ((True, None), (False, lengths)):
+        run = functools.partial(run_top_k, "columns", TensorDataType.FLOAT32, columns, 5, largest, largest)
+        run(given, axis=0, longest_part=longest_part)
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -262,19 +256,11 @@ def test_marks_of_what_is_selected(monkeypatch, part_words):
     run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False, False, row_lengths(rows, 1, 700))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("shape", "k"), [((300, 16), 300), ((140, 33), 50)])
-def test_sorted_columns(shape, k):
-    """They are transposed first, to rows one after the other."""
-    rows = (np.random.default_rng(6).standard_normal(shape) * 50).astype(np.int16)
-    run_top_k("sort", TensorDataType.INT16, rows, k, False, False, row_lengths(rows, 0, k), axis=0)
-
-
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
 GROUP_KEYS = 8
 
 
-@pytest.mark.parametrize("n_elements", [61, 250, 512])
+@pytest.mark.parametrize("n_elements", [61, exhaustive(250), exhaustive(512)])
 @pytest.mark.parametrize(
     "numbers", [np.arange(8), np.arange(8)[::-1], np.zeros(8), np.arange(8) % 3], ids=str
 )
