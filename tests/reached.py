@@ -145,8 +145,9 @@ def selection_of(mutant, records, known):
     names = {f"{name_of(path)}:{name}" for path, name in users}
     affected = kernels if COMPILING.search(str(module)) else kernels & names
     running = [each for each in records if affected & each["reached"]]
-    # Unless the function begins itself, or its kernels run, those that use it begin, the nearest first.
-    using = ({} if running else users).items()
+    is_body = running and mutant["function"] and not COMPILING.search(str(module))
+    # Unless the function begins itself, or is compiled, those that use it begin, the nearest first.
+    using = ({} if is_body else users).items()
     places = [{f"{module}:{mutant['function']}"}, *(beginnings_of(path, node) for (path, _), node in using)]
     found = ([each for each in records if each["reached"] & some] for some in places)
     beginning = next(filter(None, found), [])
@@ -155,7 +156,7 @@ def selection_of(mutant, records, known):
     def rank(record):
         return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
 
-    naming = [each for each in records if stem in texts[each["file"]]] if beginning or not running else []
+    naming = [each for each in records if stem in texts[each["file"]] and (beginning or not is_body)]
     runs, files, total = [{}, {}], set(), 0
     for part in (sorted(beginning, key=rank), by_turns(running, affected), sorted(naming, key=rank)):
         seconds = 0
@@ -184,7 +185,6 @@ def by_turns(records, kernels):
     """Order tests that run kernels: each kernel runs in one of them before it runs in another."""
     counts, turns = Counter(), {}
     for record in sorted(records, key=lambda record: record["seconds"]):
-        ran = kernels & record["reached"]
-        turns[record["test"]] = min(counts[kernel] for kernel in ran)
-        counts.update(ran)
+        turns[record["test"]] = min(counts[kernel] for kernel in kernels & record["reached"])
+        counts.update(kernels & record["reached"])
     return sorted(records, key=lambda record: (turns[record["test"]], record["seconds"]))
