@@ -179,6 +179,7 @@ MIXED = {
     "one_pass": (9001, (103,), ("distinct", "few", "ascending", "misleading", "special_thresholds")),
     "block": (9001, (300, 5), ("distinct", "few", "plateau")),
     "grid": (40_001, (100, 2), ("distinct", "few", "equal_together")),
+    "grid-transposed": (9001, (100, 50), ("distinct", "few")),
     "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "partition": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "cluster": (5003, (300, 20), ("distinct",)),
