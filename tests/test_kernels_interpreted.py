@@ -177,13 +177,13 @@ MIXED = {
     "rounds": (250, (8, 3), (*KINDS, *OF_BITS)),
     "warp": (1000, (32, 5), ("distinct", "few", "close_and_far", "ascending", "special_thresholds")),
     "one_pass": (9001, (103,), ("distinct", "few", "ascending", "misleading", "special_thresholds")),
-    "block": (9001, (300, 5), ("distinct", "few", "plateau")),
-    "grid": (40_001, (100, 2), ("distinct", "few", "equal_together")),
+    "block": (9001, (300, 5), ("distinct", "few", "plateau", "ascending")),
+    "grid": (40_001, (100, 2), ("distinct", "few", "equal_together", "ascending")),
     "grid-transposed": (9001, (100, 50), ("distinct", "few")),
     "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "partition": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "cluster": (5003, (300, 20), ("distinct",)),
-    "sampled": (20_003, (600,), ("few", "misleading")),
+    "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
 }
 
@@ -206,15 +206,17 @@ def test_rows_of_many_kinds(name):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("longest_part", [40, 1 << 16])
-def test_columns(longest_part):
+@pytest.mark.parametrize(
+    "changes", [{}, {"longest_part": 40}, {"longest_part": 40, "narrow_axis_elements": 0}], ids=str
+)
+def test_columns(changes):
     """They are walked down at once; or in parts, and then what is selected from these."""
     kinds = ("distinct", "few", "ascending", "special_thresholds", "plateau", "one_above_the_lowest")
     columns = np.concatenate([hard_rows(kind, "float32", (6, 95)) for kind in kinds]).T.copy()
     lengths = row_lengths(columns, 0, 5)
     for largest, given in ((True, None), (False, lengths)):
         run = functools.partial(run_top_k, "columns", TensorDataType.FLOAT32, columns, 5, largest, largest)
-        run(given, axis=0, longest_part=longest_part)
+        run(given, axis=0, **changes)
 
 
 @pytest.mark.exhaustive
