@@ -26,9 +26,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.reached import selection_of
+from tests.reached import ROOT, selection_of
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda", "bench")
 COMPARISONS = [
     (ast.Lt, ast.LtE),

@@ -111,35 +111,32 @@ def parts_of(module):
     """Return the parts of a module: the names that each has, the names that it mentions, and its syntax."""
     parts = []
     for node in ast.parse((ROOT / module).read_bytes()).body:
-        members = [node, *getattr(node, "body", ())] if isinstance(node, ast.ClassDef) else [node]
+        inside, members = [*ast.walk(node)], [node, *node.body] if isinstance(node, ast.ClassDef) else [node]
         names = {each.name for each in members if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
-        words = {getattr(each, "id", None) or getattr(each, "attr", None) for each in ast.walk(node)}
+        words = {getattr(each, "id", None) or getattr(each, "attr", None) for each in inside}
         if not names and not isinstance(node, (ast.Import, ast.ImportFrom)):
-            stored = [each for each in ast.walk(node) if isinstance(getattr(each, "ctx", None), ast.Store)]
-            names = {getattr(each, "id", None) for each in stored} - {None}
-        parts.append((names, words - {None}, node))
+            stored = (each for each in inside if isinstance(getattr(each, "ctx", None), ast.Store))
+            names = {each.id for each in stored if isinstance(each, ast.Name)}
+        parts.append((module, names, words - {None}, node))
     return parts
 
 
 def users_of(mutant, modules):
-    """Return what may change with a line, as ``"module:name"``: what has the line, then what names that.
+    """Return what may change with a line, by module and name: what has the line, then what names that.
 
     A name stands for all that have it: too much is found, rather than too little.
     """
-    parts = [(module, *part) for module in modules for part in parts_of(module)]
-    found, left = {}, []
-    for module, names, _, node in parts:
-        if str(module) == mutant["module"] and node.lineno <= mutant["line"] <= node.end_lineno:
-            left = [(module, names, node)]
+    parts, found = [part for module in modules for part in parts_of(module)], {}
+    left = [part for part in parts if str(part[0]) == mutant["module"]]
+    left = [part for part in left if part[3].lineno <= mutant["line"] <= part[3].end_lineno]
     while left:
-        found.update(
-            {f"{name_of(module)}:{name}": (module, node) for module, names, node in left for name in names}
-        )
-        changed = set().union(*(names for _, names, _ in left))
+        changed = {(module, name): node for module, names, _, node in left for name in names}
+        found |= changed
+        words = {name for _, name in changed}
         left = [
-            (module, names, node)
-            for module, names, words, node in parts
-            if words & changed and any(f"{name_of(module)}:{name}" not in found for name in names)
+            part
+            for part in parts
+            if part[2] & words and any((part[0], name) not in found for name in part[1])
         ]
     return found
 
@@ -155,19 +152,22 @@ def selection_of(mutant, records, known):
     package, stem = module.parts[0], module.parent.name if module.name == "__init__.py" else module.stem
     users = users_of(mutant, [each for each in known if each.parts[0] == package])
     kernels = {name for each in records for name in each["reached"] if name.startswith(f"{package}.")}
-    affected = kernels if COMPILING.search(str(module)) else kernels & {*users}
+    names = {f"{name_of(path)}:{name}" for path, name in users}
+    affected = kernels if COMPILING.search(str(module)) else kernels & names
     running = [each for each in records if affected & each["reached"]]
-    beginning = begin_in([f"{module}:{mutant['function']}"], records)
-    for path, node in users.values():
-        # Unless the function begins itself, those that use it do, the nearest first.
-        beginning = beginning or ([] if running else begin_in(beginnings_of(path, node), records))
+    is_body = running and mutant["function"] and not COMPILING.search(str(module))
+    # Unless the function begins itself, or is compiled, those that use it begin, the nearest first.
+    using = ({} if is_body else users).items()
+    places = [{f"{module}:{mutant['function']}"}, *(beginnings_of(path, node) for (path, _), node in using)]
+    found = ([each for each in records if each["reached"] & some] for some in places)
+    beginning = next(filter(None, found), [])
     texts = {each["file"]: (ROOT / each["file"]).read_text(encoding="utf-8") for each in records}
 
     def rank(record):
         return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
 
     naming = [each for each in records if stem in each["file"] or stem in texts[each["file"]]]
-    naming = naming if beginning or not running else []
+    naming = naming if beginning or not is_body else []
     runs, files, total = [{}, {}], set(), 0
     for part in (sorted(beginning, key=rank), by_turns(running, affected), sorted(naming, key=rank)):
         seconds = 0
@@ -186,22 +186,16 @@ def selection_of(mutant, records, known):
     return runs, selection, bool(beginning or running)
 
 
-def begin_in(functions, records):
-    """Return the tests in which one of some functions begins."""
-    return [each for each in records if {*functions} & each["reached"]]
-
-
 def beginnings_of(path, node):
-    """Return where the functions in a part of a module begin, as records have it."""
+    """Return where the functions in a part of a module begin, as records name it."""
     functions = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
-    return [f"{path}:{min(part.lineno for part in (each, *each.decorator_list))}" for each in functions]
+    return {f"{path}:{min(part.lineno for part in (each, *each.decorator_list))}" for each in functions}
 
 
 def by_turns(records, kernels):
     """Order tests that run kernels: each kernel runs in one of them before it runs in another."""
     counts, turns = Counter(), {}
     for record in sorted(records, key=lambda record: record["seconds"]):
-        ran = kernels & record["reached"]
-        turns[record["test"]] = min(counts[kernel] for kernel in ran)
-        counts.update(ran)
+        turns[record["test"]] = min(counts[kernel] for kernel in kernels & record["reached"])
+        counts.update(kernels & record["reached"])
     return sorted(records, key=lambda record: (turns[record["test"]], record["seconds"]))

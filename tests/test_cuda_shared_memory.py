@@ -1,5 +1,7 @@
 """The areas of shared memory in top-k plans are large enough and do not overlap."""
 
+import importlib
+
 import pytest
 
 pytest.importorskip("numba_cuda")
@@ -57,3 +59,13 @@ def test_areas_of_a_block_do_not_overlap(arch, data_type):
         descriptor = top_k((n_rows, axis_size), k, data_type=data_type)
         (launch,) = planned(descriptor, arch=arch, algorithm="block").asked
         check_block(launch, data_type.bytes)
+
+
+# By the CUDA programming guide: KiB that a block may have, by architecture.
+BLOCK_KIB = {64: ("75",), 99: ("86", "89", "120"), 163: ("80", "87"), 227: ("90", "100", "101", "103", "110")}
+
+
+@pytest.mark.parametrize("kib", BLOCK_KIB)
+def test_shared_memory_of_typical_devices(kib):
+    target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
+    assert {target(f"sm_{arch}").block_shared_bytes for arch in BLOCK_KIB[kib]} == {kib << 10}

@@ -4,10 +4,10 @@ Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans c
 minutes; otherwise those that compile quickly, and those whose threads copy while they go on.
 """
 
+import functools
 import importlib
 import itertools
 import math
-import random
 
 import numpy as np
 import pytest
@@ -44,7 +44,6 @@ MOST_ELEMENTS = 5000
 MOST_THREADS = 1 << 13
 # What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
-QUICK = {"rounds", "one_pass", "one_pass-1024", "masks", "elements"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # The exhaustive run tries all but the slow.
 ORDINARY = tuple(f"dmlops_{name}_" for name in ("gather_units", "nonzero_mask_4", "top_k_warp", "top_k_copy"))
@@ -108,6 +107,7 @@ LAYOUTS = {
         ((3, 5, 131), ROWS_OF_3, ((0, 1, 2), 3)),
     ],
     "diagonal_matrix-short_rows": [((2, 9, 70),), ((300, 3, 5),)],
+    "diagonal_matrix-elements-wide": [((2, 9, 70), ((2, 1, 0), 1), ((1, 0, 2), 2))],
     "diagonal_matrix-elements": [((2, 9, 70), ((0, 1, 2), 2)), ((7, 3, 5), ((1, 0, 2), 1))],
     "nonzero_coordinates-masks-transposed": [((3, 70, 64), COLUMNS_OF_3), ((2, 33, 160), COLUMNS_OF_3)],
     "nonzero_coordinates-masks-strided": [((3, 70, 9), COLUMNS_OF_3), ((2, 3, 300), ((0, 1, 2), 2))],
@@ -130,6 +130,7 @@ QUICKLY_LAID = {"diagonal_matrix-transposed", "gather_nd-unaligned", "nonzero_co
     [
         pair if pair[0] in QUICKLY_LAID and pair[1] == 4 else exhaustive(*pair)
         for pair in itertools.product(LAYOUTS, (1, 2, 4, 8))
+        if pair[1] == 4 or pair[0].endswith(("strided", "transposed", "unaligned", "masks"))
     ],
 )
 def test_layouts(name, width):
@@ -140,10 +141,12 @@ def test_layouts(name, width):
         run_case(random_case(operator, number, MOST_ELEMENTS, dtypes, laid), choice)
 
 
-def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1):
+def run_top_k(
+    name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1, **changes
+):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
-    In `memory` that is given, only accesses are checked.
+    In `memory` that is given, only accesses are checked. `changes` are of the algorithm's limits.
     """
     values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
@@ -164,39 +167,23 @@ def run_top_k(name, data_type, rows, k, is_sorted, largest=True, lengths=None, m
         field: operand if field in inputs else np.zeros_like(operand) for field, operand in after.items()
     }
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == name)
+    if changes:
+        choice = choice._replace(limits=lambda target: {"target": target, "changes": changes})
     run_case(RandomCase("top_k", name, descriptor, options, before, after), choice, memory=memory)
 
 
-# Rows that an algorithm is tried with, and k.
-ROWS = {
-    "rounds": ((11, 250), 8),
-    "warp": ((3, 1000), 32),
-    "block": ((1, 9001), 300),
-    "grid": ((1, 60_000), 100),
-    "tile": ((1, 2001), 900),
-    "partition": ((1, 2001), 900),
-    "cluster": ((1, 20_003), 600),
-    "one_pass": ((2, 9001), 103),
-    "sampled": ((2, 40_003), 300),
-    "sort": ((1, 20_003), 20_003),
-}
-HARD = [
-    (name, kind)
-    for name in ROWS
-    for kind in (*KINDS, *OF_BITS)
-    if COMPILE_ALL or name in QUICK | {"cluster", "sampled", "warp", "grid"}
-]
 # Rows of many kinds at once: how many elements, some k, the last of which are tried down columns, and kinds.
 MIXED = {
     "rounds": (250, (8, 3), (*KINDS, *OF_BITS)),
     "warp": (1000, (32, 5), ("distinct", "few", "close_and_far", "ascending", "special_thresholds")),
     "one_pass": (9001, (103,), ("distinct", "few", "ascending", "misleading", "special_thresholds")),
-    "block": (9001, (300, 5), ("distinct", "few", "plateau")),
-    "grid": (40_001, (100, 2), ("distinct", "few", "equal_together")),
+    "block": (9001, (300, 5), ("distinct", "few", "plateau", "ascending")),
+    "grid": (40_001, (100, 2), ("distinct", "few", "equal_together", "ascending")),
+    "grid-transposed": (9001, (100, 50), ("distinct", "few")),
     "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "partition": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "cluster": (5003, (300, 20), ("distinct",)),
-    "sampled": (20_003, (600,), ("few", "misleading")),
+    "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
 }
 
@@ -204,29 +191,16 @@ MIXED = {
 @pytest.mark.parametrize("name", [name if name == "rounds" else exhaustive(name) for name in MIXED])
 def test_rows_of_many_kinds(name):
     n_elements, ks, kinds = MIXED[name]
-    rows = [hard_rows(kind, "float32", (2, n_elements)) for kind in kinds]
-    rows = np.concatenate([each for each in rows if each is not None])
-    run_top_k(name, TensorDataType.FLOAT32, rows, ks[0], True)
-    run_top_k(name, TensorDataType.FLOAT32, rows, ks[0], False, False, row_lengths(rows, 1, ks[0]))
-    columns = np.ascontiguousarray(rows.T)
-    for k in ks[1:]:
-        lengths = row_lengths(columns, 0, k)
-        run_top_k(name, TensorDataType.FLOAT32, columns, k, True, False, lengths, axis=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), HARD if COMPILE_ALL else [nightly(*pair) for pair in random.Random(2).sample(HARD, 40)]
-)
-def test_hard_rows(name, kind):
-    shape, k = ROWS[name]
     for dtype in DTYPES if COMPILE_ALL else ("float32",):
-        rows = hard_rows(kind, dtype, shape)
-        if rows is None:
-            continue
-        data_type = TensorDataType[np.dtype(dtype).name.upper()]
+        kinds = (*KINDS, *OF_BITS) if COMPILE_ALL else kinds
+        found = [hard_rows(kind, dtype, (2, n_elements)) for kind in kinds]
+        rows = np.concatenate([each for each in found if each is not None])
+        columns, data_type = np.ascontiguousarray(rows.T), TensorDataType[np.dtype(dtype).name.upper()]
         try:
-            run_top_k(name, data_type, rows, k, True)
-            run_top_k(name, data_type, rows, k, False, False, row_lengths(rows, 1, k))
+            run_top_k(name, data_type, rows, ks[0], True)
+            run_top_k(name, data_type, rows, ks[0], False, False, row_lengths(rows, 1, ks[0]))
+            for k in ks[1:]:
+                run_top_k(name, data_type, columns, k, True, False, row_lengths(columns, 0, k), axis=0)
         except CannotServeError:
             continue
 
@@ -240,6 +214,21 @@ def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
     run_top_k("cluster", TensorDataType.FLOAT32, hard_rows(kind, "float32", (1, n_elements)), k, True)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "changes", [{}, {"longest_part": 40}, {"longest_part": 40, "narrow_axis_elements": 0}], ids=str
+)
+def test_columns(changes):
+    """They are walked down at once; or in parts, and then what is selected from these."""
+    kinds = ("distinct", "few", "ascending", "special_thresholds", "plateau", "one_above_the_lowest")
+    columns = np.concatenate([hard_rows(kind, "float32", (6, 95)) for kind in kinds]).T.copy()
+    lengths = row_lengths(columns, 0, 5)
+    for largest, given in ((True, None), (False, lengths)):
+        run = functools.partial(run_top_k, "columns", TensorDataType.FLOAT32, columns, 5, largest, largest)
+        run(given, axis=0, **changes)
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("data_type", ["UINT16", "INT16", "FLOAT16", "BFLOAT16"])
 def test_elements_that_share_a_word(data_type, largest):
@@ -262,28 +251,20 @@ def test_all_of_each_row_by_index(shape, axis):
         run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
 
 
-@pytest.mark.parametrize("part_words", [256, 8])
-def test_marks_of_what_is_selected(monkeypatch, part_words):
-    """A block per row, or per part of a row, puts many results in order of their indices."""
-    monkeypatch.setattr(order_launches, "PART_WORDS", part_words)
+@pytest.mark.exhaustive
+def test_marks_of_what_is_selected(monkeypatch):
+    """A block per part of a row puts many results in order of their indices."""
+    monkeypatch.setattr(order_launches, "PART_WORDS", 8)
     rows = distinct((2, 2001), "marks")
     run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False)
     run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False, False, row_lengths(rows, 1, 700))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("shape", "k"), [((300, 16), 300), ((140, 33), 50)])
-def test_sorted_columns(shape, k):
-    """They are transposed first, to rows one after the other."""
-    rows = (np.random.default_rng(6).standard_normal(shape) * 50).astype(np.int16)
-    run_top_k("sort", TensorDataType.INT16, rows, k, False, False, row_lengths(rows, 0, k), axis=0)
 
 
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
 GROUP_KEYS = 8
 
 
-@pytest.mark.parametrize("n_elements", [61, 250, 512])
+@pytest.mark.parametrize("n_elements", [61, exhaustive(250), exhaustive(512)])
 @pytest.mark.parametrize(
     "numbers", [np.arange(8), np.arange(8)[::-1], np.zeros(8), np.arange(8) % 3], ids=str
 )
@@ -313,9 +294,11 @@ class RecordedMemory(GlobalMemory):
         return super().add(array)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.int16, np.float32, np.uint32, np.float64])
+@pytest.mark.parametrize(
+    "dtype",
+    [exhaustive(np.float32), *map(nightly, (np.float16, bfloat16, np.int16, np.uint32, np.float64))],
+)
 def test_enough_is_listed_and_no_more_than_there_is_room_for(dtype, largest):
     """Otherwise the row would be read again, which gives the right answer, but late."""
     k, n_elements = 300, 40_003
@@ -354,7 +337,8 @@ class ChangingMemory(GlobalMemory):
 
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else nightly(name) for name in sorted(READING_CHANGED)]
+    "name",
+    ["rounds", exhaustive("one_pass"), *map(nightly, sorted(READING_CHANGED - {"rounds", "one_pass"}))],
 )
 def test_elements_that_change_meanwhile(name, is_sorted):
     """The answer may be anything, but the kernels end, and access nothing else."""
