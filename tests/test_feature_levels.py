@@ -200,19 +200,6 @@ def test_unequal_dimension_counts_before_4_0():
     descriptor.validate(FeatureLevel.DML_4_0)
 
 
-def test_numeric_values():
-    minors = {1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 4}
-    assert {level.name: level.value for level in DML_LEVELS} == {
-        f"DML_{major}_{minor}": major << 12 | minor << 8
-        for major, last in minors.items()
-        for minor in range(last + 1)
-    }
-    names = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
-    assert [TensorDataType(value).name for value in range(14)] == names.split()
-    assert (AxisDirection.INCREASING, AxisDirection.DECREASING) == (0, 1)
-    assert max(FeatureLevel) is FeatureLevel.EXTENDED
-
-
 BEYOND_DIRECTML = {
     "empty": (TensorDesc(TensorDataType.INT8, (0, 2, 3)), "contain a zero"),
     "negative_stride": (TensorDesc(TensorDataType.INT8, (2, 2, 3), (6, -3, 1)), "negative"),

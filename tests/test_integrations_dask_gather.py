@@ -28,20 +28,6 @@ def unknown():
 
 
 class TestGatherND:
-    @pytest.mark.parametrize("chunks", [2, 100])
-    @pytest.mark.parametrize("indices_shape", [(7, 2), (2, 3, 1), (4, 2), (6, 3), (0, 2), (4, 3, 0)])
-    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
-    def test_equals_the_whole(self, chunks, indices_shape, mode):
-        x = sample("float32", (4, 5, 6), "gather")
-        reach = 4 if mode == "raise" else 9
-        indices = np.random.default_rng(1).integers(-reach, reach, indices_shape)
-        lazy = gather_nd(
-            da.from_array(x, chunks=chunks),
-            da.from_array(indices, chunks=chunks + 1),
-            mode=mode,
-        )
-        check(lazy, reference.gather_nd(x, indices, mode=mode))
-
     def test_gathers_what_nonzero_found(self):
         x = sample("int32", (20, 6), "found")
         lazy = da.from_array(x, chunks=(6, 3))

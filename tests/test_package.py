@@ -3,12 +3,10 @@
 import ast
 import builtins
 import graphlib
-from importlib.util import find_spec
 
 import pytest
 
 import dmlops
-from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS
 from tests.scripts import ROOT, run_script
 
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
@@ -169,13 +167,3 @@ def test_numba_is_imported_by_compilers_and_kernels_only():
     """
     pytest.importorskip("cuda.bindings")
     assert run_script(script).strip() == "False"
-
-
-def test_an_operator_has_the_same_name_everywhere():
-    names = {operator.name for operator in OPERATORS.values()}
-    assert names >= {"top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix"}
-    for name in names:
-        assert {form.__module__ for form in DESCRIPTORS} >= {f"dmlops.operators.{name}"}
-        for package in ("kernels_cpu", "kernels_cuda"):
-            assert find_spec(f"{package}.{name}") is not None
-        assert (ROOT / "tests" / f"test_{name}.py").is_file()
