@@ -19,14 +19,6 @@ from tests.dask_arrays import check, chunked, with_unknown_columns, with_unknown
 from tests.data import INDEX_DTYPES, assert_same, sample  # noqa: E402
 
 
-@pytest.fixture
-def unknown():
-    """Give an array of 5 rows that dask does not know the number of."""
-    x = sample("float32", (9, 6), "unknown")
-    keep = np.arange(9) % 2 == 0
-    return x[keep], da.from_array(x, chunks=(4, 4))[da.from_array(keep, chunks=4)]
-
-
 class TestGatherND:
     def test_gathers_what_nonzero_found(self):
         x = sample("int32", (20, 6), "found")
@@ -34,10 +26,10 @@ class TestGatherND:
         found = gather_nd(lazy, nonzero_coordinates(lazy).coordinates)
         assert_same(found.compute(), x[x != 0])
 
-    def test_refuses(self, unknown):
+    def test_refuses(self):
         x = da.ones((4, 6), chunks=2)
         with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
-            gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"))
+            gather_nd(with_unknown_rows(np.ones((4, 6)), 2), da.zeros((5, 1), dtype="int64"))
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
             gather_nd(x, da.zeros((3, 1), dtype="int64"), mode="wrap")
         for dtype in ("int8", "uint16", "bool", "float32"):
