@@ -201,13 +201,6 @@ class TestTorch:
         assert x.is_neg()
         assert dmlops.top_k(x, 2).values.tolist() == [4.0, -2.0]
 
-    def test_parameters_are_tensors(self):
-        x = self.torch.nn.Parameter(self.torch.tensor([1.0, 3.0]))
-        with self.torch.inference_mode():
-            values, _ = dmlops.top_k(x, 1)
-        assert type(values) is self.torch.Tensor
-        assert values.tolist() == [3.0]
-
     def test_mixed_with_numpy(self):
         x = self.torch.arange(6.0).reshape(3, 2)
         for _ in range(4):

@@ -47,9 +47,7 @@ def test_help_is_light():
         assert name in printed
 
 
-COMMAND_LINES = [
-    *("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal"),
-]
+COMMAND_LINES = ("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal")
 
 
 @pytest.mark.quick
@@ -257,9 +255,7 @@ def test_a_summary_is_printed_without_output(command):
 
 BAD = {
     "top-k x.npy": (2, "Missing option '-k'"),
-    "top-k x.npy -k two": (2, "Invalid value for '-k'"),
     "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
-    "top-k x.npy -k 1 --axis 2": (1, "top-k: top_k.axis: got 2"),
     "top-k x.npy -k 1 --index-dtype float32": (
         2,
         "'float32' is not one of 'uint32', ",
@@ -268,21 +264,16 @@ BAD = {
         1,
         "-o best.npy: the name of the file must end with .npz",
     ),
-    "top-k x.npy -k 1 -o no/best.npz": (1, "-o no/best.npz: there is no folder"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
     "top-k text.npy -k 1": (1, "text.npy: not an .npy file"),
     "top-k short.npy -k 1": (1, "short.npy: a damaged .npy file: "),
-    "top-k nothing.npy -k 1": (1, "nothing.npy: not an .npy file"),
     "top-k archive.npz -k 1": (1, "archive.npz: it has the arrays a, b; name one, as archive.npz:a"),
     "top-k archive.npz:c -k 1": (1, "archive.npz: it has no array c; it has the arrays a, b"),
     "top-k empty.npz -k 1": (1, "empty.npz: it has no arrays"),
-    "top-k notes.npz -k 1": (1, "notes.npz: it has no arrays"),
     "top-k notes.npz:readme -k 1": (1, "notes.npz: it has no array readme; it has no arrays"),
     "top-k x.npy:values -k 1": (1, "x.npy:values: No such file or directory"),
     "top-k text.npz -k 1": (1, "text.npz: not an .npz file; numpy.save"),
     "top-k flipped.npz:b -k 1": (1, "flipped.npz:b: a damaged .npy file: Bad CRC-32"),
-    "top-k missing.npz:a -k 1": (1, "missing.npz:a: No such file or directory"),
-    "nonzero x.npy -o y.zarr": (1, "-o y.zarr: the name of the file must end with .npz"),
     "diagonal x.npy -o y.safetensors": (1, "the name of the file must end with .npy or .npz"),
     "top-k folder -k 1": (1, "folder: Is a directory"),
     "top-k complex.npy -k 1": (1, "complex128"),
@@ -290,18 +281,13 @@ BAD = {
     "top-k objects.npz -k 1": (1, "objects.npz:a: it holds Python objects, which are never unpickled"),
     "top-k x.npy -k 1 --device tpu": (2, "'tpu'"),
     "top-k x.npy -k 1 --device cuda": (1, "--device cuda: no NVIDIA driver answers on this machine"),
-    "nonzero x.npy --index-dtype=": (2, "'' is not one of 'uint32', "),
     "gather x.npy": (2, "Missing argument 'INDICES'"),
     "gather x.npy x.npy": (1, "gather: gather_nd.indices"),
-    "gather x.npy far.npy": (1, "gather: "),
     "gather x.npy far.npy --mode wrap": (2, "'wrap' is not one of 'raise', 'clip', 'fill'"),
     "gather - -": (1, "gather: standard input holds one array; name a file for FILE or INDICES"),
-    "diagonal": (2, "Missing argument 'FILE'"),
     "diagonal x.npy --value one": (1, "--value: 'one' is not a number"),
-    "diagonal x.npy --value 1.5": (1, "1.5"),
     "warmup --arch sm_90 --device cpu": (1, "--arch is for GPUs"),
     "bogus": (2, "No such command 'bogus'"),
-    "demo --bogus": (2, "No such option"),
 }
 
 
@@ -320,7 +306,6 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     (tmp_path / "flipped.npz").write_bytes(content.replace(X.tobytes(), (~X).tobytes()))
     (tmp_path / "text.npy").write_text("hello, this is text\n")
     (tmp_path / "text.npz").write_text("hello, this is text\n")
-    (tmp_path / "nothing.npy").touch()
     (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-3])
     (tmp_path / "folder").mkdir()
     before = sorted(tmp_path.iterdir())

@@ -70,12 +70,10 @@ CODE = "__import__('os').mkdir('owned')"
 PICKLE = b"cos\nmkdir\n(S'owned'\ntR."  # what a pickle that makes a folder looks like
 HOSTILE = {
     # These would have to be unpickled.
-    **{f"objects {kind}": header(descr(kind)) + PICKLE for kind in ("'O'", "'|O'", "'O8'", "object", "'>O'")},
-    "objects in fields": header(descr("[('a', '<i4'), ('b', 'O')]")) + PICKLE,
+    **{f"objects {kind}": header(descr(kind)) + PICKLE for kind in ("'O'", "'|O'", "object", "'>O'")},
     "objects in fields of fields": header(descr("[('a', [('b', '|O')])]")) + PICKLE,
     "objects in arrays": header(descr("('|O', (2,))")) + PICKLE,
     "no objects": header(descr("'|O'", "(0,)")) + PICKLE,
-    "one object": header(descr("'|O'", "()")) + PICKLE,
     "a pickle": PICKLE,
     "a pickle of NumPy's": b"\x80\x04\x95" + PICKLE,
     "an archive": b"PK\x03\x04" + PICKLE,
@@ -83,50 +81,35 @@ HOSTILE = {
     "code as descr": header(descr(CODE)),
     "code as shape": header(descr("'<i2'", CODE)),
     "code instead": header(CODE),
-    "code in a key": header(f"{{{CODE}: 1}}"),
-    "code in a comprehension": header(descr(f"[{CODE} for _ in (1,)]")),
     "code in a format": header(descr(f"f'{{{CODE}}}'")),
     "code after it": header(descr("'<i2'") + f"; {CODE}"),
-    "a function": header(descr("lambda: 0")),
-    "a name": header(descr("'<i2'", "(n,)")),
     # These are no headers.
     "an open bracket": header("{'descr': ("),
     "an open string": header("{'descr': '<i2"),
     "bad indentation": header("  {'descr': '<i2'}\n {"),
-    "a tab": header("\tif 1:\n  2"),
     "nothing": header(""),
     "a list": header("[1, 2]"),
-    "a number": header("1"),
-    "bytes": header("b'{}'"),
     "an unknown key": header("{'descr': '<i2', 'fortran_order': False, 'shape': (2,), 'x': 1}"),
     "a missing key": header("{'descr': '<i2', 'fortran_order': False}"),
-    "an order that is none": header("{'descr': '<i2', 'fortran_order': 'no', 'shape': (2,)}"),
     "brackets": header("(" * 5000),
     "minus signs": header("-" * 9000 + "1"),
     "letters of no encoding": header("") [:8] + struct.pack("<H", 4) + b"\xff\xfe\xff\xfe",
     "a zero byte": header("{'descr': '<i2'\0}"),
     "a longer header than told": header(descr("'<i2'"), length=20),
-    "a shorter header than told": header(descr("'<i2'"), length=5000),
     "a header of 4 GiB": header(descr("'<i2'"), (2, 0), 2**32 - 1),
     "a version to come": header(descr("'<i2'"), (9, 9)),
-    "no version": b"\x93NUMPY",
     "no length": b"\x93NUMPY\x01\x00",
-    # These are no shapes.
+    # These are no shapes, and no types that are supported.
     **{
         f"shape {shape[:30]}": header(descr("'<i2'", shape)) + bytes(16)
         for shape in (
-            *("(-1,)", "(-2, -2)", "(2, -1)", "(2.0,)", "('2',)", "2", "[2]", "(None,)", "(2**3,)", "(1e9,)"),
-            *("(9" + "9" * 6000 + ",)", f"({2**63},)", f"({2**62}, 4)", f"({2**32}, {2**32})", "(9999999,)"),
-            "(" + "1, " * 65 + ")",
+            *("(-1,)", "(-2, -2)", "(2.0,)", "2", "[2]", "(9" + "9" * 6000 + ",)", f"({2**62}, 4)"),
+            *("(9999999,)", "(" + "1, " * 65 + ")"),
         )
     },
-    # These are not types, or not supported types.
     **{
         f"type {kind[:30]}": header(descr(kind)) + bytes(64)
-        for kind in (
-            *("'floaty'", "''", "None", "1", "'<i3'", "'V2'", "'|S2'", "'<U3'", "'<c32'"),
-            "[('a', '|O')]",
-        )
+        for kind in ("'floaty'", "''", "None", "'<i3'", "'V2'", "'<U3'", "'<c32'")
     },
 }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import stat
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from tests.command_line import assert_refused, end_of, start_python, wait_for
+from tests.command_line import assert_refused
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
 
@@ -128,36 +127,6 @@ def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
     assert told == f"dmlops: {'interrupted' if is_interrupt else '-o best.npz: No space left on device'}\n"
     assert Path("best.npz").read_text() == "old"
     assert sorted(os.listdir()) == before
-
-
-# A stand-in for a long write: it writes half of the file, and then reports that it can be ended.
-SLOW = """
-import sys, time
-import numpy
-
-def write_array(stream, array, **options):
-    stream.write(b"half of it")
-    open("written", "w").close()
-    time.sleep(100)
-
-numpy.lib.format.write_array = write_array
-sys.argv = ["dmlops", "top-k", "x.npy", "-k", "1", "-o", "best.npz"]
-from dmlops.cli import main
-sys.exit(main())
-"""
-
-
-@on_posix
-def test_no_partial_file_is_left_behind(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    (tmp_path / "best.npz").write_text("old")
-    process = start_python("-c", SLOW, folder=tmp_path)
-    wait_for((tmp_path / "written").exists)
-    assert len(list(tmp_path.iterdir())) == 4
-    process.send_signal(signal.SIGINT)
-    assert end_of(process) == (130, "dmlops: interrupted\n")
-    assert (tmp_path / "best.npz").read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.npz", "written", "x.npy"]
 
 
 def test_bfloat16_has_no_file(command, no_work):

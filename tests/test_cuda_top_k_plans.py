@@ -19,7 +19,8 @@ sampled = importlib.import_module(f"{families}.read_once.sampled_launches")
 shapes = importlib.import_module(f"{families}.shared.shapes")
 tile = importlib.import_module(f"{families}.rows_in_blocks.tile_launches")
 algorithms = importlib.import_module("tests.gpu.algorithms")
-Target = importlib.import_module("kernels_cuda.runtime.variant").Target
+variant = importlib.import_module("kernels_cuda.runtime.variant")
+Target = variant.Target
 
 KIB = 1 << 10
 # Devices, and what the CUDA programming guide says that their blocks may have of shared memory.
@@ -32,15 +33,7 @@ SHARED_BYTES = {
     "sm_100": 227 * KIB,
     "sm_120": 99 * KIB,
 }
-CAPABILITIES = {
-    "sm_75": (7, 5),
-    "sm_80": (8, 0),
-    "sm_86": (8, 6),
-    "sm_89": (8, 9),
-    "sm_90": (9, 0),
-    "sm_100": (10, 0),
-    "sm_120": (12, 0),
-}
+CAPABILITIES = {arch: variant.capability_of(arch) for arch in SHARED_BYTES}
 # A block may have this without asking for more.
 DEFAULT_BYTES = 48 * KIB
 # All kernels but those of blocks and tiles have at most this of their own.
@@ -121,23 +114,6 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
     for axis_size, k in ((513, 1), (100, 9)):
         with pytest.raises(ValueError, match="'rounds' does not take"):
             planned((5000, axis_size, 1), k, element_size, algorithm="rounds")
-
-
-@pytest.mark.parametrize("algorithm", ["tile", "sort", "columns", "warp", "block", "grid"])
-def test_launches_that_order_by_index(algorithm):
-    """One element is in order too; a warp and a block order what they select."""
-    shape = (
-        (1, 4096, 4096) if algorithm == "columns" else (4, 1000 if algorithm in ("warp", "tile") else 9000, 1)
-    )
-    orders = algorithm in ("warp", "block", "grid")
-    ks = (1, 2, 500) if algorithm in ("block", "grid") else (1, 2)
-    for k in ks:
-        by_value, by_index = (
-            planned(shape, k, algorithm=algorithm, is_sorted=is_sorted) for is_sorted in (True, False)
-        )
-        assert (len(by_index.launches) > len(by_value.launches)) == (k > 1 and not orders)
-        if k == 1 or orders:
-            assert by_index.workspace_size == by_value.workspace_size
 
 
 def test_columns_are_transposed_before_they_are_sorted():

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dmlops
 from dmlops import DiagonalMatrix, DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
 from tests import cases, reference
 from tests.data import LAYOUTS, OUTPUT_LAYOUTS, assert_same, sample
 from tests.libraries import check, execute
-from tests.marks import ORDINARY_TYPES, as_parameters, exhaustive
+from tests.marks import as_parameters, exhaustive
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 PAGE_INPUT = np.array([[4, 7, 3, 7, 9], [1, 2, 8, 6, 9], [9, 4, 1, 8, 7], [4, 3, 4, 2, 4]], "float32")
@@ -133,16 +131,3 @@ def test_bands_of_adjacent_numbers(kind, height, width, is_transposed):
         assert np.array_equal(dmlops.triu(x, k, out=out), np.triu(x, k))
         dmlops.diagonal_matrix(x, value=0, begin=k + 2, end=k, out=out)
         assert np.array_equal(out, np.triu(np.tril(x, k + 1), k))
-
-
-@given(data=st.data())
-def test_any_shape(data):
-    shape = tuple(data.draw(st.lists(st.integers(0, 9), min_size=2, max_size=5)))
-    begin, end = (data.draw(st.integers(-12, 12)) for _ in range(2))
-    x = sample(data.draw(st.sampled_from(ORDINARY_TYPES)), shape, shape)
-    order = data.draw(st.permutations(range(len(shape))))
-    x = x.transpose(order).copy().transpose(np.argsort(order))
-    expected = reference.diagonal_matrix(x, begin=begin, end=end)
-    assert_same(dmlops.diagonal_matrix(x, begin=begin, end=end), expected)
-    built = dmlops.diagonal_matrix(shape=shape, dtype=x.dtype, begin=begin, end=end)
-    assert_same(built, reference.diagonal_matrix(shape=shape, dtype=x.dtype, begin=begin, end=end))

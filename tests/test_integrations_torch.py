@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch")
 from torch import func  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
-import dmlops  # noqa: E402
 from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests.data import sample  # noqa: E402
 from tests.marks import nightly  # noqa: E402
@@ -349,18 +348,6 @@ class TestVmap:
             one = [a if d is None else a.select(d, i) for a, d in zip((x, lengths), in_dims, strict=True)]
             for actual, expected in zip(batched, top_k(one[0], 2, lengths=one[1]), strict=True):
                 assert torch.equal(actual[i], expected)
-
-    def test_single_elements(self):
-        values, indices = torch.vmap(torch.vmap(lambda x: top_k(x, 1)))(normal(2, 3))
-        assert torch.equal(values, normal(2, 3, 1))
-        assert not indices.any()
-
-
-def test_results_are_those_of_dmlops():
-    x = normal(3, 4)
-    assert isinstance(top_k(x, 1), dmlops.TopKResult)
-    assert isinstance(nonzero_coordinates(x), dmlops.NonzeroResult)
-    assert not top_k(x.requires_grad_(), 1).indices.requires_grad
 
 
 def test_page_examples():

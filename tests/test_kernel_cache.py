@@ -39,16 +39,6 @@ def is_there(root, of):
     return (root / of.path).is_file()
 
 
-def test_the_place_of_a_kernel_tells_what_it_is_for():
-    path = key("s", device="cuda", target="sm_90").path
-    assert path.parts[0] == "cuda"
-    assert path.parts[2] == "sm_90"
-    assert path.name.startswith("kernel-")
-    assert key("s").path.parts[2] == "znver3"
-    assert key("s", kernel="other").generation == key("s", target="sm_80").generation == key("s").generation
-    assert len({key("s").generation, key("t").generation, key("s", device="cuda").generation}) == 3
-
-
 def test_the_generations_used_last_stay(root):
     keys = [key(number) for number in range(6)]
     for number, each in enumerate(keys[:4]):

@@ -11,6 +11,7 @@ from dmlops.store import kernel_store
 from dmlops.store.kernel_archive import write
 from dmlops.store.kernel_store import find_in_wheel
 from tests.conftest import forget_archives
+from tests.test_kernel_cache import NO_KERNELS
 
 CODE = b"code of the kernel" * 50
 
@@ -94,14 +95,7 @@ def test_an_archive_that_has_gone_costs_a_compilation(wheel, caplog):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
 def test_what_is_no_archive_is_not_read(kind, wheel, caplog):
-    path = wheel / "sm_90.zip"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        with path.open("wb") as file:
-            file.truncate(1 << 42)
+    NO_KERNELS[kind](wheel / "sm_90.zip")
     assert find() is None
     assert "sm_90.zip cannot be read" in caplog.text
 

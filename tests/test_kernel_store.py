@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import importlib.metadata
 import logging
 import os
 import pty
@@ -65,12 +64,6 @@ def own(kept, tmp_path):
 
 def test_the_second_process_finds_what_the_first_compiled(own):
     assert call(own[0]) == FOUND
-
-
-@pytest.mark.exhaustive
-def test_nothing_is_kept_where_the_cache_is_off(tmp_path):
-    assert call(tmp_path / "off", DMLOPS_CACHE="0") == COMPILED
-    assert not (tmp_path / "off").exists()
 
 
 DAMAGE = {
@@ -316,11 +309,6 @@ def test_python_is_part_of_a_cpu_key(monkeypatch):
     before = cpu.key(kernel)
     monkeypatch.setattr(compilers.sys, "version_info", SimpleNamespace(major=3, minor=99))
     assert cpu.key(kernel).path != before.path
-
-
-@pytest.mark.parametrize("name", ["numba", "numpy", "llvmlite", "pytest"])
-def test_versions_are_those_of_the_metadata(name):
-    assert compilers.versions(name) == f"{name} {importlib.metadata.version(name)}"
 
 
 @pytest.mark.parametrize("was_enabled", [False, True])

@@ -189,18 +189,6 @@ class TestErrors:
                 "the lowest level that supports it is DML_2_1",
             ),
             (
-                top_k(3),
-                "DML_1_0",
-                "TopK.feature_level: got DML_1_0, but the operator was introduced in DML_2_0; "
-                "the lowest level that supports it is DML_2_0",
-            ),
-            (
-                gather(3, 4, index_type=I64),
-                "DML_2_1",
-                "GatherND.indices_tensor: got INT64, but DML_2_1 takes UINT32; "
-                "the lowest level that supports it is DML_3_0",
-            ),
-            (
                 top_k(3, data_type=TensorDataType.UINT4),
                 "DML_6_4",
                 "TopK1.input_tensor: got UINT4, but DML_6_4 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "

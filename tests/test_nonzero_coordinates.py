@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dmlops
 from dmlops import NonzeroCoordinates, TensorDataType, TensorDesc
 from tests import cases, reference
 from tests.data import INDEX_DTYPES, LAYOUTS, assert_same, sample
-from tests.libraries import NUMPY, call, check, execute
-from tests.marks import ORDINARY_TYPES, as_parameters, exhaustive
+from tests.libraries import call, check, execute
+from tests.marks import as_parameters, exhaustive
 
 PAGE_INPUT = np.array([[[[1.0, 0.0, 0.0, 2.0], [-0.0, 3.5, 0.0, -5.2]]]], "float32")
 
@@ -78,17 +76,6 @@ def test_out_of_few_rows(rows, order):
     assert_same(out[1], count.astype("uint32").reshape(1))
     assert_same(out[0][:12], expected[:rows].astype("uint32"))
     assert (out[0][12:] == 77).all()
-
-
-@given(data=st.data())
-def test_any_shape(data):
-    shape = tuple(data.draw(st.lists(st.integers(0, 9), max_size=5)))
-    x = sample(data.draw(st.sampled_from(ORDINARY_TYPES)), shape, shape)
-    order = data.draw(st.permutations(range(len(shape))))
-    x = x.transpose(order).copy().transpose(np.argsort(order))
-    size = data.draw(st.none() | st.integers(0, 2 * x.size + 1))
-    options = {} if size is None else {"size": size, "fill_value": 3}
-    check(NUMPY, cases.Case("nonzero_coordinates", "hypothesis", lambda: (x,), (), options))
 
 
 @pytest.mark.parametrize("shape", [(1200,), (7, 50), (3, 5, 130)])

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dmlops
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK, TopK1
 from tests import cases, reference
 from tests.data import DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, bits, float_from_bits, sample
 from tests.libraries import check, execute
-from tests.marks import ORDINARY_TYPES, as_parameters
+from tests.marks import as_parameters
 from tests.top_k_cases import OF_LENGTHS, UNSORTED, row_lengths
 
 DISTINCT = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
@@ -119,21 +117,6 @@ def test_out_of_any_layout(layout, has_lengths, is_sorted):
         assert result.indices is out[1]
         assert_same(out[0], values)
         assert_same(out[1], indices.astype("uint64"))
-
-
-@given(data=st.data())
-def test_any_shape(data):
-    shape = tuple(data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=5)))
-    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    k = data.draw(st.integers(0, shape[axis]))
-    largest = data.draw(st.booleans())
-    x = sample(data.draw(st.sampled_from(ORDINARY_TYPES)), shape, (shape, axis, k))
-    order = data.draw(st.permutations(range(len(shape))))
-    x = x.copy().transpose(order).copy().transpose(np.argsort(order))
-    values, indices = reference.top_k(x, k, axis=axis, largest=largest)
-    result = dmlops.top_k(x, k, axis=axis, largest=largest)
-    assert_same(result.values, values)
-    assert_same(result.indices, indices)
 
 
 def test_largest_is_a_truth_value():

@@ -1,7 +1,5 @@
 """`top_k` with ``lengths``: each row has only its first elements, and padding if these are too few."""
 
-import importlib
-
 import numpy as np
 import pytest
 
@@ -73,14 +71,3 @@ def test_out_shares_no_memory_with_the_lengths():
                     dmlops.top_k(x, 3, lengths=lengths, out=out)
             else:
                 dmlops.top_k(x, 3, lengths=lengths, out=out)
-
-
-def test_under_torch_compile():
-    torch = pytest.importorskip("torch")
-    integration = importlib.import_module("dmlops.integrations.torch")
-    x, lengths = sample("float32", (4, 60), "compile"), np.array([3, 60, -5, 9])
-    compiled = torch.compile(lambda x, n: integration.top_k(x, 9, lengths=n, sorted=False), backend="eager")
-    results = compiled(torch.from_numpy(x), torch.from_numpy(lengths))
-    expected = reference.top_k(x, 9, lengths=lengths, sorted=False)
-    for got, answer in zip(results, expected, strict=True):
-        assert_same(got.numpy(), answer)

@@ -56,30 +56,6 @@ def installed(wheel, tmp_path_factory):
     return folder
 
 
-PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
-
-
-@pytest.mark.exhaustive
-def test_it_holds_the_packages_the_kernels_and_nothing_else(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-    (info,) = {name.partition("/")[0] for name in names} - set(PACKAGES)
-    assert info == f"dmlops-{dmlops.__version__}.dist-info"
-    sources = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    kernels = {f"dmlops/kernels/{processor.LEVEL}.zip"} if processor.LEVEL else set()
-    assert {name for name in names if not name.startswith(info)} == sources | kernels
-    for package in PACKAGES:
-        assert f"{package}/py.typed" in names
-        assert f"{package}/__init__.py" in names
-    assert f"{info}/licenses/LICENSE" in names
-    assert all(Path(name).suffix not in (".so", ".nbi", ".nbc") for name in names)
-
-
 @pytest.mark.exhaustive
 def test_metadata(installed):
     (info,) = installed.glob("*.dist-info")

@@ -63,4 +63,5 @@ def test_no_driver_is_told():
             print(error)
     """
     (printed,) = run_without(["numba_cuda", "numba.cuda"], script, CUDA_VISIBLE_DEVICES="").splitlines()
-    assert "got cuda:0, but the CUDA driver does not give that device" in printed
+    assert printed.startswith("TopK1.device: got cuda:0, but the CUDA driver does not give that device")
+    assert "nvidia-smi" in printed

@@ -6,7 +6,6 @@ import pytest
 da = pytest.importorskip("dask.array")
 cupy = pytest.importorskip("cupy")
 
-from dmlops import IndexOutOfRangeError  # noqa: E402
 from dmlops.integrations.dask import diagonal_matrix, gather_nd, nonzero_coordinates, top_k  # noqa: E402
 from tests import reference  # noqa: E402
 from tests.data import assert_same, sample  # noqa: E402
@@ -56,16 +55,6 @@ def test_gather_nd(chunks, mode, scheduler):
         expected = reference.gather_nd(x, indices, mode=mode)
         for given in (indices, on_gpu(indices, 2), da.from_array(indices, chunks=3), indices.tolist()):
             check(gather_nd(on_gpu(x, chunks), given, mode=mode), expected, scheduler)
-
-
-def test_index_out_of_range():
-    x = on_gpu(np.ones((6, 4)), 2)
-    for given in ([[9]], np.array([[9]])):
-        with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 9"):
-            gather_nd(x, given)
-    lazy = gather_nd(x, on_gpu(np.array([[0], [9]]), 1))
-    with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 9"):
-        lazy.compute(scheduler="sync")
 
 
 @SCHEDULERS

@@ -44,17 +44,6 @@ class TestSecondDevice:
         bound.check(cpu_answer(bound.descriptor, inputs))
         assert torch.cuda.current_device() == 0
 
-    def test_cupy(self):
-        cupy = pytest.importorskip("cupy")
-        with cupy.cuda.Device(1):
-            x = cupy.asarray(sample("float32", (5, 600), "cupy"))
-        values, indices = dmlops.top_k(x, 9)
-        assert values.device.id == indices.device.id == 1
-        with cupy.cuda.Device(1):
-            expected = reference.top_k(cupy.asnumpy(x), 9)
-            np.testing.assert_array_equal(cupy.asnumpy(values), expected[0])
-            np.testing.assert_array_equal(cupy.asnumpy(indices), expected[1])
-
     def test_stream_of_another_device(self, torch):
         with torch.cuda.device(1):
             stream = torch.cuda.Stream()

@@ -174,19 +174,6 @@ def test_trimmed_results(shape, gpu_library):
             assert gpu_library.to_numpy(count).tolist() == len(expected)
 
 
-def test_matrices_without_input(gpu_library):
-    like = gpu_library.from_numpy(np.zeros(3, "float32"))
-    out = gpu_library.from_numpy(np.zeros((4, 6), "float32"))
-    for _ in range(ROUNDS):
-        for shape in ((4, 6), (6, 4), (2, 4, 6)):
-            expected = np.broadcast_to(np.eye(*shape[-2:], 1, dtype="float32"), shape)
-            got = dmlops.diagonal_matrix(shape=shape, like=like, begin=1, end=2)
-            assert_same(gpu_library.to_numpy(got), expected)
-        for value in (3, 4):
-            assert dmlops.diagonal_matrix(value=value, out=out) is out
-            assert_same(gpu_library.to_numpy(out), value * np.eye(4, 6, dtype="float32"))
-
-
 @pytest.mark.two_gpus
 def test_devices_in_turn(torch):
     host = sample("float32", (6, 70), "devices")

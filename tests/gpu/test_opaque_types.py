@@ -91,23 +91,3 @@ def test_jax_complex128(torch):
     with jax.enable_x64(True):
         host = sample(np.dtype("complex128"), (9, 50))
         check(jax.device_put(host), host, jax.numpy.asarray(INDICES))
-
-
-@pytest.mark.parametrize("name", ["complex64", "complex128"])
-def test_conjugate_bit(name, torch):
-    host = np.array([[1 + 2j, 3j], [4, complex(5, -0.0)]], name)
-    for _ in range(3):
-        lazy = tensor(host).conj()
-        found = dmlops.gather_nd(lazy, torch.tensor([[1]], device="cuda"))
-        assert (to_bytes(found) == raw(host.conj()[[1]])).all()
-        assert (to_bytes(dmlops.tril(lazy)) == filled(host.conj(), 0, 1, 9)).all()
-
-
-def test_types_that_a_library_lacks():
-    cupy = pytest.importorskip("cupy")
-    indices = cupy.asarray(INDICES)
-    assert (
-        cupy.asnumpy(dmlops.eye(3, 4, 1, "complex64", like=indices)) == np.eye(3, 4, 1, "complex64")
-    ).all()
-    with pytest.raises(TypeError, match=r"^eye\.dtype: got datetime64\[D\], but CuPy has no such type; "):
-        dmlops.eye(3, dtype="datetime64[D]", like=indices)

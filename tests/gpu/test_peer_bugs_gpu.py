@@ -5,7 +5,7 @@ import pytest
 from tests.gpu.conftest import LIBRARIES
 
 # Pytest collects these tests here as well, with GPU arrays in place of host arrays.
-from tests.peer_bugs.test_reports import TestResults, test_answers, test_refusals  # noqa: F401
+from tests.peer_bugs.test_reports import TestResults, test_answers  # noqa: F401
 
 
 @pytest.fixture(params=LIBRARIES)

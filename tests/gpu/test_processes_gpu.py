@@ -1,7 +1,6 @@
 """First calls, threads without a context, memory and interrupts, in separate processes."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import pytest
@@ -163,28 +162,6 @@ WITHOUT_CONTEXT = """
 def test_threads_without_a_current_context(library):
     """CUDA is started by one library in the main thread, and the other threads have never met it."""
     assert run_script(BEGIN, LIBRARIES[library], CALLS, WITHOUT_CONTEXT).strip() == "done"
-
-
-@pytest.mark.skipif(not CAN_COMPILE and not ARE_SHIPPED, reason=NO_COMPILER)
-def test_two_processes_on_a_cold_cache(tmp_path):
-    pytest.importorskip("torch")
-    script = """
-        for call, wanted in CALLS.values():
-            check(call(make(X), make(PICKS)), wanted)
-        print("done", "numba" in sys.modules)
-    """
-
-    def run(_):
-        codes = BEGIN, LIBRARIES["torch"], CALLS, script
-        output, log = run_script(*codes, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
-        assert "compiles kernels again" not in log
-        return output.strip()
-
-    with ThreadPoolExecutor(2) as pool:
-        # Either may find what the other one has just compiled.
-        assert all(output.startswith("done") for output in pool.map(run, range(2)))
-    assert run(None) == "done False"
-    assert not list(tmp_path.rglob("*.tmp")), "nothing half written stays"
 
 
 MEMORY = """

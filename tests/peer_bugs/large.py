@@ -123,8 +123,6 @@ def _of(n):
 
 # By the page on GitHub, with what was wrong.
 REPORTS = {
-    # torch's CUDA top-k read illegal memory when its input had 60 million elements.
-    "pytorch/pytorch/issues/82569": Large((60_000_000, 1), {-1: 9}, top_k(1), ({-1: 9}, {})),
     # torch's CUDA top-k returned indices such as 2033619248.
     "pytorch/pytorch/issues/95455": Large(
         *((2120, 500_000), {(-1, 499_999): 3}, top_k(1)), ({(-1, 0): 3}, {(-1, 0): 499_999}), (), "float32", 6
@@ -133,31 +131,12 @@ REPORTS = {
     "tensorflow/tensorflow/issues/109523": Large(
         *((2**31 - 1,), {-1: 2}, top_k(2), ([2, 0], [2**31 - 2, 0]), (), "float64", 26)
     ),
-    # torch's CUDA nonzero refused tensors of more than INT_MAX elements.
-    "pytorch/pytorch/issues/51871": Large(
-        *((2**20, 2**11), {(0, 3): 1, (-1, -1): 1}, dmlops.nonzero_coordinates),
-        ([[0, 3], [2**20 - 1, 2**11 - 1]], 2),
-    ),
     # torch's CUDA nonzero asked for an exabyte of memory just below INT_MAX elements.
     "pytorch/pytorch/issues/51872": Large((2**31 - 2,), {}, dmlops.nonzero_coordinates, ([], 0)),
-    # ONNX Runtime's CUDA Gather read illegal memory in rows behind INT_MAX elements.
-    "microsoft/onnxruntime/issues/28107": Large(
-        *((262_144, 8960), {239_674: 7, -1: 8}, gather("raise"), ({0: 7, 2: 8},)),
-        *((np.array([[239_674], [239_673], [-1]]),), "uint8", 3),
-    ),
     # JAX's take_along_axis overflowed in the type of its unsigned indices.
     "jax-ml/jax/issues/5088": Large(
         *((2**31 + 10,), {2**31 - 1: 1, 2**31: 2, 2**31 + 3: 3}, gather("raise"), ([1, 2, 3, 0],)),
         (np.array([[2**31 - 1], [2**31], [2**31 + 3], [2**31 + 4]], "uint32"),),
-    ),
-    # TensorFlow's GPU GatherNd ended the process, because it counted 6.6 billion elements in 32 bits.
-    "tensorflow/tensorflow/issues/58262": Large(
-        *((270_000, 1), {-1: 1}, lambda i, x: (dmlops.gather_nd(x, i, mode="clip"),), ({-1: 1},)),
-        *((np.eye(2, 1, -1, "uint8").repeat(24_576, 1),), "int64", 8),
-    ),
-    # torch's to_sparse read illegal memory for a matrix of 46000 rows, close to INT_MAX elements.
-    "pytorch/pytorch/issues/104107": Large(
-        (46_000, 46_000), {}, band(45_999, FAR), ({(0, -1): 3},), (), "uint8", 6
     ),
     # torch's triu_ of a large mask left -inf in the lower triangle from row 33000 or so on.
     "pytorch/pytorch/issues/136611": Large(
