@@ -182,7 +182,7 @@ MIXED = {
     "grid-transposed": (9001, (100, 50), ("distinct", "few")),
     "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "partition": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
-    "cluster": (5003, (300, 20), ("distinct",)),
+    "cluster": (5003, (300, 20, 1), ("distinct",)),
     "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
 }
