@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.command_line import assert_one_line, fuzz
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 FILES = st.sampled_from(["x.npy", "é.npy", "i.npy"])
 WORDS = st.one_of(
     *(st.text(max_size=12), st.integers().map(str), st.floats().map(str)),
@@ -59,6 +60,7 @@ def command_lines(draw):
     return line
 
 
+@pytest.mark.exhaustive
 @fuzz
 @given(command_lines())
 def test_any_arguments_end_in_an_answer_or_one_line(command, line):

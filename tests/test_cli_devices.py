@@ -16,7 +16,7 @@ from dmlops.devices import cuda
 
 pytestmark = pytest.mark.quick
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 
 
 def gpu(number=0, capability=(9, 0)):

@@ -16,7 +16,7 @@ from tests.marks import exhaustive, nightly
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 
 
 def processes():

@@ -11,7 +11,7 @@ import pytest
 import dmlops
 from tests.command_line import assert_refused
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 
 on_posix = pytest.mark.skipif(
     os.name == "nt", reason="links, pipes, signals and permissions are others there"

@@ -12,7 +12,7 @@ import pytest
 from tests.marks import exhaustive
 from tests.scripts import ROOT, blocks, run_page
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 
 
 def run(command, *arguments):
@@ -84,7 +84,7 @@ PIPES = [
 @pytest.mark.skipif(os.name == "nt", reason="there is no such shell")
 @pytest.mark.parametrize("line", PIPES)
 def test_pipes(tmp_path, line):
-    x = np.random.default_rng(1).integers(0, 3, (40, 30), np.int16)
+    x = np.random.default_rng(1).integers(0, 3, (40, 30), np.int32)
     np.save(tmp_path / "mask.npy", x)
     np.save(tmp_path / "wide.npy", np.zeros((2000, 2000)))
     assert "true" in line or line in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

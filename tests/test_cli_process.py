@@ -10,7 +10,7 @@ from dmlops.cli import ending
 
 pytestmark = pytest.mark.quick
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if hasattr(signal, name)
 ]

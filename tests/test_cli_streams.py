@@ -11,7 +11,7 @@ import pytest
 from dmlops.cli.ending import CommandError
 from tests.scripts import run_script
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 

@@ -5,10 +5,10 @@ import pytest
 
 from tests.command_line import assert_one_line, assert_refused
 
-X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int16)
+X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
 FILES = {
     "x": X,
-    "swapped": X.astype(">i2"),
+    "swapped": X.astype(">i4"),
     "mask": np.array([0, 1, 1]),
     "picks": np.array([[1], [2], [-3]]),
     "zeros": np.zeros((3, 4)),
@@ -17,16 +17,16 @@ FILES = {
 # What commands write, by the name of the array.
 ANSWERS = {
     "top-k x.npy -k 1 --axis 0 --smallest --index-dtype uint32": {
-        "values": np.int16([[0, 1, 3, 2]]),
+        "values": np.int32([[0, 1, 3, 2]]),
         "indices": np.uint32([[1, 0, 0, 0]]),
     },
     "top-k swapped.npy -k 2": {
-        "values": np.int16([[3, 3], [5, 5]]),
+        "values": np.int32([[3, 3], [5, 5]]),
         "indices": np.array([[0, 2], [1, 2]]),
     },
     "nonzero mask.npy --index-dtype int32": {"coordinates": np.int32([[1], [2]]), "count": np.int32(2)},
     "gather x.npy picks.npy --mode clip": {"output": X[[1, 1, 0]]},
-    "gather x.npy picks.npy --mode fill": {"output": X[[1, 1, 0]] * np.int16([[1], [0], [0]])},
+    "gather x.npy picks.npy --mode fill": {"output": X[[1, 1, 0]] * np.int32([[1], [0], [0]])},
     "diagonal zeros.npy": {"output": np.eye(3, 4)},
     "diagonal zeros.npy --end 2": {"output": np.eye(3, 4) + np.eye(3, 4, 1)},
     "diagonal zeros.npy --end 0": {"output": np.zeros((3, 4))},

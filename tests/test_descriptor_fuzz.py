@@ -30,7 +30,7 @@ from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
 from dmlops.operators.support import INDEX_TYPES
 
-EXAMPLES = int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("DMLOPS_FUZZ_EXAMPLES", "60"))
 # Three parts of at most 200 characters, and the names around them.
 LONGEST_TEXT = 800
 

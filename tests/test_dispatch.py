@@ -130,7 +130,7 @@ class TestReuse:
 
 def test_debug_log_names_the_variant(caplog):
     with caplog.at_level(logging.DEBUG, "dmlops"):
-        dmlops.top_k([3.0, 1.0], 1)
+        dmlops.top_k(X, 1)
     # Kernels that had to be compiled are logged, too.
     found = [record.getMessage() for record in caplog.records if record.name == "dmlops"]
     (message,) = [message for message in found if "top_k on cpu: " in message]

@@ -46,7 +46,7 @@ MOST_THREADS = 1 << 13
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # The exhaustive run tries all but the slow.
-ORDINARY = tuple(f"dmlops_{name}_" for name in ("gather_units", "nonzero_mask_4", "top_k_warp", "top_k_copy"))
+ORDINARY = tuple(f"dmlops_{name}_" for name in ("nonzero_mask_4", "top_k_copy"))
 SLOW = tuple(
     f"dmlops_top_k_{name}_"
     for name in ("block", "by_index", "finish", "list", "maxima", "one_pass", "sample", "transposed_maxima")
@@ -122,7 +122,7 @@ LAYOUTS = {
 }
 
 
-QUICKLY_LAID = {"diagonal_matrix-transposed", "gather_nd-unaligned", "nonzero_coordinates-masks-transposed"}
+QUICKLY_LAID = {"nonzero_coordinates-masks-transposed"}
 
 
 @pytest.mark.parametrize(
