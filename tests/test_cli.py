@@ -127,6 +127,7 @@ class Backwards(placement.Host):
         return np.flip(array)
 
 
+@pytest.mark.exhaustive
 def test_demo_fails_where_an_answer_differs(command, monkeypatch, brief_demo):
     diagonal_matrix, gather_nd = dmlops.diagonal_matrix, dmlops.gather_nd
 

@@ -137,6 +137,7 @@ def damaged_files(draw):
 TOKENS = [b"(", b")", b"{", b"'", b"-1", b"9" * 400, b"L", b"O", b"\n  x", b"#", b"\\", b"None", b"\0"]
 
 
+@pytest.mark.exhaustive
 @fuzz
 @given(damaged_files())
 def test_damaged_arrays_are_refused_in_one_line(command, content):

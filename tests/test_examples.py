@@ -16,6 +16,7 @@ NEEDS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 @pytest.mark.parametrize("name", NEEDS)
 def test_notebook(name, monkeypatch):

@@ -7,7 +7,6 @@ import zipfile
 import pytest
 
 from dmlops.store.kernel_archive import Archive, ArchiveError, write
-from tests.marks import exhaustive
 
 KERNELS = {
     "top_k_1_p32": b"top" * 1000,
@@ -96,7 +95,8 @@ def test_the_code_of_another_kernel_is_refused(path):
         archive.read("gather_2")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", exhaustive("kernel")])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["manifest.json", "kernel"])
 def test_an_entry_that_expands_to_much_more_is_refused(name, tmp_path):
     path = tmp_path / "sm_90.zip"
     places = {"kernel_1": (0, 10, "")}

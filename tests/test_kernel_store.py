@@ -186,6 +186,7 @@ def test_vector_widths_do_not_share_artifacts(own, tmp_path):
     assert not (tmp_path / "numba").exists()
 
 
+@pytest.mark.exhaustive
 def test_numba_without_its_compiler(kept, tmp_path):
     script = """
         import dmlops

@@ -9,7 +9,7 @@ import pytest
 import dmlops
 from tests import cases
 from tests.libraries import NUMPY, call, check
-from tests.marks import nightly, ordinary
+from tests.marks import exhaustive, nightly, ordinary
 from tests.scripts import run_script
 
 LARGE = [
@@ -61,7 +61,7 @@ class TestNumThreads:
             dmlops.set_num_threads(n)
         assert dmlops.get_num_threads() == 2
 
-    @pytest.mark.parametrize("n", [1, 2, 3, 8])
+    @pytest.mark.parametrize("n", [1, exhaustive(2), 3, exhaustive(8)])
     def test_answers_do_not_depend_on_it(self, n):
         dmlops.set_num_threads(n)
         for case in LARGE:
