@@ -154,7 +154,9 @@ class _Maker:
         order, step = self.layouts.pop(0) if self.layouts else (range(rank), 1)
         if self.laid:
             inner = [[sizes[each] for each in order[order.index(place) + 1 :]] for place in range(rank)]
-            return TensorDesc(data_type, sizes, tuple(step * math.prod(each) for each in inner))
+            # Each row ends with its last element, so that the next begins at another residue.
+            strides = [step * math.prod(each) - (len(each) == 1) * (step - 1) for each in inner]
+            return TensorDesc(data_type, sizes, tuple(strides))
         if self.chance(0.4):
             return TensorDesc(data_type, sizes)
         order = self.rng.permutation(rank) if self.chance(0.5) else np.arange(rank)

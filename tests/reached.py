@@ -122,7 +122,7 @@ def parts_of(module):
 
 
 def users_of(mutant, modules):
-    """Return what may change with a line, by module and name: what has the line, then what names that.
+    """Yield what may change with a line, by module and name: what has the line, then all that name that, ...
 
     A name stands for all that have it: too much is found, rather than too little.
     """
@@ -132,13 +132,13 @@ def users_of(mutant, modules):
     while left:
         changed = {(module, name): node for module, names, _, node in left for name in names}
         found |= changed
+        yield changed
         words = {name for _, name in changed}
         left = [
             part
             for part in parts
             if part[2] & words and any((part[0], name) not in found for name in part[1])
         ]
-    return found
 
 
 def name_of(module):
@@ -150,15 +150,16 @@ def selection_of(mutant, records, known):
     """Return what concerns a change: runs of tests, the kernels that it affects, and more."""
     module = Path(mutant["module"])
     package, stem = module.parts[0], module.parent.name if module.name == "__init__.py" else module.stem
-    users = users_of(mutant, [each for each in known if each.parts[0] == package])
+    users = [*users_of(mutant, [each for each in known if each.parts[0] == package])]
     kernels = {name for each in records for name in each["reached"] if name.startswith(f"{package}.")}
-    names = {f"{name_of(path)}:{name}" for path, name in users}
+    names = {f"{name_of(path)}:{name}" for level in users for path, name in level}
     affected = kernels if COMPILING.search(str(module)) else kernels & names
     running = [each for each in records if affected & each["reached"]]
     is_body = running and mutant["function"] and not COMPILING.search(str(module))
     # Unless the function begins itself, or is compiled, those that use it begin, the nearest first.
-    using = ({} if is_body else users).items()
-    places = [{f"{module}:{mutant['function']}"}, *(beginnings_of(path, node) for (path, _), node in using)]
+    places = [{f"{module}:{mutant['function']}"}]
+    for level in () if is_body else users:
+        places.append({each for (path, _), node in level.items() for each in beginnings_of(path, node)})
     found = ([each for each in records if each["reached"] & some] for some in places)
     beginning = next(filter(None, found), [])
     texts = {each["file"]: (ROOT / each["file"]).read_text(encoding="utf-8") for each in records}

@@ -264,3 +264,11 @@ def test_parts_of_matrices_cover_all_rows_once(name, lead):
         assert launch.grid * launch.block >= launch.n_vectors > (launch.grid - 1) * launch.block
         at += launch.n_vectors // launch.vectors_per_row.size
     assert at == n_rows
+
+
+@pytest.mark.parametrize("algorithm", ["sort", "block", "grid", "columns", "tile"])
+def test_tables_of_rows_are_filled_first(algorithm):
+    """Rows of three dimensions have a table of their offsets, to which a launch adds one dimension."""
+    x = top_k((3, 2, 4, 500), 5, strides=(2000, 6000, 500, 1))
+    names = [launch.name for launch in planned(x, algorithm=algorithm).asked]
+    assert names[:3] == ["top_k_offsets"] * 3

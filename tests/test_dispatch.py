@@ -17,6 +17,7 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
+from dmlops.devices import cpu
 from tests import reference
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import assert_same, sample
@@ -126,6 +127,13 @@ class TestReuse:
         first.indices[...] = 77
         assert_same(second.values, reference.top_k(X, 2)[0])
         assert second.indices.flags.owndata
+
+    def test_the_first_call_loads_what_all_need_and_no_more(self, monkeypatch):
+        loaded, load = [], cpu.load
+        monkeypatch.setattr(cpu, "load", lambda kernel: loaded.append(kernel.name) or load(kernel))
+        for _ in range(3):
+            dmlops.top_k(np.ones((29, 4), "float32"), 2)
+            assert {name for name in loaded if name.startswith("native")} == {"native_call"}
 
 
 def test_debug_log_names_the_variant(caplog):

@@ -110,7 +110,7 @@ LAYOUTS = {
     "diagonal_matrix-elements-wide": [((2, 9, 70), ((2, 1, 0), 1), ((1, 0, 2), 2))],
     "diagonal_matrix-elements": [((2, 9, 70), ((0, 1, 2), 2)), ((7, 3, 5), ((1, 0, 2), 1))],
     "nonzero_coordinates-masks-transposed": [((3, 70, 64), COLUMNS_OF_3), ((2, 33, 160), COLUMNS_OF_3)],
-    "nonzero_coordinates-masks-strided": [((3, 70, 9), COLUMNS_OF_3), ((2, 3, 300), ((0, 1, 2), 2))],
+    "nonzero_coordinates-masks-strided": [((3, 70, 9), COLUMNS_OF_3), ((1800,), ((0,), 2))],
     "nonzero_coordinates-masks": [((3, 700),), ((2, 3, 4, 5, 6),)],
     "nonzero_coordinates-scan": [((5000,),), ((2, 3, 4, 5, 6),)],
     "nonzero_coordinates-wide": [((3, 700),), ((2, 3, 4, 5, 6), ((4, 3, 2, 1, 0), 1))],

@@ -270,10 +270,10 @@ def shrunk(tensor, n_bytes=None):
     return tensor
 
 
-def freed_view(tensor):
-    """Return the second half of a tensor whose storage is gone."""
+def shrunk_view(tensor):
+    """Return the second half of a tensor whose storage has become too small."""
     half = torch_module("").stack([tensor, tensor])[1]
-    half.untyped_storage().resize_(0)
+    half.untyped_storage().resize_(2 * half.nbytes - 1)
     return half
 
 
@@ -418,7 +418,7 @@ EXECUTIONS = {
 TORCH_INPUTS = {
     "shrunk": (shrunk, "its elements are not in memory"),
     "freed": (lambda tensor: shrunk(tensor, 0), "its elements are not in memory"),
-    "freed view": (freed_view, "its elements are not in memory"),
+    "shrunk view": (shrunk_view, "its elements are not in memory"),
     "sparse": (lambda tensor: tensor.to_sparse(), "its elements are not strided"),
     "compressed": (lambda tensor: tensor.to_sparse_csr(), "its elements are not strided"),
     "masked": (lambda tensor: torch_module("masked").masked_tensor(tensor, tensor > 1), "got a"),
