@@ -1,12 +1,12 @@
 """Change the product at random, and report which changes no test notices.
 
 ``python -m tests.mutate --seed 1 --samples 300`` takes modules of all packages in proportion to their lines;
-``--module dmlops/calls`` names a file or a folder. The tests of `.ci/run` run once, while `tests.reached`
-records which functions and kernels each of them runs (``--map`` keeps that for the next time). Each change is
-made in a copy of the checkout, in which those tests run that reach the changed function, and those whose file
-names the module. A test that fails must pass without the change, or nothing is known ("unsure").
-``--results`` gets a line of JSON for each change. What lives becomes a test, unless both programs mean the
-same. Python must be 3.12 or later.
+``--module dmlops/calls`` names a file or a folder. The tests of `.ci/run`, and all that interpret kernels,
+run once, while `tests.reached` records which functions and kernels each of them runs (``--map`` keeps that for
+the next time). Each change is made in a copy of the checkout, in which those tests run that reach the changed
+function, and those whose file names the module. A test that fails must pass without the change, or nothing
+is known ("unsure"). ``--results`` gets a line of JSON for each change. What lives becomes a test, unless both
+programs mean the same. Python must be 3.12 or later.
 """
 
 import argparse
@@ -219,16 +219,15 @@ def copied(place):
 
 
 def recorded(scratch, folder, n_processes, limit):
-    """Return what the tests of `.ci/run` that pass have run, by a record in a folder or a new one."""
+    """Return what the tests that pass have run, by a record in a folder or a new one."""
     records, cache = folder / "records", folder / "cache"
     if not records.exists():
         records.mkdir(parents=True)
         place = copied(scratch / "ordinary")
         environment = {"MUTATE_RECORDS": str(records), "DMLOPS_CACHE_DIR": str(cache)}
-        _, printed = run(
-            place / "checkout", ["-n", str(n_processes), "-m", "not nightly"], limit, **environment
-        )
-        print(printed[-500:], flush=True)
+        for chosen in (["not nightly"], ["nightly", "tests/test_kernels_interpreted.py"]):
+            arguments = ["-n", str(n_processes), "-m", *chosen]
+            print(run(place / "checkout", arguments, limit, **environment)[1][-500:], flush=True)
     if cache != scratch / "cache":
         shutil.copytree(cache, scratch / "cache", dirs_exist_ok=True)
     found = {}

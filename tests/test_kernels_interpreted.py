@@ -8,6 +8,7 @@ import functools
 import importlib
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -47,9 +48,9 @@ READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", 
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # The exhaustive run tries all but the slow.
 ORDINARY = tuple(f"dmlops_{name}_" for name in ("nonzero_mask_4", "top_k_copy"))
-SLOW = tuple(
-    f"dmlops_top_k_{name}_"
-    for name in ("block", "by_index", "finish", "list", "maxima", "one_pass", "sample", "transposed_maxima")
+SLOW = re.compile(
+    "dmlops_(diagonal_transposed|top_k_(block|by_index|clear|cluster|finish|histogram|list|maxima|one_pass"
+    "|reorder|sample|transposed_maxima))_"
 )
 
 
@@ -86,7 +87,7 @@ def problems_of(label):
         each
         if f"{each}_".startswith(ORDINARY)
         else nightly(each)
-        if each.startswith(SLOW)
+        if SLOW.match(f"{each}_")
         else exhaustive(each)
         for each in KERNELS
     ],
@@ -122,13 +123,17 @@ LAYOUTS = {
 }
 
 
-QUICKLY_LAID = {"nonzero_coordinates-masks-transposed"}
+QUICKLY_LAID = {("nonzero_coordinates-masks-transposed", 4)}
+SLOWLY_LAID = {
+    *itertools.product(LAYOUTS, (1, 2, 8)),
+    *itertools.product(("gather_nd-strided", "gather_nd-units", "gather_nd-wide"), (4,)),
+}
 
 
 @pytest.mark.parametrize(
     ("name", "width"),
     [
-        pair if pair[0] in QUICKLY_LAID and pair[1] == 4 else exhaustive(*pair)
+        pair if pair in QUICKLY_LAID else nightly(*pair) if pair in SLOWLY_LAID else exhaustive(*pair)
         for pair in itertools.product(LAYOUTS, (1, 2, 4, 8))
         if pair[1] == 4 or pair[0].endswith(("strided", "transposed", "unaligned", "masks"))
     ],
@@ -188,7 +193,14 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("name", [name if name == "rounds" else exhaustive(name) for name in MIXED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rounds",
+        *map(exhaustive, ("warp", "one_pass", "grid-transposed", "tile", "partition", "sort")),
+        *map(nightly, ("block", "grid", "cluster", "sampled")),
+    ],
+)
 def test_rows_of_many_kinds(name):
     n_elements, ks, kinds = MIXED[name]
     for dtype in DTYPES if COMPILE_ALL else ("float32",):
@@ -205,9 +217,9 @@ def test_rows_of_many_kinds(name):
             continue
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("kind", "n_elements", "k"), [("descending", 20_003, 600), ("one_of_512", 40_003, 100)]
+    ("kind", "n_elements", "k"),
+    [exhaustive("descending", 20_003, 600), nightly("one_of_512", 40_003, 100)],
 )
 def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
     """One block has all that is selected; a block has more candidates than room, so that all begin anew."""
