@@ -2,11 +2,11 @@
 
 ``python -m tests.mutate --seed 1 --samples 300`` takes modules of all packages in proportion to their lines;
 ``--module dmlops/calls`` names a file or a folder. The tests of `.ci/run`, and all that interpret kernels,
-run once, while `tests.reached` records which functions and kernels each of them runs (``--map`` keeps that for
-the next time). Each change is made in a copy of the checkout, in which those tests run that reach the changed
-function, and those whose file names the module. A test that fails must pass without the change, or nothing
-is known ("unsure"). ``--results`` gets a line of JSON for each change. What lives becomes a test, unless both
-programs mean the same. Python must be 3.12 or later.
+run once, while `tests.reached` records which functions and kernels each of them runs (``--map`` keeps that
+for the next time). Each change is made in a copy of the checkout, in which those tests run that reach the
+changed function, and those whose file names the module. A test that fails must pass without the change, or
+nothing is known ("unsure"). ``--results`` gets a line of JSON for each change. What lives becomes a test,
+unless both programs mean the same. Python must be 3.12 or later.
 """
 
 import argparse

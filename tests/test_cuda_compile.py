@@ -16,7 +16,7 @@ from dmlops.devices import cuda
 from dmlops.store import compilers
 from tests.cuda_plans import planned
 from tests.cuda_ptx import ptx_of
-from tests.marks import COMPILE_ALL, exhaustive
+from tests.marks import COMPILE_ALL, exhaustive, nightly
 from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
@@ -129,6 +129,7 @@ def check_waits(variant, ptx):
 MAY_BEGIN_EARLY = ("top_k", "nonzero_mask", "nonzero_count", "nonzero_scan", "nonzero_expand", "gather_check")
 
 
+SLOW = "dmlops_top_k_block", "dmlops_top_k_finish", "dmlops_top_k_partition", "dmlops_top_k_columns"
 # The ordinary run assembles kernels of each operator that compile quickly.
 ORDINARY = tuple(
     f"dmlops_{name}"
@@ -140,7 +141,10 @@ ORDINARY = tuple(
 
 @pytest.mark.parametrize(
     "variant",
-    [each if label.startswith(ORDINARY) else exhaustive(each) for label, each in EXAMPLES.items()],
+    [
+        each if label.startswith(ORDINARY) else nightly(each) if label.startswith(SLOW) else exhaustive(each)
+        for label, each in EXAMPLES.items()
+    ],
     ids=EXAMPLES,
 )
 def test_assembles(variant):

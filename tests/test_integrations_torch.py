@@ -226,8 +226,11 @@ TRANSFORMATIONS = {
 }
 # One case per kind of nesting, because compilation takes seconds.
 COMPILED = (
-    *("jvp", "grad", "jacfwd", "vmap_last"),
-    *map(nightly, ("jvp_of_grad", "jvp_of_vmap", "vmap_of_grad", "grad_around_grad", "jvp_around_jvp")),
+    *("jvp", "grad", "vmap_last"),
+    *map(
+        nightly,
+        ("jacfwd", "jvp_of_grad", "jvp_of_vmap", "vmap_of_grad", "grad_around_grad", "jvp_around_jvp"),
+    ),
 )
 
 

@@ -65,7 +65,7 @@ def test_rank_that_is_killed(name, n_ranks, delay_s, timeout_s, tmp_path):
         assert "could not exchange results" in notes[0]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_rank_that_raises_an_error_of_its_own(tmp_path):
     """The others wait until the process group's time is over, and raise torch's error."""
     waiting = Ranks(2, tmp_path, timeout_s=20)

@@ -130,7 +130,7 @@ def test_a_place_that_keeps_no_files(place, tmp_path, monkeypatch, caplog):
     assert "compiles kernels again" in message
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="limits on files are asked of POSIX")
 def test_a_full_disk(tmp_path):
     script = """

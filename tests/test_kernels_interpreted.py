@@ -124,16 +124,12 @@ LAYOUTS = {
 
 
 QUICKLY_LAID = {("nonzero_coordinates-masks-transposed", 4)}
-SLOWLY_LAID = {
-    *itertools.product(LAYOUTS, (1, 2, 8)),
-    *itertools.product(("gather_nd-strided", "gather_nd-units", "gather_nd-wide"), (4,)),
-}
 
 
 @pytest.mark.parametrize(
     ("name", "width"),
     [
-        pair if pair in QUICKLY_LAID else nightly(*pair) if pair in SLOWLY_LAID else exhaustive(*pair)
+        pair if pair in QUICKLY_LAID else nightly(*pair)
         for pair in itertools.product(LAYOUTS, (1, 2, 4, 8))
         if pair[1] == 4 or pair[0].endswith(("strided", "transposed", "unaligned", "masks"))
     ],
@@ -197,8 +193,8 @@ MIXED = {
     "name",
     [
         "rounds",
-        *map(exhaustive, ("warp", "one_pass", "grid-transposed", "tile", "partition", "sort")),
-        *map(nightly, ("block", "grid", "cluster", "sampled")),
+        *map(exhaustive, ("warp", "grid-transposed", "sort")),
+        *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "tile", "partition")),
     ],
 )
 def test_rows_of_many_kinds(name):
@@ -226,7 +222,7 @@ def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
     run_top_k("cluster", TensorDataType.FLOAT32, hard_rows(kind, "float32", (1, n_elements)), k, True)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "changes", [{}, {"longest_part": 40}, {"longest_part": 40, "narrow_axis_elements": 0}], ids=str
 )
@@ -240,7 +236,7 @@ def test_columns(changes):
         run(given, axis=0, **changes)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("data_type", ["UINT16", "INT16", "FLOAT16", "BFLOAT16"])
 def test_elements_that_share_a_word(data_type, largest):
@@ -263,7 +259,7 @@ def test_all_of_each_row_by_index(shape, axis):
         run_top_k("copy", TensorDataType.FLOAT32, rows, n, False, largest, lengths, axis=axis)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_marks_of_what_is_selected(monkeypatch):
     """A block per part of a row puts many results in order of their indices."""
     monkeypatch.setattr(order_launches, "PART_WORDS", 8)
@@ -363,7 +359,7 @@ def test_elements_that_change_meanwhile(name, is_sorted):
             run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, memory=memory)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_elements_that_change_after_they_were_counted():
     """No more rows are written than were counted."""
     sizes, n_rows = (10, 50), 100

@@ -173,7 +173,7 @@ def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
     assert run_script(script, DMLOPS_NUM_THREADS="4") == "1"
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_first_call_in_a_thread_of_little_stack(tmp_path):
     script = """
         import threading
