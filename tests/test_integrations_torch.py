@@ -225,13 +225,8 @@ TRANSFORMATIONS = {
     "functionalize_of_jvp": lambda f, x, t: func.functionalize(lambda x: func.jvp(f, (x,), (t,)))(x),
 }
 # One case per kind of nesting, because compilation takes seconds.
-COMPILED = (
-    *("jvp", "grad", "vmap_last"),
-    *map(
-        nightly,
-        ("jacfwd", "jvp_of_grad", "jvp_of_vmap", "vmap_of_grad", "grad_around_grad", "jvp_around_jvp"),
-    ),
-)
+AT_NIGHT = "jacfwd", "jvp_of_grad", "jvp_of_vmap", "vmap_of_grad", "grad_around_grad", "jvp_around_jvp"
+COMPILED = "jvp", "grad", "vmap_last", *map(nightly, AT_NIGHT)
 
 
 def points():
