@@ -21,7 +21,6 @@ from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.app import app
 from dmlops.store import precompile
 from kernels_cpu.processor import LEVELS
-from tests.marks import exhaustive
 from tests.scripts import ROOT, blocks, plain_blocks
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -58,10 +57,7 @@ def check_examples(*tests):
     assert not report, "".join(report)
 
 
-# One has an example of 16-bit elements.
-@pytest.mark.parametrize(
-    "page", [exhaustive(page) if page == "docs/operators/top_k.md" else page for page in PAGES]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_examples(page):
     sessions = [code for language, code in blocks(page) if language == "python" and code.startswith(">>>")]
     check_examples(doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page, page, 0))

@@ -200,6 +200,16 @@ def test_unequal_dimension_counts_before_4_0():
     descriptor.validate(FeatureLevel.DML_4_0)
 
 
+def test_numeric_values():
+    minors = {1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 4}
+    levels = [(major, minor) for major, last in minors.items() for minor in range(last + 1)]
+    values = {f"DML_{major}_{minor}": major << 12 | minor << 8 for major, minor in levels}
+    assert {level.name: level.value for level in DML_LEVELS} == values
+    names = "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64 UINT4 INT4"
+    assert [TensorDataType(value).name for value in range(14)] == names.split()
+    assert (AxisDirection.INCREASING, AxisDirection.DECREASING) == (0, 1)
+
+
 BEYOND_DIRECTML = {
     "empty": (TensorDesc(TensorDataType.INT8, (0, 2, 3)), "contain a zero"),
     "negative_stride": (TensorDesc(TensorDataType.INT8, (2, 2, 3), (6, -3, 1)), "negative"),
