@@ -149,7 +149,7 @@ def test_demo_fails_where_an_answer_differs(command, monkeypatch, brief_demo):
 
 @pytest.mark.quick
 def test_info(command, no_gpu, monkeypatch, tmp_path):
-    cache = str(tmp_path / ("a word " * 30))  # no fact is broken into lines: some are to be copied
+    cache = str(tmp_path / ("a word " * 30).strip())  # no fact is broken into lines: some are to be copied
     monkeypatch.setenv("DMLOPS_CACHE_DIR", cache)
     code, printed, error = command("info")
     assert cache in printed
