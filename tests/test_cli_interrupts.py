@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.command_line import START_S, end_of, kill_group, start_command, start_python, wait_for
-from tests.marks import exhaustive, nightly
+from tests.marks import exhaustive
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 
@@ -132,7 +132,8 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("pause", [nightly(0.6), nightly(2)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("pause", [0.6, 2])
 def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, pause):
     np.save(tmp_path / "x.npy", X)
     cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}

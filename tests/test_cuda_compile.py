@@ -133,9 +133,7 @@ SLOW = "dmlops_top_k_block", "dmlops_top_k_finish", "dmlops_top_k_partition", "d
 # The ordinary run assembles kernels of each operator that compile quickly.
 ORDINARY = tuple(
     f"dmlops_{name}"
-    for name in (
-        *("write_table", "diagonal_rows", "gather_unaligned", "nonzero_mask_transposed", "top_k_warp"),
-    )
+    for name in ("write_table", "diagonal_rows", "gather_unaligned", "nonzero_mask_transposed", "top_k_warp")
 )
 
 

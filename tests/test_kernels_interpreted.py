@@ -1,7 +1,7 @@
 """Kernels for GPUs without a GPU: `tests.interpreter` runs random problems, compared byte by byte.
 
 Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans can choose, which takes many
-minutes; otherwise those that compile quickly, and those whose threads copy while they go on.
+minutes; otherwise a sample, most of which the nightly run tries.
 """
 
 import functools
