@@ -3,10 +3,11 @@
 ``python -m tests.mutate --seed 1 --samples 300`` takes modules of all packages in proportion to their lines;
 ``--module dmlops/calls`` names a file or a folder. The tests of `.ci/run`, and all that interpret kernels,
 run once, while `tests.reached` records which functions and kernels each of them runs (``--map`` keeps that
-for the next time). Each change is made in a copy of the checkout, in which those tests run that reach the
-changed function, and those whose file names the module. A test that fails must pass without the change, or
-nothing is known ("unsure"). ``--results`` gets a line of JSON for each change. What lives becomes a test,
-unless both programs mean the same. Python must be 3.12 or later.
+for the next time); with ``--gpu`` also those of tests/gpu, which try what the others let live. Each change is
+made in a copy of the checkout, in which those tests run that reach the changed function, and those whose file
+names the module. A test that fails must pass without the change, or nothing is known ("unsure").
+``--results`` gets a line of JSON for each change. What lives becomes a test, unless both programs mean the
+same. Python must be 3.12 or later.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.reached import ROOT, selection_of
+from tests.reached import GPU_RUN, GPU_TESTS, ROOT, selection_of
 
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda", "bench")
 COMPARISONS = [
@@ -143,12 +144,13 @@ def modules():
     return {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
 
 
-def run(folder, arguments, limit, **environment):
+def run(folder, arguments, limit, on_gpu=False, **environment):
     """Run pytest in a copy of the checkout; return its exit status (None: it ran too long) and output."""
+    hidden = {} if on_gpu else WITHOUT_GPU
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.reached", *arguments],
         cwd=folder,
-        env={**os.environ, **WITHOUT_GPU, "PYTHONPATH": str(folder), **environment},
+        env={**os.environ, **hidden, "PYTHONPATH": str(folder), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -175,15 +177,18 @@ def try_change(mutant, place, records, known, deadline):
     outcome, failed, failures, source = "lived", [], place / "failed", changed.read_bytes()
     failures.unlink(missing_ok=True)
     write(changed, mutant.pop("source"))
-    for chosen in runs:
-        files = {each["file"] for each in chosen.values()}
+    for number, chosen in enumerate(runs):
+        on_gpu, files = number == GPU_RUN, {each["file"] for each in chosen.values()}
         if files:
             (place / "selection.json").write_text(json.dumps(selection | {"tests": [*chosen]}))
             limit = PATIENCE_S + 3 * sum(each["seconds"] for each in chosen.values())
             left = deadline - time.monotonic()
-            status, printed = run(folder, ["-x", "-m", "", *sorted(files)], min(limit, left), **environment)
+            status, printed = run(
+                folder, ["-x", "-m", "", *sorted(files)], min(limit, left), on_gpu, **environment
+            )
             if status is None:
-                outcome = "timeout" if limit < left else "unfinished"
+                # On a GPU, a hundred kernels may have to be compiled.
+                outcome = "unfinished" if left <= limit else "unsure" if on_gpu else "timeout"
             elif status not in (0, 5):  # 5: no test was selected
                 lines = printed.splitlines()
                 failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
@@ -194,10 +199,11 @@ def try_change(mutant, place, records, known, deadline):
     if outcome == "noticed":
         tests = failures.read_text(encoding="utf-8").splitlines() if failures.exists() else []
         (place / "selection.json").write_text(json.dumps(selection | {"tests": tests}))
-        status, _ = run(folder, ["-m", "", *sorted(files)], PATIENCE_S, **environment)
+        status, _ = run(folder, ["-m", "", *sorted(files)], PATIENCE_S, on_gpu, **environment)
         outcome = outcome if status in (0, 5) else "unsure"
     return mutant | {
         "outcome": outcome,
+        "on_gpu": on_gpu,
         "reached": is_reached,
         "tests": sum(map(len, runs)),
         "failed": failed[:3],
@@ -218,16 +224,19 @@ def copied(place):
     return place
 
 
-def recorded(scratch, folder, n_processes, limit):
+def recorded(scratch, folder, n_processes, limit, with_gpu):
     """Return what the tests that pass have run, by a record in a folder or a new one."""
     records, cache = folder / "records", folder / "cache"
     if not records.exists():
         records.mkdir(parents=True)
         place = copied(scratch / "ordinary")
         environment = {"MUTATE_RECORDS": str(records), "DMLOPS_CACHE_DIR": str(cache)}
-        for chosen in (["not nightly"], ["nightly", "tests/test_kernels_interpreted.py"]):
+        on_gpu = ["not two_gpus", GPU_TESTS, f"--ignore={GPU_TESTS}test_large.py"]
+        selections = [["not nightly"], ["nightly", "tests/test_kernels_interpreted.py"], on_gpu]
+        for number, chosen in enumerate(selections[: GPU_RUN + with_gpu]):
             arguments = ["-n", str(n_processes), "-m", *chosen]
-            print(run(place / "checkout", arguments, limit, **environment)[1][-500:], flush=True)
+            _, printed = run(place / "checkout", arguments, limit, number == GPU_RUN, **environment)
+            print(printed[-500:], flush=True)
     if cache != scratch / "cache":
         shutil.copytree(cache, scratch / "cache", dirs_exist_ok=True)
     found = {}
@@ -246,6 +255,7 @@ def main():
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--module", action="append", help="a file or folder such as dmlops/calls")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--gpu", action="store_true", help="also run the tests that need one")
     parser.add_argument("--minutes", type=float, default=300, help="after which it reports what it has")
     parser.add_argument("--map", type=Path, help="a folder that keeps what tests run, and the kernels")
     parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
@@ -256,7 +266,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(arguments.processes) as pool:
         scratch = Path(temporary)
         limit = 60 * arguments.minutes / 2
-        records = recorded(scratch, (arguments.map or scratch).absolute(), arguments.processes, limit)
+        folder = (arguments.map or scratch).absolute()
+        records = recorded(scratch, folder, arguments.processes, limit, arguments.gpu)
         mutants = [
             mutant_of(each, rng) for each in rng.choices([*chosen], [*chosen.values()], k=arguments.samples)
         ]

@@ -23,6 +23,7 @@ TOOL = 4
 MOST_TEST_S = 15
 # Of the tests that a change concerns, so many seconds run at first, of few files; and of each kind so many.
 FIRST_S, FIRST_FILES, MOST_S = 20, 6, 45
+GPU_TESTS, GPU_RUN = "tests/gpu/", 2
 # Changes in these may change every kernel of their package.
 COMPILING = re.compile(r"compiler|jit|numba|runtime|linking|cached")
 RECORDS, SELECTED = os.environ.get("MUTATE_RECORDS"), os.environ.get("MUTATE_SELECTION")
@@ -39,11 +40,12 @@ def _note_start(code, offset):
     reached.add(f"{path}:{code.co_firstlineno}")
     if (path, code.co_name) not in {
         ("dmlops/devices/cpu.py", "load"),
+        ("kernels_cuda/runtime/launch.py", "load"),
         ("tests/interpreter/device.py", "load"),
     }:
         return sys.monitoring.DISABLE
     given = sys._getframe(1).f_locals
-    reached.add(_source_of(given.get("kernel") or given.get("variant")))
+    reached.add(_name_of(given.get("kernel") or given.get("variant")))
     return None
 
 
@@ -63,7 +65,7 @@ def pytest_configure(config):
 
         def old_key(kernel, *arguments):
             found = key(kernel, *arguments)
-            if found.sources != changed or _source_of(kernel) in SELECTION["affected"]:
+            if found.sources != changed or _source_of(_name_of(kernel)) in SELECTION["affected"]:
                 return found
             return found._replace(sources=SELECTION["sources"])
 
@@ -101,9 +103,14 @@ def pytest_collection_modifyitems(items):
         items[:] = [item for item in items if item.nodeid in SELECTION["tests"]]
 
 
+def _name_of(kernel):
+    """Return the function that makes a kernel, and the kernel's own name: ``"module:function label"``."""
+    return f"{getattr(kernel, 'source', None) or kernel.factory} {kernel.label}"
+
+
 def _source_of(kernel):
-    """Return the function that makes a kernel, as ``"module:function"``."""
-    return getattr(kernel, "source", None) or kernel.factory
+    """Return the function that makes a kernel, by its name."""
+    return kernel.partition(" ")[0]
 
 
 @functools.cache
@@ -147,44 +154,60 @@ def name_of(module):
 
 
 def selection_of(mutant, records, known):
-    """Return what concerns a change: runs of tests, the kernels that it affects, and more."""
+    """Return what concerns a change: runs of tests, the last on a GPU; the affected kernels; more."""
     module = Path(mutant["module"])
-    package, stem = module.parts[0], module.parent.name if module.name == "__init__.py" else module.stem
+    package = module.parts[0]
     users = [*users_of(mutant, [each for each in known if each.parts[0] == package])]
     kernels = {name for each in records for name in each["reached"] if name.startswith(f"{package}.")}
     names = {f"{name_of(path)}:{name}" for level in users for path, name in level}
-    affected = kernels if COMPILING.search(str(module)) else kernels & names
-    running = [each for each in records if affected & each["reached"]]
-    is_body = running and mutant["function"] and not COMPILING.search(str(module))
+    if not COMPILING.search(str(module)):
+        kernels = {kernel for kernel in kernels if _source_of(kernel) in names}
+    is_body = kernels and mutant["function"] and not COMPILING.search(str(module))
     # Unless the function begins itself, or is compiled, those that use it begin, the nearest first.
     places = [{f"{module}:{mutant['function']}"}]
     for level in () if is_body else users:
         places.append({each for (path, _), node in level.items() for each in beginnings_of(path, node)})
-    found = ([each for each in records if each["reached"] & some] for some in places)
-    beginning = next(filter(None, found), [])
+    runs, is_reached = [{}, {}, {}], False
+    for on_gpu in (False, True):
+        candidates = [each for each in records if each["file"].startswith(GPU_TESTS) == on_gpu]
+        chosen, reaches = chosen_of(module, candidates, kernels, places, is_body)
+        is_reached |= reaches
+        files, total = set(), 0
+        for record in chosen:
+            total += record["seconds"]
+            is_first = total < FIRST_S and len(files | {record["file"]}) <= FIRST_FILES
+            files |= {record["file"]} if is_first else set()
+            runs[GPU_RUN if on_gpu else not is_first][record["test"]] = record
+    selection = {"affected": sorted({_source_of(kernel) for kernel in kernels})}
+    if package.startswith("kernels"):
+        kernel_store = importlib.import_module("dmlops.store.kernel_store")
+        sources = kernel_store.source_digest(ROOT / package)
+        selection |= {"device": package.partition("_")[2], "sources": sources}
+    return runs, selection, is_reached
+
+
+def chosen_of(module, records, kernels, places, is_body):
+    """Return the tests that concern a module, the best first, and whether any reaches the change."""
+    stem = module.parent.name if module.name == "__init__.py" else module.stem
     texts = {each["file"]: (ROOT / each["file"]).read_text(encoding="utf-8") for each in records}
 
     def rank(record):
         return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
 
+    running = [each for each in records if kernels & each["reached"]]
+    beginning = next(
+        filter(None, ([each for each in records if each["reached"] & some] for some in places)), []
+    )
     naming = [each for each in records if stem in each["file"] or stem in texts[each["file"]]]
     naming = naming if beginning or not is_body else []
-    runs, files, total = [{}, {}], set(), 0
-    for part in (sorted(beginning, key=rank), by_turns(running, affected), sorted(naming, key=rank)):
+    chosen = {}
+    for part in (sorted(beginning, key=rank), by_turns(running, kernels), sorted(naming, key=rank)):
         seconds = 0
         for record in part:
-            if record["test"] in runs[0] | runs[1] or seconds + record["seconds"] > MOST_S:
-                continue
-            seconds, total = seconds + record["seconds"], total + record["seconds"]
-            is_first = total < FIRST_S and len(files | {record["file"]}) <= FIRST_FILES
-            files |= {record["file"]} if is_first else set()
-            runs[not is_first][record["test"]] = record
-    selection = {"affected": sorted(affected)}
-    if package.startswith("kernels"):
-        kernel_store = importlib.import_module("dmlops.store.kernel_store")
-        sources = kernel_store.source_digest(ROOT / package)
-        selection |= {"device": package.partition("_")[2], "sources": sources}
-    return runs, selection, bool(beginning or running)
+            if record["test"] not in chosen and seconds + record["seconds"] <= MOST_S:
+                seconds += record["seconds"]
+                chosen[record["test"]] = record
+    return [*chosen.values()], bool(beginning or running)
 
 
 def beginnings_of(path, node):

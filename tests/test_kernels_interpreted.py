@@ -4,6 +4,7 @@ Algorithms are forced. With ``DMLOPS_COMPILE_ALL=1``, these are all that plans c
 minutes; otherwise a sample, most of which the nightly run tries.
 """
 
+import contextlib
 import functools
 import importlib
 import itertools
@@ -20,7 +21,6 @@ from dmlops.operators.nonzero_coordinates import Problem as NonzeroProblem
 from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, list_slots
 from kernels_cuda.top_k.shared import order_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
@@ -287,35 +287,57 @@ def test_largest_of_one_group(numbers, n_elements):
             run_top_k("rounds", TensorDataType.FLOAT32, rows if largest else -rows, k, is_sorted, largest)
 
 
-class RecordedMemory(GlobalMemory):
-    """Memory whose arrays can be looked at afterwards: operands, and last a workspace."""
+class CountedMemory(GlobalMemory):
+    """Memory that counts the bytes of its first array that are loaded."""
 
     def __init__(self):
         super().__init__()
-        self.arrays = []
+        self.n_loaded, self._counted = 0, None
 
     def add(self, array):
-        self.arrays.append(array)
-        return super().add(array)
+        address = super().add(array)
+        self._counted = self._counted or range(address, address + array.nbytes)
+        return address
+
+    def load(self, addresses, bits, warps):
+        self.n_loaded += bits // 8 * sum(int(address) in self._counted for address in addresses)
+        return super().load(addresses, bits, warps)
+
+
+# Numbers of elements, and some k.
+READ_ONCE = {
+    "warp": (1000, (32,)),
+    "one_pass": (9001, (103,)),
+    "block": (9001, (300,)),
+    "cluster": (5003, (1, 300)),
+    "sampled": (40_003, (300, 600)),
+    "grid": (40_001, (100,)),
+    "tile": (2001, (900,)),
+    "partition": (2001, (900,)),
+}
 
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
-    "dtype",
-    [exhaustive(np.float32), *map(nightly, (np.float16, bfloat16, np.int16, np.uint32, np.float64))],
+    ("name", "dtype"),
+    [
+        exhaustive(name, dtype)
+        if (name, dtype) in (("one_pass", np.float32), ("sampled", np.float32))
+        else nightly(name, dtype)
+        for name in READ_ONCE
+        for dtype in (np.float32, np.float16, bfloat16, np.int16, np.uint32, np.float64)
+    ],
 )
-def test_enough_is_listed_and_no_more_than_there_is_room_for(dtype, largest):
-    """Otherwise the row would be read again, which gives the right answer, but late."""
-    k, n_elements = 300, 40_003
+def test_ordinary_rows_are_read_once(name, dtype, largest):
+    """Parts may be read again. Where a guess misleads, all is, which gives the right answer, but late."""
+    n_elements, ks = READ_ONCE[name]
     rows = (np.random.default_rng(21).standard_normal((3, n_elements)) * 9000).astype(np.int64).astype(dtype)
-    memory = RecordedMemory()
-    run_top_k("sampled", TensorDataType[np.dtype(dtype).name.upper()], rows, k, False, largest, memory=memory)
-    states = memory.arrays[-1][: len(rows) * ROW_STATE_BYTES].view(np.uint32).reshape(len(rows), -1)
-    # Behind a row's threshold of 8 bytes.
-    n_listed = states[:, 2]
-    n_slots = list_slots(4096, k, n_elements)
-    assert n_slots < n_elements // 2
-    assert k <= n_listed.min() <= n_listed.max() <= n_slots
+    for k, is_sorted in itertools.product(ks, (True, False)):
+        memory = CountedMemory()
+        with contextlib.suppress(CannotServeError):
+            data_type = TensorDataType[np.dtype(dtype).name.upper()]
+            run_top_k(name, data_type, rows, k, is_sorted, largest, memory=memory)
+            assert rows.nbytes <= memory.n_loaded < 1.5 * rows.nbytes
 
 
 class ChangingMemory(GlobalMemory):
