@@ -123,7 +123,8 @@ def diagonal_matrix(
     if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
-    begin, end = _any_integer(begin, f"{where}.begin"), _any_integer(end, f"{where}.end")
+    begin = arguments.integer(_number(begin), f"{where}.begin")
+    end = arguments.integer(_number(end), f"{where}.end")
     begin, end = near_band(begin, end, _FARTHEST_DIAGONAL)
     if inputs:
         x = _tensor(inputs[0], words.where("input_tensor"))
@@ -208,14 +209,9 @@ def _number(value: Any) -> Any:
 
 def _integer(value: Any, where: str) -> int:
     """Return an integer unchanged; it may be a symbol."""
-    integer = _any_integer(value, where)
+    integer = arguments.integer(_number(value), where)
     _check_fits(integer, where)
     return integer
-
-
-def _any_integer(value: Any, where: str) -> int:
-    value = _number(value)
-    return value if isinstance(value, (int, torch.SymInt)) else arguments.integer(value, where)
 
 
 def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
@@ -240,6 +236,9 @@ def _written(
     for place, (result, array, name) in enumerate(zip(results, out, names, strict=True)):
         where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
         _check_output(_tensor(array, where), result, name, differentiates, where)
+    if len(names) > 1 and out[0] is out[1]:  # a graph does not tell whether other tensors share memory
+        got, reason = "an overlapping array", f"it shares memory with {function}.out[0]"
+        refuse(f"{function}.out[1]", got, reason, "an output must have memory of its own")
     for result, array in zip(results, out, strict=True):
         array.copy_(result)
     return out
