@@ -1,4 +1,4 @@
-"""The memory of a process over calls of many different kinds: the cache of calls is bounded.
+"""Memory: its pages, and how much a process has over calls of many different kinds, whose cache is bounded.
 
 ``DMLOPS_MEMORY_CALLS`` sets the number of calls.
 """
@@ -110,3 +110,29 @@ def test_memory(call, most, capsys):
     with capsys.disabled():
         print(f" {before / MIB:.1f} MiB before {call}, {after / MIB:.1f} after", end="")
     assert after - before < most
+
+
+def has_huge_pages(address):
+    """Return whether Linux may back the memory at an address by huge pages."""
+    is_there = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *flags = line.split()
+        if first == "VmFlags:" and is_there:
+            return "hg" in flags
+        if not first.endswith(":"):
+            begin, end = (int(bound, 16) for bound in first.split("-"))
+            is_there = begin <= address < end
+    return False
+
+
+@pytest.mark.libraries
+def test_large_results_of_torch_have_pages_like_those_of_numpy():
+    torch, n = pytest.importorskip("torch"), 1 << 20
+    zeros = np.zeros((n, 2), "float32")
+    if not has_huge_pages(zeros.ctypes.data + zeros.nbytes // 2):
+        pytest.skip("this system has none, or does not tell")
+    x = torch.ones((n, 2))
+    for _ in range(2):
+        results = dmlops.tril(x), dmlops.gather_nd(x, torch.zeros((n, 1), dtype=torch.int64))
+        for result in (*results, dmlops.nonzero_coordinates(x).coordinates):
+            assert has_huge_pages(result.data_ptr() + result.nbytes // 2)
