@@ -3,6 +3,7 @@
 ``DMLOPS_MEMORY_CALLS`` sets the number of calls.
 """
 
+import importlib
 import os
 import random
 from pathlib import Path
@@ -126,13 +127,20 @@ def has_huge_pages(address):
 
 
 @pytest.mark.libraries
-def test_large_results_of_torch_have_pages_like_those_of_numpy():
-    torch, n = pytest.importorskip("torch"), 1 << 20
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_large_results_have_pages_like_those_of_numpy(name):
+    """Neither are they copies of such memory."""
+    library, n = pytest.importorskip(name), 1 << 20
+    arrays = library if name == "torch" else library.numpy
     zeros = np.zeros((n, 2), "float32")
     if not has_huge_pages(zeros.ctypes.data + zeros.nbytes // 2):
         pytest.skip("this system has none, or does not tell")
-    x = torch.ones((n, 2))
+    x, indices = arrays.asarray(zeros) + 1, arrays.asarray(np.zeros((n, 1), "int32"))
+    fill, address = dmlops.diagonal_matrix, "data_ptr"
+    if name == "jax":
+        fill = library.jit(importlib.import_module("dmlops.integrations.jax").diagonal_matrix)
+        address = "unsafe_buffer_pointer"
     for _ in range(2):
-        results = dmlops.tril(x), dmlops.gather_nd(x, torch.zeros((n, 1), dtype=torch.int64))
-        for result in (*results, dmlops.nonzero_coordinates(x).coordinates):
-            assert has_huge_pages(result.data_ptr() + result.nbytes // 2)
+        results = dmlops.tril(x), fill(x), dmlops.gather_nd(x, indices), dmlops.nonzero_coordinates(x)[0]
+        for result in results:
+            assert has_huge_pages(getattr(result, address)() + zeros.nbytes // 2)
