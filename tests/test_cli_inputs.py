@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.command_line import assert_one_line, assert_refused, fuzz
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
-RESULTS = Path(__file__).parent.parent / "bench" / "results"
 
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 

@@ -239,25 +239,3 @@ def test_json_with_anything_anywhere(case, data):
         text = json.dumps(plain)
         with only_our_errors():
             exercise(Descriptor.from_json(text))
-
-
-@settings(max_examples=EXAMPLES)
-@given(
-    descriptor_arguments(),
-    st.lists(st.tuples(st.integers(0, 10**4), st.binary(max_size=4), st.integers(0, 9))),
-)
-def test_json_with_changed_bytes(case, changes):
-    operator, arguments = case
-    with only_our_errors():
-        text = bytearray(operator(**arguments).to_json().encode())
-        for place, inserted, removed in changes:
-            start = place % (len(text) + 1)
-            text[start : start + removed] = inserted
-        exercise(Descriptor.from_json(text.decode(errors="surrogateescape")))
-
-
-@settings(max_examples=EXAMPLES)
-@given(ANYTHING | st.text())
-def test_text(text):
-    with only_our_errors():
-        Descriptor.from_json(text)

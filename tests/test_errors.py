@@ -68,21 +68,20 @@ def test_text(call, error, text):
     assert "; " in str(caught.value)
 
 
-def test_k_of_zero_has_no_directml_form():
-    with dmlops.feature_level(dmlops.FeatureLevel.DML_6_4), pytest.raises(UnsupportedFeatureError) as error:
-        dmlops.top_k(X, 0)
-    assert str(error.value) == (
-        "top_k.k: got 0, but DirectML selects at least 1; the lowest level that supports it is EXTENDED"
-    )
-
-
-def test_lengths_have_no_directml_form():
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ({"k": 0}, "k: got 0, but DirectML selects at least 1; "),
+        (
+            {"k": 1, "lengths": [1, 2, 3]},
+            "lengths: got an array, but DirectML selects among all elements of a row; ",
+        ),
+    ],
+)
+def test_what_has_no_directml_form(call, text):
     with dmlops.feature_level("DML_6_4"), pytest.raises(UnsupportedFeatureError) as error:
-        dmlops.top_k(X, 1, lengths=[1, 2, 3])
-    assert str(error.value) == (
-        "top_k.lengths: got an array, but DirectML selects among all elements of a row; "
-        "the lowest level that supports it is EXTENDED"
-    )
+        dmlops.top_k(X, **call)
+    assert str(error.value) == f"top_k.{text}the lowest level that supports it is EXTENDED"
 
 
 def test_hierarchy():

@@ -138,10 +138,10 @@ def _(task: Task) -> Call:
     "cupy.argsort", "top_k", (CUDA,), "sorts everything; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    cupy, x, k = libraries.module("cupy"), to_cupy(largest_only(task)), task.workload.k
-    if x.shape[-1] != x.size:
+    if task.workload.shape[-1] != task.workload.size:
         message = "sorts everything: only for one row"
         raise NotServedError(message)
+    cupy, x, k = libraries.module("cupy"), to_cupy(largest_only(task)), task.workload.k
 
     def call() -> Any:
         indices = cupy.argsort(x)[..., : -k - 1 : -1]
