@@ -6,8 +6,6 @@ import dmlops
 from bench import libraries
 from bench.workloads import CPU
 
-LIBRARIES = {"dmlops", "numpy", "torch", "onnxruntime", "jax", "bottleneck", "cupy", "flashinfer"}
-
 
 def test_every_library_gets_the_threads(monkeypatch):
     torch = pytest.importorskip("torch")

@@ -145,21 +145,9 @@ def test_the_host_times_of_all_kinds_of_calls(bench_command, monkeypatch):
 @pytest.mark.exhaustive
 def test_pytest_measures_the_same_workloads(tmp_path):
     pytest.importorskip("pytest_benchmark")
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--quick",
-        "--threads=1",
-        "--benchmark-json",
-        tmp_path / "a.json",
-    ]
-    options += [
-        "--benchmark-min-rounds=1",
-        "--benchmark-max-time=0.01",
-        "-k",
-        "gather_nd-gather_nd and small",
-    ]
+    options = "-q -p no:cacheprovider --quick --threads=1 --benchmark-min-rounds=1 --benchmark-max-time=0.01"
+    options = [*options.split(), "-k", "gather_nd-gather_nd and small"]
+    options.append(f"--benchmark-json={tmp_path / 'a.json'}")
     program = [sys.executable, "-m", "pytest", "bench", *options]
     # Nothing is measured in workers of pytest-xdist, which an environment of theirs announces.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -117,20 +117,12 @@ def test_times_by_size(run):
 def test_the_landscape():
     record = json.loads((RESULTS / "contest-h100-2026-11-26.json").read_text())
     figure = landscape_plot.picture(record)
-    axes = next(
-        each
-        for each in figure.axes
-        if each.get_title(loc="left").startswith("gating 2026: in order of value")
-    )
+    title = "gating 2026: in order of value"
+    axes = next(each for each in figure.axes if each.get_title(loc="left").startswith(title))
     rows = {row["name"]: row for row in record["workloads"]}
     columns = [(256, 6), (384, 8), (512, 10), (512, 22), (896, 16)]
-    assert [text.get_text() for text in axes.get_xticklabels()] == [
-        "256\nk 6",
-        "384\nk 8",
-        "512\nk 10",
-        "512\nk 22",
-        "896\nk 16",
-    ]
+    labels = [f"{size}\nk {k}" for size, k in columns]
+    assert [text.get_text() for text in axes.get_xticklabels()] == labels
     assert names_of(axes) == ["1 row", "64 rows", "4096 rows", "65536 rows"]
     shown, labels = axes.images[0].get_array(), iter(axes.texts)
     for y, n_rows in enumerate((1, 64, 4096, 65536)):

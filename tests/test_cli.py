@@ -154,14 +154,8 @@ def test_info(command, no_gpu, monkeypatch, tmp_path):
     code, printed, error = command("info")
     assert cache in printed
     assert (code, error) == (0, "")
-    for fact in (
-        "numba",
-        "cuda-core",
-        "threads",
-        "EXTENDED",
-        "no NVIDIA driver",
-        "Cache of compiled kernels",
-    ):
+    facts = ("numba", "cuda-core", "threads", "EXTENDED", "no NVIDIA driver", "Cache of compiled kernels")
+    for fact in facts:
         assert fact in printed
     code, printed, error = command("info", "--json")
     assert (code, error) == (0, "")
@@ -258,14 +252,8 @@ def test_a_summary_is_printed_without_output(command):
 BAD = {
     "top-k x.npy": (2, "Missing option '-k'"),
     "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
-    "top-k x.npy -k 1 --index-dtype float32": (
-        2,
-        "'float32' is not one of 'uint32', ",
-    ),
-    "top-k x.npy -k 1 -o best.npy": (
-        1,
-        "-o best.npy: the name of the file must end with .npz",
-    ),
+    "top-k x.npy -k 1 --index-dtype float32": (2, "'float32' is not one of 'uint32', "),
+    "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the name of the file must end with .npz"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
     "top-k text.npy -k 1": (1, "text.npy: not an .npy file"),
     "top-k short.npy -k 1": (1, "short.npy: a damaged .npy file: "),
