@@ -135,8 +135,8 @@ class Lane:
 
     def is_done(self, seconds: float) -> bool:
         """Whether it has failed, or has enough samples and has used its share of the time."""
-        is_slow = self.spent >= SLOW_FACTOR * seconds
-        return bool(self.error) or is_slow or (len(self.kept) >= MIN_SAMPLES and self.spent >= seconds)
+        enough = MIN_SAMPLES if self.spent < SLOW_FACTOR * seconds else 1
+        return bool(self.error) or (len(self.kept) >= enough and self.spent >= seconds)
 
 
 class Clock(Protocol):

@@ -2,8 +2,10 @@
 
 import functools
 import json
+import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import dmlops
 from bench import answers, libraries, report, runner, timing
 from bench.landscape import cases
 from bench.peers import Contender, contenders
-from bench.runner import Bench, Row
+from bench.runner import Bench, Pace, Row
 from bench.sweeps import sweeps
 from bench.workload_table import workloads
 from bench.workloads import CPU, CUDA, TopK
@@ -77,6 +79,29 @@ def test_a_wrong_answer_of_ours_is_told(bench, monkeypatch):
     (row,) = bench.run([SMALL], 1)
     assert (row.outcomes[0].status, row.outcomes[0].message) == ("wrong", "not sorted")
     assert row.ours.seconds > 0
+
+
+def test_the_pace_of_a_run(bench, monkeypatch):
+    """Answers are checked up to a size, memory is measured from a size on, and no peer may take too long."""
+    checked, measured = [], []
+    monkeypatch.setattr(answers, "fault", lambda task, answer: checked.append(task.workload.size))
+    monkeypatch.setattr(libraries, "missing", lambda library, device: None)
+    monkeypatch.setattr(runner, "contenders", table_of(lambda task: lambda: time.sleep(0.06)))
+    bench.pace = Pace(0, 0, checked_size=150, scratch_size=600)
+    for size in (149, 150, 151):
+        ours, peer = bench.measure(replace(SMALL, shape=(1, size)), 0.05).outcomes
+        measured.append(ours.scratch is not None)
+        assert peer.message == "too slow here: a call takes 0.1 s"
+    assert (checked, measured) == ([149, 150], [False, True, True])
+    bench.pace = Pace(0, patience=0.1)
+    assert bench.measure(SMALL, 0.05).outcomes[1].status == "ok"
+
+
+def test_workloads_share_the_time_by_the_bytes_that_they_move(bench, monkeypatch):
+    asked = []
+    monkeypatch.setattr(bench, "measure", lambda workload, seconds: asked.append(seconds))
+    assert len([*bench.run([replace(SMALL, shape=(1, n)) for n in (10, 10**7, 10**7)], 40)]) == 3
+    assert asked == pytest.approx([8, 20, 40], rel=0.01)
 
 
 def test_the_kernels_of_the_clock_compile():
@@ -160,3 +185,33 @@ RECORD = {
     "command": "",
     "workloads": [],
 }
+
+
+def test_all_times_of_a_gpu_are_on_the_page():
+    def outcome(contender, seconds=None, **other):
+        about = {"contender": contender, "library": re.split("[ .]", contender)[0], "status": "ok"}
+        about |= {"seconds": seconds, "note": "", "message": "", "host": None, "wall": None}
+        return about | other
+
+    outcomes = [
+        outcome("dmlops", 2e-3, low=1e-3, high=4e-3, host=5e-6, wall=3e-3),
+        outcome("torch.topk", 6e-3, note="ties < order", low=5e-3),
+        outcome("jax", status="failed", message="no room"),
+        outcome("dmlops on CuPy arrays", 8e-3, status="wrong", message="not sorted"),
+    ]
+    row = {"name": "rows", "reason": "why", "bytes_moved": 10**6, "outcomes": outcomes}
+    record = RECORD | {"device": CUDA, "workloads": [row]}
+    lines = report.all_times(record).split("<tr")[1:]
+    assert [re.findall(r">([^<>]+)<", line) for line in lines] == [
+        ["workload", "contender", "GPU time", "host", "wall", "GB/s", "of copy", "dmlops is"],
+        ["rows", "why", "dmlops", "2 ms", "1 ms to 4 ms", "5 us", "3 ms", "0.5", "50%"],
+        ["torch.topk", "ties &lt; order", "6 ms", "0.2", "17%", "3.00 x"],
+        ["jax", "failed: no room"],
+        ["dmlops on CuPy arrays", "wrong: not sorted", "8 ms", "0.1", "12%", "4.00 x"],
+    ]
+    assert ["bad" in line for line in lines] == [False] * 4 + [True]
+    assert [line.count("</td>") for line in lines] == [0] + [8] * 4
+    page = report.all_times(record | {"device": CPU})
+    assert [line.count("</td>") for line in page.split("<tr")[1:]] == [0] + [6] * 4
+    with pytest.raises(ValueError, match="nothing to draw"):
+        report.picture(RECORD, ".png")
