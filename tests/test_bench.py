@@ -209,7 +209,8 @@ def test_all_times_of_a_gpu_are_on_the_page():
         ["jax", "failed: no room"],
         ["dmlops on CuPy arrays", "wrong: not sorted", "8 ms", "0.1", "12%", "4.00 x"],
     ]
-    assert ["bad" in line for line in lines] == [False] * 4 + [True]
+    styles = [re.findall('class="text(.*?)"', line) for line in lines]
+    assert styles == [[], [" ours"], [""], [""], [" ours bad"]]
     assert [line.count("</td>") for line in lines] == [0] + [8] * 4
     page = report.all_times(record | {"device": CPU})
     assert [line.count("</td>") for line in page.split("<tr")[1:]] == [0] + [6] * 4

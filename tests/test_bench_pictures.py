@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,12 @@ def test_the_page(run):
         for each in row["outcomes"]:
             assert f">{each['contender']}<small>" in page
     assert page.count("<tr class=first>") == 2
-    assert page.count("<p>") == 2
-    assert page.count("<h1>") == 1
+    plots_of_one = ["Time of the best peer divided by the time of dmlops", "Share of the copy bandwidth"]
+    headings = [f"dmlops on {run['machine']['cpu']}, 2 threads", *plots_of_one, "All times"]
+    assert re.findall("<h[12]>(.*?)</h", page) == headings
+    assert (page.count("<p>"), page.count("<svg")) == (2, 2)
     assert page.count(" to ") >= sum(len(row["outcomes"]) for row in of_two["workloads"]) - 2
-    assert report.render([of_two, of_two], ["a.json", "b.json"]).count("<h1>") == 3
+    both = re.findall("<(?:h[12]|p)>(.*?)</", report.render([of_two, of_two], ["a.json", "b.json"]))
+    assert both[1] == "The two runs side by side"
+    assert both[2].endswith(" in 2 of 2 workloads, in the median 1.00 times as fast.")
+    assert (both[3], both.count("b.json"), both.count("All times")) == ("a.json", 1, 2)
