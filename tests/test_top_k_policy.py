@@ -129,3 +129,33 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     for part in (found[:3], found[2:]):
         path = choices.write_results(part, "a GPU", TARGET)
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
+
+
+def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
+    """Algorithms that are hopeless after two get no more, and a sample for which the host is late is none."""
+    torch, watches = importlib.import_module("torch"), importlib.import_module("bench.stopwatch")
+    times = {"tile": [5, 4, 3, 2, 1, 9, 8, 7, 6], "slow": [9, 6, 0], "warp": [2] * 9}
+    launched, inputs, spins = [], set(), []
+
+    def plan(problem, target, *, algorithm):
+        if algorithm == "none":
+            raise ValueError
+        launch = lambda stream, x, *_: launched.append(algorithm) or inputs.add(x)  # noqa: E731
+        return SimpleNamespace(workspace_size=0, launch=launch)
+
+    def cold(run, spin):
+        run()
+        spins.append(spin)
+        return (1, None) if len(spins) == 1 else (times[launched[-1]].pop(0) / 1e6, 1)
+
+    stream = SimpleNamespace(cuda_stream=5)
+    made = {"cuda": SimpleNamespace(current_stream=lambda: stream)}
+    made |= dict.fromkeys(("empty", "randn"), lambda sizes, dtype, device: torch.zeros(sizes, dtype=dtype))
+    names = ("float32", "int64", "int8", "equal", "manual_seed")
+    monkeypatch.setattr(watches, "torch", SimpleNamespace(**{n: getattr(torch, n) for n in names}, **made))
+    monkeypatch.setattr(watches.cuda, "target", lambda *_: TARGET)
+    monkeypatch.setattr(watches.top_k, "plan", plan)
+    monkeypatch.setattr(watches, "CudaClock", lambda: SimpleNamespace(cold=cold))
+    found = watches.Stopwatch(9).compare(watches.Problem((3, 64), 1, 8), 4, ["tile", "none", "slow", "warp"])
+    assert found == [3, None, 6, 2]
+    assert (len(inputs), times["slow"], spins[1] / spins[0]) == (1, [0], 2)
