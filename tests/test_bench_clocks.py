@@ -69,7 +69,7 @@ def gpu(monkeypatch):
         create_event=lambda options: Event(gpu),
         allocate=lambda size, stream: SimpleNamespace(handle=77, size=size),
     )
-    core = SimpleNamespace(Device=[device].__getitem__, launch=gpu.launch, LaunchConfig=SimpleNamespace)
+    core = SimpleNamespace(Device={0: device}.__getitem__, launch=gpu.launch, LaunchConfig=SimpleNamespace)
     core.EventOptions = lambda timing_enabled: 1 / timing_enabled
     modules = SimpleNamespace(import_module={"cuda.core": core}.__getitem__)
     monkeypatch.setattr(timing, "importlib", modules)
@@ -138,10 +138,12 @@ def test_contenders_take_turns_until_their_time_is_over(gpu):
     def lane(name, seconds):
         return Lane(lambda: order.append(name) or gpu.work(0, seconds))
 
-    lanes = [lane("a", 0.01), lane("b", 1.8), lane("c", 6), lane("d", 0.5)]
-    timing.take_turns(lanes[:3], HostClock(1), 6)
+    clock = SimpleNamespace(sample=HostClock(1).sample, settle=lambda: order.append("settled"))
+    lanes = [lane("a", 0.01), lane("b", 2.5), lane("c", 6), lane("d", 0.51)]
+    timing.take_turns(lanes[:3], clock, 6)
     assert [len(each.samples) for each in lanes] == [25, 3, 1, 0]
-    assert order[:6] == ["a", "b", "c", "a", "b", "a"]
+    assert order[1:12:2] == ["a", "b", "c", "a", "b", "a"]
+    assert {*order[::2]} == {"settled"}
     timing.take_turns(lanes[3:], HostClock(1), 3)
     assert len(lanes[3].samples) == 6
 
