@@ -92,7 +92,7 @@ def select(x, k, *, ties=0, is_sorted=True):
 
 
 def flashinfer(x, k, *, sorted=False, deterministic=False, tie_break=0):
-    return select(x, k, ties=deterministic and tie_break, is_sorted=sorted)
+    return select(x, k, ties=deterministic and tie_break == 1, is_sorted=sorted)
 
 
 def deep_select(x, k, *, sorted=False, return_value=False):

@@ -100,11 +100,11 @@ def test_the_choice_follows_the_measured_times(choices):
 
 def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tmp_path, capsys):
     results = json.loads((choices.RESULTS / "choices-2026-11-26.json").read_text())
-    (tmp_path / "few.json").write_text(json.dumps(results | {"choices": results["choices"][::40]}))
+    (tmp_path / "few.json").write_text(json.dumps(results | {"choices": results["choices"][::150]}))
     monkeypatch.setattr(dispatch, "TABLES", tmp_path)
     choices.write_table(tmp_path / "few.json")
     fifth, table, rule, _ = map(float, re.findall(r"\d\.\d{4}", capsys.readouterr().out))
-    assert 1 <= table < 1.005 < fifth < 1.1
+    assert 1 <= table < 1.005 < fifth < 1.5
     assert 1.005 < rule < 1.1
     written = json.loads((tmp_path / "sm_90.json").read_text())
     assert written["fastest"] == choices.table_of(choices.load(tmp_path / "few.json"))
