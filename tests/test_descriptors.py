@@ -326,11 +326,6 @@ def test_invalid_descriptors(make, changes, text):
     assert "; " in str(error.value)
 
 
-def test_integers_of_libraries():
-    desc = _top_k(k=np.array(1), axis=np.int8(3))
-    assert (type(desc.k), desc.k, type(desc.axis), desc.axis) == (int, 1, int, 3)
-
-
 class TestOverlap:
     @pytest.mark.parametrize(
         ("sizes", "strides", "overlaps"),
