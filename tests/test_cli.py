@@ -247,7 +247,7 @@ def test_a_summary_is_printed_without_output(command):
     assert code == 0
     assert "top-k of x[red].npy: the 2 largest along axis -1 (CPU, " in printed
     assert "values int32 (2, 2)\n[[3 3]\n [5 5]]\n" in printed
-    np.save("dates.npy", np.array([5, 2**40], "M8"))  # without a unit, for which NumPy has no words
+    np.save("dates.npy", np.array([5, 2**40]).view("M8"))  # without a unit, for which NumPy has no words
     printed = command("top-k", "dates.npy", "-k", 1, "--device", "cpu")[1]
     assert "values datetime64 (1,)\n[1099511627776]\n" in printed
 
