@@ -149,7 +149,7 @@ def stand_ins(monkeypatch):
         return flashinfer(*arguments, **options)
 
     modules = {
-        "cupy": np,
+        "cupy": SimpleNamespace(**vars(np) | {"from_dlpack": lambda tensor: tensor.numpy()}),
         "flashinfer": SimpleNamespace(top_k=of_flashinfer),
         "sglang.kernels.ops.attention.dsv4.topk": SimpleNamespace(
             plan_topk_v2=lambda lengths: lengths.clone(),
