@@ -123,8 +123,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     choices.print_losses(found)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines[0] == "4 of 4 problems lose 5% or more by the choice"
-    told = "28x64 axis 1 k 8 4 bytes: tile 3.0 us, warp 1.5 us, 2.00"
-    assert lines[1].strip() == told
+    assert lines[1].strip() == "28x64 axis 1 k 8 4 bytes: tile 3.0 us, warp 1.5 us, 2.00"
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     for part in (found[:3], found[2:]):
         path = choices.write_results(part, "a GPU", TARGET)
@@ -138,6 +137,7 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     launched, inputs, spins = [], set(), []
 
     def plan(problem, target, *, algorithm):
+        assert (problem.index_size, problem.axis_size, problem.k) == (8, 64, 8)
         if algorithm == "none":
             raise ValueError
         launch = lambda stream, x, *_: launched.append(algorithm) or inputs.add(x)  # noqa: E731
@@ -153,7 +153,7 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     made |= dict.fromkeys(("empty", "randn"), lambda sizes, dtype, device: torch.zeros(sizes, dtype=dtype))
     names = ("float32", "int64", "int8", "equal", "manual_seed")
     monkeypatch.setattr(watches, "torch", SimpleNamespace(**{n: getattr(torch, n) for n in names}, **made))
-    monkeypatch.setattr(watches.cuda, "target", lambda *_: TARGET)
+    monkeypatch.setattr(watches.cuda, "target", lambda *asked: {(0, "top_k"): TARGET}[asked])
     monkeypatch.setattr(watches.top_k, "plan", plan)
     monkeypatch.setattr(watches, "CudaClock", lambda: SimpleNamespace(cold=cold))
     found = watches.Stopwatch(9).compare(watches.Problem((3, 64), 1, 8), 4, ["tile", "none", "slow", "warp"])
