@@ -22,7 +22,7 @@ class TestDescriptions:
             (np.zeros((4, 6)).T, (6, 4), (1, 6)),
             (np.zeros((4, 6))[::-1], (4, 6), (-6, 1)),
             (np.broadcast_to(np.zeros(3), (2, 3)), (2, 3), (0, 1)),
-            (np.zeros((4, 6))[:1], (1, 6), None),
+            (np.zeros((4, 9))[:1, :6], (1, 6), None),
             (np.zeros((0, 6)), (0, 6), None),
             (np.zeros(()), (), None),
             ([[1, 2], [3, 4]], (2, 2), None),
