@@ -138,6 +138,15 @@ def test_the_least_of_the_samples_is_judged():
     assert [each.point for each in sweep_analysis.Verdict(sweep, rows, found).violations] == ["c", "a"]
 
 
+def test_problems_that_take_longer_than_the_next_larger_one():
+    one = selection("one", 100)
+    changes = {"wide": {"dtype": "float64"}, "long": {"shape": (1, 200)}, "k": {"k": 9}}
+    larger = [replace(one, name=name, **change) for name, change in changes.items()]
+    times = {one: 5, **dict(zip(larger, (4, 3, 4.6), strict=True)), replace(one, shape=(1, 300)): 1}
+    found = [(each.point, each.other, each.factor) for each in sweep_analysis.inversions(times)]
+    assert found == [("long", "one", 3), ("one", "long", 5 / 3), ("one", "wide", 1.25)]
+
+
 def test_doubtful_points_are_measured_again_and_slow_peers_once():
     """The better time counts, and what a sweep has no time for is skipped."""
     sweep = replace(steps(1000, 2000, 4000), has_peers=True)
