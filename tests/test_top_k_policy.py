@@ -1,5 +1,6 @@
 """The choice of an algorithm of top_k on CUDA: by a table, by the rule, or by the user; needs no GPU."""
 
+import ctypes
 import importlib
 import json
 import re
@@ -117,8 +118,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="tile of 4"))
     watch.compare = lambda problem, n_bytes, algorithms: [times.get(name) for name in algorithms]
     found = choices.measure(watch, 4, choices.problems(4, [8], [28], [64]))
-    shapes = [((28, 64), 1)] * 2 + [((64, 28), 0)] * 2
-    assert [each.problem[:2] for each in found] == shapes
+    assert [each.problem[:2] for each in found] == [((28, 64), 1)] * 2 + [((64, 28), 0)] * 2
     assert [(each.problem.is_sorted, each.loss) for each in found] == [(True, 2), (False, 2)] * 2
     choices.print_losses(found)
     lines = capsys.readouterr().out.splitlines()[1:]
@@ -140,7 +140,12 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
         assert (problem.index_size, problem.axis_size, problem.k) == (8, 64, 8)
         if algorithm == "none":
             raise ValueError
-        launch = lambda stream, x, *_: launched.append(algorithm) or inputs.add(x)  # noqa: E731
+
+        def launch(stream, x, values, indices, workspace):
+            launched.append(algorithm)
+            inputs.add(x)
+            ctypes.memset(indices, algorithm == "odd", 8)
+
         return SimpleNamespace(workspace_size=0, launch=launch)
 
     def cold(run, spin):
@@ -156,6 +161,9 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     monkeypatch.setattr(watches.cuda, "target", lambda *asked: {(0, "top_k"): TARGET}[asked])
     monkeypatch.setattr(watches.top_k, "plan", plan)
     monkeypatch.setattr(watches, "CudaClock", lambda: SimpleNamespace(cold=cold))
-    found = watches.Stopwatch(9).compare(watches.Problem((3, 64), 1, 8), 4, ["tile", "none", "slow", "warp"])
+    watch, problem = watches.Stopwatch(9), watches.Problem((3, 64), 1, 8)
+    found = watch.compare(problem, 4, ["tile", "none", "slow", "warp"])
     assert found == [3, None, 6, 2]
     assert (len(inputs), times["slow"], spins[1] / spins[0]) == (1, [0], 2)
+    with pytest.raises(RuntimeError, match="the algorithms differ: 3x64 axis 1 k 8"):
+        watch.compare(problem, 4, ["tile", "odd"])
