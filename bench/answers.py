@@ -33,7 +33,7 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
     if task.workload.lengths:
         return _top_k_of_lengths(task, values, indices)
     axis = task.workload.axis
-    x, values, indices = (np.moveaxis(array, axis, -1) for array in (task.inputs[0], values, indices))
+    x, values, indices = (np.moveaxis(array, axis, -1) for array in (task.x, values, indices))
     indices = indices.astype(np.int64)
     if indices.size and not 0 <= indices.min() <= indices.max() < x.shape[-1]:
         return "indices are out of range"
@@ -100,11 +100,11 @@ def _nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None
 
 
 def _gather_nd(task: Task, output: Any) -> str | None:
-    return _same(output, task.inputs[0][index_key(task)], "elements")
+    return _same(output, task.x[index_key(task)], "elements")
 
 
 def _diagonal_matrix(task: Task, output: Any) -> str | None:
-    x = task.inputs[0]
+    x = task.x
     return _same(output, np.where(band_mask(task), x.dtype.type(task.workload.value), x), "elements")
 
 
@@ -120,7 +120,7 @@ def _torch_top_k(task: Task, values: Any, indices: Any) -> str | None:
     size, k = task.workload.shape[task.workload.axis], task.workload.k
     rows = [
         array.movedim(task.workload.axis, -1).reshape(-1, length)
-        for array, length in ((task.inputs[0], size), (values, k), (indices, k))
+        for array, length in ((task.x, size), (values, k), (indices, k))
     ]
     rows += task.inputs[1:]
     # A stable sort needs several times the memory of what it sorts.
@@ -146,18 +146,18 @@ def _torch_rows(workload: Any, x: Any, values: Any, indices: Any, lengths: Any =
 
 
 def _torch_nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None:
-    expected = libraries.module("torch").nonzero(task.inputs[0])
+    expected = libraries.module("torch").nonzero(task.x)
     if int(count.reshape(-1)[0]) != len(expected):
         return "the count differs"
     return _torch_same(coordinates.long(), expected, "coordinates")
 
 
 def _torch_gather_nd(task: Task, output: Any) -> str | None:
-    return _torch_same(output, task.inputs[0][index_key(task)], "elements")
+    return _torch_same(output, task.x[index_key(task)], "elements")
 
 
 def _torch_diagonal_matrix(task: Task, output: Any) -> str | None:
-    expected = libraries.module("torch").where(band_mask(task), task.workload.value, task.inputs[0])
+    expected = libraries.module("torch").where(band_mask(task), task.workload.value, task.x)
     return _torch_same(output, expected, "elements")
 
 

@@ -96,12 +96,6 @@ class Choice(NamedTuple):
         """How many times as long as the fastest one the chosen algorithm takes."""
         return self.times.get(self.chosen, KEPT * self.times[self.ranking[0]]) / self.times[self.ranking[0]]
 
-    @property
-    def lead(self) -> float:
-        """How many times as long as the fastest one the next one takes."""
-        first, *others = self.ranking
-        return self.times[others[0]] / self.times[first] if others else KEPT
-
     def to_json(self) -> list[Any]:
         """Return what the results file holds."""
         most = KEPT * min(self.times.values(), default=0)
@@ -286,19 +280,6 @@ def print_losses(choices: Sequence[Choice]) -> None:
             f"  {each.problem!s:>36} {each.kind.element_size} bytes: {each.chosen} {chosen}, "
             f"{best} {microseconds(each.times[best])}, {each.loss:.2f}"
         )
-
-
-def print_leads(choices: Sequence[Choice]) -> None:
-    """Print in how many problems each algorithm is the fastest, and how far ahead it gets."""
-    print("\nfastest, ahead of the next one by the margin, furthest ahead")
-    for algorithm in ALGORITHMS:
-        won = [each for each in choices if each.ranking[0] == algorithm]
-        ahead = [each for each in won if each.lead >= MARGIN]
-        furthest = max(won, key=lambda each: each.lead, default=None)
-        where = ""
-        if furthest:
-            where = f"{furthest.problem}, {furthest.kind.element_size} bytes, {furthest.lead:.2f}"
-        print(f"  {algorithm:>12} {len(won):>5} {len(ahead):>5}  {where}")
 
 
 def write_results(

@@ -156,7 +156,7 @@ def _add(ties: Ties, harness: Bench, who: Contender, task: Task) -> None:
     except Exception as error:  # whatever the libraries of others raise
         ties.message = libraries.first_line(error)
     else:
-        ties.add(task.inputs[0], task.workload.k, answers)
+        ties.add(task.x, task.workload.k, answers)
 
 
 def _copied(answer: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import itertools
 import statistics
 import threading
 import time
@@ -135,10 +134,9 @@ class Lane:
         return low, high
 
     def is_done(self, seconds: float) -> bool:
-        """Whether it has enough samples, or as many as its share of the time allows."""
+        """Whether it has failed, or has enough samples and has used its share of the time."""
         enough = MIN_SAMPLES if self.spent < SLOW_FACTOR * seconds else 1
-        has_enough = len(self.kept) >= enough and self.spent >= seconds
-        return bool(self.error) or len(self.samples) >= MAX_SAMPLES or has_enough
+        return bool(self.error) or (len(self.kept) >= enough and self.spent >= seconds)
 
 
 class Clock(Protocol):
@@ -307,12 +305,11 @@ def host_bandwidth(threads: int) -> float:
     """Measure the bytes per second of a copy between two large arrays; both reads and writes count."""
     source = np.ones(COPY_BYTES, np.uint8)
     target = np.empty_like(source)
-    cuts = [COPY_BYTES * part // threads for part in range(threads + 1)]
-    parts = [slice(begin, end) for begin, end in itertools.pairwise(cuts)]
+    targets, sources = (np.array_split(array, threads) for array in (target, source))
     with ThreadPoolExecutor(threads) as pool:
 
         def copy() -> None:
-            list(pool.map(lambda part: np.copyto(target[part], source[part]), parts))
+            list(pool.map(np.copyto, targets, sources))
 
         return _bandwidth(copy, HostClock(threads), COPY_BYTES)
 

@@ -30,6 +30,7 @@ WORKLOADS = {
     "logits 8 x 262144, k 50": ((8, 262_144), 50),
     "retrieval 400M, k 100": ((400_000_000,), 100),
 }
+DEVICE, BACKEND = "cuda", "nccl"
 ROUNDS = 40
 COLUMNS = (
     "workload",
@@ -74,21 +75,21 @@ def measure_graph(call: Callable[[], Any]) -> float:
 
 def slowest(microseconds: float) -> float:
     """Return the largest of all ranks' times."""
-    time = torch.tensor(microseconds, device="cuda")
+    time = torch.tensor(microseconds, device=DEVICE)
     dist.all_reduce(time, dist.ReduceOp.MAX)
     return float(time)
 
 
 def run(rank: int, n_gpus: int, port: int, path: str) -> None:
     """Measure all workloads in one process of `n_gpus`; the first one writes the rows."""
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=n_gpus)
-    mesh = init_device_mesh("cuda", (n_gpus,))
+    torch.get_device_module(DEVICE).set_device(rank)
+    dist.init_process_group(BACKEND, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=n_gpus)
+    mesh = init_device_mesh(DEVICE, (n_gpus,))
     rows = []
     for name, (shape, k) in WORKLOADS.items():
-        generator = torch.Generator("cuda").manual_seed(7)
+        generator = torch.Generator(DEVICE).manual_seed(7)
         # Rounded, so that there are ties.
-        whole = torch.randn(shape, generator=generator, device="cuda").mul_(1000).round_()
+        whole = torch.randn(shape, generator=generator, device=DEVICE).mul_(1000).round_()
         expected = dmlops.top_k(whole, k)
         placement = Shard(len(shape) - 1)
         x = distribute_tensor(whole, mesh, [placement], src_data_rank=None)

@@ -1,6 +1,5 @@
 """Difficult values and memory layouts for tests, and bitwise comparison."""
 
-import itertools
 import zlib
 
 import numpy as np
@@ -119,11 +118,6 @@ def storage(x):
     extent = 1 + sum(map(abs, ends))
     lowest = x[(*(slice(None, None, -1 if end < 0 else 1) for end in ends), ...)]
     return as_strided(lowest, (extent,), (1,)).copy(), strides, offset
-
-
-def axes_of(shape):
-    """Return every axis of `shape`, from both ends."""
-    return itertools.chain(range(len(shape)), range(-len(shape), 0))
 
 
 def assert_same(actual, expected):

@@ -4,7 +4,6 @@ import array
 
 import numpy as np
 import pytest
-from ml_dtypes import float8_e8m0fnu, int4
 
 import dmlops
 from dmlops import FeatureLevel, TensorDesc
@@ -23,7 +22,7 @@ class TestDescriptions:
             (np.zeros((4, 6)).T, (6, 4), (1, 6)),
             (np.zeros((4, 6))[::-1], (4, 6), (-6, 1)),
             (np.broadcast_to(np.zeros(3), (2, 3)), (2, 3), (0, 1)),
-            (np.zeros((4, 6))[:1], (1, 6), None),
+            (np.zeros((4, 9))[:1, :6], (1, 6), None),
             (np.zeros((0, 6)), (0, 6), None),
             (np.zeros(()), (), None),
             ([[1, 2], [3, 4]], (2, 2), None),
@@ -85,37 +84,6 @@ class TestNumPy:
                 return np.array([5, 9, 7], dtype)
 
         assert_same(dmlops.top_k(Wrapped(), 1).values, np.array([9]))
-
-
-CALLS = {
-    "top_k": lambda x: dmlops.top_k(x, 1),
-    "nonzero_coordinates": dmlops.nonzero_coordinates,
-    "gather_nd": lambda x: dmlops.gather_nd(x, [[0]]),
-    "diagonal_matrix": dmlops.diagonal_matrix,
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("x", "got"),
-        [
-            (np.array([[1, "a"], [None, 2]], object), "object"),
-            (np.array([["a", "b"]]), "str"),
-            (np.zeros((2, 2), "V4"), "void"),
-            (np.zeros((2, 2), [("a", "O")]), r"\('a', 'O'\)"),
-            (np.zeros((2, 2), float8_e8m0fnu), "float8_e8m0fnu"),
-            (np.zeros((2, 2), int4), "int4"),
-            (np.ones((2, 2), np.longdouble), "longdouble|float128|float96"),
-            (None, "NoneType|None|object"),
-            (object(), "object"),
-        ],
-    )
-    def test_types(self, name, x, got):
-        if x is None and name == "diagonal_matrix":
-            got = "None"
-        with pytest.raises(TypeError, match=rf"^{name}\.(x|shape): got .*({got}).*, but .*; "):
-            CALLS[name](x)
 
 
 class HostDLPack(DLPack):

@@ -1,112 +1,34 @@
-"""The benchmark: its tables, the answers of all contenders, its time budget, and its output."""
+"""The benchmark: its tables, its time budget, and its output."""
 
 import functools
 import json
+import re
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import dmlops
-from bench import answers, data, libraries, peers, report, runner, timing
+from bench import answers, libraries, report, runner, timing
 from bench.landscape import cases
-from bench.peers import Contender, Task, contenders
-from bench.runner import Bench, Row
+from bench.peers import Contender, contenders
+from bench.runner import Bench, Pace, Row
 from bench.sweeps import sweeps
 from bench.workload_table import workloads
-from bench.workloads import (
-    CPU,
-    CUDA,
-    DiagonalMatrix,
-    GatherND,
-    NonzeroCoordinates,
-    TopK,
-)
+from bench.workloads import CPU, CUDA, TopK
 
-SMALL = [
-    TopK(name="rows", reason="", shape=(3, 50), k=4),
-    TopK(name="columns", reason="", shape=(20, 5), k=20, axis=0),
-    TopK(name="integers", reason="", shape=(2, 300), dtype="int32", k=7),
-    NonzeroCoordinates(name="mask", reason="", shape=(6, 7, 8), dtype="uint8", density=0.3),
-    NonzeroCoordinates(name="new", reason="", shape=(90,), density=0.3, given=False),
-    GatherND(name="batch", reason="", shape=(4, 5, 6, 3), tuples=9, coordinates=2, batch_dims=1),
-    GatherND(name="flat", reason="", shape=(40,), tuples=9, coordinates=1, batch_dims=0),
-    GatherND(
-        name="checked",
-        reason="",
-        shape=(40,),
-        tuples=9,
-        coordinates=1,
-        batch_dims=0,
-        index_dtype="int64",
-        mode="raise",
-    ),
-    DiagonalMatrix(name="triangle", reason="", shape=(2, 8, 8), begin=1, end=2**31),
-    DiagonalMatrix(name="band", reason="", shape=(8, 9), begin=-2, end=3, value=0.5),
-]
+SMALL = TopK(name="rows", reason="", shape=(3, 50), k=4)
 RESULTS = Path(__file__).parent.parent / "bench" / "results"
-PAIRS = ("top_k", "nonzero_coordinates")
-
-
-def small_task(workload):
-    return Task(workload, workload.inputs(data.NumPySource()), 1)
-
-
-def reference(task):
-    """Return the answer in NumPy's words."""
-    workload, x = task.workload, task.inputs[0]
-    if workload.operator == "top_k":
-        return np.flip(np.sort(x, axis=workload.axis), workload.axis).take(range(workload.k), workload.axis)
-    if workload.operator == "nonzero_coordinates":
-        return np.argwhere(x)
-    if workload.operator == "gather_nd":
-        return x[peers.index_key(task)]
-    return np.where(peers.band_mask(task), np.float32(workload.value), x)
-
-
-def every_contender():
-    for workload in SMALL:
-        for who in contenders(workload.operator, CPU):
-            yield pytest.param(workload, who, id=f"{workload.name}-{who.name}")
-
-
-@pytest.mark.parametrize(("workload", "who"), list(every_contender()))
-@pytest.mark.filterwarnings("ignore")  # what other libraries warn of is theirs
-def test_every_contender_gives_the_answer(workload, who):
-    if reason := libraries.missing(who.library, CPU):
-        pytest.skip(reason)
-    task = small_task(workload)
-    try:
-        call = who.prepare(task)
-    except libraries.NotServedError as error:
-        pytest.skip(f"not served: {error}")
-    answer = call()
-    expected = reference(task)
-    if who.library == "onnxruntime":
-        answer = [value.numpy() for value in answer.get_outputs()]
-    first = (
-        answer[0]
-        if isinstance(answer, (tuple, list)) and workload.operator != "nonzero_coordinates"
-        else answer
-    )
-    if workload.operator == "nonzero_coordinates":
-        first = {
-            "jax": lambda: np.stack(answer, axis=-1),
-            "onnxruntime": lambda: answer[0].T,
-            "dmlops": lambda: answer.coordinates,
-        }.get(who.library, lambda: answer)()
-    if who.name.startswith("bottleneck"):
-        first = np.flip(np.sort(first, axis=workload.axis), workload.axis)
-    np.testing.assert_array_equal(libraries.to_numpy(first).reshape(expected.shape), expected)
-    if who.is_ours:
-        assert answers.fault(task, answer) is None
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
 def test_dmlops_comes_first_in_all_tables(device):
-    for operator in {workload.operator for workload in workloads(device)}:
+    counts = {CPU: (7, 5, 8, 7), CUDA: (17, 6, 7, 6)}
+    operators = ("top_k", "nonzero_coordinates", "gather_nd", "diagonal_matrix")
+    for operator, count in zip(operators, counts[device], strict=True):
+        assert len(contenders(operator, device)) == count
         first, *others = contenders(operator, device)
         assert first.name == "dmlops"
         assert {who.library for who in others} >= {"torch", "jax"}
@@ -142,7 +64,7 @@ def test_a_peer_that_fails_is_told_in_its_row(bench, monkeypatch):
 
     monkeypatch.setattr(libraries, "missing", lambda library, device: None)
     monkeypatch.setattr(runner, "contenders", table_of(fail, fail_later, answer))
-    (row,) = bench.run(SMALL[:1], 2)
+    (row,) = bench.run([SMALL], 2)
     ours, failed, failed_later, peer = row.outcomes
     assert (failed.status, failed.message) == ("failed", "RuntimeError: no more")
     assert (failed_later.status, failed_later.message) == ("failed", "StopIteration")
@@ -154,9 +76,32 @@ def test_a_peer_that_fails_is_told_in_its_row(bench, monkeypatch):
 def test_a_wrong_answer_of_ours_is_told(bench, monkeypatch):
     monkeypatch.setattr(answers, "fault", lambda task, answer: "not sorted")
     monkeypatch.setattr(runner, "contenders", table_of())
-    (row,) = bench.run(SMALL[:1], 1)
+    (row,) = bench.run([SMALL], 1)
     assert (row.outcomes[0].status, row.outcomes[0].message) == ("wrong", "not sorted")
     assert row.ours.seconds > 0
+
+
+def test_the_pace_of_a_run(bench, monkeypatch):
+    """Answers are checked up to a size, memory is measured from a size on, and no peer may take too long."""
+    checked, measured = [], []
+    monkeypatch.setattr(answers, "fault", lambda task, answer: checked.append(task.workload.size))
+    monkeypatch.setattr(libraries, "missing", lambda library, device: None)
+    monkeypatch.setattr(runner, "contenders", table_of(lambda task: lambda: time.sleep(0.06)))
+    bench.pace = Pace(0, 0, checked_size=150, scratch_size=600)
+    for size in (149, 150, 151):
+        ours, peer = bench.measure(replace(SMALL, shape=(1, size)), 0.05).outcomes
+        measured.append(ours.scratch is not None)
+        assert peer.message == "too slow here: a call takes 0.1 s"
+    assert (checked, measured) == ([149, 150], [False, True, True])
+    bench.pace = Pace(0, patience=0.1)
+    assert bench.measure(SMALL, 0.05).outcomes[1].status == "ok"
+
+
+def test_workloads_share_the_time_by_the_bytes_that_they_move(bench, monkeypatch):
+    asked = []
+    monkeypatch.setattr(bench, "measure", lambda workload, seconds: asked.append(seconds))
+    assert len([*bench.run([replace(SMALL, shape=(1, n)) for n in (10, 10**7, 10**7)], 40)]) == 3
+    assert asked == pytest.approx([8, 20, 40], rel=0.01)
 
 
 def test_the_kernels_of_the_clock_compile():
@@ -240,3 +185,34 @@ RECORD = {
     "command": "",
     "workloads": [],
 }
+
+
+def test_all_times_of_a_gpu_are_on_the_page():
+    def outcome(contender, seconds=None, **other):
+        about = {"contender": contender, "library": re.split("[ .]", contender)[0], "status": "ok"}
+        about |= {"seconds": seconds, "note": "", "message": "", "host": None, "wall": None}
+        return about | other
+
+    outcomes = [
+        outcome("dmlops", 2e-3, low=1e-3, high=4e-3, host=5e-6, wall=3e-3),
+        outcome("torch.topk", 6e-3, note="ties < order", low=5e-3),
+        outcome("jax", status="failed", message="no room"),
+        outcome("dmlops on CuPy arrays", 8e-3, status="wrong", message="not sorted"),
+    ]
+    row = {"name": "rows", "reason": "why", "bytes_moved": 10**6, "outcomes": outcomes}
+    record = RECORD | {"device": CUDA, "workloads": [row]}
+    lines = report.all_times(record).split("<tr")[1:]
+    assert [re.findall(r">([^<>]+)<", line) for line in lines] == [
+        ["workload", "contender", "GPU time", "host", "wall", "GB/s", "of copy", "dmlops is"],
+        ["rows", "why", "dmlops", "2 ms", "1 ms to 4 ms", "5 us", "3 ms", "0.5", "50%"],
+        ["torch.topk", "ties &lt; order", "6 ms", "0.2", "17%", "3.00 x"],
+        ["jax", "failed: no room"],
+        ["dmlops on CuPy arrays", "wrong: not sorted", "8 ms", "0.1", "12%", "4.00 x"],
+    ]
+    styles = [re.findall('class="text(.*?)"', line) for line in lines]
+    assert styles == [[], [" ours"], [""], [""], [" ours bad"]]
+    assert [line.count("</td>") for line in lines] == [0] + [8] * 4
+    page = report.all_times(record | {"device": CPU})
+    assert [line.count("</td>") for line in page.split("<tr")[1:]] == [0] + [6] * 4
+    with pytest.raises(ValueError, match="nothing to draw"):
+        report.picture(RECORD, ".png")

@@ -51,7 +51,7 @@ LOOKS = {
     "narrow": lambda x: 1 <= x.min() < x.max() <= 1 + 2**-10 and x.max() > 1 + 2**-11,
     "probabilities": lambda x: np.allclose(x.sum(-1), 1) and x.min() > 0 and x.max() > 30 * x.mean(),
     "close": lambda x: len(set((x.view("uint32") >> 12).ravel())) == 1 and len(set(x[0])) > 3000,
-    "two_scales": lambda x: 0.4 < (abs(x) > 1).mean() < 0.6 and abs(x).max() > 1e29 and abs(x).min() < 1e-30,
+    "two_scales": lambda x: 0.4 < (abs(x) > 1).mean() < 0.6 and x.max() > 1e29 and 0 < abs(x).min() < 1e-30,
     "periodic": lambda x: (x[:, ::1024] > 4).all() and ordinary(np.delete(x, np.s_[::1024], 1)),
     "clustered": lambda x: (x[:, :1250] > 4).all() and ordinary(x[:, 1250:]),
     "tiled": ordinary,
@@ -145,21 +145,9 @@ def test_the_host_times_of_all_kinds_of_calls(bench_command, monkeypatch):
 @pytest.mark.exhaustive
 def test_pytest_measures_the_same_workloads(tmp_path):
     pytest.importorskip("pytest_benchmark")
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--quick",
-        "--threads=1",
-        "--benchmark-json",
-        tmp_path / "a.json",
-    ]
-    options += [
-        "--benchmark-min-rounds=1",
-        "--benchmark-max-time=0.01",
-        "-k",
-        "gather_nd-gather_nd and small",
-    ]
+    options = "-q -p no:cacheprovider --quick --threads=1 --benchmark-min-rounds=1 --benchmark-max-time=0.01"
+    options = [*options.split(), "-k", "gather_nd-gather_nd and small"]
+    options.append(f"--benchmark-json={tmp_path / 'a.json'}")
     program = [sys.executable, "-m", "pytest", "bench", *options]
     # Nothing is measured in workers of pytest-xdist, which an environment of theirs announces.
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -217,6 +205,33 @@ def test_top_k_beside_that_of_dask(monkeypatch, capsys):
     assert head.split() == ["shape", "chunks", "k", "top_k", "topk", "argtopk", "both"]
     assert [line.split()[-5:] for line in lines] == [["1000", "ms", "1.00x", "1.00x", "1.00x"]] * 2
     assert lines[1].startswith("         (4, 30)         (2, 9)      2 ")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")  # of torch itself
+def test_top_k_on_several_gpus(monkeypatch, capsys, tmp_path):
+    """One process on the CPU stands for the processes of one and of two GPUs."""
+    torch = pytest.importorskip("torch")
+    script = importlib.import_module("bench.top_k_distributed")
+    for name, value in (("DEVICE", "cpu"), ("BACKEND", "gloo")):
+        monkeypatch.setattr(script, name, value)
+    monkeypatch.setattr(script, "WORKLOADS", {"rows": ((3, 40), 5), "row": ((90,), 7)})
+    monkeypatch.setattr(script, "measure", lambda call: len(call()) * 3.0)
+    monkeypatch.setattr(script, "measure_graph", lambda call: len(call()) * 2.0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "a GPU")
+    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda run, arguments, n: run(0, 1, *arguments[1:]))
+    monkeypatch.setattr(sys, "argv", ["", "--json", str(tmp_path / "a.json")])
+    script.main()
+    _, head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "workload | GPUs | eager us | graph us | speed-up | sent KB | peer us | same"
+    one = [f"{name} | 1 | 6.00 | 4.00 | 1.00 | 0.00 | 6.00 | True" for name in ("rows", "row")]
+    assert lines == one * 2
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert (found["device"], len(found["rows"]), found["rows"][0]["same"]) == ("a GPU", 4, True)
+    monkeypatch.setattr(sys, "argv", ["", "--gpus", "4"])
+    with pytest.raises(SystemExit, match="3 GPUs are here"):
+        script.main()
 
 
 def test_the_pace_of_sweeps():

@@ -154,14 +154,8 @@ def test_info(command, no_gpu, monkeypatch, tmp_path):
     code, printed, error = command("info")
     assert cache in printed
     assert (code, error) == (0, "")
-    for fact in (
-        "numba",
-        "cuda-core",
-        "threads",
-        "EXTENDED",
-        "no NVIDIA driver",
-        "Cache of compiled kernels",
-    ):
+    facts = ("numba", "cuda-core", "threads", "EXTENDED", "no NVIDIA driver", "Cache of compiled kernels")
+    for fact in facts:
         assert fact in printed
     code, printed, error = command("info", "--json")
     assert (code, error) == (0, "")
@@ -253,19 +247,16 @@ def test_a_summary_is_printed_without_output(command):
     assert code == 0
     assert "top-k of x[red].npy: the 2 largest along axis -1 (CPU, " in printed
     assert "values int32 (2, 2)\n[[3 3]\n [5 5]]\n" in printed
+    np.save("dates.npy", np.array([5, 2**40]).view("M8"))  # without a unit, for which NumPy has no words
+    printed = command("top-k", "dates.npy", "-k", 1, "--device", "cpu")[1]
+    assert "values datetime64 (1,)\n[1099511627776]\n" in printed
 
 
 BAD = {
     "top-k x.npy": (2, "Missing option '-k'"),
     "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
-    "top-k x.npy -k 1 --index-dtype float32": (
-        2,
-        "'float32' is not one of 'uint32', ",
-    ),
-    "top-k x.npy -k 1 -o best.npy": (
-        1,
-        "-o best.npy: the name of the file must end with .npz",
-    ),
+    "top-k x.npy -k 1 --index-dtype float32": (2, "'float32' is not one of 'uint32', "),
+    "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the name of the file must end with .npz"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
     "top-k text.npy -k 1": (1, "text.npy: not an .npy file"),
     "top-k short.npy -k 1": (1, "short.npy: a damaged .npy file: "),

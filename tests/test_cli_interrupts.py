@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.command_line import START_S, end_of, kill_group, start_command, start_python, wait_for
+from tests.command_line import end_of, kill_group, start_command, start_python, wait_for
 from tests.marks import exhaustive
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
@@ -121,35 +121,3 @@ sys.exit(ending.run(command))
 def test_an_interrupt_that_was_swallowed_ends_the_command(tmp_path, then):
     process = start_python("-c", SCRIPT.format(then=then), folder=tmp_path)
     assert end_of(process) == (130, "dmlops: interrupted\n")
-
-
-DIAGONAL = """
-import sys
-from dmlops.cli import main
-open("started", "w").close()
-sys.argv = ["dmlops", "diagonal", "x.npy", "--value", "7", "-o", "y.npy"]
-sys.exit(main())
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("pause", [0.6, 2])
-def test_an_interrupt_while_compiling_is_one_word_and_the_next_call_works(tmp_path, pause):
-    np.save(tmp_path / "x.npy", X)
-    cache = {"DMLOPS_CACHE_DIR": str(tmp_path / "cache")}
-    process = start_python("-c", DIAGONAL, folder=tmp_path, **cache)
-    wait_for((tmp_path / "started").exists)
-    time.sleep(pause)
-    process.send_signal(signal.SIGINT)
-    code, error = end_of(process)
-    interrupted = (130, "dmlops: interrupted\n")
-    if (tmp_path / "y.npy").exists():  # the interrupt came while the command, or Python, was ending already
-        assert code == 0 or (code, error) in [interrupted, (-signal.SIGINT, "")]
-        assert np.load(tmp_path / "y.npy").tolist() == [[7, 1, 3, 2], [0, 7, 5, 5]]
-    else:
-        assert (code, error) == interrupted
-    process = start_python("-c", DIAGONAL, folder=tmp_path, **cache)
-    process.communicate(timeout=START_S)
-    assert process.returncode == 0
-    assert np.load(tmp_path / "y.npy").tolist() == [[7, 1, 3, 2], [0, 7, 5, 5]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "started", "x.npy", "y.npy"]

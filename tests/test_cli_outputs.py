@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -129,8 +130,11 @@ def test_what_was_there_survives_a_failed_write(command, monkeypatch, error):
     assert sorted(os.listdir()) == before
 
 
-def test_bfloat16_has_no_file(command, no_work):
+def test_bfloat16_has_no_file(command, no_work, monkeypatch):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     # NumPy would write a type that says only that elements have two bytes.
     np.save("b.npy", np.ones(4, ml_dtypes.bfloat16))
-    assert_refused(command("top-k", "b.npy", "-k", 1), "b.npy: its type is ", "bfloat16", "float32")
+    for name, about in (("b.npy", "b.npy"), ("-", "standard input")):
+        with open("b.npy", "rb") as file:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=file, isatty=lambda: False))
+            assert_refused(command("top-k", name, "-k", 1), f"dmlops: {about}: its type is ", "bfloat16")

@@ -6,8 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops.cli import ending
-
 pytestmark = pytest.mark.quick
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
@@ -37,11 +35,3 @@ def test_all_is_as_it_was(command, line):
     before = state()
     command(*line.split())
     assert state() == before
-
-
-def test_an_interrupt_is_exit_code_130(capsys):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    assert ending.run(interrupted) == 130
-    assert capsys.readouterr().err == "dmlops: interrupted\n"

@@ -197,10 +197,6 @@ class TestDiagonalMatrix:
         arguments = {"value": 7, "diagonal_fill_begin": 0, "diagonal_fill_end": 1} | changes
         return valid(lambda: DiagonalMatrix1(input_tensor=x, output_tensor=output, **arguments), level)
 
-    def test_input_is_optional(self):
-        assert self.make(f32(4, 5))
-        assert self.make(f32(4, 5), f32(4, 5))
-
     def test_matrices_need_not_be_square_and_are_stacked(self):
         assert self.make(f32(2, 3, 4, 5))
         assert [rank for rank in range(8) if self.make(f32(*(2,) * rank))] == [2, 3, 4]

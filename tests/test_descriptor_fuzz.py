@@ -50,24 +50,10 @@ FLOATS = st.one_of(st.floats(), st.sampled_from([0.5, -0.0, 1e39, 1e300, 255.5])
 SCALARS = st.one_of(st.none(), st.booleans(), INTEGERS, FLOATS, st.text(max_size=9))
 NUMPY_VALUES = st.sampled_from(
     [
-        *(
-            np.int8(1),
-            np.uint64(2**64 - 1),
-            np.float16(0.5),
-            np.float32("nan"),
-            np.complex64(1j),
-            np.bool_(True),
-        ),
-        *(
-            np.array(1),
-            np.array([1]),
-            np.array([]),
-            np.array(1.5),
-            np.array("1"),
-            np.array(None),
-            np.str_("1"),
-        ),
-        *(np.datetime64("2026-01-01"), np.timedelta64(1, "s"), np.void(b"12"), np.zeros((2, 2))),
+        *(np.int8(1), np.uint64(2**64 - 1), np.float16(0.5), np.float32("nan"), np.complex64(1j)),
+        *(np.bool_(True), np.str_("1"), np.void(b"12"), np.zeros((2, 2))),
+        *map(np.array, (1, [1], [], 1.5, "1", None)),
+        *(np.datetime64("2026-01-01"), np.timedelta64(1, "s")),
     ]
 )
 OBJECTS = st.one_of(
@@ -239,25 +225,3 @@ def test_json_with_anything_anywhere(case, data):
         text = json.dumps(plain)
         with only_our_errors():
             exercise(Descriptor.from_json(text))
-
-
-@settings(max_examples=EXAMPLES)
-@given(
-    descriptor_arguments(),
-    st.lists(st.tuples(st.integers(0, 10**4), st.binary(max_size=4), st.integers(0, 9))),
-)
-def test_json_with_changed_bytes(case, changes):
-    operator, arguments = case
-    with only_our_errors():
-        text = bytearray(operator(**arguments).to_json().encode())
-        for place, inserted, removed in changes:
-            start = place % (len(text) + 1)
-            text[start : start + removed] = inserted
-        exercise(Descriptor.from_json(text.decode(errors="surrogateescape")))
-
-
-@settings(max_examples=EXAMPLES)
-@given(ANYTHING | st.text())
-def test_text(text):
-    with only_our_errors():
-        Descriptor.from_json(text)

@@ -60,6 +60,7 @@ def test_what_others_may_write():
         (tensor(sizes=7), "input_tensor.sizes: got 7, but it is not an array of integers; sizes must be"),
         (tensor(sizes=[3, "4"]), "input_tensor.sizes: got [3, '4'], but it is not a sequence of integers; "),
         (tensor(sizes=[3, True]), "input_tensor.sizes: got [3, True], but it is not an array of integers; "),
+        (tensor(strides=[3, True]), "input_tensor.strides: got [3, True], but it is not an array of "),
         (
             tensor(stride=[4, 1]),
             "input_tensor: got member 'stride', but a tensor has none; it has data_type, ",

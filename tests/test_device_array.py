@@ -67,7 +67,8 @@ def test_what_is_refused():
 def test_memory_is_in_the_order_of_a_stream():
     """The per-thread default stream is another one in each thread, and the legacy stream waits for all."""
     printed = run("""
-        for stream in (None, 0, 5, 2):
+        of_torch, of_cupy = type("Stream", (), {"cuda_stream": 6}), type("Stream", (), {"ptr": 7})
+        for stream in (None, 0, 5, 2, of_torch, of_cupy):
             array = DeviceArray((4,), "float32", stream=stream)
             del array
             print(notes)
@@ -75,7 +76,7 @@ def test_memory_is_in_the_order_of_a_stream():
     """)
     assert printed == [
         f"[('allocate', 16, {allocated}), ('free', {1 << 62}, {freed})]"
-        for allocated, freed in ((1, 1), (1, 1), (5, 5), (2, 1))
+        for allocated, freed in ((1, 1), (1, 1), (5, 5), (2, 1), (6, 6), (7, 7))
     ]
 
 

@@ -87,22 +87,6 @@ class TestBackendLevel:
 
 
 class TestExecute:
-    @pytest.mark.parametrize("name", DESCRIPTORS)
-    def test_every_operator_with_a_dirty_workspace(self, name):
-        # The workspace's contents are undefined; a larger one will do.
-        descriptor = DESCRIPTORS[name]
-        operator = dmlops.compile(descriptor, feature_level=FeatureLevel.EXTENDED)
-        for seed, dirt in ((1, 0), (2, 0xFF), (5, 0xA5)):
-            inputs, outputs = make_inputs(descriptor, seed), make_outputs(descriptor)
-            workspace = np.full(operator.workspace_size + 100, dirt, np.uint8)
-            operator.execute(inputs | outputs, workspace=workspace)
-            for field, expected in oracle(descriptor, inputs).items():
-                actual = outputs[field]
-                if field.startswith(("output_count", "output_coordinates")):
-                    np.testing.assert_array_equal(actual.ravel()[: expected.size], expected.ravel())
-                else:
-                    assert_same(actual, expected)
-
     def test_the_elements_of_a_workspace_may_be_of_any_type(self):
         operator = dmlops.compile(top_k1((3, 40), k=5))
         n = -(-operator.workspace_size // 8)

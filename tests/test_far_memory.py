@@ -82,16 +82,3 @@ def test_diagonal_matrix(step, axis):
     out = far(np.zeros_like(x), axis, step)
     dmlops.diagonal_matrix(far(x, axis, step), value=7, begin=-1, end=1, out=out)
     assert_same(out, expected)
-
-
-@pytest.mark.parametrize("n", [2**32 + 3, 2**33 + 3])
-def test_a_table_of_more_elements_than_32_bits_count(n):
-    places = np.array([[0], [2**31 - 1], [2**31], [2**32 - 1], [2**32], [2**32 + 2], [n - 1]])
-    x = sparse_memory(n, "uint8")
-    x[places[:, 0]] = range(1, 8)
-    for picks in (places, places - n, places.astype("uint64")):
-        assert_same(dmlops.gather_nd(x, picks), x[places[:, 0]])
-    columns = np.concatenate([places * 0, places], axis=1)
-    assert_same(dmlops.gather_nd(x[None], columns), x[places[:, 0]])
-    with pytest.raises(IndexError, match=f"coordinate 0 is {n}, and dimension 0 of x has {n} elements"):
-        dmlops.gather_nd(x, np.array([[n]]))

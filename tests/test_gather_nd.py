@@ -7,7 +7,7 @@ import dmlops
 from dmlops import FeatureLevel, GatherND, GatherND1, TensorDataType, TensorDesc, UnsupportedFeatureError
 from kernels_cpu.processor import MAX_STREAMING_BYTES
 from tests import cases, reference
-from tests.data import LAYOUTS, OUTPUT_LAYOUTS, assert_same, random, sample
+from tests.data import assert_same, random, sample
 from tests.libraries import check, execute
 from tests.marks import as_parameters
 
@@ -86,16 +86,6 @@ def test_short_slices_of_an_input_larger_than_the_caches(shape, width, mode):
     x = np.arange(LARGE, dtype="uint32").reshape(shape)
     tuples = np.stack([random(("far", n)).integers(-n - n // 9, n + n // 9, 700) for n in shape[:width]], -1)
     assert_same(dmlops.gather_nd(x, tuples, mode=mode), reference.gather_nd(x, tuples, mode=mode))
-
-
-@pytest.mark.parametrize("layout", OUTPUT_LAYOUTS)
-def test_out_of_any_layout(layout):
-    x = sample("float32", (5, 6, 7, 3), "out")
-    indices = random("out").integers(-6, 6, (5, 4, 1))
-    expected = reference.gather_nd(x, indices, batch_dims=1)
-    out = LAYOUTS[layout](np.zeros_like(expected))
-    assert dmlops.gather_nd(x, indices, batch_dims=1, out=out) is out
-    assert_same(out, expected)
 
 
 def test_tuples_without_coordinates_are_beyond_directml():

@@ -175,18 +175,6 @@ def test_no_file_can_be_opened(own):
 
 
 @pytest.mark.exhaustive
-def test_vector_widths_do_not_share_artifacts(own, tmp_path):
-    directory, artifact = own
-    # Numba's own cache directory must not matter: it once made keys without the width.
-    numba = {"NUMBA_CACHE_DIR": str(tmp_path / "numba")}
-    assert call(directory, DMLOPS_SIMD="0", **numba) == COMPILED
-    artifact.unlink()
-    assert call(directory, DMLOPS_SIMD="0") == FOUND
-    assert call(directory, DMLOPS_SIMD="1", **numba) == COMPILED
-    assert not (tmp_path / "numba").exists()
-
-
-@pytest.mark.exhaustive
 def test_numba_without_its_compiler(kept, tmp_path):
     script = """
         import dmlops

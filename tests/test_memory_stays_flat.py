@@ -1,8 +1,9 @@
-"""The memory of a process over calls of many different kinds: the cache of calls is bounded.
+"""Memory: its pages, and how much a process has over calls of many different kinds, whose cache is bounded.
 
 ``DMLOPS_MEMORY_CALLS`` sets the number of calls.
 """
 
+import importlib
 import os
 import random
 from pathlib import Path
@@ -110,3 +111,36 @@ def test_memory(call, most, capsys):
     with capsys.disabled():
         print(f" {before / MIB:.1f} MiB before {call}, {after / MIB:.1f} after", end="")
     assert after - before < most
+
+
+def has_huge_pages(address):
+    """Return whether Linux may back the memory at an address by huge pages."""
+    is_there = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *flags = line.split()
+        if first == "VmFlags:" and is_there:
+            return "hg" in flags
+        if not first.endswith(":"):
+            begin, end = (int(bound, 16) for bound in first.split("-"))
+            is_there = begin <= address < end
+    return False
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_large_results_have_pages_like_those_of_numpy(name):
+    """Neither are they copies of such memory."""
+    library, n = pytest.importorskip(name), 1 << 20
+    arrays = library if name == "torch" else library.numpy
+    zeros = np.zeros((n, 2), "float32")
+    if not has_huge_pages(zeros.ctypes.data + zeros.nbytes // 2):
+        pytest.skip("this system has none, or does not tell")
+    x, indices = arrays.asarray(zeros) + 1, arrays.asarray(np.zeros((n, 1), "int32"))
+    fill, address = dmlops.diagonal_matrix, "data_ptr"
+    if name == "jax":
+        fill = library.jit(importlib.import_module("dmlops.integrations.jax").diagonal_matrix)
+        address = "unsafe_buffer_pointer"
+    for _ in range(2):
+        results = dmlops.tril(x), fill(x), dmlops.gather_nd(x, indices), dmlops.nonzero_coordinates(x)[0]
+        for result in results:
+            assert has_huge_pages(getattr(result, address)() + zeros.nbytes // 2)

@@ -6,7 +6,7 @@ import pytest
 import dmlops
 from dmlops import NonzeroCoordinates, TensorDataType, TensorDesc
 from tests import cases, reference
-from tests.data import INDEX_DTYPES, LAYOUTS, assert_same, sample
+from tests.data import assert_same, sample
 from tests.libraries import call, check, execute
 from tests.marks import as_parameters, exhaustive
 
@@ -51,19 +51,6 @@ def test_size_without_fill_value(size, library):
     assert coordinates.shape == (size, 2)
     np.testing.assert_array_equal(coordinates[: len(found)], found[:size])
     np.testing.assert_array_equal(actual_count, count)
-
-
-@pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
-def test_out(index_dtype):
-    x = sample("float32", (60, 7), "out")
-    expected, count = reference.nonzero_coordinates(x)
-    for layout in ("fortran", "reversed", "every_other", "padded_rows"):
-        out = LAYOUTS[layout](np.full((420, 2), 77, index_dtype)), np.zeros((1,), index_dtype)
-        result = dmlops.nonzero_coordinates(x, out=out, size=420)
-        assert result.coordinates is out[0]
-        assert result.count is out[1]
-        np.testing.assert_array_equal(out[0][: len(expected)], expected)
-        assert out[1] == count
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

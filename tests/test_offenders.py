@@ -52,19 +52,6 @@ def test_one_offender_anywhere(width, dtype):
     dmlops.gather_nd(x, indices)
 
 
-@pytest.mark.parametrize("width", [1, 2])
-def test_one_offender_among_rows_of_tuples(width):
-    x = np.zeros(SHAPE, "float32")
-    whole = tuples_in_range((7, 2 * 90), width, "int64", "rows")
-    for indices in (whole[:, :90], whole[:, ::2], whole[::-1, 90:], whole[:, ::-2]):
-        for row in range(7):
-            for column in (0, 1, 63, 64, 88, 89):
-                kept = indices[row, column, -1]
-                indices[row, column, -1] = 100
-                check_first(x, indices, (row, column), width - 1)
-                indices[row, column, -1] = kept
-
-
 @pytest.mark.parametrize("stride", [0, 8, 800, -8])
 def test_single_coordinates_of_any_stride(stride):
     """A dimension of one element has whatever stride its library gives it."""

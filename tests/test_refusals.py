@@ -10,6 +10,7 @@ import itertools
 
 import numpy as np
 import pytest
+from ml_dtypes import float8_e8m0fnu, int4
 
 import dmlops
 from dmlops import (
@@ -363,6 +364,13 @@ INPUTS = {
     "dict": (lambda array: {"x": array}, "a dict, but it is not an array"),
     "sparse": (of("scipy.sparse", lambda sparse: sparse.eye(3)), r"it is sparse; pass x\.toarray\(\)"),
     "bytes": (lambda array: [b"hello"], "no operator takes that type"),
+    **{
+        np.dtype(dtype).name: (
+            lambda array, dtype=dtype: np.zeros((2, 2), dtype),
+            "no operator takes that type",
+        )
+        for dtype in (object, "V4", [("a", "O")], float8_e8m0fnu, int4, np.longdouble)
+    },
     "series": (of("polars", lambda polars: polars.Series([1, None, 3])), NULLS),
     "frame": (of("polars", lambda polars: polars.DataFrame({"a": [1.0, 2.0], "b": [3.0, None]})), NULLS),
     "list of series": (of("polars", lambda polars: [polars.Series([1, None])] * 2), NULLS),

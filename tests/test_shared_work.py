@@ -28,36 +28,6 @@ def check_fence(memory):
     assert (memory[-4096:] == 77).all()
 
 
-def matrix(density):
-    """Return a matrix with an odd number of elements in each row, and memory between the rows."""
-    whole = np.zeros((401, 1510), "float32")
-    x = whole[:, 3:1504]
-    x[...] = random(density).random(x.shape) < density
-    x[-1, -1] = 9
-    return x
-
-
-@THREADS
-@pytest.mark.parametrize("density", [0, 0.003, 0.4, 1])
-def test_nonzero(n_threads, density):
-    dmlops.set_num_threads(n_threads)
-    padded = matrix(density)
-    expected = np.argwhere(padded)
-    n = len(expected)
-    for x in (padded, padded.copy()):
-        coordinates, count = dmlops.nonzero_coordinates(x)
-        assert_same(coordinates, expected)
-        assert count == n
-        for size, fill_value, order in ((n + 401, 5, "C"), (n + 12, -3, "F"), (max(n // 2, 1), 5, "F")):
-            found, memory = fenced((size, 2), "int64", order)
-            found_count = np.zeros((), "int64")
-            dmlops.nonzero_coordinates(x, size=size, fill_value=fill_value, out=(found, found_count))
-            assert found_count == n
-            np.testing.assert_array_equal(found[:n], expected[:size])
-            assert (found[n:] == fill_value).all()
-            check_fence(memory)
-
-
 @THREADS
 @pytest.mark.parametrize("shape", [(1_500_001,), (1201, 1303), (31, 401, 151), (3, 17, 211, 131)])
 def test_nonzero_of_each_number_of_columns(n_threads, shape):

@@ -54,24 +54,14 @@ class TestTriangles:
     def test_refused(self, name):
         ours, _ = TRIANGLES[name]
         x = np.ones((2, 2))
+        not_an_array = "m: got None, but it is not an array; it must be an array"
+        wrong = InvalidDescriptorError
         for m, k, options, error, text in (
-            (
-                [1, 2],
-                0,
-                {},
-                InvalidDescriptorError,
-                r"m: got 1 dimension, but a matrix has height and width; ",
-            ),
-            (
-                None,
-                0,
-                {"out": np.ones((2, 2))},
-                TypeError,
-                "m: got None, but it is not an array; it must be an array",
-            ),
-            (x, 0, {"out": np.ones((2, 3))}, InvalidDescriptorError, r"out: got shape \(2, 3\), but the "),
-            (x, 0, {"out": x}, InvalidDescriptorError, f"out: got an overlapping array, .* with {name}.m; "),
-            (x, 0, {"stream": 0}, InvalidDescriptorError, "stream: got 0, but the arrays live on cpu; "),
+            ([1, 2], 0, {}, wrong, "m: got 1 dimension, but a matrix has height and width; "),
+            (None, 0, {"out": np.ones((2, 2))}, TypeError, not_an_array),
+            (x, 0, {"out": np.ones((2, 3))}, wrong, r"out: got shape \(2, 3\), but the "),
+            (x, 0, {"out": x}, wrong, f"out: got an overlapping array, .* with {name}.m; "),
+            (x, 0, {"stream": 0}, wrong, "stream: got 0, but the arrays live on cpu; "),
         ):
             with pytest.raises(error, match=rf"^{name}\.{text}"):
                 ours(m, k, **options)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,6 +104,9 @@ def test_the_table(device):
     points = [point for sweep in table for point in sweep.points]
     assert len({sweep.name for sweep in table}) == len(table)
     assert len({point.name for point in points}) == len(points)
+    # Times of one version are compared with those of another.
+    expected = {CPU: (575, 13_687_566_456), CUDA: (796, 82_129_268_504)}[device]
+    assert (len(points), sum(point.bytes_moved for point in points)) == expected
     for sweep in table:
         assert {(point.operator, point.device) for point in sweep.points} == {(sweep.operator, device)}
         assert all(point.name.startswith(f"{sweep.name}: ") for point in sweep.points)
@@ -132,6 +136,43 @@ def test_the_least_of_the_samples_is_judged():
     ]
     assert sweep_analysis.worst(found).point == "c"
     assert [each.point for each in sweep_analysis.Verdict(sweep, rows, found).violations] == ["c", "a"]
+
+
+def test_problems_that_take_longer_than_the_next_larger_one():
+    one = selection("one", 100)
+    changes = {"wide": {"dtype": "float64"}, "long": {"shape": (1, 200)}, "k": {"k": 9}}
+    larger = [replace(one, name=name, **change) for name, change in changes.items()]
+    times = {one: 5, **dict(zip(larger, (4, 3, 4.6), strict=True)), replace(one, shape=(1, 300)): 1}
+    found = [(each.point, each.other, each.factor) for each in sweep_analysis.inversions(times)]
+    assert found == [("long", "one", 3), ("one", "long", 5 / 3), ("one", "wide", 1.25)]
+
+
+def test_doubtful_points_are_measured_again_and_slow_peers_once():
+    """The better time counts, and what a sweep has no time for is skipped."""
+    sweep = replace(steps(1000, 2000, 4000), has_peers=True)
+    ours, asked, shown = {1000: [0.01], 2000: [0.05, 0.02], 4000: [0.21, 0.3]}, [], []
+
+    def measure(workload, seconds, names):
+        asked.append((workload.size, len(names), "torch.topk" in names))
+        (row,) = measured(replace(sweep, points=[workload]), [ours[workload.size].pop(0)], torch=[0.2])
+        row.outcomes = [each for each in row.outcomes if each.contender in names]
+        return row
+
+    def skipped(workload, message, names):
+        row = Row.of(workload)
+        row.outcomes = [Outcome(name, name, status="skipped", message=message) for name in sorted(names)]
+        return row
+
+    bench = SimpleNamespace(threads=1, measure=measure, skipped=skipped, weight=lambda point: point.size)
+    verdict = sweep_analysis.measure(bench, sweep, 60, shown.append)
+    first, *others = [(1000, 6, True), (2000, 5, False), (4000, 5, False), (2000, 1, False), (4000, 1, False)]
+    assert asked == [first, *others]
+    assert [row.ours.best for row in verdict.rows] == [0.01, 0.02, 0.21]
+    assert [row.name for row in shown] == [point.name for point in sweep.points]
+    none = sweep_analysis.measure(bench, sweep, 0, shown.append).left_out
+    assert [row.outcomes[0].message for row in none] == ["out of time"] * 3
+    shares = sweep_analysis.shares(bench, [steps(1000), steps(3000), sweep], 110)
+    assert [seconds for _, seconds in shares] == pytest.approx([20, 66, 110], rel=1e-3)
 
 
 @pytest.fixture

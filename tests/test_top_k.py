@@ -6,10 +6,10 @@ import pytest
 import dmlops
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK, TopK1
 from tests import cases, reference
-from tests.data import DTYPES, LAYOUTS, OUTPUT_LAYOUTS, assert_same, bits, float_from_bits, sample
+from tests.data import DTYPES, assert_same, bits, float_from_bits, sample
 from tests.libraries import check, execute
 from tests.marks import as_parameters
-from tests.top_k_cases import OF_LENGTHS, UNSORTED, row_lengths
+from tests.top_k_cases import OF_LENGTHS, UNSORTED
 
 DISTINCT = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
 TIED = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
@@ -99,24 +99,6 @@ def test_zero_dimensions_count_as_one(x):
         values, indices = dmlops.top_k(x, k, axis=0)
         assert_same(values, np.full(k, 2.5, "float32"))
         assert_same(indices, np.zeros(k, "int64"))
-
-
-@pytest.mark.parametrize("is_sorted", [True, False])
-@pytest.mark.parametrize("has_lengths", [True, False])
-@pytest.mark.parametrize("layout", OUTPUT_LAYOUTS)
-def test_out_of_any_layout(layout, has_lengths, is_sorted):
-    x = sample("float32", (40, 30, 5), "out")
-    for axis in (0, 1, 2):
-        options = {"axis": axis, "largest": False, "sorted": is_sorted}
-        if has_lengths:
-            options["lengths"] = row_lengths(x, axis, 4, "uint32")
-        values, indices = reference.top_k(x, 4, **options)
-        out = LAYOUTS[layout](np.ones_like(values)), LAYOUTS[layout](np.zeros_like(indices, "uint64"))
-        result = dmlops.top_k(x, 4, **options, out=out)
-        assert result.values is out[0]
-        assert result.indices is out[1]
-        assert_same(out[0], values)
-        assert_same(out[1], indices.astype("uint64"))
 
 
 def test_largest_is_a_truth_value():

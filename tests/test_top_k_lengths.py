@@ -10,23 +10,11 @@ from tests.data import INDEX_DTYPES, assert_same, random, sample
 from tests.libraries import NUMPY, Torch
 
 
-def check_call(x, k, lengths, **options):
-    """Check every bit of what a call answers."""
-    expected = reference.top_k(np.asarray(x), k, lengths=np.asarray(lengths), **options)
-    for got, answer in zip(dmlops.top_k(x, k, lengths=lengths, **options), expected, strict=True):
-        assert_same(got, answer)
-
-
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
 def test_index_of_padding_has_all_bits_set(index_dtype):
-    _, indices = dmlops.top_k([1.0, 2.0], 2, lengths=1, index_dtype=index_dtype)
-    assert_same(indices, np.array([0, -1]).astype(index_dtype))
-
-
-def test_takes_lists_and_numbers():
-    check_call([[3, 1, 2], [0, 0, 5]], 2, [2, 1])
-    check_call([3, 1, 2], 2, 1)
-    check_call([3, 1, 2], 2, np.int32(2))
+    for lengths in (1, np.int32(1), np.array(1)):
+        _, indices = dmlops.top_k([1.0, 2.0], 2, lengths=lengths, index_dtype=index_dtype)
+        assert_same(indices, np.array([0, -1]).astype(index_dtype))
 
 
 @pytest.mark.parametrize("kind", ["array", "view", "list", "torch"])

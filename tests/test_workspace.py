@@ -112,11 +112,6 @@ def test_nonzero(data_type, sizes, workspace_of):
     assert workspace_of(descriptor) <= descriptor.input_tensor.element_count // 8 + MIB
 
 
-def test_nonzero_of_any_layout(workspace_of):
-    x = TensorDesc(TensorDataType.FLOAT32, (1000, 1000, 30), (1, 2000, 3_000_000))
-    assert workspace_of(NonzeroCoordinates(input_tensor=x)) <= x.element_count // 8 + MIB
-
-
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
 def test_gather_and_diagonal_ask_for_none(data_type, workspace_of):
     x = TensorDesc(data_type, (30, 1000, 1024))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.cases import Case, patterns
-from tests.data import DTYPES, INDEX_DTYPES, LAYOUTS, random, sample, special_values
+from tests.data import DTYPES, INDEX_DTYPES, random, sample, special_values
 
 # (shape, axis, k): rows and columns, short and long, few and many; selections of few and of all elements.
 SHAPES = (
@@ -62,10 +62,6 @@ def _unsorted():
     for name, row in hard_rows(3000).items():
         for largest in (True, False):
             yield _case(f"{name}-{largest}", np.float32(row)[np.newaxis], 17, largest=largest, sorted=False)
-    for layout, arrange in LAYOUTS.items():
-        for axis in (0, 1, 2):
-            x = arrange(sample("float32", (6, 7, 9), "layout"))
-            yield _case(f"{layout}-{axis}", x, 4, axis=axis, sorted=False)
     for dtype in INDEX_DTYPES:
         x = sample("float32", (5, 300), "index")
         yield _case(f"index_{dtype}", x, 20, index_dtype=dtype, sorted=False)
@@ -90,12 +86,6 @@ def _of_lengths():
         x = np.tile(np.float32(row), (20, 1))
         for largest in (True, False):
             yield _case(f"lengths-{name}-{largest}", x, 17, lengths=row_lengths(x, 1, 17), largest=largest)
-    for layout, arrange in LAYOUTS.items():
-        x = sample("float32", (6, 7, 9), "layout")
-        for axis in (0, 1, 2):
-            lengths, options = row_lengths(x, axis, 4), {"axis": axis, "sorted": axis != 1}
-            yield _case(f"lengths-x_{layout}-{axis}", arrange(x), 4, lengths=lengths, **options)
-            yield _case(f"lengths-{layout}-{axis}", x, 4, lengths=arrange(lengths), **options)
     for dtype in INDEX_DTYPES:
         x = sample("float32", (15, 300), "index")
         lengths = row_lengths(x, 1, 20, dtype)

@@ -53,7 +53,6 @@ def choices(
             search.problems(size, k or search.KS, rows or search.ROWS, length or search.LENGTHS, layouts),
         )
     ]
-    search.print_leads(found)
     search.print_losses(found)
     device = torch.cuda.get_device_name()
     path = search.write_results(found, device, watch.target, add_to)

@@ -15,7 +15,7 @@ from bench.workloads import CPU, CUDA
 
 def band_mask(task: Task) -> Any:
     """Return the mask of the band."""
-    x, workload = task.inputs[0], task.workload
+    x, workload = task.x, task.workload
     height, width = workload.shape[-2:]
     steps = arange(x, width) - arange(x, height)[:, None]
     return (steps >= workload.begin) & (steps < workload.end)
@@ -25,7 +25,7 @@ def _triangle_only(task: Task) -> Any:
     if not task.workload.is_triangle:
         message = "triangles of zeros only"
         raise NotServedError(message)
-    return task.inputs[0]
+    return task.x
 
 
 @contender("numpy.tril", "diagonal_matrix", (CPU,), "new outputs")
@@ -49,7 +49,7 @@ def _(task: Task) -> Call:
 
 @contender("torch.where", "diagonal_matrix", (CPU, CUDA), "mask made beforehand")
 def _(task: Task) -> Call:
-    torch, x, mask = libraries.module("torch"), to_torch(task.inputs[0]), to_torch(band_mask(task))
+    torch, x, mask = libraries.module("torch"), to_torch(task.x), to_torch(band_mask(task))
     value, out = torch.tensor(task.workload.value, dtype=x.dtype, device=x.device), torch.empty_like(x)
     return lambda: torch.where(mask, value, x, out=out)
 
@@ -62,7 +62,7 @@ def _(task: Task) -> Call:
 
 @contender("jax.numpy.where", "diagonal_matrix", (CPU, CUDA), "computes the mask as well; new outputs")
 def _(task: Task) -> Call:
-    x, workload = to_jax(task.inputs[0]), task.workload
+    x, workload = to_jax(task.x), task.workload
     end = min(workload.end, prod(workload.shape))
     call = _jax_band(workload.begin, end, workload.value)
     return lambda: call(x)
@@ -81,6 +81,6 @@ def _jax_band(begin: int, end: int, value: float) -> Callable[..., Any]:
 
 @contender("cupy.where", "diagonal_matrix", (CUDA,), "mask made beforehand; new outputs")
 def _(task: Task) -> Call:
-    cupy, x, mask = libraries.module("cupy"), to_cupy(task.inputs[0]), to_cupy(band_mask(task))
+    cupy, x, mask = libraries.module("cupy"), to_cupy(task.x), to_cupy(band_mask(task))
     value = x.dtype.type(task.workload.value)
     return lambda: cupy.where(mask, value, x)

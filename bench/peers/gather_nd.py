@@ -37,14 +37,14 @@ def _flat_gather(task: Task) -> tuple[Any, Any, Any]:
     for size, column in zip(sizes, index_key(task), strict=True):
         flat = flat * size + column
     length = workload.length
-    x = task.inputs[0].reshape(-1, length) if length > 1 else task.inputs[0].reshape(-1)
+    x = task.x.reshape(-1, length) if length > 1 else task.x.reshape(-1)
     flat = flat.reshape(-1)
     return x, flat, empty(x, (flat.shape[0], *x.shape[1:]))
 
 
 @contender("numpy indexing", "gather_nd", (CPU,), "int64 indices; new outputs")
 def _(task: Task) -> Call:
-    x, key = task.inputs[0], index_key(task)
+    x, key = task.x, index_key(task)
     return lambda: x[key]
 
 
@@ -56,7 +56,7 @@ def _(task: Task) -> Call:
 
 @contender("torch indexing", "gather_nd", (CPU, CUDA), "int64 indices; new outputs")
 def _(task: Task) -> Call:
-    x, key = to_torch(task.inputs[0]), tuple(map(to_torch, index_key(task)))
+    x, key = to_torch(task.x), tuple(map(to_torch, index_key(task)))
     return lambda: x[key]
 
 
@@ -85,7 +85,7 @@ def _(task: Task) -> Call:
 
 @contender("jax indexing", "gather_nd", (CPU, CUDA), "int32 indices, promised to be in bounds; new outputs")
 def _(task: Task) -> Call:
-    x, indices = to_jax(task.inputs[0]), to_jax(to_int(task.inputs[1]))
+    x, indices = to_jax(task.x), to_jax(to_int(task.inputs[1]))
     call = _jax_gather(task.workload.batch_dims, task.workload.coordinates)
     return lambda: call(x, indices)
 

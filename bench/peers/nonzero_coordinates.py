@@ -14,7 +14,7 @@ from bench.workloads import CPU, CUDA
 
 def count(task: Task) -> int:
     """Return the number of non-zero elements."""
-    return int((task.inputs[0] != 0).sum())
+    return int((task.x != 0).sum())
 
 
 @contender("numpy.argwhere", "nonzero_coordinates", (CPU,), "int64 coordinates; new outputs")
@@ -25,23 +25,23 @@ def _(task: Task) -> Call:
 
 @contender("torch.nonzero", "nonzero_coordinates", (CPU, CUDA), "int64 coordinates; waits for a GPU")
 def _(task: Task) -> Call:
-    torch, x = libraries.module("torch"), to_torch(task.inputs[0])
+    torch, x = libraries.module("torch"), to_torch(task.x)
     if not task.workload.given:
         return lambda: torch.nonzero(x)
     out = torch.nonzero(x)
     return lambda: torch.nonzero(x, out=out)
 
 
-@contender("torch.nonzero_static", "nonzero_coordinates", (CUDA,), "size given; int64 coordinates")
+@contender("torch.nonzero_static", "nonzero_coordinates", (CUDA,), "size given; int64; new outputs")
 def _(task: Task) -> Call:
-    torch, x, size = libraries.module("torch"), to_torch(task.inputs[0]), count(task)
+    torch, x, size = libraries.module("torch"), to_torch(task.x), count(task)
     return lambda: torch.nonzero_static(x, size=size)
 
 
 @contender("onnxruntime.NonZero", "nonzero_coordinates", (CPU,), "one row per dimension; int64; new outputs")
 def _(task: Task) -> Call:
     outputs = {"coordinates": np.int64}
-    return libraries.onnx_call("NonZero", task.threads, {"x": task.inputs[0]}, outputs)
+    return libraries.onnx_call("NonZero", task.threads, {"x": task.x}, outputs)
 
 
 @contender(
@@ -51,7 +51,7 @@ def _(task: Task) -> Call:
     "size given; one array per dimension; int32; new outputs",
 )
 def _(task: Task) -> Call:
-    x, call = to_jax(task.inputs[0]), _jax_nonzero(count(task))
+    x, call = to_jax(task.x), _jax_nonzero(count(task))
     return lambda: call(x)
 
 
@@ -63,5 +63,5 @@ def _jax_nonzero(size: int) -> Callable[..., Any]:
 
 @contender("cupy.argwhere", "nonzero_coordinates", (CUDA,), "int64 coordinates; new outputs; waits")
 def _(task: Task) -> Call:
-    cupy, x = libraries.module("cupy"), to_cupy(task.inputs[0])
+    cupy, x = libraries.module("cupy"), to_cupy(task.x)
     return lambda: cupy.argwhere(x)

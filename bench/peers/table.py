@@ -16,6 +16,11 @@ class Task:
     inputs: tuple[Any, ...]
     threads: int
 
+    @property
+    def x(self) -> Any:
+        """The array that the operator is applied to."""
+        return self.inputs[0]
+
 
 @dataclass(frozen=True)
 class Contender:

@@ -32,7 +32,7 @@ def largest_only(task: Task) -> Any:
     if not task.workload.largest:
         message = "the largest only"
         raise NotServedError(message)
-    return task.inputs[0]
+    return task.x
 
 
 def _sorts_all(task: Task) -> bool:
@@ -59,7 +59,7 @@ def _(task: Task) -> Call:
 
 @contender("torch.topk", "top_k", (CPU, CUDA), "ties in any order; int64 indices")
 def _(task: Task) -> Call:
-    torch, x, workload = libraries.module("torch"), to_torch(task.inputs[0]), task.workload
+    torch, x, workload = libraries.module("torch"), to_torch(task.x), task.workload
     shape, k, axis, largest = selected_shape(workload), workload.k, workload.axis, workload.largest
     out, is_sorted = (empty(x, shape), empty(x, shape, "int64")), workload.is_sorted
     return lambda: torch.topk(x, k, dim=axis, largest=largest, sorted=is_sorted, out=out)
@@ -67,10 +67,10 @@ def _(task: Task) -> Call:
 
 @contender("torch.sort", "top_k", (CPU, CUDA), "stable, but sorts everything; int64 indices")
 def _(task: Task) -> Call:
-    if libraries.is_numpy(task.inputs[0]) and not _sorts_all(task):
+    if libraries.is_numpy(task.x) and not _sorts_all(task):
         message = "sorts everything: on the CPU only for k = size"
         raise NotServedError(message)
-    torch, x, axis = libraries.module("torch"), to_torch(task.inputs[0]), task.workload.axis
+    torch, x, axis = libraries.module("torch"), to_torch(task.x), task.workload.axis
     largest, out = task.workload.largest, (torch.empty_like(x), torch.empty_like(x, dtype=torch.int64))
     return lambda: torch.sort(x, dim=axis, descending=largest, stable=True, out=out)
 
@@ -138,10 +138,10 @@ def _(task: Task) -> Call:
     "cupy.argsort", "top_k", (CUDA,), "sorts everything; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    cupy, x, k = libraries.module("cupy"), to_cupy(largest_only(task)), task.workload.k
-    if x.shape[-1] != x.size:
+    if task.workload.shape[-1] != task.workload.size:
         message = "sorts everything: only for one row"
         raise NotServedError(message)
+    cupy, x, k = libraries.module("cupy"), to_cupy(largest_only(task)), task.workload.k
 
     def call() -> Any:
         indices = cupy.argsort(x)[..., : -k - 1 : -1]

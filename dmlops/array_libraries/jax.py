@@ -1,5 +1,6 @@
 """JAX arrays. They are immutable, and without a stream to order work by: a call on a GPU waits for them."""
 
+import math
 import sys
 from typing import Any, NoReturn
 
@@ -14,6 +15,8 @@ from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc, packed_strides
+
+_ALIGNMENT = 64
 
 
 class Jax(ArrayLibrary):
@@ -99,12 +102,16 @@ class Jax(ArrayLibrary):
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         dtype = numpy_dtype(data_type)
         if device == CPU:
-            return np.empty(sizes, dtype)
+            # Memory that is aligned like JAX's own becomes an array of JAX without a copy.
+            memory = np.empty(math.prod(sizes) * dtype.itemsize + _ALIGNMENT, np.uint8)
+            begin = -NUMPY.address(memory) % _ALIGNMENT
+            return memory[begin : begin + memory.size - _ALIGNMENT].view(dtype).reshape(sizes)
         at = next(gpu for gpu in self._jax.devices("gpu") if gpu.local_hardware_id == device.number)
         return self._jax.block_until_ready(self._jax.numpy.empty(sizes, dtype, device=at))
 
     def finalize(self, array: Any, stream: int) -> Any:
         if isinstance(array, np.ndarray):
-            return self._jax.numpy.asarray(array)
+            on_gpu = self._jax.default_backend() != "cpu"
+            return self._jax.device_put(array, self._jax.devices("cpu")[0] if on_gpu else None)
         cuda_driver.synchronize(stream)
         return array

@@ -68,7 +68,9 @@ class NumPy(ArrayLibrary):
     def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         if type(array) is not np.ndarray:
             array = _as_plain(array, where)
-        if not array.flags.aligned or (_has_parts(array) and not _are_parts_in_place(array)):
+        # Kernels may read elements in parts that are larger than NumPy's alignment.
+        has_parts = array.dtype.kind == "c" or array.dtype.names is not None
+        if not array.flags.aligned or (has_parts and not _are_parts_in_place(array)):
             array = _aligned_copy(array)
         return self._operand(array)
 
@@ -111,11 +113,6 @@ class NumPy(ArrayLibrary):
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
-
-
-def _has_parts(array: "np.ndarray[Any, Any]") -> bool:
-    """Return whether kernels may read elements in parts that are larger than NumPy's alignment."""
-    return array.dtype.kind == "c" or array.dtype.names is not None
 
 
 def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:

@@ -213,7 +213,9 @@ class Binding:
             is_extended = level is FeatureLevel.EXTENDED
             served = descriptor if is_extended else descriptor.in_form_of(level, self.words)
             check_level(served, level, self.device, self.words)
-        self._check_representable()
+        if not self.out:  # their library may lack the types of results, or silently change them
+            for where, desc in zip(self.function.types, self._outputs, strict=True):
+                self.library.check_representable(desc.data_type, where)
         if not even_if_empty and not any(desc.element_count for desc in self._outputs):
             return self._bound(None, Manner.LAUNCH, 0)
         kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
@@ -224,12 +226,6 @@ class Binding:
             reason = f"x lives on {self.device}"
             allowed = "all arrays must share a device"
             raise DeviceMismatchError(error_text(where, f"an array on {got}", reason, allowed))
-
-    def _check_representable(self) -> None:
-        """Refuse results that their library does not have, or would silently change."""
-        if not self.out:
-            for where, desc in zip(self.function.types, self._outputs, strict=True):
-                self.library.check_representable(desc.data_type, where)
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
         function, library = self.function, self.library

@@ -219,21 +219,15 @@ def device_made_current(number: int) -> AbstractContextManager[None]:
 _pinned: list[int] = []
 
 
-def _new_pinned() -> int:
-    driver = _driver()
-    # Kept for the life of the process, for all threads and devices.
-    return int(
-        _checked(driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE), "getting page-locked memory")
-    )
-
-
 def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:
     """Return an integer of device memory, after waiting for the stream; its device is current."""
     driver = _driver()
     try:
         pinned = _pinned.pop()
     except IndexError:
-        pinned = _new_pinned()
+        # Kept for the life of the process, for all threads and devices.
+        allocated = driver.cuMemHostAlloc(8, driver.CU_MEMHOSTALLOC_PORTABLE)
+        pinned = int(_checked(allocated, "getting page-locked memory"))
     # After an interrupt, the word is not reused: the copy may still be under way.
     _checked(driver.cuMemcpyDtoHAsync(pinned, pointer, dtype.itemsize, handle), "reading a result back")
     _checked(driver.cuStreamSynchronize(handle), "waiting for a result")

@@ -1,6 +1,7 @@
 """Devices by name, and memory of the host: the alignment of workspaces, and scratch."""
 
 import ctypes
+import mmap
 import sys
 import threading
 from typing import Any, NamedTuple
@@ -12,6 +13,10 @@ ALIGNMENT = 256
 
 # Scratch up to this size is kept between calls: fresh pages cost more than the work done in them.
 _KEPT_SCRATCH = 1 << 26
+
+# New host memory of this size or more is asked for in huge pages, as NumPy does.
+LARGE = 1 << 22
+_madvise = ctypes.CDLL(None).madvise if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 
 class Device(NamedTuple):
@@ -30,6 +35,13 @@ CPU = Device("cpu")
 def aligned(address: int) -> int:
     """Return the first address from this one on at which a workspace may begin."""
     return -(-address // ALIGNMENT) * ALIGNMENT
+
+
+def ask_for_huge_pages(address: int, size: int) -> None:
+    """Let the system back large new memory by huge pages, where it offers them: a page fault takes long."""
+    if size >= LARGE and _madvise is not None:
+        begin = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+        _madvise(ctypes.c_void_p(begin), ctypes.c_size_t(address + size - begin), mmap.MADV_HUGEPAGE)
 
 
 def read_integer(address: int, dtype: "np.dtype[Any]") -> int:

@@ -3,11 +3,13 @@
 The answers are tested together with those of the CPU.
 """
 
+import importlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+import dmlops
 from tests import reference
 from tests.data import sample
 from tests.scripts import run_script
@@ -89,6 +91,14 @@ def test_nothing_goes_to_the_host():
     jax.block_until_ready(every(*arguments))
     with jax.transfer_guard("disallow"):
         jax.block_until_ready(every(*arguments))
+
+
+def test_arrays_of_the_host_stay_there():
+    jax = importlib.import_module("jax")
+    host = jax.devices("cpu")[0]
+    given = jax.device_put(np.float32([[3, 1, 2]]), host)
+    for results in (dmlops.top_k(given, 2), dmlops.nonzero_coordinates(given), [dmlops.tril(given)]):
+        assert all(result.devices() == {host} for result in results)
 
 
 def test_threads():

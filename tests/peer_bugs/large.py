@@ -123,24 +123,12 @@ def _of(n):
 
 # By the page on GitHub, with what was wrong.
 REPORTS = {
-    # torch's CUDA top-k returned indices such as 2033619248.
-    "pytorch/pytorch/issues/95455": Large(
-        *((2120, 500_000), {(-1, 499_999): 3}, top_k(1)), ({(-1, 0): 3}, {(-1, 0): 499_999}), (), "float32", 6
-    ),
-    # TensorFlow's GPU top-k read outside a row of INT_MAX doubles, because its index wrapped.
-    "tensorflow/tensorflow/issues/109523": Large(
-        *((2**31 - 1,), {-1: 2}, top_k(2), ([2, 0], [2**31 - 2, 0]), (), "float64", 26)
-    ),
     # torch's CUDA nonzero asked for an exabyte of memory just below INT_MAX elements.
     "pytorch/pytorch/issues/51872": Large((2**31 - 2,), {}, dmlops.nonzero_coordinates, ([], 0)),
     # JAX's take_along_axis overflowed in the type of its unsigned indices.
     "jax-ml/jax/issues/5088": Large(
         *((2**31 + 10,), {2**31 - 1: 1, 2**31: 2, 2**31 + 3: 3}, gather("raise"), ([1, 2, 3, 0],)),
         (np.array([[2**31 - 1], [2**31], [2**31 + 3], [2**31 + 4]], "uint32"),),
-    ),
-    # torch's triu_ of a large mask left -inf in the lower triangle from row 33000 or so on.
-    "pytorch/pytorch/issues/136611": Large(
-        *((65_600, 65_600), {}, band(65_599, FAR), ({(0, -1): 3},), (), "float16", 18)
     ),
 }
 CALLS = {name: call._replace(n_bytes=call.n_bytes * GB) for name, call in REPORTS.items()} | {

@@ -24,7 +24,7 @@ from dmlops.calls.fast_path import LAUNCH_ALIGNMENT, launch_on_gpu
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import Stream
-from dmlops.devices.memory import CPU, Device, aligned
+from dmlops.devices.memory import CPU, Device, aligned, ask_for_huge_pages
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
@@ -190,6 +190,8 @@ def _bound(text: bytes, device: Device, n_threads: int) -> BoundCall:
 def _run_on_host(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
     bound = _bound(call.text, CPU, get_num_threads())
     _check_count(call, bound, len(bound.results))
+    for address, result in zip(call.results, bound.results, strict=True):
+        ask_for_huge_pages(address, result.total_tensor_size_in_bytes)
     bound.launch(HOST, (*call.operands, *call.results))
 
 

@@ -1,0 +1,220 @@
+"""The clocks of the benchmark: a stand-in for a GPU, and a host, whose times are known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bench import data, libraries, runner, timing
+from bench.peers import OURS, Contender
+from bench.runner import Bench
+from bench.timing import HostClock, Lane, Sample
+from bench.workloads import CUDA, TopK
+
+US = 1e-6
+
+
+class Gpu:
+    """A host at some time, and a GPU that works off a queue; a launch takes the host a microsecond."""
+
+    def __init__(self):
+        self.now = self.free_at = 1.0
+        self.spins, self.flushed = [], []
+
+    def work(self, seconds, of_host=0.0):
+        self.now += of_host
+        self.free_at = max(self.now, self.free_at) + seconds
+
+    def sync(self):
+        self.now = max(self.now, self.free_at)
+
+    def launch(self, stream, config, kernel, *arguments):
+        if kernel == ("sm_90", "spin"):
+            assert (config.grid, config.block) == (1, 1)
+            self.spins[-1].append(arguments[0])
+            self.work(arguments[0] / 1e9, US)
+        else:
+            assert (kernel, config.grid * config.block) == (("sm_90", "flush"), 1 << 18)
+            self.flushed.append(arguments)
+            self.spins.append([])
+            self.work(7 * US, US)
+
+    def record(self, event):
+        event.at = max(self.now, self.free_at)
+
+
+class Event:
+    """The time at which a GPU has come to a place in its queue."""
+
+    def __init__(self, gpu):
+        self.gpu = gpu
+
+    def sync(self):
+        self.gpu.now = max(self.gpu.now, self.at)
+
+    def __sub__(self, other):
+        return 1e3 * (self.at - other.at)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Let a stand-in be device 0 of CUDA's Python packages."""
+    gpu = Gpu()
+    device = SimpleNamespace(
+        set_current=lambda: gpu.spins.append([]),
+        sync=gpu.sync,
+        default_stream=gpu,
+        compute_capability=(9, 0),
+        properties=SimpleNamespace(l2_cache_size=1 << 20),
+        create_event=lambda options: Event(gpu),
+        allocate=lambda size, stream: SimpleNamespace(handle=77, size=size),
+    )
+    core = SimpleNamespace(Device={0: device}.__getitem__, launch=gpu.launch, LaunchConfig=SimpleNamespace)
+    core.EventOptions = lambda timing_enabled: 1 / timing_enabled
+    modules = SimpleNamespace(import_module={"cuda.core": core}.__getitem__)
+    monkeypatch.setattr(timing, "importlib", modules)
+    monkeypatch.setattr(
+        timing, "clock_code", lambda arch: SimpleNamespace(get_kernel=lambda name: (arch, name))
+    )
+    time = SimpleNamespace(perf_counter=lambda: gpu.now, sleep=lambda seconds: gpu.work(0, seconds))
+    monkeypatch.setattr(timing, "time", time)
+    return gpu
+
+
+def test_work_on_a_gpu_is_timed_apart_from_the_host(gpu):
+    clock = timing.CudaClock()
+    assert gpu.spins.pop() == []  # its device is the current one
+    for estimate, spin in ((0, 100), (1000 * US, 3000), (1, 20_000)):
+        gpu.work(5)  # what was there before is waited for
+        sample = clock.sample(Lane(lambda: gpu.work(30 * US, 20 * US), estimate=estimate))
+        assert sample == pytest.approx(Sample(30 * US, 20 * US, 50 * US))
+        assert sum(gpu.spins[-1]) == pytest.approx(spin * 1000, rel=1e-3)
+    for _ in range(40):
+        clock.cold(lambda: None)
+    assert {len(spins) for spins in gpu.spins} == {1, 2, 3, 4}
+    assert {*gpu.flushed} == {(77, 3 << 20)}
+    # The work waits for a host that takes longer than the GPU spins.
+    work, host = clock.cold(lambda: gpu.work(30 * US, 150 * US), 100 * US)
+    assert (work > 50 * US, host) == (True, None)
+    found = clock.cold(lambda: gpu.work(30 * US, 150 * US), 200 * US)
+    assert found == pytest.approx((30 * US, 150 * US))
+
+
+def test_a_stream_of_its_own_is_timed_by_calls_back_to_back(gpu):
+    calls = []
+    lane = Lane(lambda: calls.append(gpu.work(30 * US, 10 * US)), has_own_stream=True)
+    assert timing.CudaClock().sample(lane) == pytest.approx(Sample(130 / 4 * US, None, 40 * US))
+    assert len(calls) == 5
+
+
+def test_short_calls_are_repeated_on_the_host(gpu):
+    calls = []
+    lane, clock = Lane(lambda: calls.append(gpu.work(0, 100 * US))), HostClock(threads=2)
+    for estimate, count in ((0, 1), (100 * US, 20), (1, 1), (1e-9, 10_000)):
+        calls.clear()
+        lane.estimate = estimate
+        assert clock.sample(lane).work == pytest.approx(100 * US)
+        assert len(calls) == count
+    for threads, pause in ((1, 0), (2, 0.004)):
+        before = gpu.now
+        HostClock(threads).settle()
+        assert gpu.now - before == pytest.approx(pause)
+
+
+@pytest.mark.parametrize(
+    ("sample", "n_calls", "estimate"),
+    [(Sample(1.9), 2, 1.9), (Sample(2.0), 1, 2.0), (Sample(1, 3, 5), 2, 3), (Sample(1, None, 5), 2, 5)],
+)
+def test_a_call_is_made_twice_beforehand_unless_it_is_slow(sample, n_calls, estimate):
+    asked, lane = [], Lane(None)
+    timing.warm_up(lane, SimpleNamespace(sample=lambda lane: asked.append(lane) or sample))
+    assert (len(asked), lane.estimate) == (n_calls, estimate)
+
+
+def test_contenders_take_turns_until_their_time_is_over(gpu):
+    """Each has a third of the time, and at least three samples, unless it has taken far more than that."""
+    order = []
+
+    def lane(name, seconds):
+        return Lane(lambda: order.append(name) or gpu.work(0, seconds))
+
+    clock = SimpleNamespace(sample=HostClock(1).sample, settle=lambda: order.append("settled"))
+    lanes = [lane("a", 0.01), lane("b", 2.5), lane("c", 6), lane("d", 0.51)]
+    timing.take_turns(lanes[:3], clock, 6)
+    assert [len(each.samples) for each in lanes] == [25, 3, 1, 0]
+    assert order[1:12:2] == ["a", "b", "c", "a", "b", "a"]
+    assert {*order[::2]} == {"settled"}
+    timing.take_turns(lanes[3:], HostClock(1), 3)
+    assert len(lanes[3].samples) == 6
+
+
+def test_samples_that_did_not_wait_for_the_host_count():
+    lane = Lane(None, samples=[Sample(1, 5), Sample(99), Sample(2, 7), Sample(9, 6), Sample(4, 6)])
+    assert (lane.median(), lane.median("host"), lane.median("wall")) == (3, 6, None)
+    assert lane.quartiles() == (1.75, 5.25)
+    assert Lane(None, samples=[Sample(8)]).quartiles() == (8, 8)
+
+
+def test_memory_of_a_call_on_the_host():
+    size = timing.host_scratch(lambda: np.empty(1 << 20, np.uint8).sum())
+    assert 1 << 20 <= size < 1.1 * (1 << 20)
+
+
+@pytest.fixture
+def bench(gpu, monkeypatch):
+    """Return the bench of that GPU, whose memory is torch's on the host."""
+    pytest.importorskip("torch")
+    for name in ("missing", "set_threads"):
+        monkeypatch.setattr(libraries, name, lambda *_: None)
+    monkeypatch.setattr(data, "source", lambda device: data.TorchSource("cpu"))
+    monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
+    make = data.TorchSource.make
+    array = SimpleNamespace(nbytes=10**5, clone=lambda: array, copy_=lambda it: gpu.work(it.nbytes / 1e9))
+    monkeypatch.setattr(data.TorchSource, "make", lambda *arguments: array)
+    bench = Bench(CUDA, 1)
+    monkeypatch.setattr(data.TorchSource, "make", make)
+    assert bench.bandwidth == pytest.approx(2e9)  # of reads and writes
+    return bench
+
+
+def problem(*shape):
+    return TopK(name="", reason="", device=CUDA, shape=shape, k=1)
+
+
+def test_a_gpu_has_copies_of_inputs_that_its_cache_cannot_hold(bench):
+    """Calls go through them in rotation; small inputs have eight, and none has more than 64."""
+    for n_bytes, count in ((4, 8), (1 << 18, 12), ((1 << 18) + 4, 12), (1 << 20, 3), (1 << 22, 1)):
+        tasks = bench.tasks(problem(1, n_bytes // 4))
+        assert len({task.inputs[0].data_ptr() for task in tasks}) == len(tasks) == count
+        assert all(task.inputs[0].equal(tasks[0].inputs[0]) for task in tasks)
+    bench._cache_bytes = 1 << 28
+    assert len(bench.tasks(problem(1, 1 << 17))) == 64
+    who = Contender("peer", "top_k", (CUDA,), "", lambda task: lambda: id(task))
+    call = bench.call(who, tasks := bench.tasks(problem(1, 9)))
+    assert [call() for _ in range(10)] == [id(tasks[number % 8]) for number in range(10)]
+
+
+def test_a_gpu_that_is_lost_ends_the_run(bench, gpu, monkeypatch):
+    def contender(name, seconds, prepare=None):
+        call = lambda: gpu.work(seconds, 2 * US)  # noqa: E731
+        return Contender(name, "top_k", (CUDA,), f"about {name}", prepare or (lambda task: call))
+
+    def lose(task):
+        bench.clock.device.sync = lambda: 1 / 0
+
+    table = [contender("torch.topk", 30 * US), contender("jax.lax.top_k", 40 * US)]
+    monkeypatch.setattr(runner, "contenders", lambda operator, device: table)
+    first, *others = [problem(1, 8)] * 3
+    rows = bench.run([first, *others], 5)
+    torch, jax = next(rows).outcomes
+    assert (torch.note, torch.samples) == ("about torch.topk", 25)
+    assert (torch.host, torch.wall) == pytest.approx((2 * US, 32 * US))
+    assert (torch.low, torch.seconds, torch.high, torch.best) == pytest.approx((30 * US,) * 4)
+    assert jax.note == "about jax.lax.top_k; wall-clock time of calls back to back"
+    assert (jax.seconds, jax.host) == (pytest.approx(162 / 4 * US), None)
+    table.append(contender(OURS, 0, lose))
+    for row in rows:
+        assert {each.status for each in row.outcomes} == {"skipped"}
+        assert {each.message for each in row.outcomes} == {
+            "the GPU was lost: ZeroDivisionError: division by zero"
+        }
