@@ -5,6 +5,7 @@ This needs neither a GPU nor a processor of the level.
 
 import argparse
 import os
+import re
 import site
 import sys
 import time
@@ -46,10 +47,16 @@ def main() -> None:
     arguments = parser.parse_args()
     if kernel_store.wheel_targets():
         sys.exit(f"{kernel_store.WHEEL} has kernels already; delete it, so that they are compiled")
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    operators = arguments.operator or OPERATOR_NAMES
     levels = [target for target in arguments.targets if target in processor.LEVELS]
     architectures = [target for target in arguments.targets if target not in levels]
+    for architecture in architectures:
+        if not re.fullmatch(r"(sm|compute)_\d{2,}", architecture):
+            known = ", ".join(processor.LEVELS)
+            parser.error(f"{architecture}: a target is one of {known}, or such as sm_90 or compute_100")
+    if arguments.jobs < 1:
+        parser.error(f"--jobs {arguments.jobs}: it must be at least 1")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    operators = arguments.operator or OPERATOR_NAMES
     if architectures:
         # In one go: what is the same for several architectures is compiled once.
         tasks = precompile.cuda_tasks(operators, architectures)

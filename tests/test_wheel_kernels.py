@@ -25,9 +25,8 @@ def build_wheel(folder, **environment):
     pytest.importorskip("build")
     isolation = ["--no-isolation"] if find_spec("hatchling") else []
     command = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(folder), str(ROOT)]
-    result = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    environment = {**os.environ, **environment}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if result.returncode:
         return result.stdout + result.stderr
     (path,) = Path(folder).glob("*.whl")
@@ -117,9 +116,12 @@ def test_the_kernels_of_a_wheel_need_neither_a_compiler_nor_a_cache(installed, t
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_target_that_does_not_exist(tmp_path):
+def test_what_cannot_be_built(tmp_path):
     told = "DMLOPS_BUILD_KERNELS: sm_91: no such target; it must be all, or some of "
     assert told in build_wheel(tmp_path, DMLOPS_BUILD_KERNELS="sm_90 sm_91")
+    command = [sys.executable, f"{ROOT}/build_kernels.py", "sm_90", "--jobs", "0", "--folder", str(tmp_path)]
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.stderr.endswith("--jobs 0: it must be at least 1\n")
 
 
 # They call functions that are compiled on their own, whose names count what was compiled before.

@@ -96,9 +96,8 @@ def _cuda_facts() -> list[tuple[str, str]]:
     for device in devices:
         major, minor = device.compute_capability
         processors = device.properties.multiprocessor_count
-        found.append(
-            (f"cuda:{device.device_id}", f"{device.name}, sm_{major}{minor}, {processors} multiprocessors")
-        )
+        what = f"{device.name}, sm_{major}{minor}, {processors} multiprocessors"
+        found.append((f"cuda:{device.device_id}", what))
     return found
 
 
@@ -108,6 +107,8 @@ def _explanation(given: str, arch: str | None) -> Text:
         *sizes, type_name = given.split(",")
         n_rows, length, k = map(int, sizes)
         tensor = TensorDesc(TensorDataType[type_name.strip().upper()], (n_rows, length))
+        if not tensor.element_count:
+            raise ValueError
     except (KeyError, ValueError) as error:
         message = f"--explain {given}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32"
         raise CommandError(message) from error
