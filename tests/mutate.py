@@ -4,10 +4,9 @@
 ``--module dmlops/calls`` names a file or a folder. The tests of `.ci/run`, and all that interpret kernels,
 run once, while `tests.reached` records which functions and kernels each of them runs (``--map`` keeps that
 for the next time); with ``--gpu`` also those of tests/gpu, which try what the others let live. Each change is
-made in a copy of the checkout, in which those tests run that reach the changed function, and those whose file
-names the module. A test that fails must pass without the change, or nothing is known ("unsure").
-``--results`` gets a line of JSON for each change. What lives becomes a test, unless both programs mean the
-same. Python must be 3.12 or later.
+made in a copy of the checkout, in which those tests run that reach the changed function. A test that fails
+must pass without the change, or nothing is known ("unsure"). ``--results`` gets a line of JSON for each
+change. What lives becomes a test, unless both programs mean the same. Python must be 3.12 or later.
 """
 
 import argparse
@@ -167,7 +166,7 @@ def run(folder, arguments, limit, on_gpu=False, **environment):
 def try_change(mutant, place, records, known, deadline):
     """Run the tests that concern a change in a copy of the checkout; return what happened."""
     begin, folder, changed = time.monotonic(), place / "checkout", place / "checkout" / mutant["module"]
-    runs, selection, is_reached = selection_of(mutant, records, known)
+    runs, selection = selection_of(mutant, records, known)
     shutil.rmtree(place / "cache", ignore_errors=True)
     shutil.copytree(place.parent / "cache", place / "cache", copy_function=os.link)
     environment = {
@@ -204,7 +203,6 @@ def try_change(mutant, place, records, known, deadline):
     return mutant | {
         "outcome": outcome,
         "on_gpu": on_gpu,
-        "reached": is_reached,
         "tests": sum(map(len, runs)),
         "failed": failed[:3],
         "seconds": round(time.monotonic() - begin, 1),

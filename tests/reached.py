@@ -154,7 +154,7 @@ def name_of(module):
 
 
 def selection_of(mutant, records, known):
-    """Return what concerns a change: runs of tests, the last on a GPU; the affected kernels; more."""
+    """Return what concerns a change: runs of tests, the last on a GPU; and more for the plugin."""
     module = Path(mutant["module"])
     package = module.parts[0]
     users = [*users_of(mutant, [each for each in known if each.parts[0] == package])]
@@ -167,13 +167,12 @@ def selection_of(mutant, records, known):
     places = [{f"{module}:{mutant['function']}"}]
     for level in () if is_body else users:
         places.append({each for (path, _), node in level.items() for each in beginnings_of(path, node)})
-    runs, is_reached = [{}, {}, {}], False
+    words = {name for _, name in users[0]} if users and not is_body else set()
+    runs = [{}, {}, {}]
     for on_gpu in (False, True):
         candidates = [each for each in records if each["file"].startswith(GPU_TESTS) == on_gpu]
-        chosen, reaches = chosen_of(module, candidates, kernels, places, is_body)
-        is_reached |= reaches
         files, total = set(), 0
-        for record in chosen:
+        for record in chosen_of(module, candidates, kernels, places, words):
             total += record["seconds"]
             is_first = total < FIRST_S and len(files | {record["file"]}) <= FIRST_FILES
             files |= {record["file"]} if is_first else set()
@@ -183,31 +182,34 @@ def selection_of(mutant, records, known):
         kernel_store = importlib.import_module("dmlops.store.kernel_store")
         sources = kernel_store.source_digest(ROOT / package)
         selection |= {"device": package.partition("_")[2], "sources": sources}
-    return runs, selection, is_reached
+    return runs, selection
 
 
-def chosen_of(module, records, kernels, places, is_body):
-    """Return the tests that concern a module, the best first, and whether any reaches the change."""
+def chosen_of(module, records, kernels, places, words):
+    """Return the tests that reach a change, or whose files name what it is in; the best first."""
     stem = module.parent.name if module.name == "__init__.py" else module.stem
-    texts = {each["file"]: (ROOT / each["file"]).read_text(encoding="utf-8") for each in records}
-
-    def rank(record):
-        return stem not in record["file"], stem not in texts[record["file"]], record["seconds"]
-
+    found = ([each for each in records if each["reached"] & some] for some in places)
+    beginning = by_turns(next(filter(None, found), []), lambda record: {record["file"]})
     running = [each for each in records if kernels & each["reached"]]
-    beginning = next(
-        filter(None, ([each for each in records if each["reached"] & some] for some in places)), []
-    )
-    naming = [each for each in records if stem in each["file"] or stem in texts[each["file"]]]
-    naming = naming if beginning or not is_body else []
+    naming = [each for each in records if words & words_of(each["file"])]
     chosen = {}
-    for part in (sorted(beginning, key=rank), by_turns(running, kernels), sorted(naming, key=rank)):
+    for part in (
+        sorted(beginning, key=lambda record: stem not in record["file"]),
+        by_turns(running, lambda record: kernels & record["reached"]),
+        by_turns(naming, lambda record: {record["file"]}),
+    ):
         seconds = 0
         for record in part:
             if record["test"] not in chosen and seconds + record["seconds"] <= MOST_S:
                 seconds += record["seconds"]
                 chosen[record["test"]] = record
-    return [*chosen.values()], bool(beginning or running)
+    return chosen.values()
+
+
+@functools.cache
+def words_of(file):
+    """Return all words of a file."""
+    return {*re.findall(r"\w+", (ROOT / file).read_text(encoding="utf-8"))}
 
 
 def beginnings_of(path, node):
@@ -216,10 +218,10 @@ def beginnings_of(path, node):
     return {f"{path}:{min(part.lineno for part in (each, *each.decorator_list))}" for each in functions}
 
 
-def by_turns(records, kernels):
-    """Order tests that run kernels: each kernel runs in one of them before it runs in another."""
+def by_turns(records, names_of):
+    """Order tests: each name, such as a kernel that they run, has its turn before another has its second."""
     counts, turns = Counter(), {}
     for record in sorted(records, key=lambda record: record["seconds"]):
-        turns[record["test"]] = min(counts[kernel] for kernel in kernels & record["reached"])
-        counts.update(kernels & record["reached"])
+        turns[record["test"]] = min(counts[name] for name in names_of(record))
+        counts.update(names_of(record))
     return sorted(records, key=lambda record: (turns[record["test"]], record["seconds"]))

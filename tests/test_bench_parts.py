@@ -207,33 +207,6 @@ def test_top_k_beside_that_of_dask(monkeypatch, capsys):
     assert lines[1].startswith("         (4, 30)         (2, 9)      2 ")
 
 
-@pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore")  # of torch itself
-def test_top_k_on_several_gpus(monkeypatch, capsys, tmp_path):
-    """One process on the CPU stands for the processes of one and of two GPUs."""
-    torch = pytest.importorskip("torch")
-    script = importlib.import_module("bench.top_k_distributed")
-    for name, value in (("DEVICE", "cpu"), ("BACKEND", "gloo")):
-        monkeypatch.setattr(script, name, value)
-    monkeypatch.setattr(script, "WORKLOADS", {"rows": ((3, 40), 5), "row": ((90,), 7)})
-    monkeypatch.setattr(script, "measure", lambda call: len(call()) * 3.0)
-    monkeypatch.setattr(script, "measure_graph", lambda call: len(call()) * 2.0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "a GPU")
-    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda run, arguments, n: run(0, 1, *arguments[1:]))
-    monkeypatch.setattr(sys, "argv", ["", "--json", str(tmp_path / "a.json")])
-    script.main()
-    _, head, *lines = capsys.readouterr().out.splitlines()
-    assert head == "workload | GPUs | eager us | graph us | speed-up | sent KB | peer us | same"
-    one = [f"{name} | 1 | 6.00 | 4.00 | 1.00 | 0.00 | 6.00 | True" for name in ("rows", "row")]
-    assert lines == one * 2
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert (found["device"], len(found["rows"]), found["rows"][0]["same"]) == ("a GPU", 4, True)
-    monkeypatch.setattr(sys, "argv", ["", "--gpus", "4"])
-    with pytest.raises(SystemExit, match="3 GPUs are here"):
-        script.main()
-
-
 def test_the_pace_of_sweeps():
     assert sweep_analysis.pace(CPU).checked_size == 1 << 21
     assert sweep_analysis.pace(CUDA).checked_size == float("inf")

@@ -189,133 +189,129 @@ class TestValueSemantics:
         assert not hasattr(desc, "__dict__")
 
 
-INVALID = [
-    (_top_k, {"k": 5}, "k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
-    (_top_k, {"k": 2.0}, "k: got 2.0, but it is not an integer; k must be an integer"),
-    (_top_k, {"k": np.array([1])}, "k: got array([1]), but it is not an integer; k must be an integer"),
-    (
-        _top_k,
-        {"input_tensor": f32(1, 1, 3, 1)},
-        "k: got 2, but axis 3 of input_tensor has 1 element; k must be in [1, 1]",
-    ),
-    (
-        _top_k,
-        {"input_tensor": f32(1, 1, 3, 0)},
-        "k: got 2, but axis 3 of input_tensor has 0 elements; it must have at least 1",
-    ),
-    (
-        _top_k,
-        {"input_tensor": f32(), "axis": 0},
-        "axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
-    ),
-    (_top_k, {"axis": 4}, "axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
-    (
-        _top_k,
-        {"axis_direction": 2},
-        "axis_direction: got 2, but there is no such AxisDirection; axis_direction must be one of "
-        "INCREASING, DECREASING",
-    ),
-    (
-        _top_k,
-        {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
-        "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
-    ),
-    (_top_k, {"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but"),
-    (
-        _top_k,
-        {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
-        "output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
-    ),
-    (_top_k, {"output_index_tensor": u32(1, 1, 2, 2)}, "output_index_tensor.sizes: got (1, 1, 2, 2), but"),
-    (_top_k, {"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but"),
-    (
-        _top_k,
-        {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
-        "output_value_tensor.strides: got (6, 6, 1, 1), but",
-    ),
-    (_top_k, {"input_tensor": "x"}, "input_tensor: got 'x', but"),
-    (
-        _nonzero,
-        {"output_count_tensor": TensorDesc(TensorDataType.UNKNOWN, (1,))},
-        "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an ",
-    ),
-    (_nonzero, {"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but"),
-    (
-        _nonzero,
-        {"output_coordinates_tensor": u32(1, 2, 60, 4)},
-        "output_coordinates_tensor.sizes: got (1, 2, 60, 4), but",
-    ),
-    (
-        _nonzero,
-        {"output_coordinates_tensor": f32(1, 1, 60, 4)},
-        "output_coordinates_tensor.data_type: got FLOAT32, but",
-    ),
-    (
-        _gather,
-        {"input_tensor": f32(), "indices_tensor": u32()},
-        "input_tensor.sizes: got 0 dimensions, but index tuples point into it; it must have at least 1",
-    ),
-    (
-        _gather,
-        {"input_tensor": f32(3), "input_dimension_count": 1},
-        "indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; both must have the same number",
-    ),
-    (
-        _gather,
-        {
-            "input_tensor": TensorDesc(F32, (2, 2**40), (0, 0)),
-            "indices_tensor": TensorDesc(U32, (2**40, 1), (0, 0)),
-            "input_dimension_count": 2,
-            "indices_dimension_count": 2,
-            "batch_dimension_count": 0,
-        },
-        "output_tensor.sizes: got (1099511627776, 1099511627776), but these are more than",
-    ),
-    (_gather, {"input_dimension_count": 0}, "input_dimension_count: got 0, but"),
-    (_gather, {"input_dimension_count": 2}, "input_dimension_count: got 2, but"),
-    (_gather, {"batch_dimension_count": 3}, "batch_dimension_count: got 3, but"),
-    (_gather, {"indices_tensor": u32(3, 2, 2)}, "indices_tensor"),
-    (_gather, {"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got FLOAT32, but"),
-    (_gather, {"output_tensor": f32(1, 1, 3, 3)}, "output_tensor.sizes: got (1, 1, 3, 3), but"),
-    (_diagonal, {"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but"),
-    (_diagonal, {"output_tensor": None}, "output_tensor: got None, but"),
-    (_diagonal, {"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but"),
-    (_diagonal, {"value_data_type": F16}, "value_data_type: got FLOAT16, but"),
-    (
-        _diagonal,
-        {"value_data_type": 99},
-        "value_data_type: got 99, but there is no such TensorDataType; value_data_type",
-    ),
-    (_diagonal, {"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number"),
-    (_diagonal, {"value": np.array([1.0])}, "value: got array([1.]), but it fills FLOAT32; "),
-    (
-        _diagonal,
-        {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
-        "value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
-    ),
-    (
-        _diagonal,
-        {"output_tensor": TensorDesc(U8, (4, 5)), "value": 10**5000},
-        "value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
-    ),
-    (_old_diagonal, {"value": "a"}, "value: got 'a', but it fills FLOAT32; "),
-    (
-        _old_diagonal,
-        {"value": float("inf")},
-        "value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
-    ),
-    (_old_diagonal, {"value": 10**40}, f"value: got {10**40}, but it fills FLOAT32; "),
-    (_old_diagonal, {"value": -1}, "value: got -1.0, but it fills UINT8; "),
-    (_old_diagonal, {"offset": None}, "offset: got None, but it is not an integer; "),
-    (_diagonal, {"diagonal_fill_begin": 0.5}, "diagonal_fill_begin: got 0.5, but"),
-    (_diagonal, {"output_tensor": TensorDesc(F32, (4, 5), (4, 1))}, "output_tensor.strides: got (4, 1), but"),
-]
+INVALID = {
+    _top_k: [
+        ({"k": 5}, "k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+        ({"k": 2.0}, "k: got 2.0, but it is not an integer; k must be an integer"),
+        ({"k": np.array([1])}, "k: got array([1]), but it is not an integer; k must be an integer"),
+        (
+            {"input_tensor": f32(1, 1, 3, 1)},
+            "k: got 2, but axis 3 of input_tensor has 1 element; k must be in [1, 1]",
+        ),
+        (
+            {"input_tensor": f32(1, 1, 3, 0)},
+            "k: got 2, but axis 3 of input_tensor has 0 elements; it must have at least 1",
+        ),
+        (
+            {"input_tensor": f32(), "axis": 0},
+            "axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
+        ),
+        ({"axis": 4}, "axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
+        (
+            {"axis_direction": 2},
+            "axis_direction: got 2, but there is no such AxisDirection; axis_direction must be one of "
+            "INCREASING, DECREASING",
+        ),
+        (
+            {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
+            "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
+        ),
+        ({"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but"),
+        (
+            {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
+            "output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
+        ),
+        ({"output_index_tensor": u32(1, 1, 2, 2)}, "output_index_tensor.sizes: got (1, 1, 2, 2), but"),
+        ({"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but"),
+        (
+            {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
+            "output_value_tensor.strides: got (6, 6, 1, 1), but",
+        ),
+        ({"input_tensor": "x"}, "input_tensor: got 'x', but"),
+    ],
+    _nonzero: [
+        (
+            {"output_count_tensor": TensorDesc(TensorDataType.UNKNOWN, (1,))},
+            "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an ",
+        ),
+        ({"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but"),
+        (
+            {"output_coordinates_tensor": u32(1, 2, 60, 4)},
+            "output_coordinates_tensor.sizes: got (1, 2, 60, 4), but",
+        ),
+        (
+            {"output_coordinates_tensor": f32(1, 1, 60, 4)},
+            "output_coordinates_tensor.data_type: got FLOAT32, but",
+        ),
+    ],
+    _gather: [
+        (
+            {"input_tensor": f32(), "indices_tensor": u32()},
+            "input_tensor.sizes: got 0 dimensions, but index tuples point into it; it must have at least 1",
+        ),
+        (
+            {"input_tensor": f32(3), "input_dimension_count": 1},
+            "indices_tensor.sizes: got 4 dimensions, but input_tensor has 1; both must have the same number",
+        ),
+        (
+            {
+                "input_tensor": TensorDesc(F32, (2, 2**40), (0, 0)),
+                "indices_tensor": TensorDesc(U32, (2**40, 1), (0, 0)),
+                "input_dimension_count": 2,
+                "indices_dimension_count": 2,
+                "batch_dimension_count": 0,
+            },
+            "output_tensor.sizes: got (1099511627776, 1099511627776), but these are more than",
+        ),
+        ({"input_dimension_count": 0}, "input_dimension_count: got 0, but"),
+        ({"input_dimension_count": 2}, "input_dimension_count: got 2, but"),
+        ({"batch_dimension_count": 3}, "batch_dimension_count: got 3, but"),
+        ({"indices_tensor": u32(3, 2, 2)}, "indices_tensor"),
+        ({"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got FLOAT32, but"),
+        ({"output_tensor": f32(1, 1, 3, 3)}, "output_tensor.sizes: got (1, 1, 3, 3), but"),
+    ],
+    _diagonal: [
+        ({"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but"),
+        ({"output_tensor": None}, "output_tensor: got None, but"),
+        ({"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but"),
+        ({"value_data_type": F16}, "value_data_type: got FLOAT16, but"),
+        (
+            {"value_data_type": 99},
+            "value_data_type: got 99, but there is no such TensorDataType; value_data_type",
+        ),
+        ({"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number"),
+        ({"value": np.array([1.0])}, "value: got array([1.]), but it fills FLOAT32; "),
+        (
+            {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
+            "value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
+        ),
+        (
+            {"output_tensor": TensorDesc(U8, (4, 5)), "value": 10**5000},
+            "value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
+        ),
+        ({"diagonal_fill_begin": 0.5}, "diagonal_fill_begin: got 0.5, but"),
+        ({"output_tensor": TensorDesc(F32, (4, 5), (4, 1))}, "output_tensor.strides: got (4, 1), but"),
+    ],
+    _old_diagonal: [
+        ({"value": "a"}, "value: got 'a', but it fills FLOAT32; "),
+        (
+            {"value": float("inf")},
+            "value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
+        ),
+        ({"value": 10**40}, f"value: got {10**40}, but it fills FLOAT32; "),
+        ({"value": -1}, "value: got -1.0, but it fills UINT8; "),
+        ({"offset": None}, "offset: got None, but it is not an integer; "),
+    ],
+}
 
 
 @pytest.mark.parametrize(
     ("make", "changes", "text"),
-    INVALID,
-    ids=[f"{make.__name__}-{list(c)}-{n}" for n, (make, c, _) in enumerate(INVALID)],
+    [
+        pytest.param(make, *case, id=f"{make.__name__}-{list(case[0])}-{number}")
+        for make, cases in INVALID.items()
+        for number, case in enumerate(cases)
+    ],
 )
 def test_invalid_descriptors(make, changes, text):
     name = type(make()).__name__

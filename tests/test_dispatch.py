@@ -31,14 +31,6 @@ def top_k1(sizes=(3, 4), strides=None, **changes):
     return TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, sizes, strides), **arguments)
 
 
-def top_k_arrays(rows=3):
-    return {
-        "input_tensor": sample("float32", (rows, 4), "dispatch"),
-        "output_value_tensor": np.full((rows, 2), 77, "float32"),
-        "output_index_tensor": np.full((rows, 2), 77, "uint32"),
-    }
-
-
 class TestCompile:
     def test_what_it_tells(self):
         operator = dmlops.compile(top_k1())

@@ -144,7 +144,7 @@ def run_top_k(
 ):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
-    In `memory` that is given, only accesses are checked. `changes` are of the algorithm's limits.
+    In `memory` that changes, only accesses are checked. `changes` are of the algorithm's limits.
     """
     values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, lengths=lengths)
     descriptor = TopK1(
@@ -233,19 +233,6 @@ def test_columns(changes):
         run(given, axis=0, **changes)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("data_type", ["UINT16", "INT16", "FLOAT16", "BFLOAT16"])
-def test_elements_that_share_a_word(data_type, largest):
-    """A kernel is compiled for a width: the numbers that it is given make keys of integers and of floats."""
-    dtype = next(dtype for dtype in DTYPES if dtype.name == data_type.lower())
-    rng = np.random.default_rng(3)
-    # Zero, the largest pattern, and few others: many tie at the threshold.
-    patterns = np.concatenate([[0, -1], rng.integers(0, 1 << 16, 60)]).astype(f"u{dtype.itemsize}")
-    rows = rng.choice(patterns, (2, 3001)).view(dtype)
-    run_top_k("one_pass", TensorDataType[data_type], rows, 20, True, largest)
-
-
 @pytest.mark.parametrize("shape", [(70, 5), (5, 70), (3, 2500), (40, 150)], ids=str)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_all_of_each_row_by_index(shape, axis):
@@ -325,7 +312,7 @@ READ_ONCE = {
         if (name, dtype) in (("one_pass", np.float32), ("sampled", np.float32))
         else nightly(name, dtype)
         for name in READ_ONCE
-        for dtype in (np.float32, np.float16, bfloat16, np.int16, np.uint32, np.float64)
+        for dtype in (np.float32, np.float16, bfloat16, np.int16, np.uint16, np.float64)
     ],
 )
 def test_ordinary_rows_are_read_once(name, dtype, largest):
@@ -342,6 +329,8 @@ def test_ordinary_rows_are_read_once(name, dtype, largest):
 
 class ChangingMemory(GlobalMemory):
     """Memory whose first array changes at any time: each load finds some elements of another array."""
+
+    is_stable = False
 
     def __init__(self, other, rng):
         super().__init__()

@@ -34,6 +34,8 @@ class GlobalMemory:
     ended. Only atomic and relaxed stores are seen at once.
     """
 
+    is_stable = True
+
     def __init__(self):
         self._arrays = []
         self._begins = np.empty(0, np.uint64)

@@ -16,7 +16,7 @@ ALIGNMENT = 256
 def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     """Run a problem by the algorithm of a choice (`tests.gpu.algorithms`); check every byte of the operands.
 
-    In `memory` that is given, only accesses are checked. Returns the labels of the kernels that ran. Raises
+    In `memory` that changes, only accesses are checked. Returns the labels of the kernels that ran. Raises
     ``ValueError`` if the algorithm does not serve the problem.
     """
     variant = importlib.import_module("kernels_cuda.runtime.variant")
@@ -24,7 +24,6 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     operator = dispatch.OPERATORS[type(case.descriptor.lower())]
     problem = operator.problem(case.descriptor.lower(), case.options)
     forced = {"target": target} | (choice.arguments(target) if choice else {})
-    checks_results = memory is None
     memory, storage, addresses = memory or GlobalMemory(), {}, []
     for field in operator.operands:
         if field not in case.before:
@@ -50,7 +49,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
         assert {*workspace[begin:end].tolist()} in (set(), {0xA5}, {0}), (
             f"what begins before {begin} is too long"
         )
-    if checks_results:
+    if memory.is_stable:
         case.check(storage)
         assert not interpreter.races, "\n".join(interpreter.races)
     return interpreter.launched
