@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.contests import Contest, Standing, standings
+from bench.digits import three_digits
 from bench.landscape import APPLICATIONS, Case
-from bench.numbers import three_digits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from bench.numbers import ratio, spread, times
+from bench.digits import ratio, spread, times
 from dmlops.cli.console import duration
 from dmlops.types.errors import counted
 

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from bench import plots
-from bench.numbers import times
+from bench.digits import times
 from bench.plots import OURS, Record
 from dmlops.cli.console import duration
 

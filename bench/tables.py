@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.contests import Contest, Standing, standings
+from bench.digits import ratio, three_digits
 from bench.landscape import BY_INDEX
-from bench.numbers import ratio, three_digits
 from bench.recorded import Contract
 
 ROOT = Path(__file__).parents[1]

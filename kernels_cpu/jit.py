@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-from kernels_cpu.numba_frontend import Frontend
+from kernels_cpu.numba_frontend import compile_as
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,8 +25,7 @@ also compiles that function for the constant.
 
 def njit(function: F) -> F:
     """Compile a function as a kernel, or for the kernels that call it."""
-    decorate: Any = numba.njit(
-        pipeline_class=Frontend,
+    decorate: Any = compile_as(
         _nrt=False,  # nothing here has a reference count
         nogil=True,
         boundscheck=False,

@@ -16,11 +16,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kernels_cpu.kernel import INTEGER, BoundKernel, Kernel, Load, Table
+from kernels_cpu.kernel import INTEGER, INTEGERS, BoundKernel, Kernel, Load, Table
 
-CALL = Kernel("native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGER,) * 4, uses_python=True)
-LOOK = Kernel("native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGER,) * 2, uses_python=True)
-LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch", (INTEGER,) * 8)
+CALL = Kernel(
+    "native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGERS, *(INTEGER,) * 3), uses_python=True
+)
+LOOK = Kernel(
+    "native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGERS, INTEGER), uses_python=True
+)
+LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch", (INTEGERS, *(INTEGER,) * 7))
 """Launches a list on a GPU: its words, the number of addresses, and these, with the stream after the last."""
 KERNELS = (CALL, LOOK, LAUNCH)
 MAX_ARGUMENTS = 16

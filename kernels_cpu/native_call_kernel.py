@@ -5,36 +5,31 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from kernels_cpu import launch_list
 from kernels_cpu.intrinsics.building import I32, I64, emitted
+from kernels_cpu.intrinsics.pointers import address_of, integers_at, short_integers_at, stack_integers, tail
 from kernels_cpu.jit import njit
-from kernels_cpu.launch_list import (
-    ATTRIBUTE_AT,
-    ATTRIBUTES_AT,
-    MAX_ADDRESSES,
-    MAX_VALUES,
-    STREAM_AT,
-    VALUES_AT,
-)
 from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
 
-# Fields of the table, in bytes.
-_CODE, _KEEPS_GIL, _TYPE, _DESCRIBE, _NAME, _N_OVERLAPS, _N_OPERANDS, _FIRST = range(0, 64, 8)
-_N_ARGUMENTS, _TEMPLATE = 64, 72
+# Fields of the table, in words.
+_CODE, _KEEPS_GIL, _TYPE, _DESCRIBE, _NAME, _N_OVERLAPS, _N_OPERANDS, _FIRST = range(8)
+_N_ARGUMENTS, _TEMPLATE = 8, 9
 # Fields of an operand in the table.
-_KIND, _FLAGS, _N_DIMS, _SIZES = range(0, 32, 8)
-# Fields of the structure PyArrayInterface.
-_ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = 4, 8, 12, 16
-_ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = 24, 32, 40
-# Fields of the structure DLTensor.
-_TENSOR_DATA, _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = 0, 8, 12, 16, 20
-_TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 24, 32, 40
+_KIND, _FLAGS, _N_DIMS, _SIZES = range(4)
+# Fields of the structure PyArrayInterface: the first four in integers of 32 bits, the others in words.
+_ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = range(1, 5)
+_ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = range(3, 6)
+# Fields of the structure DLTensor, as well.
+_TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = range(2, 6)
+_TENSOR_DATA, _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 0, 3, 4, 5
 # Words of the memory of a call: its arguments, and a DLTensor.
 _CALL_WORDS = MAX_ARGUMENTS + 6
 # Words of the memory of a launch: its frame, with the address of each value, the null pointer, and the
 # addresses that the list is launched with, with the stream after them.
-_CONFIG_WORDS = VALUES_AT // 8
-_NULL_AT = VALUES_AT + 16 * MAX_VALUES
-_LAUNCH_WORDS = _NULL_AT // 8 + 1 + MAX_ADDRESSES + 1
+_STREAM, _ATTRIBUTES = launch_list.STREAM_AT // 8, launch_list.ATTRIBUTES_AT // 8
+_ATTRIBUTE, _VALUES = launch_list.ATTRIBUTE_AT // 8, launch_list.VALUES_AT // 8
+_ADDRESSES = _VALUES + 2 * launch_list.MAX_VALUES + 1
+_LAUNCH_WORDS = _ADDRESSES + launch_list.MAX_ADDRESSES + 1
 
 _external: Any = types.ExternalFunction
 # Python's C interface.
@@ -47,30 +42,6 @@ _release = _external("Py_DecRef", types.void(types.intp))
 _save_thread = _external("PyEval_SaveThread", types.intp())
 _restore_thread = _external("PyEval_RestoreThread", types.void(types.intp))
 _clear_error = _external("PyErr_Clear", types.void())
-
-
-def _loader(bits: int) -> Any:
-    def load(builder: Any, address: Any) -> Any:
-        value = builder.load(builder.inttoptr(address, ir.IntType(bits).as_pointer()))
-        return value if bits == 64 else builder.zext(value, I64)
-
-    return emitted(lambda address: types.int64(types.int64))(load)
-
-
-_load, _load_32, _load_8 = _loader(64), _loader(32), _loader(8)
-
-
-@emitted(lambda address, value: types.void(types.int64, types.int64))
-def _store(builder: Any, address: Any, value: Any) -> None:
-    builder.store(value, builder.inttoptr(address, I64.as_pointer()))
-
-
-@emitted(types.int64, literal=0)
-def _stack_words(builder: Any, n: int) -> Any:
-    """Return the address of `n` (a literal) words, which live as long as the kernel runs."""
-    with builder.goto_entry_block():
-        memory = builder.alloca(I64, n)
-    return builder.ptrtoint(memory, I64)
 
 
 def _called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
@@ -98,159 +69,149 @@ def _ask_driver(builder: Any, entry: Any, config: Any, function: Any, addresses:
 
 
 @njit
-def _is_known(n_dims: int, kind: int, shape: int, strides: int, known: int) -> bool:
-    """Return whether an interface describes an array as the table at an address does."""
-    if n_dims != _load(known + _N_DIMS) or kind != _load(known + _KIND):
+def _is_known(n_dims: Any, kind: int, shape: Any, strides: Any, known: Any) -> bool:
+    """Return whether an interface describes an array as the table does from `known` on."""
+    if n_dims != known[_N_DIMS] or kind != known[_KIND]:
         return False
-    sizes = known + _SIZES
     for d in range(n_dims):
-        if _load(shape + 8 * d) != _load(sizes + 8 * d):
-            return False
-        if _load(strides + 8 * d) != _load(sizes + 8 * (n_dims + d)):
+        if shape[d] != known[_SIZES + d] or strides[d] != known[_SIZES + n_dims + d]:
             return False
     return True
 
 
 @njit
-def _has_type(item: int, expected: int) -> bool:
-    kind: int = _type_of(item)
-    _release(kind)
-    return kind == expected
-
-
-@njit
-def _numpy_address(name: int, item: int, known: int) -> int:
+def _numpy_address(name: int, item: int, known: Any) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
     capsule = _attribute(item, name)
     if capsule == 0:
         _clear_error()
         return 0
     array = _capsule_pointer(capsule, 0)
-    n_dims = _load_32(array + _ARRAY_N_DIMS)
-    kind = _load_8(array + _ARRAY_KIND) | _load_32(array + _ARRAY_ITEM_SIZE) << 32
-    shape, strides = _load(array + _ARRAY_SHAPE), _load(array + _ARRAY_STRIDES)
-    flags = _load(known + _FLAGS)
-    address = 0
-    if _load_32(array + _ARRAY_FLAGS) & flags == flags and _is_known(n_dims, kind, shape, strides, known):
-        address = _load(array + _ARRAY_DATA)
+    words = integers_at(array)
+    numbers = short_integers_at(array)
+    kind = numbers[_ARRAY_KIND] & 0xFF | numbers[_ARRAY_ITEM_SIZE] << 32
+    shape, strides = integers_at(words[_ARRAY_SHAPE]), integers_at(words[_ARRAY_STRIDES])
+    flags = known[_FLAGS]
+    address: int = 0
+    if numbers[_ARRAY_FLAGS] & flags == flags and _is_known(
+        numbers[_ARRAY_N_DIMS], kind, shape, strides, known
+    ):
+        address = words[_ARRAY_DATA]
     _release(capsule)
     return address
 
 
 @njit
-def _dlpack_address(describe: int, array: int, tensor: int, known: int) -> int:
+def _dlpack_address(describe: int, array: int, tensor: Any, known: Any) -> int:
     """Return where an array of the known kind has its elements; 0 for any other."""
-    if _describe(describe, array, tensor) != 0:
+    if _describe(describe, array, address_of(tensor)) != 0:
         _clear_error()
         return 0
-    n_dims = _load_32(tensor + _TENSOR_N_DIMS)
-    device = _load_32(tensor + _TENSOR_DEVICE_TYPE) | _load_32(tensor + _TENSOR_DEVICE_ID) << 8
-    kind = _load_32(tensor + _TENSOR_DATA_TYPE) | device << 32
-    shape, strides = _load(tensor + _TENSOR_SHAPE), _load(tensor + _TENSOR_STRIDES)
-    if n_dims > 0 and strides == 0:
+    numbers = short_integers_at(tensor)
+    n_dims = numbers[_TENSOR_N_DIMS]
+    device = numbers[_TENSOR_DEVICE_TYPE] | numbers[_TENSOR_DEVICE_ID] << 8
+    kind = numbers[_TENSOR_DATA_TYPE] | device << 32
+    shape, strides = integers_at(tensor[_TENSOR_SHAPE]), integers_at(tensor[_TENSOR_STRIDES])
+    if (n_dims > 0 and tensor[_TENSOR_STRIDES] == 0) or not _is_known(n_dims, kind, shape, strides, known):
         return 0
-    if not _is_known(n_dims, kind, shape, strides, known):
-        return 0
-    address = _load(tensor + _TENSOR_DATA) + _load(tensor + _TENSOR_OFFSET)
-    return 0 if address & _load(known + _FLAGS) else address
+    address: int = tensor[_TENSOR_DATA] + tensor[_TENSOR_OFFSET]
+    return 0 if address & known[_FLAGS] else address
 
 
 @njit
-def _addresses(table: int, arrays: int, words: int) -> bool:
+def _addresses(table: Any, arrays: int, words: Any) -> bool:
     """Write the template with the arrays' addresses; return whether all are of known kinds and apart."""
-    tensor = words + 8 * MAX_ARGUMENTS
-    n_words = _load(table + _N_ARGUMENTS)
+    tensor = tail(words, MAX_ARGUMENTS)
+    n_words = table[_N_ARGUMENTS]
     for i in range(n_words):
-        _store(words + 8 * i, _load(table + _TEMPLATE + 8 * i))
-    expected, describe, name = _load(table + _TYPE), _load(table + _DESCRIBE), _load(table + _NAME)
-    overlaps = table + _TEMPLATE + 8 * n_words
-    n_overlaps = _load(table + _N_OVERLAPS)
-    known = overlaps + 32 * n_overlaps
-    first = words + 8 * _load(table + _FIRST)
-    for i in range(_load(table + _N_OPERANDS)):
+        words[i] = table[_TEMPLATE + i]
+    expected, describe, name = table[_TYPE], table[_DESCRIBE], table[_NAME]
+    overlaps = tail(table, _TEMPLATE + n_words)
+    n_overlaps = table[_N_OVERLAPS]
+    known = tail(overlaps, 4 * n_overlaps)
+    addresses = tail(words, table[_FIRST])
+    for i in range(table[_N_OPERANDS]):
         item = _tuple_item(arrays, i)
-        if not _has_type(item, expected):
+        kind = _type_of(item)
+        _release(kind)
+        if kind != expected:
             return False
         address = (
             _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(name, item, known)
         )
         if address == 0:
             return False
-        _store(first + 8 * i, address)
-        known += _SIZES + 16 * _load(known + _N_DIMS)
+        addresses[i] = address
+        known = tail(known, _SIZES + 2 * known[_N_DIMS])
     for i in range(n_overlaps):
-        pair = overlaps + 32 * i
-        distance = _load(first + 8 * _load(pair + 8)) - _load(first + 8 * _load(pair))
-        if _load(pair + 16) < distance < _load(pair + 24):
+        pair = tail(overlaps, 4 * i)
+        distance = addresses[pair[1]] - addresses[pair[0]]
+        if pair[2] < distance < pair[3]:
             return False
     return True
 
 
 @njit
-def native_call(table: int, arrays: int, workspace: int, stream: int) -> int:
+def native_call(table: Any, arrays: int, workspace: int, stream: int) -> int:
     """Launch a kernel on arrays of known kinds; its last arguments are the workspace and the stream."""
-    words = _stack_words(_CALL_WORDS)
+    words = stack_integers(_CALL_WORDS)
     if not _addresses(table, arrays, words):
         return MISMATCH
-    last = words + 8 * (_load(table + _N_ARGUMENTS) - 1)
-    _store(last, workspace)
-    _store(last + 8, stream)
-    code = _load(table + _CODE)
-    keeps_gil = _load(table + _KEEPS_GIL)
+    last = table[_N_ARGUMENTS] - 1
+    words[last] = workspace
+    words[last + 1] = stream
+    keeps_gil = table[_KEEPS_GIL]
     thread = 0 if keeps_gil else _save_thread()
-    result: int = _call(code, words)
+    result: int = _call(table[_CODE], address_of(words))
     if not keeps_gil:
         _restore_thread(thread)
     return result
 
 
 @njit
-def native_launch(table: int, n_addresses: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
+def native_launch(table: Any, n_addresses: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
     """Launch a list (`launch_list`) on a GPU; return 0, or the driver's error.
 
     The stream comes after `n_addresses` addresses.
     """
-    frame = _stack_words(_LAUNCH_WORDS)
-    # Slot -1 is the null pointer.
-    addresses = frame + _NULL_AT + 8
-    _store(frame + _NULL_AT, 0)
-    _store(addresses, a)
-    _store(addresses + 8, b)
-    _store(addresses + 16, c)
-    _store(addresses + 24, d)
-    _store(addresses + 32, e)
-    _store(addresses + 40, f)
-    stream = _load(addresses + 8 * n_addresses)
-    driver = _load(table)
-    at = table + 16
-    for _ in range(_load(table + 8)):
-        function, n_pointers, n_values = _load(at), _load(at + 8), _load(at + 16)
-        n_words = _CONFIG_WORDS + n_values
-        at += 24
+    frame = stack_integers(_LAUNCH_WORDS)
+    values = tail(frame, _VALUES)
+    addresses = tail(frame, _ADDRESSES)
+    addresses[-1] = 0  # slot -1 is the null pointer
+    addresses[0] = a
+    addresses[1] = b
+    addresses[2] = c
+    addresses[3] = d
+    addresses[4] = e
+    addresses[5] = f
+    stream = addresses[n_addresses]
+    at = tail(table, 2)
+    for _ in range(table[1]):
+        function, n_pointers, n_values = at[0], at[1], at[2]
+        n_words = _VALUES + n_values
+        at = tail(at, 3)
         for i in range(n_words):
-            _store(frame + 8 * i, _load(at + 8 * i))
-        at += 8 * n_words
-        _store(frame + STREAM_AT, stream)
-        if _load(frame + ATTRIBUTES_AT):
-            _store(frame + ATTRIBUTES_AT, frame + ATTRIBUTE_AT)
-        values = frame + VALUES_AT
+            frame[i] = at[i]
+        at = tail(at, n_words)
+        frame[_STREAM] = stream
+        if frame[_ATTRIBUTES]:
+            frame[_ATTRIBUTES] = address_of(tail(frame, _ATTRIBUTE))
         for i in range(n_pointers):
-            slot, offset = _load(at + 16 * i), _load(at + 16 * i + 8)
-            _store(values + 8 * i, _load(addresses + 8 * slot) + offset)
-        at += 16 * n_pointers
-        value_addresses = values + 8 * n_values
+            values[i] = addresses[at[2 * i]] + at[2 * i + 1]
+        at = tail(at, 2 * n_pointers)
+        value_addresses = tail(values, n_values)
         for i in range(n_values):
-            _store(value_addresses + 8 * i, values + 8 * i)
-        status: int = _ask_driver(driver, frame, function, value_addresses, 0)
+            value_addresses[i] = address_of(tail(values, i))
+        status: int = _ask_driver(table[0], address_of(frame), function, address_of(value_addresses), 0)
         if status != 0:
             return status
     return 0
 
 
 @njit
-def native_look(table: int, arrays: int) -> int:
+def native_look(table: Any, arrays: int) -> int:
     """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
-    words = _stack_words(_CALL_WORDS)
-    size = 8 * _load(table + _N_OPERANDS) if _addresses(table, arrays, words) else 0
-    found: int = _bytes_of(words, size)
+    words = stack_integers(_CALL_WORDS)
+    size = 8 * table[_N_OPERANDS] if _addresses(table, arrays, words) else 0
+    found: int = _bytes_of(address_of(words), size)
     return found

@@ -2,29 +2,31 @@
 
 By itself, Numba optimises every function and generates its machine code before it turns to the functions that
 call it. This takes most of the time of a compilation, for code that is thrown away: `compiler` optimises a
-kernel together with everything that it calls. Other Numba functions can still call kernels, because they only
-need the IR.
+kernel together with everything that it calls. Numba also imports all that it knows of arrays, strings and
+linear algebra, SciPy's included, and asks what ``+`` is for these before it asks what it is for integers. The
+target here knows numbers and tuples. Functions of Numba's own target can still call kernels: they only need
+the IR.
 """
 
 import functools
 from typing import Any
 
-from numba.core import codegen, compiler
+import numba
+from numba.core import codegen, compiler, cpu, descriptors, registry, target_extension, typing
 from numba.core.typed_passes import IRLegalization, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes
+from numba.cpython import builtins, numbers, rangeobj, tupleobj  # noqa: F401 - all that kernels consist of
 
 # These look for closures and expressions of arrays, and mark where references to objects end. Kernels have
 # none of these.
 _NEEDLESS_PASSES = (InlineClosureLikes, NopythonRewrites, IRLegalization)
+_NAME = "dmlops"
 
 
-class Frontend(compiler.CompilerBase):  # type: ignore[misc]
-    """Numba's compiler, which stops at IR: a ``pipeline_class`` of `numba.njit`."""
+class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
+    """Numba's compiler without needless passes."""
 
     def define_pipelines(self) -> list[Any]:
-        """Return Numba's passes, the last of which writes to a library of ours."""
-        if self.state.library is None:
-            self.state.library = _codegen().create_library("dmlops")
         manager = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
         manager.passes[:] = [step for step in manager.passes if step[0] not in _NEEDLESS_PASSES]
         return [manager]
@@ -60,6 +62,55 @@ class _Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
         """Do nothing: an environment has the Python objects of a function, and kernels have none."""
 
 
-@functools.cache
-def _codegen() -> _Codegen:
-    return _Codegen("dmlops")
+class _TypingContext(typing.Context):  # type: ignore[misc]
+    """Infers types by what the imported modules of Numba declare, and by nothing else."""
+
+    def refresh(self) -> None:
+        # Some of what is new asks which target it is for.
+        with target_extension.target_override(_NAME):
+            super().refresh()
+
+    def load_additional_registries(self) -> None:
+        pass
+
+
+class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
+    """Writes IR by what the imported modules of Numba define, and by nothing else."""
+
+    def init(self) -> None:
+        self.is32bit = False
+        self._internal_codegen = _Codegen(_NAME)
+
+    def load_additional_registries(self) -> None:
+        pass
+
+    def insert_user_function(self, *description: Any) -> None:
+        """Let functions of Numba's own target call this one, too."""
+        super().insert_user_function(*description)
+        registry.cpu_target.target_context.insert_user_function(*description)
+
+    def post_lowering(self, module: Any, library: Any) -> None:
+        """Do nothing: kernels do not need Numba's runtime."""
+
+
+class _Kind(target_extension.CPU):  # type: ignore[misc]
+    """The target's class for Numba: what is made for any CPU is also for this target."""
+
+
+target_extension.target_registry[_NAME] = _Kind
+
+
+class _Target(descriptors.TargetDescriptor):  # type: ignore[misc]
+    options = cpu.CPUTargetOptions
+    typing_context = _TypingContext()
+    target_context = _TargetContext(typing_context, _NAME)
+
+
+class _Dispatcher(registry.CPUDispatcher):  # type: ignore[misc]
+    targetdescr = _Target(_NAME)
+
+
+target_extension.dispatcher_registry[_Kind] = _Dispatcher
+compile_as: Any = functools.partial(numba.jit, _target=_NAME, pipeline_class=_Frontend)
+"""`numba.jit` with the target here."""
+target_extension.jit_registry[_Kind] = compile_as

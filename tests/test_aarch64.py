@@ -16,13 +16,13 @@ from tests.scripts import run_script
 KERNELS = all_kernels()
 # Native calls; shuffles, and a vector copied from and to any address; masks of vectors.
 FEW = (
-    "native_call_i64_i64_i64_i64",
+    "native_call_pi64_i64_i64_i64",
     "diagonal_matrix_2_True_pi64_i64_i64_pu8_pu8_pu8",
     "nonzero_mark_pi64_i64_pu16_pu8",
 )
 GROUPS = [tuple(KERNELS)[i::8] for i in range(8)] if COMPILE_ALL else []
 # These move single words: native calls, and the parts of a sort that count and scatter.
-SCALAR = re.compile(r"native_|top_k_sort_(count|find|scatter)_")
+SCALAR = re.compile(r"native_(call|look)_|top_k_sort_(count|find|scatter)_")
 
 COMPILE = """
     import json

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from bench.commands import measuring
 from bench.commands.measuring import Operator, OperatorOption, Seconds, Where, json_option, why_not
-from bench.numbers import ratio, times
+from bench.digits import ratio, times
 from dmlops import get_num_threads
 from dmlops.cli.console import duration, err, out, plain_console
 from dmlops.cli.outputs import check_output

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bench.commands import measuring
 from bench.commands.measuring import Operator, OperatorOption, Seconds, Where, json_option
-from bench.numbers import times
+from bench.digits import times
 from dmlops import get_num_threads
 from dmlops.cli.console import duration, err, out, plain_console
 from dmlops.cli.outputs import check_output

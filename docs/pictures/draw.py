@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 import dmlops
-from bench.numbers import times
+from bench.digits import times
 from bench.plots import AHEAD, BEHIND
 from bench.tables import chart
 

@@ -45,7 +45,7 @@ def outer_offsets(table: Any, position: Any) -> Any:
     return x, index, output
 
 
-@inline
+@njit
 def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
     """Return a coordinate that counts from the start: one unsigned comparison tells whether it is in range.
 

@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.core.types.containers import NamedUniTuple
 from numba.extending import intrinsic
 
-from kernels_cpu.intrinsics.building import I16, I32, I64, element_at, emitted, narrowed, reserved
+from kernels_cpu.intrinsics.building import I32, I64, element_at, emitted, narrowed, reserved
 
 
 def type_of(name: str) -> Any:
@@ -39,22 +39,15 @@ def elements_at(typing_context, address, like):  # type: ignore[no-untyped-def]
     return _pointer_at(address, like.dtype, like)
 
 
-@intrinsic
-def integers_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Return a pointer to the signed integers of 64 bits at an address."""
-    return _pointer_at(address, types.int64)
+def _pointer_to(dtype: Any) -> Any:
+    def pointer_to(typing_context, address):  # type: ignore[no-untyped-def]
+        return _pointer_at(address, dtype)
+
+    return intrinsic(pointer_to)
 
 
-@intrinsic
-def short_integers_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Return a pointer to the signed integers of 32 bits at an address."""
-    return _pointer_at(address, types.int32)
-
-
-@intrinsic
-def words_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Return a pointer to the words of bits at an address."""
-    return _pointer_at(address, types.uint64)
+integers_at, short_integers_at, words_at = map(_pointer_to, (types.int64, types.int32, types.uint64))
+"""Return a pointer to the signed integers of 64 or 32 bits, or the words of bits, at an address."""
 
 
 @emitted(types.int64)
@@ -108,22 +101,15 @@ def element_size(builder: Any, array: Any) -> Any:
     return ir.Constant(I64, array.type.pointee.width // 8)
 
 
-@emitted(types.CPointer(types.uint16), literal=0)
-def stack_positions(builder: Any, n: int) -> Any:
-    """Return a pointer to `n` (a literal) uint16 on the stack, which live as long as the kernel runs."""
-    return reserved(builder, I16, n)
+def _on_stack(dtype: Any) -> Any:
+    def on_stack(builder: Any, n: int) -> Any:
+        return reserved(builder, ir.IntType(dtype.bitwidth), n)
+
+    return emitted(types.CPointer(dtype), literal=0)(on_stack)
 
 
-@emitted(types.CPointer(types.uint64), literal=0)
-def stack_words(builder: Any, n: int) -> Any:
-    """Return a pointer to `n` (a literal) uint64 on the stack, which live as long as the kernel runs."""
-    return reserved(builder, I64, n)
-
-
-@emitted(types.CPointer(types.int64), literal=0)
-def stack_integers(builder: Any, n: int) -> Any:
-    """Return a pointer to `n` (a literal) int64 on the stack, which live as long as the kernel runs."""
-    return reserved(builder, I64, n)
+stack_positions, stack_words, stack_integers = map(_on_stack, (types.uint16, types.uint64, types.int64))
+"""Return a pointer to `n` (a literal) integers on the stack, which live as long as the kernel runs."""
 
 
 @emitted(lambda array, n: types.CPointer(array.dtype)(array, n), literal=1)

@@ -45,7 +45,7 @@ def list_part(constants: Array, row: int, first: int, last: int, part: int, x: i
     state = integers_at(workspace + problem.counters)
     elements = elements_at(x, constants)
     at, _, _ = offsets_of(numbers_of(constants), problem.n_dims, row)
-    low, high = np.int64(np.iinfo(np.int64).max), np.int64(np.iinfo(np.int64).min)
+    low, high = int64((1 << 63) - 1), int64(-1 << 63)
     for i in range(first, last):
         record = int64(key(elements[at + i * problem.x_step], masks))
         if problem.wide:
