@@ -186,7 +186,6 @@ def try_change(mutant, place, records, known, deadline):
                 folder, ["-x", "-m", "", *sorted(files)], min(limit, left), on_gpu, **environment
             )
             if status is None:
-                # On a GPU, a hundred kernels may have to be compiled.
                 outcome = "unfinished" if left <= limit else "unsure" if on_gpu else "timeout"
             elif status not in (0, 5):  # 5: no test was selected
                 lines = printed.splitlines()

@@ -5,7 +5,6 @@ Those of a GPU get tensors in host memory, and stand-ins for the libraries that 
 
 import os
 import re
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
@@ -135,8 +134,6 @@ def stand_ins(monkeypatch):
     module = libraries.module
     monkeypatch.setattr(libraries, "module", lambda name: modules.get(name) or module(name))
     monkeypatch.setattr(libraries, "missing", lambda library, device: None)
-    if find_spec("torch"):
-        monkeypatch.setattr("torch.cuda.current_stream", lambda: SimpleNamespace(cuda_stream=5))
     return asked
 
 

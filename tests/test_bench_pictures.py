@@ -33,10 +33,6 @@ def seconds_of(row, contender="dmlops"):
     return {each["contender"]: each["seconds"] for each in row["outcomes"]}[contender]
 
 
-def texts_of(axes):
-    return [text.get_text() for text in axes.texts]
-
-
 def names_of(axes):
     return [label.get_text() for label in axes.get_yticklabels()]
 
@@ -53,7 +49,8 @@ def test_ratios(run):
     ratios = [seconds_of(row, row["best_peer"]) / seconds_of(row) for row in rows]
     assert [end for end, _ in bars_of(axes)] == pytest.approx(ratios, rel=1e-4)  # files have few digits
     assert [colour for _, colour in bars_of(axes)] == [BLUE if ratio >= 1 else RED for ratio in ratios]
-    columns = [texts_of(axes)[at : at + len(rows) + 1] for at in range(0, len(axes.texts), len(rows) + 1)]
+    texts = [text.get_text() for text in axes.texts]
+    columns = [texts[at : at + len(rows) + 1] for at in range(0, len(texts), len(rows) + 1)]
     titles = ["ratio", "quartiles", "best peer", "its time", "dmlops"]
     assert [column[-1] for column in columns] == titles
     assert columns[2][:-1] == [row["best_peer"] for row in rows]

@@ -7,6 +7,7 @@ import re
 import runpy
 import shlex
 import statistics
+import sys
 import tomllib
 from importlib.util import find_spec
 
@@ -166,6 +167,11 @@ def test_the_changelog_says_nothing_twice():
     """A merge may keep both forms of what two branches have changed."""
     lines = re.findall(r"^.{40,}$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert [line for line in lines if lines.count(line) > 1] == []
+
+
+def test_scripts_hide_no_module_of_python():
+    """Python looks for modules beside a script first."""
+    assert not {path.stem for path in (ROOT / "bench").glob("*.py")} & sys.stdlib_module_names
 
 
 def test_continuous_integration_types_the_commands_of_the_readme():

@@ -14,6 +14,7 @@ import textwrap
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -108,10 +109,6 @@ def test_damaged_files_are_compiled_again(kind, tmp_path, monkeypatch, caplog):
     assert "is damaged" in caplog.text
 
 
-def no_home():
-    raise RuntimeError("Could not determine home directory.")
-
-
 PLACES = ["file", "", *(["/proc/self/dmlops"] if sys.platform == "linux" else [])]
 
 
@@ -120,7 +117,7 @@ def test_a_place_that_keeps_no_files(place, tmp_path, monkeypatch, caplog):
     """Neither a directory, nor one that can be made; the empty name stands for that of a user with a home."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
-    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(Path, "home", mock.Mock(side_effect=RuntimeError("no home directory")))
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("DMLOPS_CACHE_DIR", place and str(tmp_path / place))
     key = kernel_cache.Key("cpu", "kernel", "target", "sources", "compilers")

@@ -6,6 +6,7 @@
 import importlib
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -115,15 +116,10 @@ def test_memory(call, most, capsys):
 
 def has_huge_pages(address):
     """Return whether Linux may back the memory at an address by huge pages."""
-    is_there = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        first, *flags = line.split()
-        if first == "VmFlags:" and is_there:
-            return "hg" in flags
-        if not first.endswith(":"):
-            begin, end = (int(bound, 16) for bound in first.split("-"))
-            is_there = begin <= address < end
-    return False
+    areas = Path("/proc/self/smaps").read_text()
+    found = re.findall(r"^(\w+)-(\w+) .*?^VmFlags:(.*?)$", areas, re.MULTILINE | re.DOTALL)
+    flags = [flags for begin, end, flags in found if int(begin, 16) <= address < int(end, 16)]
+    return "hg" in " ".join(flags).split()
 
 
 @pytest.mark.libraries
