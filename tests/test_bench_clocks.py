@@ -164,7 +164,7 @@ def test_memory_of_a_call_on_the_host():
 def bench(gpu, monkeypatch):
     """Return the bench of that GPU, whose memory is torch's on the host."""
     pytest.importorskip("torch")
-    for name in ("missing", "set_threads"):
+    for name in ("missing", "set_threads", "release_memory"):
         monkeypatch.setattr(libraries, name, lambda *_: None)
     monkeypatch.setattr(data, "source", lambda device: data.TorchSource("cpu"))
     monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)

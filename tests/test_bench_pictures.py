@@ -142,6 +142,7 @@ def test_the_landscape():
 
 @pytest.mark.exhaustive
 def test_the_page(run):
+    assert (report.picture(run, ".png")[1:4], b"<svg" in report.picture(run, ".svg")) == (b"PNG", True)
     of_two = run | {"workloads": run["workloads"][:2]}
     page = report.render([of_two], ["a.json"])
     for row in of_two["workloads"]:

@@ -34,6 +34,7 @@ _KEPT_GENERATIONS = 4
 _AHEAD_SECONDS = 86_400
 # Of a file of kernels: the largest have a few megabytes.
 _MOST_BYTES = 1 << 26
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 DEVICES = ("cpu", "cuda")
 _GENERATION = re.compile(r"[0-9a-f]{16}")
@@ -146,7 +147,8 @@ def read_file(path: Path, distrust: Callable[[os.stat_result], str] = lambda sta
     OSError
         If it is not such a file, or cannot be read.
     """
-    with open(path, "rb", opener=_open_at_once) as file:
+    # A pipe in its place would otherwise wait for whoever writes to it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             message = "it is not a file"
@@ -157,11 +159,6 @@ def read_file(path: Path, distrust: Callable[[os.stat_result], str] = lambda sta
         if reason := distrust(status):
             raise OSError(reason)
         return file.read(status.st_size)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe in its place would wait for whoever writes to it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 @functools.cache

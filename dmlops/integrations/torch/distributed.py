@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from dmlops import functions
 from dmlops.calls.binding import check_extended
@@ -97,7 +98,7 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
     rows = _redistributed(indices, of_indices)
     # Other modes raise no error that depends on the rank, and a graph cannot branch on what ranks find.
-    is_shared = mode == "raise" and not torch.compiler.is_compiling()
+    is_shared = mode == "raise" and not _is_compiled()
     with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
         gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
     return _whole(gathered, x.device_mesh, placements, desc.sizes)
@@ -245,12 +246,17 @@ def _of_rows(placement: Placement, axis: int) -> Placement:
     return Shard(placement.dim - (placement.dim > axis))
 
 
+def _is_compiled() -> bool:
+    """Return whether torch compiles a graph, which torch 2.11 does not say of all that it traces."""
+    return torch.compiler.is_compiling() or get_proxy_mode() is not None
+
+
 def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
     """Return the tensors of all ranks that a mesh dimension connects, stacked in their order."""
     shape = len(cut.sizes), *x.shape
     if x.numel() == 0:
         return x.new_empty(shape)
-    if torch.compiler.is_compiling():
+    if _is_compiled():
         # Graphs can hold DTensor's collectives, but not those of torch.distributed.
         placements = [Shard(0) if d == cut.mesh_dim else Replicate() for d in range(mesh.ndim)]
         return _whole(x.unsqueeze(0), mesh, placements, shape).full_tensor()

@@ -102,12 +102,6 @@ def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], oth
     return TensorDesc(desc.data_type, tuple(sizes))
 
 
-def _plain(x: Tensor) -> Tensor:
-    """Return a tensor without a derivative, of the plain type."""
-    x = x.detach()
-    return x if type(x) is Tensor else x.as_subclass(Tensor)
-
-
 @sizes_stand_in()
 def _fake_top_k(
     x: Tensor,
@@ -382,7 +376,9 @@ def _operator(name: str, function: Callable[..., Any], fake: Callable[..., Any],
     n_leading = kinds.count(inspect.Parameter.POSITIONAL_ONLY)
 
     def run(*arguments: Any) -> Any:
-        plain = [_plain(value) if isinstance(value, Tensor) else value for value in arguments]
+        plain = [
+            value.detach().as_subclass(Tensor) if isinstance(value, Tensor) else value for value in arguments
+        ]
         options = dict(zip(names[n_leading:], plain[n_leading:], strict=False))
         if "index_dtype" in names:
             options["index_dtype"] = options.get("index_dtype") or torch.int64
