@@ -9,14 +9,12 @@ import numpy as np
 from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, described, refuse_type
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.devices import cuda_driver
-from dmlops.devices.memory import CPU, Device
+from dmlops.devices.memory import ALIGNMENT, CPU, Device, aligned
 from dmlops.types.data_types import named_data_type, numpy_dtype
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc, packed_strides
-
-_ALIGNMENT = 64
 
 
 class Jax(ArrayLibrary):
@@ -102,10 +100,10 @@ class Jax(ArrayLibrary):
     def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
         dtype = numpy_dtype(data_type)
         if device == CPU:
-            # Memory that is aligned like JAX's own becomes an array of JAX without a copy.
-            memory = np.empty(math.prod(sizes) * dtype.itemsize + _ALIGNMENT, np.uint8)
-            begin = -NUMPY.address(memory) % _ALIGNMENT
-            return memory[begin : begin + memory.size - _ALIGNMENT].view(dtype).reshape(sizes)
+            # JAX makes an array of memory that is aligned to 64 bytes, and copies any other.
+            memory = np.empty(math.prod(sizes) * dtype.itemsize + ALIGNMENT, np.uint8)
+            begin = aligned(NUMPY.address(memory)) - NUMPY.address(memory)
+            return memory[begin : begin + memory.size - ALIGNMENT].view(dtype).reshape(sizes)
         at = next(gpu for gpu in self._jax.devices("gpu") if gpu.local_hardware_id == device.number)
         return self._jax.block_until_ready(self._jax.numpy.empty(sizes, dtype, device=at))
 
