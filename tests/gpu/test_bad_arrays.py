@@ -18,6 +18,7 @@ from dmlops.calls.call_cache import CALLS as KNOWN_CALLS
 from tests import reference
 from tests.data import assert_same
 from tests.gpu.arrays import Interface, of_cupy, of_interface, to_numpy
+from tests.libraries import DLPack
 
 torch = pytest.importorskip("torch")
 
@@ -319,6 +320,36 @@ def test_inputs_are_copied_on_the_stream_of_the_call(library):
     result = dmlops.diagonal_matrix(x, value=3, stream=stream)
     torch.cuda.synchronize()
     np.testing.assert_array_equal(to_numpy(result), reference.diagonal_matrix(X + 1, value=3))
+
+
+class Either:
+    """A class whose objects live on either device."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.array.__cuda_array_interface__
+
+    def __array__(self, dtype=None, copy=None):
+        assert self.array.device.type == "cpu", "the array was copied to the host"
+        return self.array.numpy()
+
+
+@pytest.mark.parametrize("kind", [Either, DLPack])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_class_whose_objects_live_on_either_device(kind, first):
+    for turn in range(6):
+        host = X + turn
+        is_on_host = turn % 2 == first
+        x = kind(torch.from_numpy(host) if is_on_host else on_gpu(host))
+        torch.cuda.synchronize()
+        found = dmlops.top_k(x, 3).values, dmlops.diagonal_matrix(x, value=3)
+        expected = reference.top_k(host, 3)[0], reference.diagonal_matrix(host, value=3)
+        for result, wanted in zip(found, expected, strict=True):
+            assert isinstance(result, np.ndarray) == is_on_host
+            np.testing.assert_array_equal(to_numpy(result), wanted)
 
 
 @pytest.mark.parametrize("library", GOOD)
