@@ -23,6 +23,7 @@ from dmlops.devices import cpu
 from dmlops.store import compilers, kernel_cache, kernel_store
 from kernels_cpu import native_call
 from tests.command_line import wait_for
+from tests.marks import exhaustive
 from tests.scripts import run_script
 
 # A call that needs one kernel, and what it prints.
@@ -171,30 +172,17 @@ def test_no_file_can_be_opened(own):
     assert (answer, log) == (FOUND, "")
 
 
-@pytest.mark.exhaustive
-def test_numba_without_its_compiler(kept, tmp_path):
-    script = """
-        import dmlops
-        for _ in range(2):
-            try:
-                dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8")
-            except dmlops.UnsupportedFeatureError as error:
-                print(error)
-    """
-    refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path), NUMBA_DISABLE_JIT="1").splitlines()
-    assert len(refused) == 2
-    for line in refused:
-        assert re.fullmatch(NOT_COMPILED + "NUMBA_DISABLE_JIT is set; unset it", line)
-    assert call(kept, NUMBA_DISABLE_JIT="1") == FOUND
-
-
-NOT_COMPILED = r"dmlops: the kernel \w+ must be compiled for [\w.-]+, but "
-
-
-def test_without_numba(kept, tmp_path):
-    script = """
-        import sys, dmlops
-        sys.modules["numba"] = None
+@pytest.mark.parametrize(
+    ("without", "reason"),
+    [
+        ("sys.modules['numba'] = None", "numba is not installed; type: pip install numba"),
+        exhaustive("os.environ['NUMBA_DISABLE_JIT'] = '1'", "NUMBA_DISABLE_JIT is set; unset it"),
+    ],
+)
+def test_without_a_compiler(without, reason, kept, tmp_path):
+    script = f"""
+        import os, sys, dmlops
+        {without}
         for _ in range(2):
             try:
                 print(dmlops.diagonal_matrix(shape=(1, 3), dtype="uint8").tolist())
@@ -204,7 +192,7 @@ def test_without_numba(kept, tmp_path):
     refused = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).splitlines()
     assert len(refused) == 2
     for line in refused:
-        assert re.fullmatch(NOT_COMPILED + "numba is not installed; type: pip install numba", line)
+        assert re.fullmatch(rf"dmlops: the kernel \w+ must be compiled for [\w.-]+, but {reason}", line)
     assert run_script(script, DMLOPS_CACHE_DIR=str(kept)).splitlines() == [ANSWER] * 2
 
 
