@@ -21,12 +21,6 @@ LARGE = [
 ]
 
 
-@pytest.fixture
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
-
-
 @pytest.mark.usefixtures("restore_num_threads")
 class TestNumThreads:
     def test_set_and_get(self):
@@ -121,28 +115,6 @@ def test_one_compiled_operator_in_many_threads():
         print(len(failures))
     """
     assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "0"
-
-
-@pytest.mark.exhaustive
-def test_after_fork():
-    # A forked child does not have the pool's threads, and has to start its own.
-    script = """
-        import os, sys, warnings
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
-        from tests import cases
-        from tests.libraries import NUMPY, check
-        from tests.test_threads import LARGE
-        for case in LARGE:
-            check(NUMPY, case)
-        for generation in range(2):
-            child = os.fork()
-            if child:
-                os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            for case in LARGE:
-                check(NUMPY, case)
-        os._exit(0)
-    """
-    run_script(script, DMLOPS_NUM_THREADS="2")
 
 
 @pytest.mark.parametrize("attempt", [0, *map(nightly, range(1, 6))])
