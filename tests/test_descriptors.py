@@ -192,6 +192,7 @@ class TestValueSemantics:
 INVALID = {
     _top_k: [
         ({"k": 5}, "k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+        ({"k": 0}, "k: got 0, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
         ({"k": 2.0}, "k: got 2.0, but it is not an integer; k must be an integer"),
         ({"k": np.array([1])}, "k: got array([1]), but it is not an integer; k must be an integer"),
         (
@@ -206,6 +207,7 @@ INVALID = {
             {"input_tensor": f32(), "axis": 0},
             "axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
         ),
+        ({"axis": -1}, "axis: got -1, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
         ({"axis": 4}, "axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
         (
             {"axis_direction": 2},
@@ -216,6 +218,7 @@ INVALID = {
             {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
             "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
         ),
+        ({"output_value_tensor": f32(3, 2)}, "output_value_tensor.sizes: got (3, 2), but"),
         ({"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but"),
         (
             {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
@@ -274,6 +277,7 @@ INVALID = {
         ({"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but"),
         ({"output_tensor": None}, "output_tensor: got None, but"),
         ({"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but"),
+        ({"input_tensor": u32(4, 5), "value_data_type": U32}, "output_tensor.data_type: got FLOAT32, but"),
         ({"value_data_type": F16}, "value_data_type: got FLOAT16, but"),
         (
             {"value_data_type": 99},

@@ -185,21 +185,6 @@ def test_every_type_and_rank_at_every_level(operator):
     assert checked >= 8 * len(REAL_TYPES) * len(DML_LEVELS) * (10 - lowest_rank) / 8
 
 
-def test_unequal_dimension_counts_before_4_0():
-    descriptor = NonzeroCoordinates(
-        input_tensor=TensorDesc(TensorDataType.INT8, (2, 2, 2, 2)),
-        output_count_tensor=TensorDesc(TensorDataType.UINT32, (1,) * 5),
-    )
-    for level in (FeatureLevel.DML_3_0, FeatureLevel.DML_3_1):
-        with pytest.raises(UnsupportedFeatureError) as error:
-            descriptor.validate(level)
-        assert str(error.value) == (
-            "NonzeroCoordinates.output_count_tensor: got 5 dimensions, but input_tensor has 4, and "
-            f"{level} wants as many in all tensors; the lowest level that supports it is DML_4_0"
-        )
-    descriptor.validate(FeatureLevel.DML_4_0)
-
-
 def test_numeric_values():
     minors = {1: 0, 2: 1, 3: 1, 4: 1, 5: 2, 6: 4}
     levels = [(major, minor) for major, last in minors.items() for minor in range(last + 1)]
