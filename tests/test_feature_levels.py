@@ -315,25 +315,15 @@ class TestCheckFeatureSupport:
     @pytest.mark.parametrize(
         ("feature", "query", "error", "text"),
         [
-            (2, 1, UnsupportedFeatureError, "check_feature_support.feature: got 2, but"),
-            (0, 99, dmlops.InvalidDescriptorError, "check_feature_support.query: got 99, but"),
-            (
-                1,
-                [1],
-                dmlops.InvalidDescriptorError,
-                "check_feature_support.query: got 0x1, but there is no such",
-            ),
-            (1, "DML_6_4", dmlops.InvalidDescriptorError, "check_feature_support.query: got 'DML_6_4', but"),
-            (
-                1,
-                [0x6500],
-                UnsupportedFeatureError,
-                "check_feature_support.query: got [25856], but cpu serves none",
-            ),
-            (1, 0x3000, dmlops.InvalidDescriptorError, "check_feature_support.query: got 12288, but"),
+            (2, 1, UnsupportedFeatureError, "feature: got 2, but"),
+            (0, 99, dmlops.InvalidDescriptorError, "query: got 99, but"),
+            (1, [1], dmlops.InvalidDescriptorError, "query: got 0x1, but there is no such"),
+            (1, "DML_6_4", dmlops.InvalidDescriptorError, "query: got 'DML_6_4', but"),
+            (1, [0x6500], UnsupportedFeatureError, "query: got [25856], but cpu serves none"),
+            (1, 0x3000, dmlops.InvalidDescriptorError, "query: got 12288, but"),
         ],
     )
     def test_errors(self, feature, query, error, text):
         with pytest.raises(error) as caught:
             dmlops.check_feature_support(feature, query)
-        assert str(caught.value).startswith(text)
+        assert str(caught.value).startswith(f"check_feature_support.{text}")
