@@ -1,4 +1,4 @@
-"""A command restores the streams, signals and hooks of the process that runs it."""
+"""A command leaves the streams, signals and hooks of the process that runs it as they are."""
 
 import signal
 import sys

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dmlops.cli.ending import CommandError, StandardStream, users_errors
+from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, split_name
 
 OUTPUT_HELP = "Write the result to this .npy or .npz file; - writes an .npy stream to standard output."
@@ -34,8 +34,9 @@ def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> No
     if output is None:
         return
     if output == STANDARD:
-        if sys.stdout.isatty():
-            message = "-o -: standard output is a terminal; pipe it into a command or a file"
+        if sys.stdout is None or sys.stdout.isatty():
+            kind = "closed" if sys.stdout is None else "a terminal"
+            message = f"-o -: standard output is {kind}; pipe it into a command or a file"
             raise CommandError(message)
         return
     suffixes = (".npy", ".npz") if n_results == 1 else (".npz",)
@@ -83,7 +84,8 @@ def write(output: Path, arrays: Mapping[str, Array]) -> None:
     first = next(iter(arrays.values()))
     with users_errors(f"-o {output}"):
         if output == STANDARD:
-            _write_npy(cast("StandardStream", sys.stdout).write_bytes, first)
+            _write_npy(sys.stdout.buffer.write, first)
+            sys.stdout.buffer.flush()
             return
         with replaced(output) as stream:
             if output.suffix == ".npy":
