@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -71,11 +72,8 @@ def run(command: Callable[[], int | None]) -> int:
     Returns
     -------
     int
-        The command's own code; 1 or 2 after an error, which is reported in one line on standard error.
-
-    Notes
-    -----
-    After an interrupt, the process ends here with exit code 130: Python would first wait for threads.
+        The command's own code; 1 or 2 after an error, which is reported in one line on standard error; 130
+        after an interrupt.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -95,11 +93,10 @@ def run(command: Callable[[], int | None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code, message = 1, f"standard output: {reason_of(error)}"
     if code == INTERRUPTED:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one has nothing left to interrupt
         message = "interrupted"
     if message:
         print_error(message)
-    if code == INTERRUPTED:
-        os._exit(code)
     return code
 
 
