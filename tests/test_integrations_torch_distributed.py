@@ -59,22 +59,19 @@ def test_rank_that_is_killed(name, n_ranks, delay_s, timeout_s, tmp_path):
     mortal.end()
     assert isinstance(last, ProcessLookupError)
     for other in others:
-        assert not isinstance(other, Exception), other
-        kind, notes = other
-        assert issubclass(kind, RuntimeError)
-        assert "could not exchange results" in notes[0]
+        assert isinstance(other, type), other
+        assert issubclass(other, RuntimeError)
 
 
 @pytest.mark.nightly
 def test_rank_that_raises_an_error_of_its_own(tmp_path):
     """The others wait until the process group's time is over, and raise torch's error."""
     waiting = Ranks(2, tmp_path, timeout_s=20)
-    (kind, texts), (kind_of_last, texts_of_last) = waiting(distributed_checks.one_rank_raises)
+    (kind, _), (kind_of_last, text_of_last) = waiting(distributed_checks.one_rank_raises)
     waiting.end()
-    assert "got a shard of shape (3, 5)" in texts_of_last[0]
+    assert "got a shard of shape (3, 5)" in text_of_last
     assert kind_of_last is InvalidDescriptorError
     assert issubclass(kind, RuntimeError)
-    assert "could not exchange results" in texts[1]
 
 
 def test_page():

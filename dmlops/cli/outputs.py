@@ -4,16 +4,15 @@ Files are checked before the work starts, and appear as a whole when it is done.
 """
 
 import os
-import shutil
 import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import SimpleNamespace
 from typing import Annotated, Any, BinaryIO
-from uuid import uuid4
 
 import numpy as np
 import typer
@@ -74,9 +73,7 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
             if not os.access(target, os.W_OK):
                 message = f"{about}: the file may not be written"
                 raise CommandError(message)
-        partial = _partial(target)
-        partial.touch(exist_ok=False)
-        partial.unlink()
+        TemporaryFile(dir=target.parent).close()
 
 
 def write(output: Path, arrays: Mapping[str, Array]) -> None:
@@ -121,19 +118,11 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     file keeps its permissions, and a symbolic link stays a link.
     """
     target = Path(os.path.realpath(path))
-    folder = _partial(target)
-    try:
-        folder.mkdir(0o700)  # what replaces a private file is private before it does
-        unfinished = folder / "file"
+    # The folder is private, as the file that is replaced may be.
+    with TemporaryDirectory(dir=target.parent, prefix=".dmlops-") as folder:
+        unfinished = Path(folder, "file")
         with unfinished.open("xb") as stream:
             yield stream
         with suppress(FileNotFoundError):
             unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
         unfinished.replace(target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _partial(target: Path) -> Path:
-    # The name of the target may already have the largest length, so it is not part of this name.
-    return target.with_name(f".dmlops-{uuid4().hex}.partial")
