@@ -62,7 +62,7 @@ def test_rank_that_is_killed(name, delay_s, mortal_ranks):
 def test_rank_that_raises_an_error_of_its_own(mortal_ranks):
     """It goes on; torch ends the process of the other."""
     other, last = mortal_ranks()(distributed_checks.one_rank_raises, timeout_s=END_S)
-    kind, texts = last
+    kind, text = last
     assert kind is InvalidDescriptorError
-    assert "got a shard of shape (3, 5)" in texts[0]
+    assert "got a shard of shape (3, 5)" in text
     assert_ended_by_torch(other)
