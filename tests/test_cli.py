@@ -309,15 +309,3 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     assert re.fullmatch(r"dmlops: .+\n", error)
     assert text in error
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_longer_lines_are_cut(command):
-    name = "x.npy"
-    rest = len(command("top-k", name, "-k", 1)[2]) - len(f"{name}\n")
-    for length in (300, 301):
-        path = ("ab/" * 100)[: length - rest - len(name)] + name
-        error = command("top-k", path, "-k", 1)[2]
-        assert len(error) == 301
-        assert (path in error) == (length == 300)
-        assert error.startswith("dmlops: ab/ab/")
-        assert error.endswith(command("top-k", name, "-k", 1)[2][-20:])

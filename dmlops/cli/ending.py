@@ -4,14 +4,11 @@ import io
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from dmlops.types.errors import DmlError
 
-MAX_LINE = 300
-PREFIX = "dmlops: "
 INTERRUPTED = 130
 # ModuleNotFoundError: bfloat16 needs the ml_dtypes package.
 _USERS_ERRORS = (
@@ -101,20 +98,14 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def print_error(message: str) -> None:
-    """Print a message as one line of at most `MAX_LINE` characters on standard error."""
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    line = printable(" ".join(message.split())).encode(encoding, "backslashreplace").decode(encoding)
-    room = MAX_LINE - len(PREFIX)
-    if len(line) > room:
-        # The reason is at the end, after names that may be long.
-        line = f"{line[: room // 2 - 5]} ... {line[len(line) - room // 2 :]}"
+    """Print a message as one line on standard error."""
     with suppress(OSError, AttributeError):  # standard error is full, or closed
-        sys.stderr.write(f"{PREFIX}{line}\n")
+        sys.stderr.write(f"dmlops: {printable(' '.join(message.split()))}\n")
         sys.stderr.flush()
 
 
 def _failure(error: Exception) -> tuple[int, str]:
-    """Return the exit code and the message for an error."""
+    """Return the exit code and the message for an error; raise one that is a bug."""
     if isinstance(error, CommandError):
         return 1, str(error)
     if isinstance(error, (OSError, MemoryError)):
@@ -122,7 +113,4 @@ def _failure(error: Exception) -> tuple[int, str]:
     # An error of typer itself, whose base class has no public name in all versions.
     if hasattr(error, "format_message"):
         return getattr(error, "exit_code", 2), error.format_message()
-    if os.environ.get("DMLOPS_TRACEBACK"):
-        sys.stderr.write(printable("".join(traceback.format_exception(error))))
-    told = f"{type(error).__name__}: {error}"
-    return 1, f"internal error: {told}; please report it, with what DMLOPS_TRACEBACK=1 shows"
+    raise error
