@@ -4,10 +4,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dmlops.array_libraries import (
+from dmlops.array_libraries.base import ArrayLibrary, Operand
+from dmlops.array_libraries.detect import (
     SIGNATURES,
-    ArrayLibrary,
-    Operand,
     as_input,
     as_output,
     as_plain,

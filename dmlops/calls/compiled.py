@@ -5,7 +5,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, workspace_bytes
 from dmlops.calls.call_cache import CallCache
 from dmlops.calls.dispatch import DESCRIPTORS, check_level, device_of, level_or, plan
