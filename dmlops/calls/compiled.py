@@ -26,8 +26,7 @@ _MAX_CALLS = 16
 class CompiledOperator:
     """An operator that `compile` has planned for a device.
 
-    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
-    it is planned again for the device of the same name.
+    It is immutable, and may be used from any thread and on any stream.
 
     Attributes
     ----------
@@ -58,9 +57,6 @@ class CompiledOperator:
     def workspace_size(self) -> int:
         """Bytes of temporary memory that one execution needs."""
         return workspace_bytes(self._plan)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _planned_anew, (self.descriptor, str(self.device))
 
     def __repr__(self) -> str:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
@@ -162,11 +158,6 @@ class CompiledOperator:
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
             refuse(where, got, "it has gaps or runs backwards", allowed)
-
-
-def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
-    """Return the operator of a pickle, whose level was checked when it was first compiled."""
-    return compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
 
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:
