@@ -332,8 +332,8 @@ class TestOverlap:
             ((2, 3), (0, 1), True),
             ((1, 3), (0, 1), False),
             ((0, 3), (0, 0), False),
-            ((2, 2), (3, 2), False),  # 0, 2, 3, 5: interleaved, yet disjoint
-            ((3, 2), (2, 3), False),  # 0, 2, 4, 3, 5, 7
+            ((2, 2), (3, 2), False),  # 0, 2, 3, 5
+            ((3, 2), (2, 3), True),  # 0, 2, 4, 3, 5, 7: interleaved
             ((4, 2), (2, 6), True),  # 6 is met twice
             ((2, 2, 2), (1, 1, 4), True),
         ],

@@ -181,7 +181,7 @@ class Binding:
                 reason = f"the {name} {'are' if is_plural else 'is'} {expected_type}"
                 refuse(where, type_name(got.data_type), reason, "types must be equal")
             if got.overlaps_itself:
-                reason = f"sizes {got.sizes} then share addresses"
+                reason = f"sizes {got.sizes} then may share addresses"
                 allowed = "the strides of an output must not overlap"
                 refuse(where, f"strides {got.strides}", reason, allowed)
             checked.append(got)

@@ -378,7 +378,7 @@ class Descriptor:
             reason = f"the inputs give {inferred.sizes}"
             self._refuse(f"{field}.sizes", given.sizes, reason, f"sizes must be {inferred.sizes}")
         if given.overlaps_itself:
-            reason = f"sizes {given.sizes} then share addresses"
+            reason = f"sizes {given.sizes} then may share addresses"
             allowed = "the strides of an output must not overlap"
             self._refuse(f"{field}.strides", given.effective_strides, reason, allowed)
         return given
