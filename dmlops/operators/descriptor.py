@@ -451,7 +451,10 @@ def _from_plain(where: str, value: Any) -> Any:
     if where.endswith("_tensor"):
         return None if value is None else _tensor_for(where, "TensorDesc", TensorDesc.from_dict, value)
     if where.endswith(".value"):
-        return _number(value)
+        if not isinstance(value, str):
+            return value
+        bits = int(value, 16) if _BITS.fullmatch(value) else _NOT_FINITE.get(value)
+        return value if bits is None else real_of(bits, TensorDataType.FLOAT64)
     if isinstance(value, bool):
         refuse(where, shown(value), "true and false are no integers", "it must be an integer")
     return value
@@ -461,11 +464,3 @@ def _parsed(text: str) -> int | float | None:
     from decimal import Decimal  # noqa: PLC0415 - `import dmlops` does not need it
 
     return as_real(Decimal(text))
-
-
-def _number(value: Any) -> Any:
-    """Return a number that JSON cannot write; return other values unchanged."""
-    if not isinstance(value, str):
-        return value
-    bits = int(value, 16) if _BITS.fullmatch(value) else _NOT_FINITE.get(value)
-    return value if bits is None else real_of(bits, TensorDataType.FLOAT64)
