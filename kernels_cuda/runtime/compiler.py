@@ -294,17 +294,6 @@ def _renamed_by_position(ptx: str) -> str:
     return _COUNTED_NAME.sub(lambda found: names.setdefault(found[0], f"internal_{len(names)}"), ptx)
 
 
-def compile_for_numba(kernel: Any) -> None:
-    """Compile a kernel for Numba's own launches, ``kernel[blocks, threads](...)``, on the current device.
-
-    Numba alone would type integers in its own way (`_typing_as_in_c`): from here on it launches the kernel
-    with arguments of the declared types, and compiles it for no others.
-    """
-    with _compilation(cuda.get_current_device().compute_capability):
-        kernel.compile(_signature(kernel))
-    kernel.disable_compile()
-
-
 def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> bytes:
     """Assemble PTX for an architecture such as ``"sm_90"``."""
     from cuda.core import Program, ProgramOptions  # noqa: PLC0415
