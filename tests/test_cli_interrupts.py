@@ -49,17 +49,10 @@ def warmup(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_warmup_obeys_the_first_interrupt(warmup, tmp_path):
-    os.killpg(warmup.pid, signal.SIGINT)  # as a terminal does it
-    assert end_of(warmup) == (130, "dmlops: interrupted\n")
-    wait_for(lambda: not running(warmup))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("pause", [0, 0.01])
-def test_warmup_ends_at_several_interrupts(warmup, pause):
-    for _ in range(4):
-        os.killpg(warmup.pid, signal.SIGINT)
+@pytest.mark.parametrize(("n_interrupts", "pause"), [(1, 0), (4, 0), (4, 0.01)])
+def test_warmup_ends_at_interrupts(warmup, n_interrupts, pause):
+    for _ in range(n_interrupts):
+        os.killpg(warmup.pid, signal.SIGINT)  # as a terminal does it
         time.sleep(pause)
         if warmup.poll() is not None:
             break
