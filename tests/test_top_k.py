@@ -70,11 +70,6 @@ class TestPageExamples:
         np.testing.assert_array_equal(results["output_value_tensor"][0, 0], [[3, 2, 2], [5, 5, 4], [6, 6, 6]])
         np.testing.assert_array_equal(results["output_index_tensor"][0, 0], [[3, 1, 2], [2, 3, 1], [0, 1, 2]])
 
-    def test_k_may_equal_the_size(self):
-        # Erratum: the page wants K below the number of elements, its callers pass K equal to it.
-        result = dmlops.top_k(np.array([2.0, 3.0, 1.0]), 3)
-        np.testing.assert_array_equal(result.indices, [1, 0, 2])
-
 
 @pytest.mark.parametrize("case", as_parameters([*cases.TOP_K, *UNSORTED, *OF_LENGTHS]), ids=str)
 def test_matches_the_oracle(case, library):
