@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import (
-    AxisDirection,
-    TensorDataType,
-    TensorDesc,
-    TopK1,
-)
+from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from tests.data import sample, unaligned
 from tests.kept_calls import needs_gil, path_of, place, settled_path
 from tests.libraries import DLPack
