@@ -297,7 +297,11 @@ def test_collection_of_garbage_is_as_it_was_after_a_compilation(was_enabled):
 def test_the_default_directory(monkeypatch):
     monkeypatch.delenv("DMLOPS_CACHE_DIR", raising=False)
     monkeypatch.delenv("DMLOPS_CACHE", raising=False)
-    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    for platform, folder in (("win32", "AppData/Local"), ("darwin", "Library/Caches"), ("linux", ".cache")):
+        monkeypatch.setattr("sys.platform", platform)
+        assert kernel_cache.directory() == Path("/home/me", folder, "dmlops")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert kernel_cache.directory() == Path("/somewhere/dmlops")
     monkeypatch.setenv("DMLOPS_CACHE_DIR", "/else/where")
@@ -309,19 +313,8 @@ def test_the_default_directory(monkeypatch):
 @pytest.mark.exhaustive
 def test_output_of_python_is_not_needed():
     """The first call works where there is no standard error to log to."""
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; sys.stderr.close(); import dmlops; print(dmlops.diagonal_matrix(shape=(1, 3)))",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DMLOPS_CACHE_DIR": "/proc/self/dmlops"},
-        timeout=300,
-    )
-    assert result.stdout.strip() == "[[1. 0. 0.]]"
+    script = "import sys; sys.stderr.close(); import dmlops; print(dmlops.diagonal_matrix(shape=(1, 3)))"
+    assert run_script(script, DMLOPS_CACHE_DIR="/proc/self/dmlops") == "[[1. 0. 0.]]\n"
 
 
 @pytest.mark.parametrize(("is_terminal", "level", "lines"), [(True, 30, 1), (True, 20, 0), (False, 30, 0)])
