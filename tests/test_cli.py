@@ -112,14 +112,8 @@ def test_demo(command, no_gpu, brief_demo):
     code, printed, error = command("demo")
     assert (code, error) == (0, "")
     assert "All 5 answers equal NumPy's, bit for bit." in printed
-    told = re.findall(r"^  (\w[\w -]+?) {2,}(\w+) +[\d.]+ [mu]?s +[\d.]+ [mu]?s +yes", printed, re.MULTILINE)
-    assert told == [
-        ("find the galaxies", "nonzero_coordinates"),
-        ("cut each one out", "gather_nd"),
-        ("select the brightest", "top_k"),
-        ("exclude self-matches", "diagonal_matrix"),
-        ("nearest words", "top_k"),
-    ]
+    told = re.findall(r"^  \w[\w -]+? {2,}(\w+) +[\d.]+ [mu]?s +[\d.]+ [mu]?s +yes", printed, re.MULTILINE)
+    assert told == ["nonzero_coordinates", "gather_nd", "top_k", "diagonal_matrix", "top_k"]
     assert "nonzero_coordinates finds 275 stars and galaxies" in printed
     assert "\n    row 357, column 547       row 462, column 574 " in printed
     assert "\n     bread: loaf, dough, sandwich, wheat\n" in printed

@@ -82,6 +82,7 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
         (("0,9,2,int8", "--arch", "sm_90"), "--explain 0,9,2,int8: it must be ROWS,N,K,TYPE, such as "),
         (("1,9,10,int8", "--arch", "sm_90"), "TopK1.k: got 10, but axis 1 of input_tensor has 9 elements"),
         (("1,9,2,int8", "--arch", "90"), "--arch 90: it must be sm_ and a compute capability from 7.5 on, "),
+        (("1,9,2,int8", "--arch", "sm_90", "--json"), "--json: what --explain says is a line of text"),
         (("1,9,2,int8", "--arch", "sm_72"), "--arch sm_72: it must be sm_ and a compute capability from"),
     ],
 )
