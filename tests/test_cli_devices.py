@@ -72,6 +72,9 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "grid")
     _, forced, _ = command("info", "--explain", "64,50257,50,float32")
     assert forced == "grid (sm_90, 132 multiprocessors): because DMLOPS_TOP_K_ALGORITHM asks for it\n"
+    assert_refused(
+        command("info", "--arch", "sm_90"), "--arch sm_90: it says where top_k would run; --explain"
+    )
 
 
 @pytest.mark.parametrize(
