@@ -69,6 +69,13 @@ def library(request):
 
 
 @pytest.fixture
+def restore_num_threads():
+    """Return to the default number of threads after a test."""
+    yield
+    dmlops.set_num_threads(None)
+
+
+@pytest.fixture
 def wheel(tmp_path, monkeypatch):
     """Return the folder of archives of an installed wheel, with none in it."""
     folder = tmp_path / "kernels"

@@ -17,7 +17,6 @@ from dmlops.store import compilers
 from tests.cuda_plans import planned
 from tests.cuda_ptx import ptx_of
 from tests.marks import COMPILE_ALL, exhaustive, nightly
-from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
@@ -207,27 +206,6 @@ def test_ptx_for_architectures_to_come():
     _, free = linked(ptx.replace(".maxnreg", "//"), "sm_120")
     used = [int(re.search(r"Used (\d+) registers", log)[1]) for log in (limited, free)]
     assert used[0] <= compiler.max_registers(compiler.make_kernel(variant, (10, 0))) < used[1]
-
-
-# They share functions that are compiled once, and have shared memory.
-IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_512")
-
-
-@pytest.mark.nightly
-def test_the_order_of_compilation_does_not_matter():
-    """Wheels that are built twice are the same."""
-    script = """
-        import hashlib
-        from kernels_cuda.runtime.compiler import compile_variant
-        from kernels_cuda.top_k import variants
-        by_label = {{variant.label: variant for variant in variants()}}
-        code = {{label: compile_variant(by_label[label], "sm_80") for label in {labels}}}
-        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
-    """
-    first, *common = IN_SOME_ORDER
-    orders = ([first, *common], common[::-1])
-    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
-    assert len(printed) == 1
 
 
 @pytest.mark.nightly

@@ -7,13 +7,8 @@ import dmlops
 from tests import reference
 from tests.data import assert_same, random
 
+pytestmark = pytest.mark.usefixtures("restore_num_threads")
 THREADS = pytest.mark.parametrize("n_threads", [1, 2, 5])
-
-
-@pytest.fixture(autouse=True)
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
 
 
 def fenced(shape, dtype, order="C"):

@@ -19,14 +19,9 @@ from tests.marks import exhaustive, nightly
 from tests.plans import CANARY, launch
 from tests.random_cases import PATTERNS, elements
 
+pytestmark = pytest.mark.usefixtures("restore_num_threads")
 FENCE = 512
 BEHIND = 1 << 18  # bytes behind all areas, so that what goes far beyond them is seen, and does no harm
-
-
-@pytest.fixture(autouse=True)
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
 
 
 class Areas:

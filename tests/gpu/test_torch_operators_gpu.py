@@ -10,12 +10,9 @@ from tests.scripts import run_script
 
 torch = pytest.importorskip("torch")
 
-# Importing torch's compiler raises warnings about torch itself.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-]
+from tests.torch_calls import QUIET, assert_same  # noqa: E402
+
+pytestmark = QUIET
 needs_cpp = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
 
@@ -31,11 +28,6 @@ def attend(x, lengths):
     picked = dmlops.gather_nd(x, indices.clamp(min=0).unsqueeze(-1), batch_dims=1, mode="clip")
     rows, count = dmlops.nonzero_coordinates(masked > 1, size=40, fill_value=-1)
     return values, indices, picked, rows, count
-
-
-def assert_same(actual, expected):
-    for got, wanted in zip(actual, expected, strict=True):
-        assert torch.equal(got, wanted)
 
 
 @needs_cpp
