@@ -1,0 +1,120 @@
+"""What the operators are in ONNX, for the argument ``custom_translation_table`` of ``torch.onnx.export``.
+
+TopK, NonZero, GatherND and Trilu of opset 18 do the work, so the model runs without dmlops. ONNX does not say
+where TopK puts NaN.
+"""
+
+from typing import Any, NoReturn
+
+import numpy as np
+from onnxscript import ir
+from onnxscript import opset18 as op
+
+from dmlops.integrations.torch import operators
+from dmlops.types.errors import UnsupportedFeatureError, error_text
+
+# Bounds of bands become so large at most: runtimes add them to positions.
+_FAR = 2**31
+
+
+def top_k(
+    x: Any, k: Any, axis: int, largest: bool, sorted: bool, lengths: Any, index_dtype: Any = None
+) -> tuple[Any, Any]:
+    """Translate `dmlops.top_k`."""
+    if lengths is not None:
+        _refuse("top_k.lengths", "a tensor", "leave it out")
+    kind, x = x.dtype, op.Reshape(x, _ints([1])) if x.shape.rank() == 0 else x
+    if kind == ir.DataType.BOOL:
+        x = op.Cast(x, to=ir.DataType.UINT8)
+    k = _vector(k)
+    values, indices = op.TopK(x, k, axis=axis, largest=int(largest), sorted=1)
+    if not sorted:
+        indices, _ = op.TopK(indices, k, axis=axis, largest=0, sorted=1)
+        values = op.GatherElements(x, indices, axis=axis)
+    values = op.Cast(values, to=kind) if kind == ir.DataType.BOOL else values
+    return values, _as_type(indices, index_dtype)
+
+
+def nonzero_coordinates(x: Any, index_dtype: Any = None) -> tuple[Any, Any]:
+    """Translate `dmlops.nonzero_coordinates`."""
+    is_scalar = x.shape.rank() == 0
+    coordinates = op.Transpose(op.NonZero(op.Reshape(x, _ints([1])) if is_scalar else x))
+    count = op.Squeeze(op.Shape(coordinates, start=0, end=1))
+    if is_scalar:
+        coordinates = op.Slice(coordinates, _ints([0]), _ints([0]), _ints([1]))
+    return _as_type(coordinates, index_dtype), _as_type(count, index_dtype)
+
+
+def nonzero_coordinates_static(
+    x: Any, size: Any, fill_value: int | None, index_dtype: Any = None, batch_dims: int = 0
+) -> tuple[Any, Any]:
+    """Translate `dmlops.nonzero_coordinates` with a size."""
+    if batch_dims:
+        _refuse("nonzero_coordinates", "a batch of torch.func.vmap", "pass one example at a time")
+    coordinates, count = nonzero_coordinates(x)
+    size = _vector(size)
+    rows = op.Slice(coordinates, _ints([0]), size, _ints([0]))
+    lacking = op.Sub(size, op.Shape(rows, start=0, end=1))
+    pads = op.Concat(_ints([0, 0]), lacking, _ints([0]), axis=0)
+    padded = op.Pad(rows, pads, op.Constant(value_int=fill_value or 0))
+    return _as_type(padded, index_dtype), _as_type(count, index_dtype)
+
+
+def gather_nd(x: Any, indices: Any, batch_dims: int, mode: str) -> Any:
+    """Translate `dmlops.gather_nd`. With ``mode="raise"``, the runtime says what an error is like."""
+    n_coordinates, indices = indices.shape[-1], op.Cast(indices, to=ir.DataType.INT64)
+    if n_coordinates == 0:
+        _refuse("gather_nd.indices", "tuples without coordinates", "a tuple needs at least 1")
+    if mode == "raise":
+        return op.GatherND(x, indices, batch_dims=batch_dims)
+    sizes = op.Shape(x, start=batch_dims, end=batch_dims + n_coordinates)
+    places = op.Where(op.Less(indices, _ints([0])), op.Add(indices, sizes), indices)
+    nearest = op.Max(op.Min(places, op.Sub(sizes, _ints([1]))), _ints([0]))
+    gathered = op.GatherND(x, nearest, batch_dims=batch_dims)
+    if mode == "clip":
+        return gathered
+    n_there = op.ReduceSum(op.Cast(op.Equal(places, nearest), to=ir.DataType.INT64), _ints([-1]), keepdims=0)
+    found = op.Equal(n_there, _ints([n_coordinates]))
+    for _ in range(x.shape.rank() - batch_dims - n_coordinates):
+        found = op.Unsqueeze(found, _ints([-1]))
+    return op.Where(found, gathered, op.CastLike(_ints([0]), x))
+
+
+def diagonal_matrix(x: Any, value: Any, begin: Any, end: Any) -> Any:
+    """Translate `dmlops.diagonal_matrix`."""
+    ones = op.Expand(_ints([1]), op.Shape(x, start=-2))
+    low, high = (max(min(bound, _FAR), -_FAR) for bound in sorted((begin, end)))
+    upper = op.Trilu(ones, op.Constant(value_int=low), upper=1)
+    band = op.Trilu(upper, op.Constant(value_int=high - 1), upper=0)
+    if isinstance(value, (bool, int, float)):
+        number = np.array(value, "float64" if isinstance(value, float) else "int64")
+        value = op.Constant(value=ir.tensor(number))
+    choice = (op.CastLike(value, x), x) if begin <= end else (x, op.CastLike(value, x))
+    return op.Where(op.Cast(band, to=ir.DataType.BOOL), *choice)
+
+
+def _refuse(where: str, got: str, allowed: str) -> NoReturn:
+    raise UnsupportedFeatureError(error_text(where, got, "ONNX has no operator for it", allowed))
+
+
+def _ints(numbers: list[int]) -> Any:
+    return op.Constant(value_ints=numbers)
+
+
+def _vector(number: Any) -> Any:
+    """Return a number, which may be computed in the graph, as a vector."""
+    return _ints([number]) if isinstance(number, int) else op.Reshape(number, _ints([1]))
+
+
+def _as_type(indices: Any, dtype: Any) -> Any:
+    return indices if dtype is None else op.Cast(indices, to=dtype)
+
+
+TRANSLATIONS = {
+    operators.TOP_K: top_k,
+    operators.NONZERO_COORDINATES: nonzero_coordinates,
+    operators.NONZERO_COORDINATES_STATIC: nonzero_coordinates_static,
+    operators.GATHER_ND: gather_nd,
+    operators.DIAGONAL_MATRIX: diagonal_matrix,
+}
+"""By operator of ``torch.ops.dmlops``."""
