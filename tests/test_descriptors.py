@@ -192,6 +192,7 @@ class TestValueSemantics:
 INVALID = {
     _top_k: [
         ({"k": 5}, "k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+        ({"k": 0}, "k: got 0, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
         ({"k": 2.0}, "k: got 2.0, but it is not an integer; k must be an integer"),
         ({"k": np.array([1])}, "k: got array([1]), but it is not an integer; k must be an integer"),
         (
@@ -206,6 +207,7 @@ INVALID = {
             {"input_tensor": f32(), "axis": 0},
             "axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
         ),
+        ({"axis": -1}, "axis: got -1, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
         ({"axis": 4}, "axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
         (
             {"axis_direction": 2},

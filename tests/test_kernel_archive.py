@@ -62,15 +62,6 @@ def test_an_open_archive_does_not_need_its_file(path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"PK", os.urandom(500), b"\0" * 5000], ids=["empty", "2", "noise", "0"]
-)
-def test_what_is_no_zip_is_refused(content, path):
-    path.write_bytes(content)
-    with pytest.raises(ArchiveError, match=r"sm_90\.zip is damaged"):
-        Archive(path)
-
-
-@pytest.mark.parametrize(
     "manifest",
     [None, b"", b"\xff", b"[]", b'{"device": "cuda"}', json.dumps({**ABOUT, "kernels": 3}).encode()],
     ids=["absent", "empty", "not_text", "list", "incomplete", "kernels"],
