@@ -15,7 +15,13 @@ from dmlops.devices.memory import Device
 from dmlops.operators import Descriptor
 from dmlops.types.arguments import level_of
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
+from dmlops.types.errors import (
+    DeviceMismatchError,
+    counted,
+    error_text,
+    refuse,
+    shown,
+)
 from dmlops.types.tensor import TensorDesc
 
 # A descriptor leaves little open: libraries, the size of the workspace, strides that have no meaning.
@@ -98,9 +104,7 @@ class CompiledOperator:
         if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
             allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
-            raise InvalidDescriptorError(
-                error_text(f"{name}.execute", got, "the operator has other fields", allowed)
-            )
+            refuse(f"{name}.execute", got, "the operator has other fields", allowed)
         has_workspace = workspace is not None
         if stream is None:
             given = (*arrays, workspace) if has_workspace else tuple(arrays)
@@ -135,18 +139,14 @@ class CompiledOperator:
         got = library.describe(array, where)
         if got.data_type != desc.data_type:
             reason = f"the descriptor says {desc.data_type.name}"
-            raise InvalidDescriptorError(error_text(where, got.data_type.name, reason, "types must be equal"))
+            refuse(where, got.data_type.name, reason, "types must be equal")
         if got.sizes != desc.sizes:
             reason = f"the descriptor says {desc.sizes}"
-            raise InvalidDescriptorError(
-                error_text(where, f"sizes {got.sizes}", reason, "sizes must be equal")
-            )
+            refuse(where, f"sizes {got.sizes}", reason, "sizes must be equal")
         if got.element_count and _meaningful_strides(got) != _meaningful_strides(desc):
             given = f"strides {got.effective_strides}"
             reason = f"the descriptor says {desc.effective_strides}"
-            raise InvalidDescriptorError(
-                error_text(where, given, reason, "strides in elements must be equal")
-            )
+            refuse(where, given, reason, "strides in elements must be equal")
 
     def _check_device(self, where: str, device: Device) -> None:
         if device != self.device:
@@ -163,12 +163,10 @@ class CompiledOperator:
         size = desc.element_count * desc.data_type.bytes
         if size < self.workspace_size:
             allowed = f"at least {self.workspace_size} bytes are needed"
-            raise InvalidDescriptorError(
-                error_text(where, counted(size, "byte"), "the operator needs more", allowed)
-            )
+            refuse(where, counted(size, "byte"), "the operator needs more", allowed)
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
-            raise InvalidDescriptorError(error_text(where, got, "it has gaps or runs backwards", allowed))
+            refuse(where, got, "it has gaps or runs backwards", allowed)
 
 
 def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
