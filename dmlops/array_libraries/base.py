@@ -36,10 +36,6 @@ class Operand(NamedTuple):
     address: int
 
 
-# The constructor of a named tuple calls this as well, and takes three times as long.
-new_operand: Any = functools.partial(tuple.__new__, Operand)
-
-
 class ArrayLibrary:
     """The interface of an array library.
 
