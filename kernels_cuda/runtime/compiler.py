@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from numba import cuda, types
     from numba.core import typing
-    from numba.cuda.core import compiler_lock
+    from numba.cuda.core import compiler_lock, targetconfig
 
     from kernels_cuda.runtime.numba_shortcuts import numba_shortcuts
 
@@ -190,10 +190,10 @@ def _import_numba_registries() -> None:
 @contextmanager
 def _compilation(capability: tuple[int, int]) -> Iterator[None]:
     """Compile for a capability, with our typing, and without Numba's warnings."""
-    with _LOCK:
+    # Numba's lock comes first: whoever compiles a kernel that calls our functions (`call_linked`) has it.
+    with compiler_lock.global_compiler_lock, _LOCK:
         _import_numba_registries()
         with (
-            compiler_lock.global_compiler_lock,
             # What kernels call is the same for all later architectures.
             _compiling_for(min(capability, _LAST_ASKED_FOR)),
             _typing_as_in_c(),
@@ -202,6 +202,25 @@ def _compilation(capability: tuple[int, int]) -> Iterator[None]:
         ):
             warnings.simplefilter("ignore")
             yield
+
+
+def call_linked(context: Any, builder: Any, function: Any, sig: Any, arguments: Any) -> Any:
+    """Generate a call of a linked function, compiled as our kernels are, for a kernel that Numba compiles.
+
+    Raises
+    ------
+    TypeError
+        If the function does not return what `sig` says.
+    """
+    flags = targetconfig.ConfigStack.top_or_none()
+    capability = flags.compute_capability or cuda.get_current_device().compute_capability
+    with _compilation(tuple(capability)):
+        compiled = function.compile_device(sig.args)
+    if compiled.signature.return_type != sig.return_type:
+        msg = f"{function}: it returns {compiled.signature.return_type}, not {sig.return_type}"
+        raise TypeError(msg)
+    context.active_code_library.add_linking_library(compiled.library)
+    return context.call_internal(builder, compiled.fndesc, compiled.signature, arguments)
 
 
 def parameter_type(annotation: Any) -> Any:
