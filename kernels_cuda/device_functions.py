@@ -1,20 +1,15 @@
-"""Device functions for the kernels of Numba's users, of the parts that our own kernels consist of.
+"""Device functions for kernels of users, made of the parts of our own: the public module is `dmlops.device`.
 
-They are compiled as our kernels are (`compiler.call_linked`), and inlined into the kernel that calls them.
-
-- `warp_top_k` keeps the ordered keys of a row in registers. In each of k rounds it takes the largest key of
-  the warp away, and of the lanes that hold it the smallest position.
-- `block_top_k` keeps them in shared memory. Histograms find a threshold that at least k are at or above
-  (`threshold`), and the few that are get their ranks by counting those before them (`rank`).
-- `block_compact` counts the flags of a warp, and adds those of the warps before it (`scan`).
+They are compiled as our kernels are (`compiler.call_linked`), and inlined. Results are sorted, ties by
+ascending index; NaN is the largest value, -0.0 ties with 0.0, and values come back bit for bit. Threads
+without a result get index -1, and the value that no element loses to. A warp takes the largest of its keys
+away k times; a block sorts the whole row, in a time that depends neither on k nor on the elements.
 """
 
 import functools
-import operator
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
@@ -22,391 +17,199 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import call_linked, linked_function
 from kernels_cuda.scan import scan_of_warps
-from kernels_cuda.top_k.problem import KeyFormat, key_format
+from kernels_cuda.top_k.problem import key_format, last_element
+from kernels_cuda.top_k.shared import shapes
 from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.rank import rank_functions
-from kernels_cuda.top_k.shared.shapes import (
-    MOST_SHARED_BYTES,
-    SPARE_CANDIDATES,
-    VECTOR_BYTES,
-    WARP_LANES,
-    group_key_bytes,
-)
-from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
+from kernels_cuda.top_k.shared.pair_sort import pair_sort
+from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
-_TYPES = [np.dtype(f"{kind}{size}") for kind in "iuf" for size in (1, 2, 4, 8) if kind != "f" or size > 1]
-_MOST_THREADS = 1024
+_TYPES = ("float16", "float32", "float64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
 _NOWHERE = 0xFFFFFFFF
 
 
-def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
-    """Make the device function ``top_k(keys, count)``, by which a warp selects from a row in registers.
-
-    Parameters
-    ----------
-    dtype : NumPy type
-        float16, float32, float64, or a signed or unsigned integer of 8 to 64 bits.
-    k : int
-        How many elements it selects: 1 to 32.
-    items : int
-        Elements that each lane holds, 1 to 32: a row has up to ``32 * items``.
-    largest : bool, optional
-        Whether the largest elements are selected, or the smallest.
-
-    Returns
-    -------
-    device function
-        ``value, index = top_k(keys, count)``. `keys` is a local array of `items` elements: number `i` of lane
-        `l` is element ``32 * i + l`` of the row, whose first `count` elements exist. Lane `r` gets element
-        number `r` of the result, as a `dtype`, and its index in the row, as an int32. From ``min(k, count)``
-        on, lanes get index -1 and the value that no element loses to. All 32 lanes must call, with the same
-        `count`, which is clamped to ``[0, 32 * items]``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is none of these.
-    TypeError
-        If `dtype` is, and from Numba's compilation of a kernel, if the arguments have other types.
-
-    Notes
-    -----
-    Ties are ordered by ascending index, NaN is the largest value, -0.0 ties with +0.0, and values come back
-    bit for bit. It uses no shared memory and no barrier of the block.
-    """
-    found = _element_type("warp_top_k", dtype)
-    k, items = _within("warp_top_k", "k", k, WARP_LANES), _within("warp_top_k", "items", items, WARP_LANES)
-    return _warp_top_k(found, k, items, bool(largest))
-
-
-def block_top_k(dtype: Any, k: int, threads: int, size: int, *, largest: bool = True) -> Any:
-    """Make the device function ``top_k(row, count, scratch)``, by which a block selects from a row.
-
-    Parameters
-    ----------
-    dtype : NumPy type
-        As for `warp_top_k`.
-    k : int
-        How many elements it selects: 1 to `threads`.
-    threads : int
-        Threads of the one-dimensional block: a power of two from 32 to 1024.
-    size : int
-        The most elements that a row has. The function needs about four bytes of shared memory for each, or
-        eight if elements have eight.
-    largest : bool, optional
-        Whether the largest elements are selected, or the smallest.
-
-    Returns
-    -------
-    device function
-        ``value, index = top_k(row, count, scratch)``. `row` is a contiguous array, in shared or other memory,
-        of which the first `count` elements are the row, and `scratch` a shared array of `shared_bytes` uint8,
-        wherever it begins. Thread `r` gets element number `r` of the result, and its index, like a lane of
-        `warp_top_k`. All threads must call, with the same `count`, which is clamped to ``[0, size]``. The
-        attributes `threads` and `shared_bytes` say what a launch needs.
-
-    Raises
-    ------
-    ValueError
-        If an argument is none of these, or a block never has that much shared memory.
-    TypeError
-        If `dtype` is, and from Numba's compilation of a kernel, if the arguments have other types.
-
-    Notes
-    -----
-    The order is that of `warp_top_k`. The function begins and ends with a barrier of the block: threads may
-    write the row just before they call, and the row and `scratch` just after.
-    """
-    found, most = _element_type("block_top_k", dtype), MOST_SHARED_BYTES
-    threads = _block_threads("block_top_k", threads)
-    if threads & (threads - 1):
-        _refuse("block_top_k", "threads", threads, "it must be a power of two")
-    k = _within("block_top_k", "k", k, threads)
-    size = _within("block_top_k", "size", size, most // group_key_bytes(found.itemsize))
-    function = _block_top_k(found, k, threads, size, bool(largest))
-    if function.shared_bytes > most:
-        allowed = f"it needs {function.shared_bytes} bytes of shared memory, and a block has at most {most}"
-        _refuse("block_top_k", "size", size, allowed)
-    return function
-
-
-def block_compact(threads: int) -> Any:
-    """Make the device function ``compact(flag, scratch)``, which numbers the threads whose flag is set.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of the one-dimensional block: a multiple of 32, up to 1024.
-
-    Returns
-    -------
-    device function
-        ``position, total = compact(flag, scratch)``, both int32: how many of the threads before this one have
-        a flag that is not 0 or False, and how many of all. `scratch` is a shared array of `shared_bytes`
-        uint8, wherever it begins. All threads must call. The attributes `threads` and `shared_bytes` say what
-        a launch needs.
-
-    Raises
-    ------
-    ValueError
-        If the number of threads is none of these.
-
-    Notes
-    -----
-    The function begins and ends with a barrier of the block.
-    """
-    return _block_compact(_block_threads("block_compact", threads))
-
-
-def _refuse(function: str, field: str, got: object, allowed: str) -> None:
-    msg = f"{function}.{field}: got {got!r}; {allowed}"
-    raise ValueError(msg)
-
-
-def _within(function: str, field: str, given: Any, most: int) -> int:
-    if not hasattr(given, "__index__") or not 1 <= given <= most:
-        _refuse(function, field, given, f"it must be in [1, {most}]")
-    return operator.index(given)
-
-
-def _block_threads(function: str, given: Any) -> int:
-    threads = _within(function, "threads", given, _MOST_THREADS)
-    if threads % WARP_LANES:
-        _refuse(function, "threads", threads, f"it must be a multiple of {WARP_LANES}")
-    return threads
-
-
-def _element_type(function: str, dtype: Any) -> "np.dtype[Any]":
-    found = np.dtype(dtype)
-    if dtype is None or found not in _TYPES:
-        msg = f"{function}.dtype: got {dtype and found}; it must be one of {', '.join(map(str, _TYPES))}"
-        raise TypeError(msg)
-    return found
-
-
-class _Elements:
-    """How elements of a type are read as bits, compared by keys, and returned."""
-
-    def __init__(self, dtype: "np.dtype[Any]", largest: bool) -> None:
-        bits = 8 * dtype.itemsize
-        ones, sign, self.functions = (1 << bits) - 1, 1 << (bits - 1), element_functions(dtype.itemsize)
-        self.type, self.bits_type = getattr(types, dtype.name), getattr(types, f"uint{bits}")
-        if dtype.kind == "f":
-            masks = sign, sign - 1, int(np.array(np.inf, dtype).view(f"u{dtype.itemsize}"))
-            last = -np.inf if largest else np.inf
-        else:
-            masks = sign if dtype.kind == "i" else 0, 0, ones
-            last = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
-        self.key_format: KeyFormat = key_format(dtype.itemsize, *masks, largest)
-        self.last = int(np.array(last, dtype).view(f"u{dtype.itemsize}"))
-
-
-@intrinsic
-def _array_at(typing_context: Any, array: Any, first_byte: Any, dtype: Any) -> Any:
-    """Return an array of another type, without a size, that begins so many bytes after an array."""
-    found = types.Array(dtype.dtype, 1, "C")
-
-    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        data = context.make_array(array)(context, builder, arguments[0]).data
-        moved = context.make_array(found)(context, builder)
-        data = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [arguments[1]])
-        moved.data = builder.bitcast(data, moved.data.type)
-        return moved._getvalue()
-
-    return found(array, i64, dtype), generate
-
-
-def _called_with(array: Any, dtype: Any, what: str) -> Any:
-    """Return the type of an array argument."""
-    if not isinstance(array, types.Array) or (array.ndim, array.layout, array.dtype) != (1, "C", dtype):
-        msg = f"{what}: got {array}; it must be a contiguous one-dimensional array of {dtype}"
-        raise TypeError(msg)
-    return array
-
-
-def _calling(function: Any) -> Any:
-    """Return what generates a call of a linked function that has the same signature."""
-
-    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
-        return call_linked(context, builder, function, sig, arguments)
-
-    return generate
-
-
 @functools.cache
-def _warp_top_k(dtype: "np.dtype[Any]", k: int, items: int, largest: bool) -> Any:
-    elements = _Elements(dtype, largest)
-    format_, last, bits_type, value_type = (
-        elements.key_format,
-        elements.last,
-        elements.bits_type,
-        elements.type,
-    )
-    key_type, ordered_key = elements.functions.key_type, elements.functions.ordered_key
+def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
+    """Make ``value, index = top_k(row, count)`` for warps, each lane of which has a local array.
+
+    Element `i` of lane `l` is number ``32 * i + l`` of the row, of which the first `count` are selected from.
+    Lane `r` gets result number `r`. All 32 lanes call, with the same `count`.
+
+    Parameters
+    ----------
+    dtype : NumPy type
+        float16, float32, float64, or integers of 8 to 64 bits; the indices are int32.
+    k, items : int
+        How many are selected, and how many elements a lane has: each at most 32.
+    largest : bool, optional
+        Whether the largest or the smallest elements are selected.
+    """
+    dtype, formats, last = _element("warp_top_k.dtype", dtype, largest)
+    k = _checked("warp_top_k.k", k, range(1, WARP_LANES + 1))
+    items = _checked("warp_top_k.items", items, range(1, WARP_LANES + 1))
+    key_type, ordered_key, *_ = element_functions(dtype.itemsize)
     warp_max = warp_maximum(key_type)
     shuffle_from = ptx.shuffle_from_u64 if key_type is ptx.u64 else ptx.shuffle_from_u32
 
     @linked_function
-    def select(held, count):
-        elements = _array_at(held, 0, bits_type)
+    def select(elements, count):
         keys = cuda.local.array(items, key_type)
         lane = ptx.popcount_u32(ptx.lanes_below())
         n_elements = u32(min(max(count, 0), WARP_LANES * items))
         live = u32(0)
         for item in range(items):
-            keys[item] = ordered_key(key_type(elements[item]), format_)
+            keys[item] = ordered_key(key_type(elements[item]), formats)
             live |= u32(u32(item * WARP_LANES) + lane < n_elements) << u32(item)
-        n_selected = min(n_elements, u32(k))
         own = u32(_NOWHERE)
-        taken = u32(0)
-        while taken < n_selected:
+        for taken in range(k):
             best = key_type(0)
             place = u32(_NOWHERE)
             for back in range(items):
                 item = items - 1 - back
-                if (live & u32(1 << item)) != 0 and keys[item] >= best:
+                if live & u32(1 << item) != 0 and keys[item] >= best:
                     best = keys[item]
                     place = u32(item)
             offered = u32(_NOWHERE)
             if warp_max(best) == best and place != _NOWHERE:
                 offered = place * WARP_LANES + lane
             position = ptx.warp_min(offered)
-            if position == offered:
+            if place != _NOWHERE and position == offered:
                 live &= ~(u32(1) << place)
-            if taken == lane:
+            if lane == u32(taken):
                 own = position
-            taken += 1
-        bits = cuda.local.array(1, bits_type)
-        bits[0] = bits_type(last)
+        bits = key_type(last)
         for item in range(items):
-            given = shuffle_from(key_type(elements[item]), own & (WARP_LANES - 1))
+            of_owner = shuffle_from(key_type(elements[item]), own & (WARP_LANES - 1))
             if own // WARP_LANES == item:
-                bits[0] = bits_type(given)
-        return _array_at(bits, 0, value_type)[0], i32(own)
+                bits = of_owner
+        return bits, i32(own)
 
-    @intrinsic
-    def top_k(typing_context, keys, count):
-        _called_with(keys, value_type, "warp_top_k.keys")
-        return types.Tuple((value_type, i32))(keys, i64), _calling(select)
+    return _called_by_users(dtype, select)
 
+
+@functools.cache
+def block_top_k(dtype: Any, k: int, threads: int, size: int, *, largest: bool = True) -> Any:
+    """Make ``value, index = top_k(row, count)`` for blocks, the row in a shared array, or any other.
+
+    Thread `r` gets result number `r`, of the first `count` elements. All threads call, with the same `count`;
+    they may write the row just before and just after. Declare the kernel with ``launch_bounds=threads``.
+
+    Parameters
+    ----------
+    dtype, largest
+        As for `warp_top_k`.
+    k, threads, size : int
+        How many are selected, at most one for each thread; threads of the block: 256, 512 or 1024; elements
+        of a row: at most 4096, and the function's `shared_bytes`, which it declares, at most 48 KiB.
+    """
+    dtype, formats, last = _element("block_top_k.dtype", dtype, largest)
+    threads = _checked("block_top_k.threads", threads, (256, 512, 1024))
+    k = _checked("block_top_k.k", k, range(1, threads + 1))
+    n_warps, n_pair_bytes = threads // WARP_LANES, shapes.pair_bytes(dtype.itemsize)
+    key_type, ordered_key, *_ = element_functions(dtype.itemsize)
+    n_sum_bytes = n_warps * (key_type.bitwidth // 8 + 4)
+    room = 48 * shapes.KIB - n_sum_bytes - shapes.pair_sort_bytes(dtype.itemsize, 0, threads)
+    most = min(room // (n_pair_bytes * threads) * threads, shapes.SORTED_PAIRS)
+    size = _checked("block_top_k.size", size, range(1, most + 1))
+    n_bytes = shapes.pair_sort_bytes(dtype.itemsize, size, threads)
+    counters = shapes.pair_counters_offset(dtype.itemsize, size, threads)
+    sort_pairs, unused = pair_sort(dtype.itemsize, threads), max(0, 32 - 8 * dtype.itemsize)
+    load_pair, store_pair = ptx.load_shared_u32x2, ptx.store_shared_u32x2
+    if key_type is ptx.u64:
+        load_pair, store_pair = ptx.load_shared_u64x2, ptx.store_shared_u64x2
+
+    @linked_function
+    def select(elements, count):
+        pairs = ptx.shared_address(cuda.shared.array(n_bytes, types.uint8, VECTOR_BYTES))
+        maxima = cuda.shared.array(n_warps, key_type)
+        totals = cuda.shared.array(n_warps, u32)
+        thread = u32(cuda.threadIdx.x)
+        n_elements = u32(min(max(count, 0), size))
+        cuda.syncthreads()
+        place = thread
+        while place < n_elements:
+            key = ordered_key(key_type(elements[place]), formats) << unused
+            store_pair(pairs + place * n_pair_bytes, key, key_type(place))
+            place += threads
+        cuda.syncthreads()
+        sort_pairs(pairs, pairs + counters, n_elements, key_type(0), maxima, totals, thread)
+        bits = key_type(last)
+        index = i32(-1)
+        if thread < min(n_elements, u32(k)):
+            _, position = load_pair(pairs + thread * n_pair_bytes)
+            index = i32(position)
+            bits = key_type(elements[position])
+        cuda.syncthreads()
+        return bits, index
+
+    top_k = _called_by_users(dtype, select)
+    top_k.shared_bytes = n_bytes + n_sum_bytes
     return top_k
 
 
 @functools.cache
-def _block_top_k(dtype: "np.dtype[Any]", k: int, threads: int, size: int, largest: bool) -> Any:
-    elements = _Elements(dtype, largest)
-    format_, last, bits_type, value_type = (
-        elements.key_format,
-        elements.last,
-        elements.bits_type,
-        elements.type,
-    )
-    key_type, ordered_key = elements.functions.key_type, elements.functions.ordered_key
-    finding, ranking = threshold_functions(threads, key_type), rank_functions(threads, key_type)
-    block_extremes, find_threshold, list_groups = finding[1:]
-    place_of_few, rank_by_counting = ranking.place_of_few, ranking.rank_by_counting
-    most = max(k, min(threads, 2 * k + SPARE_CANDIDATES))
-    # Keys of all and of candidates, extremes; positions, histogram, sums; counters. All begin with a vector.
-    key_bytes = group_key_bytes(dtype.itemsize)
-    area_bytes = [key_bytes * size, key_bytes * threads, key_bytes * 64, 4 * threads, 4 * threads, 4 * 64]
-    starts = [0]
-    for n_bytes in area_bytes:
-        starts.append(starts[-1] + -(-n_bytes // VECTOR_BYTES) * VECTOR_BYTES)
-    _, of_candidates, of_extremes, of_lows, of_histogram, of_sums, of_counters = starts
+def block_compact(threads: int) -> Any:
+    """Make ``position, total = compact(flag)`` for blocks of so many threads, a multiple of 32.
+
+    They are how many of the threads before this one have a flag, a bool or an integer, that is not 0, and how
+    many of all. All threads call. The attribute `shared_bytes` of the function says what it declares.
+    """
+    threads = _checked("block_compact.threads", threads, range(WARP_LANES, 1025, WARP_LANES))
+    n_warps, exclusive_sum_of_warps = threads // WARP_LANES, scan_of_warps(threads)
 
     @linked_function
-    def select(row, count, scratch):
-        elements = _array_at(row, 0, bits_type)
-        begin = i64(-ptx.shared_address(scratch) & (VECTOR_BYTES - 1))
-        keys = _array_at(scratch, begin, key_type)
-        candidates = _array_at(scratch, begin + of_candidates, key_type)
-        lows = _array_at(scratch, begin + of_lows, u32)
-        histogram = _array_at(scratch, begin + of_histogram, u32)
-        counting = Scratch(
-            histogram,
-            _array_at(scratch, begin + of_sums, u32),
-            _array_at(scratch, begin + of_extremes, key_type),
-            _array_at(scratch, begin + of_counters, u32),
-        )
-        thread = u32(cuda.threadIdx.x)
-        ids = thread, thread & 31, thread >> 5
-        n_elements = u32(min(max(count, 0), size))
-        n_selected = min(n_elements, u32(k))
-        cuda.syncthreads()
-
-        histogram[thread] = u32(0)
-        lowest = ~key_type(0)
-        highest = key_type(0)
-        position = thread
-        while position < n_elements:
-            key = ordered_key(key_type(elements[position]), format_)
-            keys[position] = key
-            lowest = min(lowest, key)
-            highest = max(highest, key)
-            position += threads
-        # The barrier inside makes all keys visible.
-        extent = block_extremes(counting, lowest, highest, ids)
-        n_candidates = n_elements
-        if n_elements <= most:
-            lows[thread] = thread
-        else:
-            threshold, n_above, n_candidates = find_threshold(
-                keys, n_elements, extent, n_selected, u32(most), counting, ids
-            )
-            n_ties = n_elements
-            if n_candidates > most:
-                n_ties = n_selected - n_above
-                n_candidates = n_selected
-            list_groups(keys, n_elements, threshold, n_ties, lows, counting, ids)
-        if thread < n_candidates:
-            candidates[thread] = keys[lows[thread]]
-            lows[thread] = ~lows[thread]
-        cuda.syncthreads()
-        lane_bits, candidate = place_of_few(n_candidates, thread)
-        rank = rank_by_counting(candidates, lows, n_candidates, thread, lane_bits)
-        if candidate < n_candidates and rank < n_selected:
-            histogram[rank] = ~lows[candidate]
-        cuda.syncthreads()
-        bits = cuda.local.array(1, bits_type)
-        bits[0] = bits_type(last)
-        index = i32(-1)
-        if thread < n_selected:
-            index = i32(histogram[thread])
-            bits[0] = elements[histogram[thread]]
-        cuda.syncthreads()
-        return _array_at(bits, 0, value_type)[0], index
-
-    @intrinsic
-    def top_k(typing_context, row, count, scratch):
-        _called_with(row, value_type, "block_top_k.row")
-        _called_with(scratch, types.uint8, "block_top_k.scratch")
-        return types.Tuple((value_type, i32))(row, i64, scratch), _calling(select)
-
-    return _with_needs(top_k, threads, of_counters + 4 * N_COUNTERS)
-
-
-@functools.cache
-def _block_compact(threads: int) -> Any:
-    exclusive_sum_of_warps = scan_of_warps(threads)
-
-    @linked_function
-    def number(flag, scratch):
-        totals = _array_at(scratch, i64(-ptx.shared_address(scratch) & (VECTOR_BYTES - 1)), u32)
+    def number(flag):
+        totals = cuda.shared.array(n_warps, u32)
         cuda.syncthreads()
         flags = ptx.ballot(flag)
         before, total = exclusive_sum_of_warps(ptx.popcount_u32(flags), u32(cuda.threadIdx.x), totals)
-        cuda.syncthreads()
         return i32(before + ptx.popcount_u32(flags & ptx.lanes_below())), i32(total)
 
     @intrinsic
-    def compact(typing_context, flag, scratch):
-        _called_with(scratch, types.uint8, "block_compact.scratch")
-        return types.UniTuple(i32, 2)(types.boolean, scratch), _calling(number)
+    def compact(typing_context, flag):
+        return types.UniTuple(i32, 2)(types.boolean), functools.partial(call_linked, number)
 
-    return _with_needs(compact, threads, 4 * (threads // WARP_LANES))
+    compact.shared_bytes = 4 * n_warps
+    return compact
 
 
-def _with_needs(function: Any, threads: int, n_bytes: int) -> Any:
-    function.threads, function.shared_bytes = threads, n_bytes + VECTOR_BYTES
-    return function
+def _checked(where: str, got: Any, allowed: Any) -> Any:
+    if got not in allowed:
+        msg = f"{where}: got {got!r}; it must be in {allowed}"
+        raise ValueError(msg)
+    return allowed[allowed.index(got)]
+
+
+def _element(where: str, dtype: Any, largest: bool) -> tuple["np.dtype[Any]", Any, int]:
+    """Return a type, how elements become ordered keys, and the bits of one that no element loses to."""
+    dtype = np.dtype(_checked(where, str(np.dtype(dtype)), _TYPES))
+    size, is_float = dtype.itemsize, dtype.kind == "f"
+    sign = 0 if dtype.kind == "u" else 1 << (8 * size - 1)
+    infinity = int(np.array(np.inf, dtype).view(f"u{size}")) if is_float else (1 << 8 * size) - 1
+    masks = size, sign, sign - 1 if is_float else 0, infinity, largest
+    return dtype, key_format(*masks), infinity if is_float and not largest else last_element(*masks)
+
+
+def _called_by_users(dtype: "np.dtype[Any]", select: Any) -> Any:
+    """Make the function for rows of a type; `select` takes their bits, and returns a register of them."""
+    element, bits = getattr(types, dtype.name), getattr(types, f"uint{8 * dtype.itemsize}")
+    as_bits, register = types.Array(bits, 1, "C"), ptx.REGISTER[dtype.itemsize]
+
+    def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        given = context.make_array(sig.args[0])(context, builder, arguments[0])
+        row = context.make_array(as_bits)(context, builder)
+        row.data = builder.bitcast(given.data, row.data.type)
+        selecting = types.Tuple((register, i32))(as_bits, i64)
+        found = call_linked(select, context, builder, selecting, [row._getvalue(), arguments[1]])
+        value, index = (builder.extract_value(found, place) for place in range(2))
+        value = builder.bitcast(context.cast(builder, value, register, bits), context.get_value_type(element))
+        return context.make_tuple(builder, sig.return_type, [value, index])
+
+    @intrinsic
+    def top_k(typing_context, row, count):
+        if not isinstance(row, types.Array) or (row.ndim, row.layout, row.dtype) != (1, "C", element):
+            msg = f"top_k.row: got {row}; it must be a contiguous one-dimensional array of {element}"
+            raise TypeError(msg)
+        return types.Tuple((element, i32))(row, i64), generate
+
+    return top_k

@@ -24,14 +24,10 @@ def plain_blocks(page):
 
 
 def run_page(page, **names):
-    """Run the blocks of plain Python of a page, one after the other; `names` are what they may use.
-
-    Returns the names that they leave.
-    """
+    """Run the blocks of plain Python of a page, one after the other; `names` are what they may use."""
     codes = plain_blocks(page)
     assert codes, page
     exec("\n".join(codes), names)
-    return names
 
 
 def run_script(*codes, errors=False, **environment):

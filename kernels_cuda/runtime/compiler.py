@@ -190,7 +190,7 @@ def _import_numba_registries() -> None:
 @contextmanager
 def _compilation(capability: tuple[int, int]) -> Iterator[None]:
     """Compile for a capability, with our typing, and without Numba's warnings."""
-    # Numba's lock comes first: whoever compiles a kernel that calls our functions (`call_linked`) has it.
+    # In this order: whoever calls `call_linked` has Numba's lock.
     with compiler_lock.global_compiler_lock, _LOCK:
         _import_numba_registries()
         with (
@@ -204,23 +204,14 @@ def _compilation(capability: tuple[int, int]) -> Iterator[None]:
             yield
 
 
-def call_linked(context: Any, builder: Any, function: Any, sig: Any, arguments: Any) -> Any:
-    """Generate a call of a linked function, compiled as our kernels are, for a kernel that Numba compiles.
-
-    Raises
-    ------
-    TypeError
-        If the function does not return what `sig` says.
-    """
+def call_linked(function: Any, context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+    """Generate a call of a linked function, compiled as our kernels are, in a kernel that Numba compiles."""
     flags = targetconfig.ConfigStack.top_or_none()
     capability = flags.compute_capability or cuda.get_current_device().compute_capability
     with _compilation(tuple(capability)):
         compiled = function.compile_device(sig.args)
-    if compiled.signature.return_type != sig.return_type:
-        msg = f"{function}: it returns {compiled.signature.return_type}, not {sig.return_type}"
-        raise TypeError(msg)
     context.active_code_library.add_linking_library(compiled.library)
-    return context.call_internal(builder, compiled.fndesc, compiled.signature, arguments)
+    return context.call_internal(builder, compiled.fndesc, sig, arguments)
 
 
 def parameter_type(annotation: Any) -> Any:

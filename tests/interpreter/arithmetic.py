@@ -47,7 +47,7 @@ def computation(instruction):
 def _elementwise(function, n_operands):
     def make(instruction, kind):
         def compute(*operands):
-            with np.errstate(all="ignore"):
+            with np.errstate(over="ignore"):
                 if kind.kind == "x":
                     return function(*map(halves, operands)).view(np.uint32)
                 return unsigned(function(*(viewed(kind, operand) for operand in operands)))
@@ -102,18 +102,6 @@ def _divide(instruction, kind):
         return unsigned(quotient)
 
     return (kind.bits,) * 2, compute
-
-
-def _multiply_and_add(instruction, kind):
-    def compute(*operands):
-        x, y, z = (viewed(kind, operand).astype(np.float64) for operand in operands)
-        exact = x * y + z  # of 32 bits; the sum is rounded twice
-        found = exact.astype(np.float32)
-        if "rm" in instruction.modifiers:
-            found = np.where(found > exact, np.nextafter(found, np.float32(-np.inf)), found)
-        return unsigned(found)
-
-    return (kind.bits,) * 3, compute
 
 
 def _shift(instruction, kind):
@@ -219,15 +207,11 @@ _COMBINATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_x
 
 
 def _compare(instruction, kind):
-    name = instruction.modifiers[0]
-    # Of floats, "ltu" holds for NaNs too.
-    comparison, combination = _COMPARISONS[name[:2]], _COMBINATIONS.get(instruction.modifiers[1])
+    comparison = instruction.modifiers[0]
+    combination = _COMBINATIONS.get(instruction.modifiers[1])
 
     def compute(a, b, other=None):
-        x, y = viewed(kind, a), viewed(kind, b)
-        found = comparison(x, y)
-        if kind.kind == "f":
-            found = np.where(np.isnan(x) | np.isnan(y), name.endswith("u"), found)
+        found = _COMPARISONS[comparison](viewed(kind, a), viewed(kind, b))
         return found if combination is None else combination(found, other)
 
     return (kind.bits, kind.bits, *(1,) * (combination is not None)), compute
@@ -252,14 +236,8 @@ def _select(instruction, kind):
 
 def _convert(instruction, source):
     target = instruction.types[0]
-    types = {"s": SIGNED, "f": FLOAT}.get(target.kind, UNSIGNED)
-
-    def compute(a):
-        given = viewed(source, a)
-        given = given.clip(0, 1) if "sat" in instruction.modifiers else given
-        return unsigned(given.astype(types[target.bits]))
-
-    return (source.bits,), compute
+    types = SIGNED if target.kind == "s" else UNSIGNED
+    return (source.bits,), lambda a: unsigned(viewed(source, a).astype(types[target.bits]))
 
 
 def _copy(instruction, kind):
@@ -282,9 +260,7 @@ _MAKERS = {
     "not": _of_bits(np.invert, 1),
     "neg": _elementwise(np.negative, 1),
     "abs": _elementwise(np.abs, 1),
-    "rcp": _elementwise(np.reciprocal, 1),
     "ex2": _elementwise(np.exp2, 1),
-    "fma": _multiply_and_add,
     "popc": _of_bits(lambda a: np.bitwise_count(a).astype(np.uint32), 1),
     "brev": _of_bits(_reverse_bits, 1),
     "clz": _leading_zeros,
