@@ -80,8 +80,7 @@ def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
         bits = key_type(last)
         for item in range(items):
             of_owner = shuffle_from(key_type(elements[item]), own & (WARP_LANES - 1))
-            if own // WARP_LANES == item:
-                bits = of_owner
+            bits = of_owner if own // WARP_LANES == item else bits
         return bits, i32(own)
 
     return _called_by_users(dtype, select)
@@ -133,12 +132,10 @@ def block_top_k(dtype: Any, k: int, threads: int, size: int, *, largest: bool = 
             place += threads
         cuda.syncthreads()
         sort_pairs(pairs, pairs + counters, n_elements, key_type(0), maxima, totals, thread)
-        bits = key_type(last)
-        index = i32(-1)
+        bits, index = key_type(last), i32(-1)
         if thread < min(n_elements, u32(k)):
             _, position = load_pair(pairs + thread * n_pair_bytes)
-            index = i32(position)
-            bits = key_type(elements[position])
+            bits, index = key_type(elements[position]), i32(position)
         cuda.syncthreads()
         return bits, index
 

@@ -210,6 +210,9 @@ def call_linked(function: Any, context: Any, builder: Any, sig: Any, arguments: 
     capability = flags.compute_capability or cuda.get_current_device().compute_capability
     with _compilation(tuple(capability)):
         compiled = function.compile_device(sig.args)
+    for variable in compiled.library._module.global_values:
+        if variable.type.addrspace == 3:  # Numba repeats shared arrays for each function that leads to them
+            variable.linkage = "internal"
     context.active_code_library.add_linking_library(compiled.library)
     return context.call_internal(builder, compiled.fndesc, sig, arguments)
 
