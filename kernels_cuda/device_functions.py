@@ -79,7 +79,7 @@ def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
                 own = position
         bits = key_type(last)
         for item in range(items):
-            of_owner = shuffle_from(key_type(elements[item]), own & (WARP_LANES - 1))
+            of_owner = shuffle_from(key_type(elements[item]), own)
             bits = of_owner if own // WARP_LANES == item else bits
         return bits, i32(own)
 
