@@ -36,6 +36,7 @@ def test_block_compact():
 
 def test_programs_of_the_page(tmp_path, monkeypatch):
     """The second process takes their kernels from Numba's cache."""
+    numba_cuda()
     program = "\n".join(plain_blocks("docs/device.md"))
     program = program.replace("jit\n", "jit(cache=True)\n").replace("jit(fast", "jit(cache=True, fast")
     program += "print(*(sum(each.stats.cache_hits.values()) for each in (gate, gather_dense)))"
