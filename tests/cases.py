@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.data import (
-    DTYPES,
-    FLOATS,
-    INDEX_DTYPES,
-    LAYOUTS,
-    float_from_bits,
-    random,
-    sample,
-    special_values,
-)
+from tests.data import DTYPES, FLOATS, INDEX_DTYPES, LAYOUTS, float_from_bits, random, sample, special_values
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ def test_what_is_written_is_read(path):
     assert {name: getattr(archive, name) for name in ABOUT} == ABOUT
     assert archive.labels == set(KERNELS)
     assert {label: archive.read(label) for label in archive.labels} == KERNELS
+    with zipfile.ZipFile(path) as file:  # nobody but the owner writes to what an unpacking program makes
+        assert {each.external_attr >> 16 for each in file.infolist()} == {0o100644}
 
 
 def test_equal_kernels_give_equal_files(path, tmp_path):

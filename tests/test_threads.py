@@ -13,6 +13,7 @@ from tests.libraries import NUMPY, call, check
 from tests.marks import exhaustive, nightly, ordinary
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.usefixtures("restore_num_threads")
 LARGE = [
     case
     for case in ordinary(cases.ALL)
@@ -22,7 +23,6 @@ LARGE = [
 ]
 
 
-@pytest.mark.usefixtures("restore_num_threads")
 class TestNumThreads:
     def test_set_and_get(self):
         for n in (1, 3, 64):
@@ -63,7 +63,6 @@ class TestNumThreads:
             check(NUMPY, case)
 
 
-@pytest.mark.usefixtures("restore_num_threads")
 @pytest.mark.parametrize("text", ["0", "two", "-4", "1.5", "9" * 5000])
 def test_bad_environment_variable_is_named(text, monkeypatch):
     monkeypatch.setenv("DMLOPS_NUM_THREADS", text)
@@ -73,7 +72,6 @@ def test_bad_environment_variable_is_named(text, monkeypatch):
     monkeypatch.undo()
 
 
-@pytest.mark.usefixtures("restore_num_threads")
 def test_concurrent_callers():
     dmlops.set_num_threads(2)
     chosen = [*LARGE, *ordinary(cases.ALL)[::37]]

@@ -10,17 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DeviceMismatchError, DmlError, FeatureLevel  # noqa: E402
-from tests.torch_calls import assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
+from tests.torch_calls import QUIET, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
 
-# Importing torch's compiler raises warnings about torch itself.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
-]
-
-
-class Subclass(torch.Tensor):
-    """A subclass with memory."""
+pytestmark = QUIET
 
 
 def picks(x, *tuples):

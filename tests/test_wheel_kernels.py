@@ -125,37 +125,40 @@ def test_what_cannot_be_built(tmp_path):
     assert result.stderr.endswith("--jobs 0: it must be at least 1\n")
 
 
-# They call functions that are compiled once, whose names count what was compiled before.
-IN_SOME_ORDER = {
-    "cpu": (
-        "from kernels_cpu import compiler, nonzero_coordinates as kernels",
-        ("kernels.all_kernels()", "compiler.compile_kernel(kernel)"),
-        [f"nonzero_{name}_pu8" for name in ("mark_pi64_i64_pu8", "total_pi64_pu32", "mark_pi64_i64_pu16")],
-    ),
-    "cuda": (
-        "from kernels_cuda import top_k as kernels; from kernels_cuda.runtime import compiler",
-        ("kernels.variants()", "compiler.compile_variant(kernel, 'sm_80')"),
-        [f"dmlops_top_k_{name}" for name in ("warp_1_1", "histogram_1", "by_index_1_512")],
-    ),
-}
+CPU = """
+    from kernels_cpu.compiler import compile_kernel as compiled
+    from kernels_cpu.nonzero_coordinates import all_kernels as kernels
+"""
+CUDA = """
+    from kernels_cuda.runtime.compiler import compile_variant
+    from kernels_cuda.top_k import variants as kernels
+    compiled = lambda variant: compile_variant(variant, "sm_80")
+"""
 
 
-@pytest.mark.parametrize("device", [exhaustive("cpu"), nightly("cuda")])
-def test_the_order_of_compilation_does_not_matter(device):
+@pytest.mark.parametrize(
+    ("begin", "first", "common"),
+    [
+        # They call functions that are compiled on their own, whose names count what was compiled before.
+        exhaustive(
+            CPU,
+            "nonzero_mark_pi64_i64_pu8_pu8",
+            ["nonzero_total_pi64_pu32_pu8", "nonzero_mark_pi64_i64_pu16_pu8"],
+        ),
+        # They share functions that are compiled once, and have shared memory.
+        nightly(CUDA, "dmlops_top_k_warp_1_1", ["dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_512"]),
+    ],
+)
+def test_the_order_of_compilation_does_not_matter(begin, first, common):
     """Wheels that are built twice are the same."""
-    if device == "cuda":
-        pytest.importorskip("numba_cuda")
-    imports, (kernels, compiled), (first, *common) = IN_SOME_ORDER[device]
-    printed = set()
-    for labels in ([first, *common], common[::-1]):
-        script = f"""
-            import hashlib
-            {imports}
-            by_label = {{kernel.label: kernel for kernel in {kernels}}}
-            code = {{label: {compiled} for label in {labels} for kernel in [by_label[label]]}}
-            print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
-        """
-        printed.add(run_script(script))
+    script = """
+        import hashlib
+        by_label = {{kernel.label: kernel for kernel in kernels()}}
+        code = {{label: compiled(by_label[label]) for label in {labels}}}
+        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
+    """
+    orders = ([first, *common], common[::-1])
+    printed = {run_script(begin, script.format(labels=labels, common=common)) for labels in orders}
     assert len(printed) == 1
 
 

@@ -9,14 +9,9 @@ from dmlops import DeviceMismatchError
 
 torch = pytest.importorskip("torch")
 
-from tests.torch_calls import assert_same  # noqa: E402
+from tests.torch_calls import QUIET, assert_same  # noqa: E402
 
-# Importing torch's compiler raises warnings about torch itself.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-]
+pytestmark = QUIET
 needs_cpp = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
 
