@@ -5,14 +5,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, workspace_bytes
 from dmlops.calls.call_cache import CallCache
-from dmlops.calls.dispatch import DESCRIPTORS, check_level, device_of, level_or, plan
+from dmlops.calls.dispatch import DESCRIPTORS, device_of, level_or, plan
 from dmlops.calls.guard import Named
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
-from dmlops.operators import Descriptor
+from dmlops.operators.descriptor import Descriptor
 from dmlops.types.arguments import level_of
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import (
@@ -65,7 +66,9 @@ class CompiledOperator:
         return workspace_bytes(self._plan)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _planned_anew, (self.descriptor, str(self.device))
+        # The level was checked when the operator was first compiled.
+        anew = partial(compile, device=str(self.device), feature_level=FeatureLevel.EXTENDED)
+        return anew, (self.descriptor,)
 
     def __repr__(self) -> str:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
@@ -169,11 +172,6 @@ class CompiledOperator:
             refuse(where, got, "it has gaps or runs backwards", allowed)
 
 
-def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
-    """Return the operator of a pickle, whose level was checked when it was first compiled."""
-    return compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
-
-
 def _meaningful_strides(desc: TensorDesc) -> list[int]:
     return [stride for size, stride in zip(desc.sizes, desc.effective_strides, strict=True) if size > 1]
 
@@ -230,5 +228,5 @@ def compile(
         level = level_or(FeatureLevel.DML_6_4)
     else:
         level = level_of(feature_level, "compile.feature_level")
-    check_level(descriptor, level, where)
+    descriptor.validate(level)
     return CompiledOperator(descriptor, where, *plan(descriptor, where))

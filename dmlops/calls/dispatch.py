@@ -6,20 +6,21 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from dmlops import operators
 from dmlops.devices import backend, cuda_driver
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators import Descriptor, Operator, Options
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.problem import Operator, Options
 from dmlops.types.arguments import as_integer, level_of, member_of
 from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse, shown
+from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 _REGISTRY = (
-    operators.nonzero_coordinates.OPERATOR,
-    operators.gather_nd.OPERATOR,
-    operators.diagonal_matrix.OPERATOR,
-    operators.top_k.OPERATOR,
+    nonzero_coordinates.OPERATOR,
+    gather_nd.OPERATOR,
+    diagonal_matrix.OPERATOR,
+    top_k.OPERATOR,
 )
 OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
     {operator.forms[-1]: operator for operator in _REGISTRY}
@@ -153,9 +154,9 @@ def _requested(query: Any, where: str) -> list[FeatureLevel]:
 
 
 def plan(
-    descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS
+    descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS, where: str = ""
 ) -> tuple[Any, tuple[tuple[str, TensorDesc], ...]]:
-    """Plan a descriptor, whose level has been checked, for a device.
+    """Plan a descriptor, whose level has been checked, for a device; an error about that begins with `where`.
 
     Returns
     -------
@@ -163,17 +164,12 @@ def plan(
         The kernels' plan; the fields that they take, in their order, and how each lies in memory.
     """
     lowest = descriptor.lower()
-    operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    return plan_kernels(descriptor, device, options, f"{descriptor.name}.device"), tuple(operands.items())
-
-
-def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:
-    """Return the kernels' plan alone; an error about the device begins with `where`."""
-    lowest = descriptor.lower()
     operator = OPERATORS[type(lowest)]
+    operands = tuple(operator.tensors(lowest, options).items())
     problems = [operator.problem(part, options) for part in lowest.parts()]
+    where = where or f"{descriptor.name}.device"
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
-    return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
+    return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size), operands
 
 
 class _PartPlans:
@@ -201,25 +197,6 @@ class _PartPlans:
 
     def launches(self, *_: int) -> None:
         """Return None: there is no single list of launches."""
-
-
-def check_level(
-    descriptor: Descriptor, level: FeatureLevel, device: Device, words: Words | None = None
-) -> None:
-    """Apply the rules of a feature level, and those of the device's back-end; errors may be in other words.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        If either does not take the descriptor.
-    """
-    words = words or descriptor.words
-    descriptor.check_level(level, words)
-    served = backend.HIGHEST_LEVELS[device.kind]
-    if level > served and (needed := descriptor.minimum_feature_level()) > served:
-        reason = f"the descriptor needs {needed.name}"
-        remedy = f"the {device.kind} back-end serves levels up to {served.name}"
-        raise UnsupportedFeatureError(error_text(words.where("feature_level"), level.name, reason, remedy))
 
 
 def device_of(device: Any, where: str) -> Device:

@@ -7,20 +7,15 @@ from typing import Any, NamedTuple, Unpack, overload
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops.array_libraries import (
-    NUMPY,
-    ArrayLibrary,
-    as_input,
-    as_output,
-    compiling_framework,
-    find_library,
-)
+from dmlops.array_libraries.base import ArrayLibrary
+from dmlops.array_libraries.detect import as_input, as_output, compiling_framework, find_library
+from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Binding, Function, check_type_has_level
 from dmlops.calls.call import BoundCall
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
+from dmlops.operators.diagonal_matrix import DiagonalMatrix1, held_value, infer_diagonal_matrix, near_band
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import (
     Array,
@@ -314,7 +309,16 @@ def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) ->
         data, data_type, sizes = None, made.data_type, made.sizes
         call.make_on(made.library, made.device)
     (output,) = call.check_outputs(infer_diagonal_matrix(call.words, data_type, sizes, value))
-    return call.plan(diagonal_matrix_descriptor(data, output, value, begin, end))
+    begin, end = near_band(begin, end, max(output.sizes[-2:]))
+    descriptor = DiagonalMatrix1.of_inferred(
+        input_tensor=data,
+        output_tensor=output,
+        value_data_type=output.data_type,
+        value=held_value(DiagonalMatrix1.words, value, output.data_type),
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+    return call.plan(descriptor)
 
 
 def refuse_with_input(**given: Any) -> None:

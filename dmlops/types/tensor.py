@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dmlops.types.arguments import as_integer, member_of
-from dmlops.types.data_types import check_of_descriptors
+from dmlops.types.data_types import SUPPORTED
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import counted, refuse, shown
+from dmlops.types.errors import counted, error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
 
 MAX_DML_ELEMENTS = 2**32 - 1
@@ -105,8 +105,11 @@ class TensorDesc:
         element_count = extent = math.prod(sizes)
         # A size of 0 must not hide the others.
         span = element_count or math.prod([size or 1 for size in sizes])
-        if span > _MAX_INT64 or (sizes and min(sizes) < 0):
-            _refuse_sizes(sizes)
+        if sizes and min(sizes) < 0:
+            refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
+        if span > _MAX_INT64 and not _sizes_stand_in.get():
+            reason = "these are more than 2**63 - 1 elements"
+            refuse("TensorDesc.sizes", sizes, reason, "a 64-bit integer must be able to count them")
         offset = 0
         if strides is None:
             effective_strides = packed_strides(sizes)
@@ -227,7 +230,9 @@ class TensorDesc:
         """
         where = "TensorDesc.from_array.array"
         found = _describe_array(array, where)
-        check_of_descriptors(found.data_type, where)
+        if isinstance(found.data_type, OpaqueType):
+            allowed = f"it must be one of {', '.join(SUPPORTED)}"
+            raise TypeError(error_text(where, found.data_type.name, "descriptors have no such type", allowed))
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)
         if 0 in found.sizes or all(stride == step for size, stride, step in apart if size > 1):
@@ -270,15 +275,6 @@ class TensorDesc:
 _INT = frozenset((int,))
 _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
 _MEMBERS = "data_type, sizes and, where it is not packed, strides"
-
-
-def _refuse_sizes(sizes: tuple[int, ...]) -> None:
-    """Refuse sizes that are negative, or too many elements where no sizes stand in for others."""
-    if min(sizes) < 0:
-        refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
-    if not _sizes_stand_in.get():
-        reason = "these are more than 2**63 - 1 elements"
-        refuse("TensorDesc.sizes", sizes, reason, "a 64-bit integer must be able to count them")
 
 
 def _check_bytes(
