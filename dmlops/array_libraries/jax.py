@@ -80,12 +80,7 @@ class Jax(ArrayLibrary):
         return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
-        array = operand.array
-        if self.device(array) == CPU:
-            bools = self._jax.numpy.asarray(are_nonzero(np.asarray(array), np.int64))
-        else:
-            bools = are_nonzero(array, np.int64)
-        return self.as_input(bools, "", stream)
+        return self.as_input(are_nonzero(operand.array, np.int64), "", stream)
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         if isinstance(data_type, OpaqueType) and data_type.dtype is not None:

@@ -125,18 +125,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
             reason, allowed = "there is no such data type", "query must be a TensorDataType"
             refuse(f"{where}.query", shown(query), reason, allowed)
         return any(data_type in row.types for form in OPERATORS for row in form.support)
-    highest = backend.HIGHEST_LEVELS[at.kind]
-    served = [level for level in _requested(query, f"{where}.query") if level <= highest]
-    if not served:
-        reason = f"{at} serves none of them"
-        raise UnsupportedFeatureError(
-            error_text(f"{where}.query", shown(query), reason, f"its highest level is {highest.name}")
-        )
-    return max(served)
-
-
-def _requested(query: Any, where: str) -> list[FeatureLevel]:
-    """Return the levels of a query, without those that are newer than all known levels."""
+    where = f"{where}.query"
     try:
         levels = None if isinstance(query, str) else list(query)
     except TypeError:
@@ -145,12 +134,15 @@ def _requested(query: Any, where: str) -> list[FeatureLevel]:
         allowed = "query must be a sequence of FeatureLevel"
         refuse(where, shown(query), "it is not a sequence of levels", allowed)
     newest = max(level for level in FeatureLevel if level != FeatureLevel.EXTENDED)
-    known = []
+    served = []
     for level in levels:
         number = as_integer(level)
         if member_of(FeatureLevel, level) is not None or number is None or number <= newest:
-            known.append(level_of(level, where))
-    return known
+            served.append(level_of(level, where))
+    if not served:
+        allowed = f"its highest level is {backend.HIGHEST_LEVELS[at.kind].name}"
+        raise UnsupportedFeatureError(error_text(where, shown(query), f"{at} serves none of them", allowed))
+    return max(served)
 
 
 def plan(

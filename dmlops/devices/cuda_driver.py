@@ -184,13 +184,11 @@ def _device_of(context: Any) -> int:
         driver.cuCtxPopCurrent()
 
 
-def is_capturing(handle: int) -> bool:
-    """Return whether work put on the stream is being recorded into a CUDA graph."""
-    return bool(_is_captured(handle))
+def is_capturing(handle: int) -> bool | None:
+    """Return whether work put on the stream is being recorded into a CUDA graph.
 
-
-def _is_captured(handle: int) -> bool | None:
-    """Return whether a stream is being captured; None if work on it might touch the capture of another."""
+    None means that the driver does not say: work on the legacy stream may touch the capture of one beside it.
+    """
     driver = _driver()
     error, status = driver.cuStreamIsCapturing(handle)
     if error != driver.CUresult.CUDA_SUCCESS:
@@ -268,7 +266,7 @@ def allocate(size: int, handle: int, where: str) -> int:
             free(*_unfreed.popleft())
         except IndexError:  # another thread was faster
             break
-    if _is_captured(handle) is not False:
+    if is_capturing(handle) is not False:
         reason = "the stream is being captured into a CUDA graph, which would own the memory"
         refuse(where, "a new array", reason, "allocate it before the capture: functions take it as out")
     with _during_other_captures():
@@ -288,7 +286,7 @@ def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
     # The legacy stream waits for the streams of all threads, and those of this thread are not known.
     ordered = LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
     with device_made_current(number):
-        if _is_captured(ordered) is False:
+        if is_capturing(ordered) is False:
             with _during_other_captures():
                 _driver().cuMemFreeAsync(pointer, ordered)
         else:

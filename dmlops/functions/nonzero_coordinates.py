@@ -9,7 +9,7 @@ from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
 from dmlops.calls.call import BoundCall, Manner
-from dmlops.calls.call_cache import CALLS
+from dmlops.calls.call_cache import CALLS, new_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.operators.nonzero_coordinates import (
     NonzeroCoordinates,
@@ -25,9 +25,6 @@ from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.threads import get_num_threads
-
-# The constructor of a named tuple calls this as well, and takes three times as long.
-_new: Any = tuple.__new__
 
 
 class NonzeroResult(NamedTuple, Generic[Indices]):
@@ -132,7 +129,7 @@ def nonzero_coordinates(
     results = CALLS.replay(parameters, (x,), out or ()) if stream is None else None
     if results is None:
         results = NONZERO_COORDINATES.run(parameters, (x,), out, stream, size, fill, index_type)
-    return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
+    return new_tuple(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
 def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorDataType | None) -> BoundCall:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair
 from dmlops.calls.call import BoundCall
-from dmlops.calls.call_cache import CALLS
+from dmlops.calls.call_cache import CALLS, new_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU
 from dmlops.operators.problem import Options
@@ -20,9 +20,6 @@ from dmlops.types.enums import AxisDirection, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
 from kernels_cpu.threads import get_num_threads
-
-# The constructor of a named tuple calls this as well, and takes three times as long.
-_new: Any = tuple.__new__
 
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
@@ -143,7 +140,7 @@ def top_k(
     results = CALLS.replay(parameters, inputs, out or ()) if stream is None else None
     if results is None:
         results = TOP_K.run(parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
-    return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
+    return new_tuple(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
 def _bind(

@@ -154,14 +154,6 @@ class NonzeroCoordinates(Descriptor):
         check_held(self.words, data, count.data_type, coordinates.data_type)
 
 
-def _magnitude(data_type: ElementType) -> int:
-    """Return the bits of which a non-zero element has at least one."""
-    if isinstance(data_type, OpaqueType):
-        assert data_type.magnitude is not None  # others are refused, or bools stand for them
-        return data_type.magnitude
-    return key_masks(data_type).flip or (1 << data_type.bits) - 1
-
-
 class Problem(NamedTuple):
     """A listing of non-zero elements as kernels see it.
 
@@ -203,10 +195,15 @@ def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> P
     """Return the problem of a descriptor."""
     x, fill = desc.input_tensor, options.fill
     coordinates = options.coordinates or desc.output_coordinates_tensor
-    columns = coordinates.sizes[-1]
+    columns, data_type = coordinates.sizes[-1], x.data_type
+    if isinstance(data_type, OpaqueType):
+        assert data_type.magnitude is not None  # others are refused, or bools stand for them
+        magnitude = data_type.magnitude
+    else:
+        magnitude = key_masks(data_type).flip or (1 << data_type.bits) - 1
     return Problem(
-        element_size=x.data_type.bytes,
-        magnitude=_magnitude(x.data_type),
+        element_size=data_type.bytes,
+        magnitude=magnitude,
         sizes=x.sizes[x.dimension_count - columns :],
         dims=merge(x.sizes, x.effective_strides),
         x_offset=x.offset,
