@@ -15,7 +15,7 @@ from dmlops.array_libraries.detect import (
 )
 from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS
-from dmlops.calls.dispatch import level_or, plan
+from dmlops.calls.dispatch import level_or, plan_kernels
 from dmlops.calls.guard import Named
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
@@ -214,7 +214,7 @@ class Binding:
                 self.library.check_representable(desc.data_type, where)
         if not even_if_empty and not any(desc.element_count for desc in self._outputs):
             return self._bound(None, Manner.LAUNCH, 0)
-        kernels, _ = plan(descriptor, self.device, options, f"{self.function.name}.device")
+        kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
         return self._bound(kernels, manner, batch_dims)
 
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:

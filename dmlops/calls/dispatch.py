@@ -146,9 +146,9 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
 
 
 def plan(
-    descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS, where: str = ""
+    descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS
 ) -> tuple[Any, tuple[tuple[str, TensorDesc], ...]]:
-    """Plan a descriptor, whose level has been checked, for a device; an error about that begins with `where`.
+    """Plan a descriptor, whose level has been checked, for a device.
 
     Returns
     -------
@@ -156,12 +156,16 @@ def plan(
         The kernels' plan; the fields that they take, in their order, and how each lies in memory.
     """
     lowest = descriptor.lower()
-    operator = OPERATORS[type(lowest)]
-    operands = tuple(operator.tensors(lowest, options).items())
-    problems = [operator.problem(part, options) for part in lowest.parts()]
-    where = where or f"{descriptor.name}.device"
+    operands = OPERATORS[type(lowest)].tensors(lowest, options)
+    return plan_kernels(lowest, device, options, f"{descriptor.name}.device"), tuple(operands.items())
+
+
+def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:
+    """Plan a descriptor of the newest form; an error about the device begins with `where`."""
+    operator = OPERATORS[type(descriptor)]
+    problems = [operator.problem(part, options) for part in descriptor.parts()]
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
-    return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size), operands
+    return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
 
 
 class _PartPlans:

@@ -307,7 +307,9 @@ def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
     if opaque.family == "structured":
         if isinstance(value, np.void):
             return value.tobytes() if value.dtype == opaque.dtype else None
-        return bytes(opaque.bytes) if isinstance(value, (int, float, complex)) and value == 0 else None
+        is_number = isinstance(value, (int, float, complex))
+        is_zero = is_number and as_whole(value.real) == as_whole(value.imag) == 0
+        return bytes(opaque.bytes) if is_zero else None
     if opaque.is_time:
         bits = _time_bits(value, opaque)
         return None if bits is None else bits.to_bytes(opaque.bytes, sys.byteorder)

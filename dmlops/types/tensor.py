@@ -122,7 +122,7 @@ class TensorDesc:
             if len(strides) != len(sizes):
                 reason = f"sizes has {counted(len(sizes), 'dimension')}"
                 refuse("TensorDesc.strides", strides, reason, "strides must have as many")
-            if any(not -_MAX_INT64 <= stride <= _MAX_INT64 for stride in strides):
+            if strides and not -_MAX_INT64 <= min(strides) <= max(strides) <= _MAX_INT64:
                 allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
                 refuse("TensorDesc.strides", strides, "one needs more than 64 bits", allowed)
             if element_count:
