@@ -26,7 +26,8 @@ _MAX_CALLS = 16
 class CompiledOperator:
     """An operator that `compile` has planned for a device.
 
-    It is immutable, and may be used from any thread and on any stream.
+    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
+    it is planned again for the device of the same name.
 
     Attributes
     ----------
