@@ -15,6 +15,7 @@ from dmlops import (
     TensorDataType,
     TensorDesc,
     TopK1,
+    UnsupportedFeatureError,
 )
 from dmlops.devices import cpu
 from tests import reference
@@ -64,6 +65,17 @@ class TestCompile:
         for device in ("tpu", "cuda:x", "cuda:-1", None):
             with pytest.raises(InvalidDescriptorError, match=r"compile.device: got .*, but .*cuda:N"):
                 dmlops.compile(top_k1(), device=device)
+
+
+class TestBackendLevel:
+    def test_both_levels_are_named(self, monkeypatch):
+        levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
+        monkeypatch.setattr("dmlops.devices.backend.HIGHEST_LEVELS", levels)
+        dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
+        with pytest.raises(UnsupportedFeatureError) as error:
+            dmlops.compile(top_k1((9, 8)))
+        assert "DML_3_1" in str(error.value)
+        assert "DML_3_0" in str(error.value)
 
 
 class TestExecute:

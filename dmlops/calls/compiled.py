@@ -9,7 +9,7 @@ from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, workspace_bytes
 from dmlops.calls.call_cache import CallCache
-from dmlops.calls.dispatch import DESCRIPTORS, device_of, level_or, plan
+from dmlops.calls.dispatch import DESCRIPTORS, check_served, device_of, level_or, plan
 from dmlops.calls.guard import Named
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
@@ -223,4 +223,5 @@ def compile(
     else:
         level = level_of(feature_level, "compile.feature_level")
     descriptor.validate(level)
+    check_served(descriptor, level, where)
     return CompiledOperator(descriptor, where, *plan(descriptor, where))

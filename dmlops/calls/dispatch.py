@@ -13,7 +13,7 @@ from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.problem import Operator, Options
 from dmlops.types.arguments import as_integer, level_of, member_of
 from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse, shown
+from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 _REGISTRY = (
@@ -193,6 +193,18 @@ class _PartPlans:
 
     def launches(self, *_: int) -> None:
         """Return None: there is no single list of launches."""
+
+
+def check_served(
+    descriptor: Descriptor, level: FeatureLevel, device: Device, words: Words | None = None
+) -> None:
+    """Refuse a descriptor that needs more than the device's back-end serves; errors may be in other words."""
+    served = backend.HIGHEST_LEVELS[device.kind]
+    if level > served and (needed := descriptor.minimum_feature_level()) > served:
+        where = (words or descriptor.words).where("feature_level")
+        reason = f"the descriptor needs {needed.name}"
+        remedy = f"the {device.kind} back-end serves levels up to {served.name}"
+        raise UnsupportedFeatureError(error_text(where, level.name, reason, remedy))
 
 
 def device_of(device: Any, where: str) -> Device:
