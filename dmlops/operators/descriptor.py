@@ -1,7 +1,6 @@
 """The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, replace
@@ -21,7 +20,7 @@ from dmlops.types.errors import (
     shown,
 )
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
-from dmlops.types.scalars import real_of, scalar_bits
+from dmlops.types.scalars import as_real, real_of, scalar_bits
 from dmlops.types.tensor import TensorDesc
 
 # JSON has no such numbers. Other NaNs are written as the bits of a float64, and so are subnormal numbers,
@@ -276,7 +275,7 @@ class Descriptor:
             raise TypeError(error_text(where, shown(text), "it is not text", allowed))
         try:
             data = json.loads(text, parse_float=_parsed)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, ArithmeticError, RecursionError) as error:
             refuse(
                 where, shown(text), f"it cannot be read as JSON ({error})", "to_json writes what can be read"
             )
@@ -454,7 +453,7 @@ def _from_plain(where: str, value: Any) -> Any:
     return value
 
 
-def _parsed(text: str) -> float | str:
-    """Return a number of JSON; one beyond all floats as text, which no field takes."""
-    number = float(text)
-    return text if math.isinf(number) else number
+def _parsed(text: str) -> int | float | None:
+    from decimal import Decimal  # noqa: PLC0415 - `import dmlops` does not need it
+
+    return as_real(Decimal(text))
