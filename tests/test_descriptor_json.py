@@ -117,7 +117,7 @@ def test_text_that_is_no_object(text):
         *(json.dumps(TOP_K1).replace("4", digits) for digits in ("4" * 5000, "4e" + "9" * 20)),
         "x" * 10**6,
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_text_that_is_no_json(text):
     with pytest.raises(
