@@ -1,0 +1,66 @@
+"""Calls from users' nopython functions: native code finds the plan of a call, without Python.
+
+Compiled callers describe a call in a *block*: `N_KEY`, the addresses of the arrays in the order in which the
+kernel takes them, the capacity (an integer on which no plan depends), and the key, which is all else. They
+call the function that the *cell* names: at first a callback to Python, later `nopython_call`. This one finds
+plans in slots of a fixed size, where they replace each other, or asks the callback.
+
+No reader waits for a writer. The version of a slot is odd while it is written. Loads acquire and stores
+release: who has read a new word of a slot sees that its version has changed.
+"""
+
+from collections.abc import Callable, Iterable
+
+from kernels_cpu.kernel import INTEGERS, BoundKernel, Kernel
+
+CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call", 3 * (INTEGERS,), (), True)
+N_KEY, ADDRESSES, MAX_ARRAYS, CAPACITY, KEY = 0, 1, 4, 5, 6
+FUNCTION, CALLBACK, SLOTS = range(3)
+VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
+N_SLOTS, SLOT_WORDS = 1024, 256
+CELL_WORDS = SLOTS + (N_SLOTS + 1) * SLOT_WORDS  # what is read from a slot that changes may lie behind it
+# Fields of a plan. Its first arguments follow, room for addresses, the table, and overlaps (`native_call`).
+CODE, EXPECTED, WORKSPACE, CAPACITY_AT, TABLE, FIRST_ADDRESS, N_ADDRESSES, N_OVERLAPS = range(8)
+ANYTHING = 1 << 62
+"""Expected of kernels whose result says nothing of success."""
+
+_register: Callable[[], object] | None = None
+_is_wanted = False
+
+
+def init() -> None:
+    """Register overloads that are, or will be, on offer; Numba's entry point for extensions."""
+    global _is_wanted  # noqa: PLW0603
+    _is_wanted = True
+    if _register is not None:
+        _register()
+
+
+def offer(register: Callable[[], object]) -> None:
+    """Have a function register overloads, once or twice, if Numba is to compile."""
+    global _register  # noqa: PLW0603
+    _register = register
+    if _is_wanted:
+        register()
+
+
+def plan_words(
+    launch: BoundKernel,
+    zeros: int,
+    n_addresses: int,
+    workspace: int,
+    expected: int,
+    capacity_at: int | None,
+    overlaps: Iterable[Iterable[int]],
+) -> list[int]:
+    """Return the words of a plan.
+
+    Its kernel takes `zeros` before the addresses; the capacity replaces a word of its table, if any.
+    """
+    code, leading, table = launch.parts()
+    first = N_OVERLAPS + 1 + len(leading) + zeros
+    at = first + MAX_ARRAYS + 1
+    others = [word for overlap in overlaps for word in overlap]
+    words = [code, expected, workspace, CAPACITY_AT if capacity_at is None else at + capacity_at, at, first]
+    words += [n_addresses, len(others) // 4, *leading, *[0] * (zeros + MAX_ARRAYS + 1), *table, *others]
+    return words
