@@ -17,8 +17,10 @@ CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call",
 N_KEY, ADDRESSES, MAX_ARRAYS, CAPACITY, KEY = 0, 1, 4, 5, 6
 FUNCTION, CALLBACK, SLOTS = range(3)
 VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
-N_SLOTS, SLOT_WORDS = 1024, 256
-CELL_WORDS = SLOTS + (N_SLOTS + 1) * SLOT_WORDS  # what is read from a slot that changes may lie behind it
+SLOT_BITS, SLOT_WORDS = 10, 256
+CELL_WORDS = (
+    SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
+)  # what is read from a slot that changes may lie behind it
 # Fields of a plan. Its first arguments follow, room for addresses, the table, and overlaps (`native_call`).
 CODE, EXPECTED, WORKSPACE, CAPACITY_AT, TABLE, FIRST_ADDRESS, N_ADDRESSES, N_OVERLAPS = range(8)
 ANYTHING = 1 << 62

@@ -32,8 +32,9 @@ SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
 writes to if all indices are in range; `MAKE` is a matrix without an input."""
 MODES = ("raise", "clip", "fill")
-READ_ONLY, UNALIGNED = 8, 12
-"""By how many bits flags are shifted in the word that begins with the number of dimensions of an array."""
+N_DIMS, IS_PACKED, IS_READ_ONLY, ALIGNMENT = 48, 54, 55, 56
+"""By how many bits these are shifted in the word for an array, which begins with its type. The sizes follow;
+the strides, too, if it is not packed."""
 
 _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
 # Slots that are never written take no memory.
@@ -51,12 +52,12 @@ class CallError(Exception):
 
 
 def code_of(dtype: "np.dtype[Any] | None") -> int:
-    """Return a data type, or none, as a word."""
-    return 0 if dtype is None else int.from_bytes(dtype.str.encode(), "little")
+    """Return a data type, or none, as the low 6 bytes of a word."""
+    return 0 if dtype is None else int.from_bytes(dtype.str[1:].encode(), "little")
 
 
 def _dtype_of(code: int) -> Any:
-    return np.dtype(code.to_bytes(8, "little").rstrip(b"\0").decode()) if code else None
+    return np.dtype((code & (1 << N_DIMS) - 1).to_bytes(8, "little").rstrip(b"\0").decode()) if code else None
 
 
 def _index_type(code: int, where: str) -> TensorDataType | None:
@@ -67,14 +68,14 @@ class _Array:
     """An array of a compiled caller, for NumPy to read in place."""
 
     def __init__(self, address: int, words: Iterator[int]) -> None:
-        dtype, n_dims = _dtype_of(next(words)), next(words)
-        shape, strides = (tuple(islice(words, n_dims & 0xFF)) for _ in range(2))
+        word = next(words)
+        shape = tuple(islice(words, word >> N_DIMS & 63))
         self.__array_interface__ = {
             "version": 3,
-            "data": (address, bool(n_dims >> READ_ONLY & 1)),
-            "typestr": dtype.str,
+            "data": (address, bool(word >> IS_READ_ONLY & 1)),
+            "typestr": _dtype_of(word).str,
             "shape": shape,
-            "strides": strides,
+            "strides": None if word >> IS_PACKED & 1 else tuple(islice(words, len(shape))),
         }
 
 
