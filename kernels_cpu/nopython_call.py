@@ -15,6 +15,8 @@ from kernels_cpu.kernel import INTEGERS, BoundKernel, Kernel
 
 CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call", 3 * (INTEGERS,), (), True)
 N_KEY, ADDRESSES, MAX_ARRAYS, CAPACITY, KEY = 0, 1, 4, 5, 6
+FORMAT = 1
+"""In the high half of a key's first word. It changes with blocks: Numba keeps callers of older versions."""
 FUNCTION, CALLBACK, SLOTS = range(3)
 VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
 SLOT_BITS, SLOT_WORDS = 10, 256

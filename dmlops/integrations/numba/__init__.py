@@ -22,7 +22,7 @@ from dmlops.integrations.numba import calls
 from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
 from dmlops.types.errors import error_text
 from kernels_cpu.intrinsics.building import I64, reserved
-from kernels_cpu.nopython_call import MAX_ARRAYS
+from kernels_cpu.nopython_call import FORMAT, MAX_ARRAYS
 
 _SYMBOL = "dmlops_nopython_cell"
 llvm.add_symbol(_SYMBOL, calls.CELL)
@@ -34,7 +34,7 @@ def _is_none(kind: Any) -> bool:
 
 
 def _refuse(where: str, kind: Any, allowed: str) -> NoReturn:
-    raise TypingError(error_text(f"dmlops.{where}", str(kind), "Numba compiles the call", allowed))
+    raise TypingError(error_text(f"dmlops.{where}", str(kind), "the call is compiled for its type", allowed))
 
 
 def _dtype(kind: Any, where: str) -> Any:
@@ -42,7 +42,7 @@ def _dtype(kind: Any, where: str) -> Any:
     kind = getattr(kind, "instance_type", getattr(kind, "dtype", kind))
     try:
         return np.dtype(getattr(kind, "literal_value", None) or str(kind))
-    except TypeError:
+    except (TypeError, ValueError):
         _refuse(where, kind, "it must be a type of numbers, dates or durations")
 
 
@@ -137,7 +137,7 @@ def call(typing_context, operation, scalars, capacity, given, operands):
             _words(context, builder, *each) for each in zip(signature.args[:3], arguments, strict=False)
         )
         described = arrays(given, arguments[3])
-        first = builder.or_(number[0], I64(len(key) << 8 | len(described) << 16))
+        first = builder.or_(number[0], I64(len(key) << 8 | len(described) << 16 | FORMAT << 32))
         for kind, array in described:
             key += _described(builder, kind, array)
         addresses = [builder.ptrtoint(array.data, I64) for _, array in arrays(operands, arguments[4])]
@@ -273,9 +273,10 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
 def _value_dtype(value: Any) -> Any:
     """Return the NumPy type whose bits `call` passes for a scalar."""
     kind = types.unliteral(getattr(value, "value", value))
-    wide = {types.Complex: np.complex128, types.Float: np.float64, float: np.float64, int: np.int64}.get(
-        type(kind)
-    )
-    if isinstance(kind, types.Integer):
-        wide = np.int64 if kind.signed else np.uint64
-    return np.dtype(wide) if wide else _dtype(kind, "diagonal_matrix.value")
+    if isinstance(kind, (types.Integer, int)):
+        return np.dtype(np.int64 if getattr(kind, "signed", True) else np.uint64)
+    if isinstance(kind, (types.Float, types.Complex)):
+        return np.dtype(np.float64 if isinstance(kind, types.Float) else np.complex128)
+    if not isinstance(kind, (types.Boolean, types.NPDatetime, types.NPTimedelta)):
+        _refuse("diagonal_matrix.value", kind, "it must be a number, a date or a duration")
+    return _dtype(kind, "diagonal_matrix.value")

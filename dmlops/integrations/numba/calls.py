@@ -23,7 +23,7 @@ from dmlops.functions.top_k import TOP_K
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import refuse
+from dmlops.types.errors import DmlError, error_text, refuse
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.kernel import BoundKernel, Table
 from kernels_cpu.nonzero_coordinates.planning import CAPACITY
@@ -126,7 +126,10 @@ def _answer(block: int) -> None:
     head = (ctypes.c_int64 * words_of.KEY).from_address(block)
     words = iter((ctypes.c_int64 * head[words_of.N_KEY]).from_address(block + 8 * words_of.KEY))
     first = next(words)
-    operation, n_scalars, n_arrays = first & 0xFF, first >> 8 & 0xFF, first >> 16
+    if first >> 32 != words_of.FORMAT:
+        remedy = "remove Numba's cache of its module, and run again"
+        raise DmlError(error_text("dmlops", "a compiled caller", "another version of dmlops made it", remedy))
+    operation, n_scalars, n_arrays = first & 0xFF, first >> 8 & 0xFF, first >> 16 & 0xFF
     scalars = list(islice(words, n_scalars))
     order = [1, 0, 2, 3] if operation == CHECK or (operation == SELECT and n_arrays in (2, 4)) else range(4)
     addresses = [head[words_of.ADDRESSES + i] for i in order]
