@@ -9,9 +9,9 @@ No reader waits for a writer. The version of a slot is odd while it is written. 
 release: who has read a new word of a slot sees that its version has changed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from kernels_cpu.kernel import INTEGERS, BoundKernel, Kernel
+from kernels_cpu.kernel import INTEGERS, Kernel
 
 CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call", 3 * (INTEGERS,), (), True)
 N_KEY, ADDRESSES, MAX_ARRAYS, CAPACITY, KEY = 0, 1, 4, 5, 6
@@ -23,7 +23,8 @@ SLOT_BITS, SLOT_WORDS = 10, 256
 CELL_WORDS = (
     SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 )  # what is read from a slot that changes may lie behind it
-# Fields of a plan. Its first arguments follow, room for addresses, the table, and overlaps (`native_call`).
+# Fields of a plan. After them come the first arguments of its kernel, room for addresses, the table that the
+# first argument points at, and overlap candidates, as in `native_call`.
 CODE, EXPECTED, WORKSPACE, CAPACITY_AT, TABLE, FIRST_ADDRESS, N_ADDRESSES, N_OVERLAPS = range(8)
 ANYTHING = 1 << 62
 """Expected of kernels whose result says nothing of success."""
@@ -46,25 +47,3 @@ def offer(register: Callable[[], object]) -> None:
     _register = register
     if _is_wanted:
         register()
-
-
-def plan_words(
-    launch: BoundKernel,
-    zeros: int,
-    n_addresses: int,
-    workspace: int,
-    expected: int,
-    capacity_at: int | None,
-    overlaps: Iterable[Iterable[int]],
-) -> list[int]:
-    """Return the words of a plan.
-
-    Its kernel takes `zeros` before the addresses; the capacity replaces a word of its table, if any.
-    """
-    code, leading, table = launch.parts()
-    first = N_OVERLAPS + 1 + len(leading) + zeros
-    at = first + MAX_ARRAYS + 1
-    others = [word for overlap in overlaps for word in overlap]
-    words = [code, expected, workspace, CAPACITY_AT if capacity_at is None else at + capacity_at, at, first]
-    words += [n_addresses, len(others) // 4, *leading, *[0] * (zeros + MAX_ARRAYS + 1), *table, *others]
-    return words

@@ -238,36 +238,32 @@ def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
 
 @overload(dmlops.diagonal_matrix)
 def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
-    function = "diagonal_matrix"
-    _check(function, {"begin": begin, "end": end}, x=x, out=out)
-    has_out, has_shape, value_code = not _is_none(out), not _is_none(shape), code_of(_value_dtype(value))
-    if not _is_none(x):
-        if has_shape or not _is_none(dtype):
-            _refuse(f"{function}.x", x, "shape and dtype describe a result without x")
-
-        def fill(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
-            result = out if has_out else np.empty(x.shape, x.dtype)
-            if call(FILL, (begin, end, value_code, value), 0, (x, out), (x, result)) < 0:
-                raise CallError
-            return result
-
-        return fill
-    if not has_shape and not has_out:
-        _refuse(f"{function}.shape", shape, "one of x, shape and out must be given")
+    _check("diagonal_matrix", {"begin": begin, "end": end}, x=x, out=out)
+    has_x, has_shape, has_out = (not _is_none(kind) for kind in (x, shape, out))
+    if has_x and (has_shape or not _is_none(dtype)):
+        _refuse("diagonal_matrix.x", x, "shape and dtype describe a result without x")
+    if not (has_x or has_shape or has_out):
+        _refuse("diagonal_matrix.shape", shape, "one of x, shape and out must be given")
     if has_shape and not isinstance(shape, types.BaseTuple):
-        _refuse(f"{function}.shape", shape, "it must be a tuple")
-    made = None if _is_none(dtype) else _dtype(dtype, f"{function}.dtype")
-    described = code_of(made), len(shape) if has_shape else -1
+        _refuse("diagonal_matrix.shape", shape, "it must be a tuple")
+    made = None if _is_none(dtype) else _dtype(dtype, "diagonal_matrix.dtype")
+    described = code_of(_value_dtype(value)), code_of(made), len(shape) if has_shape else -1
     made = made or np.dtype(np.float64)
+    operation = FILL if has_x else MAKE
 
-    def make(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
+    def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
         sizes = shape if has_shape else ()
-        result = out if has_out else np.empty(shape_with(sizes, len(sizes), 0), made)
-        if call(MAKE, (begin, end, value_code, described, sizes, value), 0, (out,), (result,)) < 0:
+        if has_out:
+            result = out
+        elif has_x:
+            result = np.empty(x.shape, x.dtype)
+        else:
+            result = np.empty(shape_with(sizes, len(sizes), 0), made)
+        if call(operation, (begin, end, described, sizes, value), 0, (x, out), (x, result)) < 0:
             raise CallError
         return result
 
-    return make
+    return call_diagonal_matrix
 
 
 def _value_dtype(value: Any) -> Any:

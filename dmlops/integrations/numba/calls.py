@@ -7,9 +7,10 @@ that kind by the same plan.
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import Context
 from itertools import islice
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
 writes to if all indices are in range; `MAKE` is a matrix without an input."""
 MODES = ("raise", "clip", "fill")
-N_DIMS, IS_PACKED, IS_READ_ONLY, ALIGNMENT = 48, 54, 55, 56
+N_DIMS, IS_PACKED, IS_READ_ONLY, ALIGNMENT = 48, 55, 56, 57
 """By how many bits these are shifted in the word for an array, which begins with its type. The sizes follow;
 the strides, too, if it is not packed."""
 
@@ -69,7 +70,7 @@ class _Array:
 
     def __init__(self, address: int, words: Iterator[int]) -> None:
         word = next(words)
-        shape = tuple(islice(words, word >> N_DIMS & 63))
+        shape = tuple(islice(words, word >> N_DIMS & 0x7F))
         self.__array_interface__ = {
             "version": 3,
             "data": (address, bool(word >> IS_READ_ONLY & 1)),
@@ -96,15 +97,14 @@ def _arguments(operation: int, scalars: list[int], arrays: list[Any], capacity: 
     if operation in (GATHER, CHECK):
         batch_dims, mode = scalars
         return GATHER_ND, arrays[:2], arrays[2:], (batch_dims, MODES[mode])
-    begin, end, code, *words = scalars
-    made = None
-    if operation == MAKE:
-        made_code, n_dims, *words = words
-        shape, words = None if n_dims < 0 else tuple(words[:n_dims]), words[max(n_dims, 0) :]
-        made = made_of("diagonal_matrix", shape, _dtype_of(made_code), None, arrays[0] if arrays else None)
-    band = plain_band("diagonal_matrix", np.array(words).view(_dtype_of(code))[0], begin, end)
-    function, n = (DIAGONAL_MATRIX, 1) if made is None else (MATRIX_WITHOUT_INPUT, 0)
-    return function, arrays[:n], arrays[n:], (made, *band)
+    begin, end, code, made_code, n_dims, *words = scalars
+    value = np.array(words[max(n_dims, 0) :]).view(_dtype_of(code))[0]
+    band = plain_band("diagonal_matrix", value, begin, end)
+    if operation == FILL:
+        return DIAGONAL_MATRIX, arrays[:1], arrays[1:], (None, *band)
+    shape = None if n_dims < 0 else tuple(words[:n_dims])
+    made = made_of("diagonal_matrix", shape, _dtype_of(made_code), None, arrays[0] if arrays else None)
+    return MATRIX_WITHOUT_INPUT, [], arrays, (made, *band)
 
 
 @_ENTRY  # type: ignore[untyped-decorator]
@@ -140,38 +140,39 @@ def _answer(block: int) -> None:
     if function is GATHER_ND and not out and call.results[0].sizes != inputs[1].shape[:-1]:
         reason = f"the result has shape {call.results[0].sizes}, and Numba has to know how many dimensions"
         refuse("gather_nd.out", None, reason, "pass an array of that shape")
-    # Other plans are for copies.
-    if all(operand.array is array for operand, array in zip((*operands, *outputs), arrays, strict=True)):
-        kept = _plan_words(call, operation, order, has_out=bool(out))
-        if kept and len(kept) + head[words_of.N_KEY] <= words_of.SLOT_WORDS - words_of.CONTENT:
-            table = Table([len(kept), *kept])
-            _ENTRY(native)(block, CELL, table.address)
+    given = [operand.address for operand in (*operands, *outputs)]
+    made = [] if out else addresses[n_arrays:][: len(call.results)]
     if call.plan is not None:
-        given = [operand.address for operand in (*operands, *outputs)]
-        made = [] if out else addresses[n_arrays:][: len(call.results)]
         call.guard.check([*given, *made], are_given=bool(out))
+    kept = _plan_words(call, operation, order, has_out=bool(out))
+    if any(map(is_not, arrays, [operand.array for operand in (*operands, *outputs)])):
+        kept = None  # it is for copies
+    if kept and len(kept) + head[words_of.N_KEY] <= words_of.SLOT_WORDS - words_of.CONTENT:
+        table = Table([len(kept), *kept])
+        _ENTRY(native)(block, CELL, table.address)
+    if call.plan is not None:
         call.run(cpu.HOST, [*given, *made], made)
 
 
-def _plan_words(call: BoundCall, operation: int, order: Any, *, has_out: bool) -> list[int] | None:
+def _plan_words(call: BoundCall, operation: int, order: Sequence[int], *, has_out: bool) -> list[int] | None:
     """Return the words of a call's plan; None where native code cannot run it."""
-    plan, n_operands = call.plan, len(call.inputs) + len(call.results)
+    plan, n_operands, head = call.plan, len(call.inputs) + len(call.results), words_of.N_OVERLAPS + 1
     if plan is None:
-        return [0] * (words_of.N_OVERLAPS + 1)
+        return [0] * head
     launch = plan.check if operation == CHECK else plan.launch
     launch = getattr(launch, "lengths_first", launch)
     if not isinstance(launch, BoundKernel):
         return None
-    expected = words_of.ANYTHING
-    if operation == CHECK:
-        expected = -1
-    elif call.manner is Manner.CHECK_THEN_GATHER and not has_out:
-        expected = 0
+    checks = call.manner is Manner.CHECK_THEN_GATHER and not has_out
+    expected = -1 if operation == CHECK else 0 if checks else words_of.ANYTHING
     candidates = call.guard.candidates_of(n_operands) if has_out else ()
-    overlaps = [(order[i], order[j], *distances) for i, j, *distances in candidates]
-    capacity_at = CAPACITY if operation == LIST and not has_out else None
-    arguments = len(call.leading), n_operands, plan.workspace_size, expected, capacity_at, overlaps
-    return words_of.plan_words(launch, *arguments)
+    overlaps = [word for i, j, *distances in candidates for word in (order[i], order[j], *distances)]
+    code, leading, table = launch.parts()
+    leading += call.leading
+    table_at = head + len(leading) + words_of.MAX_ARRAYS + 1  # a workspace follows the arrays
+    capacity_at = table_at + CAPACITY if operation == LIST and not has_out else words_of.CAPACITY_AT
+    words = [code, expected, plan.workspace_size, capacity_at, table_at, head + len(leading), n_operands]
+    return [*words, len(overlaps) // 4, *leading, *[0] * (words_of.MAX_ARRAYS + 1), *table, *overlaps]
 
 
 _cell[words_of.CALLBACK] = _cell[words_of.FUNCTION] = ctypes.cast(_ask, ctypes.c_void_p).value or 0
