@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -170,6 +171,9 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
     def run(program, env, **options):
         calls.append((program[-1], env["DMLOPS_CACHE_DIR"], env["PYTHONPATH"].split(":")[0]))
         assert "PYTHONDONTWRITEBYTECODE" not in env
+        cache = Path(env["DMLOPS_CACHE_DIR"])
+        cache.mkdir(exist_ok=True)
+        (cache / f"kernel {len(calls)}").touch()
         times = [10 * len(calls), len(calls) ** 2]
         found = {"times": times, "packages": ["torch"], "later": ["os", "re"]}
         return SimpleNamespace(stdout=json.dumps(found))
@@ -181,7 +185,7 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
     first_calls.main()
     head, line, packages = capsys.readouterr().out.splitlines()
     assert head.startswith("numpy on cpu, ms")
-    assert line.split()[2:] == ["0", "20", "4", "45.0", "20.5", "2"]
+    assert line.split()[2:] == ["3", "20", "4", "45.0", "20.5", "2"]
     assert packages.strip() == "torch"
     programs, caches, places = zip(*calls, strict=True)
     assert len(set(programs)) == 1

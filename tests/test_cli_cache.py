@@ -50,6 +50,7 @@ def test_what_lies_in_the_cache(command, root, name):
     assert found[processor] == "2 kernels, 2.1 kB"
     assert found["sm_90"] == "1 kernel, 3.0 kB"
     assert found["older versions"] == "2 kernels, 9.1 kB"
+    assert [*found].index("older versions") > max(map([*found].index, (processor, "sm_90")))
 
 
 @pytest.mark.parametrize("name", ["cache", "info"])

@@ -79,6 +79,19 @@ class TestBackendLevel:
 
 
 class TestExecute:
+    def test_strides_count_in_dimensions_of_two_elements(self):
+        operator = dmlops.compile(top_k1((1, 2), k=1))
+        outputs = {
+            "output_value_tensor": np.full((1, 1), 77, "float32"),
+            "output_index_tensor": np.full((1, 1), 77, "uint32"),
+        }
+        x = np.arange(6, dtype="float32").reshape(2, 3)
+        with pytest.raises(InvalidDescriptorError, match="strides in elements must be equal"):
+            operator.execute({"input_tensor": x[:1, ::2]} | outputs)
+        assert outputs["output_value_tensor"] == outputs["output_index_tensor"] == 77
+        operator.execute({"input_tensor": x[::2, 1:]} | outputs)  # the strides of one element do not
+        assert (outputs["output_value_tensor"], outputs["output_index_tensor"]) == (2, 1)
+
     def test_the_elements_of_a_workspace_may_be_of_any_type(self):
         operator = dmlops.compile(top_k1((3, 40), k=5))
         n = -(-operator.workspace_size // 8)

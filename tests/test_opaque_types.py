@@ -1,6 +1,7 @@
 """Complex, date, duration, structured and float8 elements, of which kernels only move the bits."""
 
 import datetime
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -194,6 +195,7 @@ REFUSED = [
     ("int64", np.timedelta64(3, "M"), InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
     ("complex64", DAY, InvalidDescriptorError, "it fills complex64; value must be a number"),
     ("complex64", "1", TypeError, "it fills a matrix; value must be a number, or a scalar of"),
+    ("complex64", SimpleNamespace(real=1.0, imag="1"), TypeError, "it fills a matrix; value must be"),
     ("complex64", np.ones(1, "complex64"), TypeError, "it fills a matrix; value must be a number"),
     ("complex128", 10**400, InvalidDescriptorError, r"each part in \[-1.797.*, 1.797.*\] once rounded"),
     ("complex64", complex(0, -1e39), InvalidDescriptorError, r"each part in \[-3.402.*, 3.402.*\] once"),

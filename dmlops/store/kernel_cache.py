@@ -104,7 +104,8 @@ def directory() -> Path | None:
         elif sys.platform == "darwin":
             base = Path.home() / "Library" / "Caches"
         else:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+            base = named if named.is_absolute() else Path.home() / ".cache"  # as its specification says
     except RuntimeError:  # the user has no home
         warn_once("the user has no home directory")
         return None

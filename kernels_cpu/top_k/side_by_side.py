@@ -147,7 +147,6 @@ def list_keys(
                 checked_at[c] = RANK_LIMIT
                 if worst == lowest:
                     used &= ~(np.uint64(1) << np.uint64(c))
-                    mask &= used
                 else:
                     thresholds[c] = min(int64(thresholds[c]), worst - 1)
     return used
