@@ -5,8 +5,8 @@ kernel takes them, the capacity (an integer on which no plan depends), and the k
 call the function that the *cell* names: at first a callback to Python, later `nopython_call`. This one finds
 plans in slots of a fixed size, where they replace each other, or asks the callback.
 
-No reader waits for a writer. The version of a slot is odd while it is written. Loads acquire and stores
-release: who has read a new word of a slot sees that its version has changed.
+No reader waits for a writer. The version of a slot is odd while it is written, and who has read a new word of
+it then sees that the version has changed: stores release, and what is read is read before the version.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,8 @@ FORMAT = 1
 FUNCTION, CALLBACK, SLOTS = range(3)
 VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
 SLOT_BITS, SLOT_WORDS = 10, 256
-CELL_WORDS = (
-    SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
-)  # what is read from a slot that changes may lie behind it
+# What is read from a slot that changes may lie behind it.
+CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 # Fields of a plan. After them come the first arguments of its kernel, room for addresses, the table that the
 # first argument points at, and overlap candidates, as in `native_call`.
 CODE, EXPECTED, WORKSPACE, CAPACITY_AT, TABLE, FIRST_ADDRESS, N_ADDRESSES, N_OVERLAPS = range(8)
