@@ -217,6 +217,7 @@ def test_what_is_refused_when_it_is_compiled():
         "top_k.out: got array": lambda x: dmlops.top_k(x, 1, out=x),
         "gather_nd.mode: got": lambda x: dmlops.gather_nd(x, x, mode="wrap"),
         "diagonal_matrix.shape: got None": lambda x: dmlops.diagonal_matrix(value=x[0, 0]),
+        "diagonal_matrix.shape: got float64": lambda x: dmlops.diagonal_matrix(shape=(2.0, 2)),
         "diagonal_matrix.x: got array": lambda x: dmlops.diagonal_matrix(x, shape=(2, 2)),
         "diagonal_matrix.value: got array": lambda x: dmlops.diagonal_matrix(x, value=x),
     }

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import typeof, types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
@@ -73,6 +73,16 @@ def _index_type(index_dtype: Any, function: str) -> tuple[Any, int]:
     """Return the type of new indices, and the word for the argument."""
     dtype = None if _is_none(index_dtype) else _dtype(index_dtype, f"{function}.index_dtype")
     return dtype or np.dtype(np.int64), code_of(dtype)
+
+
+def _value_code(value: Any) -> int:
+    """Return the type of the words of a scalar, which are as wide as they can be."""
+    kind = getattr(value, "value", value)
+    kind = types.unliteral(kind) if isinstance(kind, types.Type) else typeof(kind)
+    if not isinstance(kind, (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)):
+        _refuse("diagonal_matrix.value", kind, "it must be a number, a date or a duration")
+    dtype = _dtype(kind, "diagonal_matrix.value")
+    return code_of(np.dtype({"i": "i8", "u": "u8", "f": "f8", "c": "c16"}.get(dtype.kind, dtype)))
 
 
 def _leaves(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
@@ -246,8 +256,10 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
         _refuse("diagonal_matrix.shape", shape, "one of x, shape and out must be given")
     if has_shape and not isinstance(shape, types.BaseTuple):
         _refuse("diagonal_matrix.shape", shape, "it must be a tuple")
+    for size in shape if has_shape else ():
+        _check("diagonal_matrix", {"shape": size})
     made = None if _is_none(dtype) else _dtype(dtype, "diagonal_matrix.dtype")
-    described = code_of(_value_dtype(value)), code_of(made), len(shape) if has_shape else -1
+    described = _value_code(value), code_of(made), len(shape) if has_shape else -1
     made = made or np.dtype(np.float64)
     operation = FILL if has_x else MAKE
 
@@ -264,15 +276,3 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
         return result
 
     return call_diagonal_matrix
-
-
-def _value_dtype(value: Any) -> Any:
-    """Return the NumPy type whose bits `call` passes for a scalar."""
-    kind = types.unliteral(getattr(value, "value", value))
-    if isinstance(kind, (types.Integer, int)):
-        return np.dtype(np.int64 if getattr(kind, "signed", True) else np.uint64)
-    if isinstance(kind, (types.Float, types.Complex)):
-        return np.dtype(np.float64 if isinstance(kind, types.Float) else np.complex128)
-    if not isinstance(kind, (types.Boolean, types.NPDatetime, types.NPTimedelta)):
-        _refuse("diagonal_matrix.value", kind, "it must be a number, a date or a duration")
-    return _dtype(kind, "diagonal_matrix.value")
