@@ -161,4 +161,6 @@ def try_wheel(wheel: Path, kernels: set[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(__doc__)
     main()

@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.data import (
-    DTYPES,
-    FLOATS,
-    INDEX_DTYPES,
-    LAYOUTS,
-    float_from_bits,
-    random,
-    sample,
-    special_values,
-)
+from tests.data import DTYPES, FLOATS, INDEX_DTYPES, LAYOUTS, float_from_bits, random, sample, special_values
 
 
 @dataclass(frozen=True)
@@ -154,20 +145,8 @@ def _nonzero():
         "size-large", lambda: (sparse("float32", (700, 800), 0.3, "size"),), size=300_000, fill_value=0
     )
     yield case("size-cut", lambda: (sparse("float32", (700, 800), 0.3, "size"),), size=1000, fill_value=3)
-    yield case(
-        "fill_value-negative",
-        lambda: (np.eye(3, dtype="float32"),),
-        size=5,
-        fill_value=-1,
-        index_dtype=np.dtype("int64"),
-    )
-    yield case(
-        "fill_value-high",
-        lambda: (np.eye(3, dtype="float32"),),
-        size=5,
-        fill_value=2**63 - 1,
-        index_dtype=np.dtype("int64"),
-    )
+    for fill in (-1, 2**63 - 1):
+        yield case(f"fill_value{fill}", lambda: (np.eye(3, dtype="float32"),), size=5, fill_value=fill)
     yield case("rank0-size", lambda: (np.ones((), "float32"),), size=3, fill_value=1)
     for shape in ((0,), (3, 0), (0, 4, 5), (2, 0, 3)):
         yield case(f"empty-{shape}", lambda s=shape: (np.zeros(s, "float32"),))

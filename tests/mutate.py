@@ -259,6 +259,9 @@ def main():
     arguments = parser.parse_args()
     deadline = time.monotonic() + 60 * arguments.minutes
     rng, known = random.Random(arguments.seed), modules()
+    for module in arguments.module or ():
+        if not any(str(each).startswith(module) for each in known):
+            parser.error(f"--module {module}: there is no module of that name in {', '.join(PACKAGES)}")
     chosen = {each: known[each] for each in known if str(each).startswith(tuple(arguments.module or [""]))}
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(arguments.processes) as pool:
         scratch = Path(temporary)

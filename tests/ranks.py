@@ -1,28 +1,23 @@
 """Run a test's code in several processes that form a torch process group."""
 
-import datetime
 import multiprocessing
-import os
 import time
 import traceback
 
 
 class Ranks:
-    """A process group of `n` processes, with a CPU or a GPU for each, that have `environment` in addition."""
+    """A process group of `n` processes, with a CPU or a GPU for each."""
 
-    def __init__(self, n, folder, device="cpu", timeout_s=120, **environment):
+    def __init__(self, n, folder, device="cpu"):
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
             ["tests.distributed_checks", "torch._dynamo", "dmlops.integrations.torch.distributed"]
         )
-        self.folder = folder
         pipes = [context.Pipe() for _ in range(n)]
         self.pipes = [ours for ours, _ in pipes]
         self.processes = [
-            context.Process(
-                target=_serve, args=(rank, n, folder, device, timeout_s, environment, theirs), daemon=True
-            )
+            context.Process(target=_serve, args=(rank, n, folder, device, theirs), daemon=True)
             for rank, (_, theirs) in enumerate(pipes)
         ]
         for process, (_, theirs) in zip(self.processes, pipes, strict=True):
@@ -43,10 +38,7 @@ class Ranks:
             return self.pipes[rank].recv()
         except (EOFError, ConnectionError):
             self.processes[rank].join()
-            said = (self.folder / f"stderr-{rank}").read_text(errors="replace")
-            return ProcessLookupError(
-                f"rank {rank} has ended with status {self.processes[rank].exitcode}: {said}"
-            )
+            return ProcessLookupError(f"rank {rank} has ended with status {self.processes[rank].exitcode}")
 
     def check(self, task, *arguments):
         """Run a task that must succeed on all ranks."""
@@ -61,12 +53,7 @@ class Ranks:
             process.join()
 
 
-def _serve(rank, n, folder, device, timeout_s, environment, pipe):
-    os.environ.update(environment)
-    # What a process says that NCCL ends, in a file.
-    with open(folder / f"stderr-{rank}", "wb") as file:
-        os.dup2(file.fileno(), 2)
-
+def _serve(rank, n, folder, device, pipe):
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
 
@@ -76,7 +63,6 @@ def _serve(rank, n, folder, device, timeout_s, environment, pipe):
     dist.init_process_group(
         "nccl" if device == "cuda" else "gloo",
         init_method=f"file://{folder / 'store'}",
-        timeout=datetime.timedelta(seconds=timeout_s),
         rank=rank,
         world_size=n,
     )

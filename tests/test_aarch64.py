@@ -21,8 +21,8 @@ FEW = (
     "nonzero_mark_pi64_i64_pu16_pu8",
 )
 GROUPS = [tuple(KERNELS)[i::8] for i in range(8)] if COMPILE_ALL else []
-# These move single words: native calls, and the parts of a sort that count and scatter.
-SCALAR = re.compile(r"native_(call|look)_|top_k_sort_(count|find|scatter)_")
+# These move single words.
+SCALAR = re.compile(r"native_(call|look)_")
 
 COMPILE = """
     import json

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import time
 from collections import Counter
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import dmlops
 from bench import answers, libraries, report, runner, timing
 from bench.landscape import cases
 from bench.peers import Contender, contenders
@@ -18,6 +18,7 @@ from bench.runner import Bench, Pace, Row
 from bench.sweeps import sweeps
 from bench.workload_table import workloads
 from bench.workloads import CPU, CUDA, TopK
+from tests.command_line import assert_refused
 
 SMALL = TopK(name="rows", reason="", shape=(3, 50), k=4)
 RESULTS = Path(__file__).parent.parent / "bench" / "results"
@@ -35,11 +36,9 @@ def test_dmlops_comes_first_in_all_tables(device):
 
 
 @pytest.fixture
-def bench(monkeypatch):
+def bench(monkeypatch, restore_num_threads):
     monkeypatch.setattr(timing, "COPY_BYTES", 1 << 16)
-    before = dmlops.get_num_threads()
-    yield Bench(CPU, 1)
-    dmlops.set_num_threads(before)
+    return Bench(CPU, 1)
 
 
 def fail(task):
@@ -156,24 +155,6 @@ def test_every_problem_has_results():
     assert quick == {"top_k": 20, "nonzero_coordinates": 9, "gather_nd": 9, "diagonal_matrix": 5}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"machine": {}}, "machine: there is no cpu"),
-        ({"workloads": [7]}, "workloads[0]: it is a whole number; it must be an object"),
-        ({"bandwidth": "fast"}, "bandwidth is a string; it must be a number"),
-        ({"bandwidth": float("nan")}, "bandwidth is out of range"),
-        ({"threads": True}, "threads is true or false; it must be a whole number"),
-        ({"format": 2}, "no results of this version"),
-    ],
-)
-def test_damaged_results_are_refused(bench_command, tmp_path, change, reason):
-    (tmp_path / "a.json").write_text(json.dumps(RECORD | change))
-    code, _, complaint = bench_command("report", "a.json")
-    assert code == 1
-    assert reason in complaint
-
-
 RECORD = {
     "format": 1,
     "device": CPU,
@@ -185,6 +166,34 @@ RECORD = {
     "command": "",
     "workloads": [],
 }
+
+
+REPORTS = [
+    ("a.json", {}, "Wrote a.html"),
+    ("a.json a.json -o b.html", {}, "Wrote b.html"),
+    ("a.json a.json a.json", {}, "bench report: it takes one or two files"),
+    ("a.json -o a.txt", {}, "-o a.txt: the name of the file must end with .html, or with .svg or .png "),
+    ("a.json a.json -o a.svg", {}, "-o a.svg: a picture is about one run; two runs side by side are a page"),
+    ("a.json -o a.svg", {}, "a.json: the results: no workload was timed with a peer, so there is nothing"),
+    ("a.json -o no/a.html", {}, "-o no/a.html: there is no folder "),
+    ("a.json", {"machine": {}}, "machine: there is no cpu"),
+    ("a.json", {"workloads": [7]}, "workloads[0]: it is a whole number; it must be an object"),
+    ("a.json", {"bandwidth": float("nan")}, "bandwidth is out of range"),
+    ("a.json", {"threads": True}, "threads is true or false; it must be a whole number"),
+    ("a.json", {"format": 2}, "no results of this version"),
+]
+
+
+@pytest.mark.parametrize(("line", "change", "told"), REPORTS)
+def test_reports_and_what_cannot_be_one(bench_command, line, change, told):
+    Path("a.json").write_text(json.dumps(RECORD | change))
+    outcome = bench_command("report", *line.split())
+    if told.startswith("Wrote "):
+        assert outcome == (0, f"{told}\n", "")
+        assert Path(told.split()[1]).read_text().startswith("<!doctype html>")
+    else:
+        assert_refused(outcome, told)
+        assert os.listdir() == ["a.json"]
 
 
 def test_all_times_of_a_gpu_are_on_the_page():

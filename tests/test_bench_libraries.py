@@ -7,9 +7,9 @@ from bench import libraries
 from bench.workloads import CPU
 
 
-def test_every_library_gets_the_threads(monkeypatch):
+def test_every_library_gets_the_threads(monkeypatch, restore_num_threads):
     torch = pytest.importorskip("torch")
-    before = dmlops.get_num_threads(), torch.get_num_threads()
+    before = torch.get_num_threads()
     for name in ("NPROC", "JAX_PLATFORMS", "XLA_PYTHON_CLIENT_PREALLOCATE"):
         monkeypatch.setenv(name, "")
     try:
@@ -18,8 +18,7 @@ def test_every_library_gets_the_threads(monkeypatch):
             assert (dmlops.get_num_threads(), torch.get_num_threads()) == (count, count)
             assert libraries.os.environ["NPROC"] == str(count)
     finally:
-        dmlops.set_num_threads(before[0])
-        torch.set_num_threads(before[1])
+        torch.set_num_threads(before)
 
 
 def test_libraries_that_are_absent_or_broken_are_not_served(tmp_path, monkeypatch):

@@ -174,7 +174,7 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
         cache = Path(env["DMLOPS_CACHE_DIR"])
         cache.mkdir(exist_ok=True)
         (cache / f"kernel {len(calls)}").touch()
-        times = [10 * len(calls), len(calls) ** 2]
+        times = [10.04 * len(calls), len(calls) ** 2]
         found = {"times": times, "packages": ["torch"], "later": ["os", "re"]}
         return SimpleNamespace(stdout=json.dumps(found))
 
@@ -185,7 +185,7 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
     first_calls.main()
     head, line, packages = capsys.readouterr().out.splitlines()
     assert head.startswith("numpy on cpu, ms")
-    assert line.split()[2:] == ["3", "20", "4", "45.0", "20.5", "2"]
+    assert line.split()[2:] == ["3", "20.1", "4", "45.2", "20.5", "2"]
     assert packages.strip() == "torch"
     programs, caches, places = zip(*calls, strict=True)
     assert len(set(programs)) == 1
@@ -195,6 +195,31 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
     assert [cache == caches[0] for cache in caches] == [True, False, False, True, True]
     assert {*places} == {str(ROOT)}
     assert json.loads((tmp_path / "a.json").read_text())["gather_nd, clip"]["later modules"] == ["os", "re"]
+
+
+@pytest.mark.exhaustive
+def test_top_k_by_the_number_of_gpus(monkeypatch, capsys, tmp_path):
+    torch = pytest.importorskip("torch")
+    beside = importlib.import_module("bench.top_k_distributed")
+
+    def spawn(run, arguments, n_gpus):
+        assert arguments[0] == n_gpus
+        row = {**dict.fromkeys(beside.COLUMNS, n_gpus), "workload": "w", "graph us": 8 / n_gpus}
+        Path(arguments[2]).write_text(json.dumps([row, row | {"workload": "v"}]))
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "a GPU")
+    monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    for given, counts in (([], [1, 2, 4, 8]), (["--gpus", "1", "3"], [1, 3])):
+        monkeypatch.setattr(sys, "argv", ["", "--json", str(tmp_path / "a.json"), *given])
+        beside.main()
+        _, head, *lines = capsys.readouterr().out.splitlines()
+        assert head.split(" | ") == [*beside.COLUMNS]
+        expected = [[name, str(n), f"{n:.2f}"] for n in counts for name in "wv"]
+        assert [[line.split(" | ")[at] for at in (0, 1, 4)] for line in lines] == expected
+        rows = json.loads((tmp_path / "a.json").read_text())["rows"]
+        assert [row["GPUs"] for row in rows] == [n for n in counts for _ in "wv"]
 
 
 @pytest.mark.exhaustive

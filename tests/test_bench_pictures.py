@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -43,9 +44,11 @@ def bars_of(axes):
 
 
 def test_ratios(run):
-    (axes,) = plots.ratios(run).axes
+    figure = plots.ratios(run)
+    (axes,) = figure.axes
     rows = [row for row in run["workloads"] if row["ratio"]][::-1]
     assert names_of(axes) == [row["name"] for row in rows]
+    assert 72 * figure.get_figheight() / len(rows) > 1.2 * axes.get_yticklabels()[0].get_fontsize()
     ratios = [seconds_of(row, row["best_peer"]) / seconds_of(row) for row in rows]
     assert [end for end, _ in bars_of(axes)] == pytest.approx(ratios, rel=1e-4)  # files have few digits
     assert [colour for _, colour in bars_of(axes)] == [BLUE if ratio >= 1 else RED for ratio in ratios]
@@ -137,7 +140,12 @@ def test_the_landscape():
             assert float(label.get_text()) == pytest.approx(1e6 * ours, rel=0.006)
             assert shown[y, x] == pytest.approx(min(math.log(ratio), math.log(3)))
             assert label.get_color() == ("white" if ratio > 2 else "black")
-    assert "dmlops is the fastest in " in landscape_plot.about(record)
+    told = re.findall(r"in (\d+) of (\d+) problems (in order of \w+)", landscape_plot.about(record))
+    assert len(told) == 2
+    for n_ahead, n_problems, order in told:
+        maps = [each.images[0] for each in figure.axes if order in each.get_title(loc="left")]
+        cells = np.concatenate([each.get_array().compressed() for each in maps])
+        assert (int(n_ahead), int(n_problems)) == ((cells >= 0).sum(), len(cells))
 
 
 @pytest.mark.exhaustive

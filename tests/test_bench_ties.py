@@ -37,21 +37,16 @@ def test_order_decides_the_contest(runs, order, contract):
     assert ties.varied == (runs[0] != runs[1])
 
 
-@pytest.mark.parametrize("wrong", [[1, 5, 3], [1, 1, 5], [1, 5, 7]], ids=["too small", "twice", "outside"])
-def test_a_wrong_set_in_any_run_stands_in_no_contest_of_values(wrong):
-    values = torch.tensor([[5.0, 5, 3]])
+@pytest.mark.parametrize(
+    ("indices", "value"),
+    [([1, 5, 3], 3), ([1, 1, 5], 3), ([1, 5, 7], 3), ([1, 5, 0], 2)],
+    ids=["too small", "twice", "outside", "values of others"],
+)
+def test_a_wrong_answer_in_any_run_stands_in_no_contest_of_values(indices, value):
+    runs = ([1, 5, 0], 3), (indices, value)
     ties = Ties("kernel", is_sorted=True)
-    ties.add(X, K, [(values, torch.tensor([run])) for run in ([1, 5, 0], wrong)])
-    assert (ties.wrong, ties.varied, ties.contract) == (1, 1, Contract.OPEN)
-
-
-def test_values_must_be_those_of_the_indices():
-    ties = Ties("kernel", is_sorted=True)
-    ties.add(X, K, [(torch.tensor([[5.0, 5, 2]]), torch.tensor([[1, 5, 0]]))])
-    assert (ties.wrong, ties.contract) == (1, Contract.OPEN)
-
-
-def test_indices_alone_stand_in_the_open_contest():
+    ties.add(X, K, [(torch.tensor([[5.0, 5, last]]), torch.tensor([run])) for run, last in runs])
+    assert (ties.wrong, ties.varied, ties.contract) == (1, indices != [1, 5, 0], Contract.OPEN)
     ties = judged([1, 5, 0], [1, 5, 0], has_values=False)
     assert (ties.has_values, ties.wrong, ties.order, ties.contract) == (False, 0, STABLE, Contract.OPEN)
 

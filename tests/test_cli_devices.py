@@ -6,6 +6,7 @@ Stand-ins replace the GPUs, so that these tests also run on machines without one
 import importlib
 import os
 import re
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.devices import cuda
+from tests.command_line import assert_refused
 
 pytestmark = pytest.mark.quick
 
@@ -70,6 +72,9 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "grid")
     _, forced, _ = command("info", "--explain", "64,50257,50,float32")
     assert forced == "grid (sm_90, 132 multiprocessors): because DMLOPS_TOP_K_ALGORITHM asks for it\n"
+    assert_refused(
+        command("info", "--arch", "sm_90"), "--arch sm_90: it says where top_k would run; --explain"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,6 +85,7 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
         (("0,9,2,int8", "--arch", "sm_90"), "--explain 0,9,2,int8: it must be ROWS,N,K,TYPE, such as "),
         (("1,9,10,int8", "--arch", "sm_90"), "TopK1.k: got 10, but axis 1 of input_tensor has 9 elements"),
         (("1,9,2,int8", "--arch", "90"), "--arch 90: it must be sm_ and a compute capability from 7.5 on, "),
+        (("1,9,2,int8", "--arch", "sm_90", "--json"), "--json: what --explain says is a line of text"),
         (("1,9,2,int8", "--arch", "sm_72"), "--arch sm_72: it must be sm_ and a compute capability from"),
     ],
 )
@@ -111,13 +117,24 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
     assert compiled == [(name, n_jobs) for n_jobs in (3, 8) for name in names]
 
 
-def test_a_driver_without_devices_is_told(command, monkeypatch):
-    core = pytest.importorskip("cuda.core")
-    monkeypatch.setattr(core, "Device", SimpleNamespace(get_all_devices=list))
+@pytest.mark.parametrize(
+    ("core", "reason"),
+    [
+        (None, "CUDA needs cuda-core: pip install "),
+        (SimpleNamespace(Device=SimpleNamespace(get_all_devices=list)), "the NVIDIA driver finds no device"),
+    ],
+    ids=["no package", "no device"],
+)
+def test_each_command_tells_why_it_has_no_gpu(command, monkeypatch, core, reason):
+    """An error where it was asked for one; otherwise the CPU is used."""
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    monkeypatch.setattr(warmup, "_compile", lambda *_: pytest.fail("kernels were compiled in vain"))
     np.save("x.npy", X)
-    code, _, error = command("top-k", "x.npy", "-k", 1, "--device", "cuda")
-    assert (code, error) == (1, "dmlops: --device cuda: the NVIDIA driver finds no device\n")
+    gpus = [("top-k", "x.npy", "-k", 1, "--device", "cuda"), ("demo", "--device", "cuda")]
+    gpus += [("warmup", "--device", "cuda"), ("info", "--explain", "1,9,2,int8")]
+    for line in [*gpus, ("warmup", "--arch", "sm_90")] if core is None else gpus:
+        assert_refused(command(*line), reason)
     assert command("top-k", "x.npy", "-k", 1)[0] == 0
     code, printed, _ = command("info")
     assert code == 0
-    assert "none: the NVIDIA driver finds no device" in printed
+    assert f" none: {reason}" in printed

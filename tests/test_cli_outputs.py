@@ -84,11 +84,11 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(command, no_w
         assert_refused(outcome("old.npz"), "-o old.npz: the file may not be written")
     os.remove("old.npz")
 
-    def touch(*arguments, **options):
+    def create(*arguments, **options):
         raise OSError(errno.EROFS, "Read-only file system")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "touch", touch)
+        patch.setattr("dmlops.cli.outputs.TemporaryFile", create)
         assert_refused(outcome("best.npz"), "-o best.npz: Read-only file system")
     assert sorted(os.listdir()) == before
 

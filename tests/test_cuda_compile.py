@@ -1,10 +1,8 @@
 """CUDA kernels compile for every architecture without a GPU, and keep their values in registers."""
 
 import importlib
-import itertools
 import random
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from dmlops.store import compilers
 from tests.cuda_plans import planned
 from tests.cuda_ptx import ptx_of
 from tests.marks import COMPILE_ALL, exhaustive, nightly
-from tests.scripts import run_script
 from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
@@ -209,27 +206,6 @@ def test_ptx_for_architectures_to_come():
     assert used[0] <= compiler.max_registers(compiler.make_kernel(variant, (10, 0))) < used[1]
 
 
-# They share functions that are compiled once, and have shared memory.
-IN_SOME_ORDER = ("dmlops_top_k_warp_1_1", "dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_512")
-
-
-@pytest.mark.nightly
-def test_the_order_of_compilation_does_not_matter():
-    """Wheels that are built twice are the same."""
-    script = """
-        import hashlib
-        from kernels_cuda.runtime.compiler import compile_variant
-        from kernels_cuda.top_k import variants
-        by_label = {{variant.label: variant for variant in variants()}}
-        code = {{label: compile_variant(by_label[label], "sm_80") for label in {labels}}}
-        print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
-    """
-    first, *common = IN_SOME_ORDER
-    orders = ([first, *common], common[::-1])
-    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
-    assert len(printed) == 1
-
-
 @pytest.mark.nightly
 def test_older_architectures_have_code_of_their_own():
     """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
@@ -278,54 +254,18 @@ def test_ptx_is_shared(monkeypatch):
     assert len({*codes}) == len(codes)
 
 
-def test_cubins_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
-    variant, arch = VARIANTS["dmlops_top_k_offsets"], "sm_90"
-    code = cuda.artifact(variant, arch)
-    assert code.startswith(ELF_MAGIC)
-    (kept,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-    with monkeypatch.context() as patch:
-        patch.setattr(compiler, "compile_ptx", pytest.fail)
-        assert cuda.artifact(variant, arch) == code
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert cuda.artifact(variant, arch).startswith(ELF_MAGIC)
-    with monkeypatch.context() as patch:
-        patch.setattr(compiler, "compile_ptx", pytest.fail)
-        assert cuda.artifact(variant, arch).startswith(ELF_MAGIC)
-
-
 def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
-    """Any file of the sources, the kernel, the architecture and each compiler's version are in the key."""
-    sources = tmp_path / "sources"
-    for name, content in (("__init__.py", ""), ("top_k/keys.py", "a = 1\n"), ("ptx.py", "b = 2\n")):
-        (sources / name).parent.mkdir(parents=True, exist_ok=True)
-        (sources / name).write_text(content)
-    copies = (tmp_path / str(number) for number in itertools.count())
+    """The kernel, the architecture, each compiler's version and the sources are in the key."""
     names = ["numba", "numba-cuda", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink"]
     names += ["nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"]  # NVVM and nvJitLink of CUDA 12
     installed = dict.fromkeys(names, "1.0")
     monkeypatch.setattr(compilers, "installed", lambda: installed)
     variant, other = VARIANTS["dmlops_top_k_offsets"], VARIANTS["dmlops_top_k_clear"]
-
-    def path(variant=variant, arch="sm_90"):
-        copy = shutil.copytree(sources, next(copies))  # a process reads a folder once
-        monkeypatch.setattr("kernels_cuda.__file__", str(copy / "__init__.py"))
-        return cuda.key(variant, arch).path
-
-    seen = [path(), path(other), path(arch="sm_80")]
-    for change in (
-        lambda: (sources / "top_k" / "keys.py").write_text("a = 2\n"),
-        lambda: (sources / "ptx.py").rename(sources / "top_k" / "ptx.py"),
-        # The same bytes in all, otherwise shared out.
-        lambda: [(sources / "top_k" / name).write_text(text) for name, text in SHARED_OUT.items()],
-        *(lambda name=name: installed.update({name: "1.1"}) for name in installed),
-    ):
-        change()
-        seen.append(path())
-        assert seen[-1] == path()
+    seen = [cuda.key(*each).path for each in ((variant, "sm_90"), (other, "sm_90"), (variant, "sm_80"))]
+    for name in names:
+        installed[name] = "1.1"
+        seen.append(cuda.key(variant, "sm_90").path)
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
+    seen.append(cuda.key(variant, "sm_90").path)
     assert len(set(seen)) == len(seen)
-    (sources / "notes.txt").write_text("no source")
-    assert path() == seen[-1]
-
-
-SHARED_OUT = {"keys.py": "a = 2\nb = ", "ptx.py": "2\n"}

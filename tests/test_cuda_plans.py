@@ -7,12 +7,7 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops import (
-    DiagonalMatrix1,
-    GatherND1,
-    TensorDataType,
-    TensorDesc,
-)
+from dmlops import DiagonalMatrix1, GatherND1, TensorDataType, TensorDesc
 from tests.cuda_plans import SHARED_BYTES, TOP_K, nonzero, planned, top_k
 
 pytestmark = pytest.mark.quick

@@ -192,6 +192,7 @@ class TestValueSemantics:
 INVALID = {
     _top_k: [
         ({"k": 5}, "k: got 5, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
+        ({"k": 0}, "k: got 0, but axis 3 of input_tensor has 4 elements; k must be in [1, 4]"),
         ({"k": 2.0}, "k: got 2.0, but it is not an integer; k must be an integer"),
         ({"k": np.array([1])}, "k: got array([1]), but it is not an integer; k must be an integer"),
         (
@@ -206,6 +207,7 @@ INVALID = {
             {"input_tensor": f32(), "axis": 0},
             "axis: got 0, but input_tensor has 0 dimensions; it must have at least 1",
         ),
+        ({"axis": -1}, "axis: got -1, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
         ({"axis": 4}, "axis: got 4, but input_tensor has 4 dimensions; axis must be in [0, 3]"),
         (
             {"axis_direction": 2},
@@ -216,32 +218,32 @@ INVALID = {
             {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
             "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
         ),
-        ({"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but"),
+        ({"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but the"),
         (
             {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
             "output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
         ),
-        ({"output_index_tensor": u32(1, 1, 2, 2)}, "output_index_tensor.sizes: got (1, 1, 2, 2), but"),
-        ({"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but"),
+        ({"output_index_tensor": u32(1, 1, 2, 2)}, "output_index_tensor.sizes: got (1, 1, 2, 2), but the"),
+        ({"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but it"),
         (
             {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
-            "output_value_tensor.strides: got (6, 6, 1, 1), but",
+            "output_value_tensor.strides: got (6, 6, 1, 1), but sizes (1, 1, 3, 2) then may share addresses; the",
         ),
-        ({"input_tensor": "x"}, "input_tensor: got 'x', but"),
+        ({"input_tensor": "x"}, "input_tensor: got 'x', but it is not a tensor; input_tensor must be a"),
     ],
     _nonzero: [
         (
             {"output_count_tensor": TensorDesc(TensorDataType.UNKNOWN, (1,))},
             "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an ",
         ),
-        ({"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but"),
+        ({"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but the count is a"),
         (
             {"output_coordinates_tensor": u32(1, 2, 60, 4)},
-            "output_coordinates_tensor.sizes: got (1, 2, 60, 4), but",
+            "output_coordinates_tensor.sizes: got (1, 2, 60, 4), but the inputs give (1, 1, 60, 4); sizes",
         ),
         (
             {"output_coordinates_tensor": f32(1, 1, 60, 4)},
-            "output_coordinates_tensor.data_type: got FLOAT32, but",
+            "output_coordinates_tensor.data_type: got FLOAT32, but it holds a coordinate; data_type must be",
         ),
     ],
     _gather: [
@@ -263,24 +265,24 @@ INVALID = {
             },
             "output_tensor.sizes: got (1099511627776, 1099511627776), but these are more than",
         ),
-        ({"input_dimension_count": 0}, "input_dimension_count: got 0, but"),
-        ({"input_dimension_count": 2}, "input_dimension_count: got 2, but"),
-        ({"batch_dimension_count": 3}, "batch_dimension_count: got 3, but"),
+        ({"input_dimension_count": 0}, "input_dimension_count: got 0, but input_tensor has 4 dimensions;"),
+        ({"input_dimension_count": 2}, "input_dimension_count: got 2, but input_tensor has sizes (1, 3, 2,"),
+        ({"batch_dimension_count": 3}, "batch_dimension_count: got 3, but input_tensor has 3 dimensions and"),
         ({"indices_tensor": u32(3, 2, 2)}, "indices_tensor"),
-        ({"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got FLOAT32, but"),
-        ({"output_tensor": f32(1, 1, 3, 3)}, "output_tensor.sizes: got (1, 1, 3, 3), but"),
+        ({"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got FLOAT32, but indices are"),
+        ({"output_tensor": f32(1, 1, 3, 3)}, "output_tensor.sizes: got (1, 1, 3, 3), but the inputs give"),
     ],
     _diagonal: [
-        ({"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but"),
-        ({"output_tensor": None}, "output_tensor: got None, but"),
-        ({"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but"),
-        ({"value_data_type": F16}, "value_data_type: got FLOAT16, but"),
+        ({"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but a matrix has height and"),
+        ({"output_tensor": None}, "output_tensor: got None, but it is not a tensor; output_tensor must be a"),
+        ({"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but the inputs give (4, 4); sizes"),
+        ({"value_data_type": F16}, "value_data_type: got FLOAT16, but output_tensor is FLOAT32; it must be"),
         (
             {"value_data_type": 99},
             "value_data_type: got 99, but there is no such TensorDataType; value_data_type",
         ),
         ({"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number"),
-        ({"value": np.array([1.0])}, "value: got array([1.]), but it fills FLOAT32; "),
+        ({"value": np.array([1.0])}, "value: got array([1.]), but it fills FLOAT32; value must be a real"),
         (
             {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
             "value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
@@ -289,18 +291,18 @@ INVALID = {
             {"output_tensor": TensorDesc(U8, (4, 5)), "value": 10**5000},
             "value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
         ),
-        ({"diagonal_fill_begin": 0.5}, "diagonal_fill_begin: got 0.5, but"),
-        ({"output_tensor": TensorDesc(F32, (4, 5), (4, 1))}, "output_tensor.strides: got (4, 1), but"),
+        ({"diagonal_fill_begin": 0.5}, "diagonal_fill_begin: got 0.5, but it is not an integer;"),
+        ({"output_tensor": TensorDesc(F32, (4, 5), (4, 1))}, "output_tensor.strides: got (4, 1), but sizes"),
     ],
     _old_diagonal: [
-        ({"value": "a"}, "value: got 'a', but it fills FLOAT32; "),
+        ({"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number in"),
         (
             {"value": float("inf")},
             "value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
         ),
         ({"value": 10**40}, f"value: got {10**40}, but it fills FLOAT32; "),
-        ({"value": -1}, "value: got -1.0, but it fills UINT8; "),
-        ({"offset": None}, "offset: got None, but it is not an integer; "),
+        ({"value": -1}, "value: got -1.0, but it fills UINT8; value must be in [0, 255] when its fraction"),
+        ({"offset": None}, "offset: got None, but it is not an integer; offset must be an integer"),
     ],
 }
 
@@ -321,6 +323,13 @@ def test_invalid_descriptors(make, changes, text):
     assert "; " in str(error.value)
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2, 3, 5])
+def test_outputs_that_nonzero_coordinates_describes_itself(rank):
+    descriptor = NonzeroCoordinates(input_tensor=f32(*(2,) * rank))
+    assert descriptor.output_count_tensor == u32(*(1,) * max(rank, 1))
+    assert descriptor.output_coordinates_tensor == u32(*(1,) * (rank - 2), 2**rank, rank)
+
+
 class TestOverlap:
     @pytest.mark.parametrize(
         ("sizes", "strides", "overlaps"),
@@ -332,8 +341,8 @@ class TestOverlap:
             ((2, 3), (0, 1), True),
             ((1, 3), (0, 1), False),
             ((0, 3), (0, 0), False),
-            ((2, 2), (3, 2), False),  # 0, 2, 3, 5: interleaved, yet disjoint
-            ((3, 2), (2, 3), False),  # 0, 2, 4, 3, 5, 7
+            ((2, 2), (3, 2), False),  # 0, 2, 3, 5
+            ((3, 2), (2, 3), True),  # 0, 2, 4, 3, 5, 7: interleaved
             ((4, 2), (2, 6), True),  # 6 is met twice
             ((2, 2, 2), (1, 1, 4), True),
         ],

@@ -1,7 +1,6 @@
 """`compile` and `execute`: what they accept, refuse and log, and that one plan serves many calls."""
 
 import logging
-import pickle
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from dmlops import (
 )
 from dmlops.devices import cpu
 from tests import reference
-from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import assert_same, sample
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
@@ -46,20 +44,6 @@ class TestCompile:
                 mapping["input_tensor"] = None
         with pytest.raises(AttributeError):
             operator.workspace_size = 0
-
-    @pytest.mark.parametrize("descriptor", DESCRIPTORS.values(), ids=DESCRIPTORS)
-    def test_pickles(self, descriptor):
-        # Loaded outside of the block, in which a level of its own holds.
-        with dmlops.feature_level(FeatureLevel.EXTENDED):
-            pickled = pickle.dumps(dmlops.compile(descriptor))
-        operator = pickle.loads(pickled)
-        assert operator.descriptor == descriptor
-        assert operator.device.kind == "cpu"
-        inputs = make_inputs(descriptor, 1)
-        outputs = make_outputs(descriptor)
-        operator.execute(inputs | outputs)
-        for name, answer in oracle(descriptor, inputs).items():
-            np.testing.assert_array_equal(outputs[name].ravel()[: answer.size], answer.ravel())
 
     def test_devices(self):
         for device in ("tpu", "cuda:x", "cuda:-1", None):

@@ -139,6 +139,7 @@ def test_commands(page):
 def _targets(page):
     """Return where the links of a page lead, without the fragments."""
     text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
     inline = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     return inline + re.findall(r"^\[[^]]+\]: ([^#\s]+)", text, flags=re.MULTILINE)
 

@@ -35,23 +35,21 @@ def evaluate(op_type, *arrays, outputs=1, opset=18, ours=True, **attributes):
     return ReferenceEvaluator(model, new_ops=OPERATORS if ours else None).run(None, given)
 
 
+def evaluate_both(op_type, *arrays, **attributes):
+    """Yield each result of dmlops with that of ONNX."""
+    ours, theirs = (evaluate(op_type, *arrays, ours=ours, **attributes) for ours in (True, False))
+    return zip(ours, theirs, strict=True)
+
+
 def assert_equals_onnx(op_type, *arrays, **attributes):
     """Check types and values, of types too whose bits cannot be compared."""
-    for actual, expected in zip(
-        evaluate(op_type, *arrays, **attributes),
-        evaluate(op_type, *arrays, ours=False, **attributes),
-        strict=True,
-    ):
+    for actual, expected in evaluate_both(op_type, *arrays, **attributes):
         assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
         assert actual.tolist() == expected.tolist()
 
 
 def assert_like_onnx(op_type, *arrays, **attributes):
-    for actual, expected in zip(
-        evaluate(op_type, *arrays, **attributes),
-        evaluate(op_type, *arrays, ours=False, **attributes),
-        strict=True,
-    ):
+    for actual, expected in evaluate_both(op_type, *arrays, **attributes):
         assert_same(actual, expected)
 
 

@@ -29,6 +29,8 @@ def test_what_is_written_is_read(path):
     assert {name: getattr(archive, name) for name in ABOUT} == ABOUT
     assert archive.labels == set(KERNELS)
     assert {label: archive.read(label) for label in archive.labels} == KERNELS
+    with zipfile.ZipFile(path) as file:  # nobody but the owner writes to what an unpacking program makes
+        assert {each.external_attr >> 16 for each in file.infolist()} == {0o100644}
 
 
 def test_equal_kernels_give_equal_files(path, tmp_path):
@@ -57,15 +59,6 @@ def test_an_open_archive_does_not_need_its_file(path):
     archive = Archive(path)
     path.write_bytes(b"replaced")
     assert archive.read("top_k_1_p32") == KERNELS["top_k_1_p32"]
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"PK", os.urandom(500), b"\0" * 5000], ids=["empty", "2", "noise", "0"]
-)
-def test_what_is_no_zip_is_refused(content, path):
-    path.write_bytes(content)
-    with pytest.raises(ArchiveError, match=r"sm_90\.zip is damaged"):
-        Archive(path)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,9 @@ import pytest
 import dmlops
 from tests.data import random
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("restore_num_threads")]
 
 SHAPE = (5, 4, 3, 6, 7)
-
-
-@pytest.fixture(autouse=True)
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
 
 
 def tuples_in_range(shape, width, dtype, name):

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import dmlops  # noqa: E402
+from tests.torch_calls import Subclass  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -19,10 +20,6 @@ pytestmark = [
 ]
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu)) if torch.cuda.is_available() else ("cpu",)
 SHAPES = ((6 + n, 8) for n in itertools.count())  # one that no call had before
-
-
-class Subclass(torch.Tensor):
-    """A subclass with memory."""
 
 
 INPUTS = {

@@ -110,19 +110,6 @@ def test_kernels_that_different_processes_compiled(names, tmp_path):
     check_directory(tmp_path, (*reversed(names), *names, *names))
 
 
-@pytest.mark.exhaustive
-def test_many_processes_on_a_cold_cache(tmp_path):
-    script = """
-names = list(CHEAP[:2])
-random.Random({seed}).shuffle(names)
-for name in names * 2:
-    CALLS[name]()
-"""
-    at_once([script.format(seed=seed) for seed in range(3)], tmp_path)
-    assert files(tmp_path)
-    check_directory(tmp_path, CHEAP[:2])
-
-
 THREADS = """
 sys.setswitchinterval(1e-4)
 names = {names}

@@ -26,7 +26,7 @@ from dmlops import (
 )
 from tests import reference
 from tests.conftest import HAS_GPU
-from tests.data import as_strided, assert_same, unaligned
+from tests.data import as_strided, assert_same, read_only, unaligned
 from tests.kept_calls import place
 from tests.marks import exhaustive
 
@@ -207,12 +207,6 @@ class Execution(Subject):
         return [tensors[field] for field in self.outputs]
 
 
-def locked(array):
-    """Return the array itself, which may no longer be written to."""
-    array.flags.writeable = False
-    return array
-
-
 def nested(depth):
     """Return a list in lists."""
     array = [1]
@@ -389,7 +383,7 @@ INPUTS = {
 }
 # ... where they write, ...
 OUTPUTS = {
-    "read-only": (locked, "it is written to; an output must be writable"),
+    "read-only": (read_only, "it is written to; an output must be writable"),
     "misaligned": (unaligned, "not a multiple of the element size"),
     "other width": (
         lambda array: array.astype("float64" if array.itemsize == 4 else "float32"),
@@ -530,7 +524,7 @@ def test_tensors(library, name, fault):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_inputs_of_executions_that_are_copied(name):
     subject = executions(next(SHAPES), has_workspace=False)[name]
-    for spoil in (locked, unaligned, np.ndarray.tolist, locked):
+    for spoil in (read_only, unaligned, np.ndarray.tolist, read_only):
         arrays = subject.arrays(Numpy("own"))
         for field in subject.inputs:
             spoiled = spoil(arrays[field])
@@ -582,7 +576,7 @@ def test_workspaces(name):
         (block[size:][: size - 1], "bytes are needed"),
         (block[size : 3 * size : 2], "must be contiguous"),
         (block[size : 2 * size][::-1], "must be contiguous"),
-        (locked(block[size : 2 * size]), "read-only"),
+        (read_only(block[size : 2 * size]), "read-only"),
         *((no_array, "an output must be an array") for no_array in ([0] * size, 3, True)),
         ("hello", "no operator takes|must be"),
     ):
@@ -698,6 +692,14 @@ def test_sizes_beyond_64_bits():
     for shape in ((2**40, 2**40), (2**70, 1)):
         with pytest.raises(InvalidDescriptorError, match=r"^diagonal_matrix\.shape: got "):
             dmlops.diagonal_matrix(shape=shape)
+
+
+@pytest.mark.parametrize(("module", "library"), [("torch", "torch"), ("jax.numpy", "JAX")])
+def test_types_that_the_library_of_a_new_array_lacks(module, library):
+    like = pytest.importorskip(module).ones((2, 2))
+    for dtype in ("M8[s]", "f4,f4"):
+        with pytest.raises(TypeError, match=rf"^diagonal_matrix\.dtype: .* but {library} has no such type; "):
+            dmlops.diagonal_matrix(shape=(2, 2), like=like, dtype=dtype, value=0)
 
 
 NO_TENSORS = (None, 3, "hello", [ROWS], (), nested(70), {ROWS.shape}, object())

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import (
-    AxisDirection,
-    TensorDataType,
-    TensorDesc,
-    TopK1,
-)
-from tests.data import sample, unaligned
+from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
+from tests.data import read_only, sample, unaligned
 from tests.kept_calls import needs_gil, path_of, place, settled_path
 from tests.libraries import DLPack
 
@@ -27,18 +22,11 @@ class Interface:
         self.owner = array
 
 
-def locked(x):
-    """Return a copy that may not be written to."""
-    x = x.copy()
-    x.flags.writeable = False
-    return x
-
-
 # Arrays of the same elements, and the path that repeated calls on them take.
 KINDS = {
     "owner": (np.copy, "fast"),
     "view": (lambda x: place(x, "view"), "fast"),
-    "read-only": (locked, "fast"),
+    "read-only": (read_only, "fast"),
     "strided": (lambda x: np.repeat(x, 2, -1)[:, ::2], "fast"),
     "backwards": (lambda x: x[:, ::-1].copy()[:, ::-1], "fast"),
     "transposed": (lambda x: x.T.copy().T, "fast"),

@@ -6,26 +6,10 @@ import pytest
 import dmlops
 from tests import reference
 from tests.data import assert_same, random
+from tests.plans import Fenced
 
+pytestmark = pytest.mark.usefixtures("restore_num_threads")
 THREADS = pytest.mark.parametrize("n_threads", [1, 2, 5])
-
-
-@pytest.fixture(autouse=True)
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
-
-
-def fenced(shape, dtype, order="C"):
-    """Return an output, and the memory around it that nobody may write to."""
-    n = int(np.prod(shape))
-    memory = np.full(n + 2 * 4096, 77, dtype)
-    return memory[4096 : 4096 + n].reshape(shape, order=order), memory
-
-
-def check_fence(memory):
-    assert (memory[:4096] == 77).all()
-    assert (memory[-4096:] == 77).all()
 
 
 @THREADS
@@ -46,10 +30,11 @@ def test_diagonals(n_threads, shape):
     for begin, end in ((-300, 200), (200, -300), (0, 0)):
         for given in (x, np.flip(np.flip(x).copy()), None):
             made = {"shape": shape, "dtype": "float32"} if given is None else {}
-            out, memory = fenced(shape, "float32")
-            dmlops.diagonal_matrix(given, value=3, begin=begin, end=end, out=out)
-            assert_same(out, reference.diagonal_matrix(given, value=3, begin=begin, end=end, **made))
-            check_fence(memory)
+            fenced = Fenced(np.full(shape, 77, "float32"))
+            dmlops.diagonal_matrix(given, value=3, begin=begin, end=end, out=fenced.array)
+            answer = reference.diagonal_matrix(given, value=3, begin=begin, end=end, **made)
+            assert_same(fenced.array, answer)
+            fenced.check()
 
 
 @THREADS
@@ -59,7 +44,7 @@ def test_gathers(n_threads, n_slice):
     n = 3_000_001 // n_slice
     x = random(n_slice).random((300, n_slice), dtype="float32")
     picks = random("picks").integers(-300, 300, (n, 1))
-    out, memory = fenced((n, n_slice), "float32")
-    dmlops.gather_nd(x, picks, out=out)
-    assert_same(out, x[picks[:, 0]])
-    check_fence(memory)
+    fenced = Fenced(np.full((n, n_slice), 77, "float32"))
+    dmlops.gather_nd(x, picks, out=fenced.array)
+    assert_same(fenced.array, x[picks[:, 0]])
+    fenced.check()

@@ -4,6 +4,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import dmlops
@@ -12,6 +13,7 @@ from tests.libraries import NUMPY, call, check
 from tests.marks import exhaustive, nightly, ordinary
 from tests.scripts import run_script
 
+pytestmark = pytest.mark.usefixtures("restore_num_threads")
 LARGE = [
     case
     for case in ordinary(cases.ALL)
@@ -21,13 +23,6 @@ LARGE = [
 ]
 
 
-@pytest.fixture
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
-
-
-@pytest.mark.usefixtures("restore_num_threads")
 class TestNumThreads:
     def test_set_and_get(self):
         for n in (1, 3, 64):
@@ -68,7 +63,6 @@ class TestNumThreads:
             check(NUMPY, case)
 
 
-@pytest.mark.usefixtures("restore_num_threads")
 @pytest.mark.parametrize("text", ["0", "two", "-4", "1.5", "9" * 5000])
 def test_bad_environment_variable_is_named(text, monkeypatch):
     monkeypatch.setenv("DMLOPS_NUM_THREADS", text)
@@ -78,7 +72,6 @@ def test_bad_environment_variable_is_named(text, monkeypatch):
     monkeypatch.undo()
 
 
-@pytest.mark.usefixtures("restore_num_threads")
 def test_concurrent_callers():
     dmlops.set_num_threads(2)
     chosen = [*LARGE, *ordinary(cases.ALL)[::37]]
@@ -97,52 +90,21 @@ def test_concurrent_callers():
         assert all(pool.map(work, [caller * len(chosen) // 4 for caller in range(4)]))
 
 
+@pytest.mark.usefixtures("restore_num_threads")
 def test_one_compiled_operator_in_many_threads():
-    script = """
-        import threading, numpy as np, dmlops
-        from dmlops import TopK1, TensorDesc, TensorDataType
-        x = np.random.default_rng(0).standard_normal((64, 20000)).astype("float32")
-        desc = TopK1(input_tensor=TensorDesc(TensorDataType.FLOAT32, x.shape), axis=1, k=40, axis_direction=1)
-        operator = dmlops.compile(desc)
-        expected = np.argsort(-x, axis=1, kind="stable")[:, :40]
-        failures = []
+    dmlops.set_num_threads(2)
+    x = np.random.default_rng(0).standard_normal((64, 20000)).astype("float32")
+    desc = dmlops.TensorDesc("FLOAT32", x.shape)
+    operator = dmlops.compile(dmlops.TopK1(input_tensor=desc, axis=1, k=40, axis_direction=1))
+    expected = np.argsort(-x, axis=1, kind="stable")[:, :40]
 
-        def work():
-            for _ in range(10):
-                values, indices = np.empty((64, 40), "float32"), np.empty((64, 40), "uint32")
-                outputs = {"output_value_tensor": values, "output_index_tensor": indices}
-                operator.execute({"input_tensor": x} | outputs)
-                if not (indices == expected).all():
-                    failures.append(indices)
+    def work(_):
+        outputs = np.empty((64, 40), "float32"), np.empty((64, 40), "uint32")
+        operator.execute({"input_tensor": x, **dict(zip(operator.outputs, outputs, strict=True))})
+        return np.array_equal(outputs[1], expected)
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        print(len(failures))
-    """
-    assert run_script(script, DMLOPS_NUM_THREADS="2").strip() == "0"
-
-
-@pytest.mark.exhaustive
-def test_after_fork():
-    # A forked child does not have the pool's threads, and has to start its own.
-    script = """
-        import os, sys, warnings
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
-        from tests import cases
-        from tests.libraries import NUMPY, check
-        from tests.test_threads import LARGE
-        for case in LARGE:
-            check(NUMPY, case)
-        for generation in range(2):
-            child = os.fork()
-            if child:
-                os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            for case in LARGE:
-                check(NUMPY, case)
-        os._exit(0)
-    """
-    run_script(script, DMLOPS_NUM_THREADS="2")
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
 
 
 @pytest.mark.parametrize("attempt", [0, *map(nightly, range(1, 6))])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK, TopK1
+from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from tests import cases, reference
 from tests.data import DTYPES, assert_same, bits, float_from_bits, sample
 from tests.libraries import check, execute
@@ -61,19 +61,6 @@ class TestPageExamples:
         results = execute(TopK1(input_tensor=tensor, axis_direction=direction, **arguments), input_tensor=x)
         assert_same(results["output_value_tensor"], values)
         assert_same(results["output_index_tensor"], indices.astype("uint32"))
-
-    def test_top_k_is_top_k1_decreasing(self):
-        x = np.array([[TIED]], "float32")
-        results = execute(
-            TopK(input_tensor=TensorDesc(TensorDataType.FLOAT32, x.shape), axis=3, k=3), input_tensor=x
-        )
-        np.testing.assert_array_equal(results["output_value_tensor"][0, 0], [[3, 2, 2], [5, 5, 4], [6, 6, 6]])
-        np.testing.assert_array_equal(results["output_index_tensor"][0, 0], [[3, 1, 2], [2, 3, 1], [0, 1, 2]])
-
-    def test_k_may_equal_the_size(self):
-        # Erratum: the page wants K below the number of elements, its callers pass K equal to it.
-        result = dmlops.top_k(np.array([2.0, 3.0, 1.0]), 3)
-        np.testing.assert_array_equal(result.indices, [1, 0, 2])
 
 
 @pytest.mark.parametrize("case", as_parameters([*cases.TOP_K, *UNSORTED, *OF_LENGTHS]), ids=str)

@@ -16,14 +16,9 @@ import dmlops  # noqa: E402
 from dmlops import DmlError  # noqa: E402
 from dmlops.array_libraries.numpy import NUMPY  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
-from tests.torch_calls import CALLS, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
+from tests.torch_calls import CALLS, QUIET, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
 
-# Importing torch's compiler raises warnings about torch itself.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-]
+pytestmark = QUIET
 
 INDEX_TYPES = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 LENGTHS = torch.tensor([5, 0, 2])
@@ -246,10 +241,6 @@ class TestVmap:
     def test_a_count_per_example_is_refused(self):
         with pytest.raises(DmlError, match=r"nonzero_coordinates\.size: got None, .*vmap"):
             func.vmap(dmlops.nonzero_coordinates)(normal(3, 4))
-
-
-class Subclass(torch.Tensor):
-    """A subclass with memory."""
 
 
 def test_subclasses():

@@ -15,6 +15,7 @@ import pytest
 import dmlops
 from dmlops.store.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, processor
+from tests.marks import exhaustive, nightly
 from tests.scripts import ROOT, run_script
 
 needs_level = pytest.mark.skipif(not processor.LEVEL, reason="wheels bring no kernels for this processor")
@@ -124,28 +125,40 @@ def test_what_cannot_be_built(tmp_path):
     assert result.stderr.endswith("--jobs 0: it must be at least 1\n")
 
 
-# They call functions that are compiled on their own, whose names count what was compiled before.
-IN_SOME_ORDER = (
-    "nonzero_mark_pi64_i64_pu8_pu8",
-    "nonzero_total_pi64_pu32_pu8",
-    "nonzero_mark_pi64_i64_pu16_pu8",
+CPU = """
+    from kernels_cpu.compiler import compile_kernel as compiled
+    from kernels_cpu.nonzero_coordinates import all_kernels as kernels
+"""
+CUDA = """
+    from kernels_cuda.runtime.compiler import compile_variant
+    from kernels_cuda.top_k import variants as kernels
+    compiled = lambda variant: compile_variant(variant, "sm_80")
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "first", "common"),
+    [
+        # They call functions that are compiled on their own, whose names count what was compiled before.
+        exhaustive(
+            CPU,
+            "nonzero_mark_pi64_i64_pu8_pu8",
+            ["nonzero_total_pi64_pu32_pu8", "nonzero_mark_pi64_i64_pu16_pu8"],
+        ),
+        # They share functions that are compiled once, and have shared memory.
+        nightly(CUDA, "dmlops_top_k_warp_1_1", ["dmlops_top_k_histogram_1", "dmlops_top_k_by_index_1_512"]),
+    ],
 )
-
-
-@pytest.mark.exhaustive
-def test_the_order_of_compilation_does_not_matter():
+def test_the_order_of_compilation_does_not_matter(begin, first, common):
     """Wheels that are built twice are the same."""
     script = """
         import hashlib
-        from kernels_cpu.compiler import compile_kernel
-        from kernels_cpu.nonzero_coordinates import all_kernels
-        kernels = {{kernel.label: kernel for kernel in all_kernels()}}
-        code = {{label: compile_kernel(kernels[label]) for label in {labels}}}
+        by_label = {{kernel.label: kernel for kernel in kernels()}}
+        code = {{label: compiled(by_label[label]) for label in {labels}}}
         print(sorted((label, hashlib.sha256(code[label]).hexdigest()) for label in {common}))
     """
-    first, *common = IN_SOME_ORDER
     orders = ([first, *common], common[::-1])
-    printed = {run_script(script.format(labels=labels, common=common)) for labels in orders}
+    printed = {run_script(begin, script.format(labels=labels, common=common)) for labels in orders}
     assert len(printed) == 1
 
 

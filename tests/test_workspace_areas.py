@@ -19,14 +19,9 @@ from tests.marks import exhaustive, nightly
 from tests.plans import CANARY, launch
 from tests.random_cases import PATTERNS, elements
 
+pytestmark = pytest.mark.usefixtures("restore_num_threads")
 FENCE = 512
 BEHIND = 1 << 18  # bytes behind all areas, so that what goes far beyond them is seen, and does no harm
-
-
-@pytest.fixture(autouse=True)
-def restore_num_threads():
-    yield
-    dmlops.set_num_threads(None)
 
 
 class Areas:
@@ -92,8 +87,8 @@ SELECTIONS = {
         (1, (3, 1000), 1, 140),
         (1, (2, 5000), 1, 600),
         (1, (700, 3), 0, 700),
+        (5, (1, 100_003), 1, 100_003),
     ],
-    "shared_sort": [(5, (1, 100_003), 1, 100_003), (3, (70_001, 1), 0, 60_000)],
 }
 DATA = [(pattern, "float32") for pattern in PATTERNS]
 OTHERS = [

@@ -183,4 +183,6 @@ def _values(cubin, begin, size):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     install(Path(sys.argv[1]))

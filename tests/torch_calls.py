@@ -9,6 +9,12 @@ import dmlops
 from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
 
 SHAPE = (3, 5)
+# Importing torch's compiler raises warnings about torch itself.
+QUIET = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+]
 
 
 def values(seed=0, device="cpu"):
@@ -50,6 +56,10 @@ def rows(x, *numbers):
 def integers(x, numbers, dtype=torch.int64):
     """Return integers on the device of `x`."""
     return torch.tensor(numbers, dtype=dtype, device=x.device)
+
+
+class Subclass(torch.Tensor):
+    """A subclass with memory."""
 
 
 class Recorder(TorchDispatchMode):

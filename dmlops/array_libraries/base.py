@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from dmlops.devices.memory import Device
 from dmlops.types.data_types import data_type_of_numpy
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import InvalidDescriptorError, error_text, instance_of
+from dmlops.types.errors import error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -34,10 +34,6 @@ class Operand(NamedTuple):
     array: Any
     signature: Hashable
     address: int
-
-
-# The constructor of a named tuple calls this as well, and takes three times as long.
-new_operand: Any = functools.partial(tuple.__new__, Operand)
 
 
 class ArrayLibrary:
@@ -283,9 +279,7 @@ def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeErro
 def refuse_unaligned(kind: str, where: str) -> NoReturn:
     """Refuse an array that kernels could not use element by element."""
     reason = "its first element is at an address that is not a multiple of the element size"
-    raise InvalidDescriptorError(
-        error_text(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
-    )
+    refuse(where, f"an unaligned {kind}", reason, "it must be aligned to its elements")
 
 
 def dlpack_device(array: Any, where: str) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
     are_nonzero,
-    new_operand,
     refuse_type,
     refuse_unaligned,
 )
@@ -58,7 +57,7 @@ class CuPy(ArrayLibrary):
     def _operand(self, array: Any) -> Operand:
         memory = array.data
         signature = self, array.dtype, array.shape, array.strides, memory.device_id
-        return new_operand((self, array, signature, memory.ptr))  # type: ignore[no-any-return]
+        return Operand(self, array, signature, memory.ptr)
 
     def device(self, array: Any) -> Device:
         return Device("cuda", array.data.device_id)

@@ -14,7 +14,6 @@ from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
     are_nonzero,
-    new_operand,
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, Device
@@ -91,7 +90,7 @@ class NumPy(ArrayLibrary):
         signature = self.signature(array)
         if array.dtype.kind in _AMBIGUOUS_KINDS:
             signature = identity(array.dtype), array.shape, array.strides
-        return new_operand((self, array, signature, _address(array)))  # type: ignore[no-any-return]
+        return Operand(self, array, signature, _address(array))
 
     def device(self, array: Any) -> Device:
         return CPU

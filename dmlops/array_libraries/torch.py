@@ -12,7 +12,6 @@ from dmlops.array_libraries.base import (
     are_nonzero,
     described,
     memory_error,
-    new_operand,
     refuse_type,
     refuse_unaligned,
 )
@@ -51,7 +50,6 @@ class Torch(ArrayLibrary):
         self._current_device, self._current_stream = torch.cuda.current_device, torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
         self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        self._devices: dict[Any, Device] = {}
         self._dtypes = {
             data_type: getattr(torch, name)
             for name, data_type in {**SUPPORTED, **OPAQUE}.items()
@@ -188,17 +186,14 @@ class Torch(ArrayLibrary):
             n_bytes = array.untyped_storage().nbytes()
             if not address or (array.storage_offset() + _span(array)) * array.element_size() > n_bytes:
                 raise memory_error(array, address, n_bytes, where)
-        return new_operand((self, array, self.signature(array), address))  # type: ignore[no-any-return]
+        return Operand(self, array, self.signature(array), address)
 
     def signature(self, array: Any) -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
 
     def device(self, array: Any) -> Device:
-        found = self._devices.get(array.device)
-        if found is None:
-            kind, index = array.device.type, array.device.index
-            found = self._devices[array.device] = CPU if kind == "cpu" else Device(kind, index or 0)
-        return found
+        kind, index = array.device.type, array.device.index
+        return CPU if kind == "cpu" else Device(kind, index or 0)
 
     def describe(self, array: Any, where: str) -> TensorDesc:
         if not (array.is_cpu or array.is_cuda):

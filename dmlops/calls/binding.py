@@ -4,10 +4,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dmlops.array_libraries import (
+from dmlops.array_libraries.base import ArrayLibrary, Operand
+from dmlops.array_libraries.detect import (
     SIGNATURES,
-    ArrayLibrary,
-    Operand,
     as_input,
     as_output,
     as_plain,
@@ -190,7 +189,7 @@ class Binding:
                 reason = f"the {name} {'are' if is_plural else 'is'} {expected_type}"
                 refuse(where, type_name(got.data_type), reason, "types must be equal")
             if got.overlaps_itself:
-                reason = f"sizes {got.sizes} then share addresses"
+                reason = f"sizes {got.sizes} then may share addresses"
                 allowed = "the strides of an output must not overlap"
                 refuse(where, f"strides {got.strides}", reason, allowed)
             checked.append(got)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.array_libraries import ArrayLibrary, Operand
+from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.guard import Guard, Named
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST, Host

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from logging import DEBUG
 from typing import Any
 
-from dmlops.array_libraries import SIGNATURES, Operand
+from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.detect import SIGNATURES
 from dmlops.calls.call import BoundCall
 from dmlops.calls.fast_path import FastPath, load_native_calls, make_fast_path
 

@@ -5,7 +5,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dmlops.array_libraries import Operand, as_input, as_output
+from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, workspace_bytes
 from dmlops.calls.call_cache import CallCache
 from dmlops.calls.dispatch import DESCRIPTORS, check_level, device_of, level_or, plan
@@ -15,7 +16,7 @@ from dmlops.devices.memory import Device
 from dmlops.operators import Descriptor
 from dmlops.types.arguments import level_of
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import DeviceMismatchError, InvalidDescriptorError, counted, error_text, shown
+from dmlops.types.errors import DeviceMismatchError, counted, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 # A descriptor leaves little open: libraries, the size of the workspace, strides that have no meaning.
@@ -25,8 +26,7 @@ _MAX_CALLS = 16
 class CompiledOperator:
     """An operator that `compile` has planned for a device.
 
-    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
-    it is planned again for the device of the same name.
+    It is immutable, and may be used from any thread and on any stream.
 
     Attributes
     ----------
@@ -57,9 +57,6 @@ class CompiledOperator:
     def workspace_size(self) -> int:
         """Bytes of temporary memory that one execution needs."""
         return workspace_bytes(self._plan)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _planned_anew, (self.descriptor, str(self.device))
 
     def __repr__(self) -> str:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
@@ -98,9 +95,7 @@ class CompiledOperator:
         if len(tensors) != len(self._places) or len(arrays) != len(self._places):
             got = f"arrays for {', '.join(sorted(map(str, tensors))) or 'nothing'}"
             allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
-            raise InvalidDescriptorError(
-                error_text(f"{name}.execute", got, "the operator has other fields", allowed)
-            )
+            refuse(f"{name}.execute", got, "the operator has other fields", allowed)
         has_workspace = workspace is not None
         if stream is None:
             given = (*arrays, workspace) if has_workspace else tuple(arrays)
@@ -135,18 +130,14 @@ class CompiledOperator:
         got = library.describe(array, where)
         if got.data_type != desc.data_type:
             reason = f"the descriptor says {desc.data_type.name}"
-            raise InvalidDescriptorError(error_text(where, got.data_type.name, reason, "types must be equal"))
+            refuse(where, got.data_type.name, reason, "types must be equal")
         if got.sizes != desc.sizes:
             reason = f"the descriptor says {desc.sizes}"
-            raise InvalidDescriptorError(
-                error_text(where, f"sizes {got.sizes}", reason, "sizes must be equal")
-            )
+            refuse(where, f"sizes {got.sizes}", reason, "sizes must be equal")
         if got.element_count and _meaningful_strides(got) != _meaningful_strides(desc):
             given = f"strides {got.effective_strides}"
             reason = f"the descriptor says {desc.effective_strides}"
-            raise InvalidDescriptorError(
-                error_text(where, given, reason, "strides in elements must be equal")
-            )
+            refuse(where, given, reason, "strides in elements must be equal")
 
     def _check_device(self, where: str, device: Device) -> None:
         if device != self.device:
@@ -163,17 +154,10 @@ class CompiledOperator:
         size = desc.element_count * desc.data_type.bytes
         if size < self.workspace_size:
             allowed = f"at least {self.workspace_size} bytes are needed"
-            raise InvalidDescriptorError(
-                error_text(where, counted(size, "byte"), "the operator needs more", allowed)
-            )
+            refuse(where, counted(size, "byte"), "the operator needs more", allowed)
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
-            raise InvalidDescriptorError(error_text(where, got, "it has gaps or runs backwards", allowed))
-
-
-def _planned_anew(descriptor: Descriptor, device: str) -> CompiledOperator:
-    """Return the operator of a pickle, whose level was checked when it was first compiled."""
-    return compile(descriptor, device=device, feature_level=FeatureLevel.EXTENDED)
+            refuse(where, got, "it has gaps or runs backwards", allowed)
 
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:

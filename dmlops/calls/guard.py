@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import InvalidDescriptorError, error_text
+from dmlops.types.errors import refuse
 from dmlops.types.opaque_types import part_bytes
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.cached import cached_property
@@ -96,7 +96,7 @@ class Guard:
                 got = f"an array at address {addresses[number]:#x}"
                 reason = f"it has elements of {size} bytes"
                 allowed = "they must be in memory, at a multiple of their size"
-                raise InvalidDescriptorError(error_text(self._passed[number].name, got, reason, allowed))
+                refuse(self._passed[number].name, got, reason, allowed)
         if are_given:
             for candidate in self.candidates_of(len(addresses)):
                 self._check_overlap(candidate, addresses)
@@ -110,7 +110,7 @@ class Guard:
             is_workspace = j == len(self._passed)
             allowed = f"{'it' if is_workspace else 'an output'} must have memory of its own"
             reason = f"it shares memory with {first.name}"
-            raise InvalidDescriptorError(error_text(second.name, "an overlapping array", reason, allowed))
+            refuse(second.name, "an overlapping array", reason, allowed)
 
 
 class _StandIn:

@@ -10,10 +10,7 @@ from dmlops.cli import cache, demo, files, info, warmup
 from dmlops.cli.console import out
 from dmlops.cli.ending import CommandError
 
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 app.command("demo")(demo.demo)
 app.command("info")(info.info)
 app.command("warmup")(warmup.warmup)

@@ -57,7 +57,7 @@ def kernels() -> dict[str, list[tuple[str, str]]]:
 
 
 def _archive(target: str) -> str:
-    path = kernel_store.archive_path(target)
+    path = kernel_store.WHEEL / f"{target}.zip"
     try:
         archive = Archive(path)
     except (ArchiveError, OSError) as error:

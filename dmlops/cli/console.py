@@ -1,8 +1,6 @@
-"""The consoles of the commands, the progress that they show, and the form of their texts."""
+"""The consoles of the commands, and the form of their texts."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +8,6 @@ from rich.segment import Segment
 from rich.text import Text
 
 from dmlops.cli.ending import printable
-from dmlops.store import kernel_store
 
 
 class _PrintableConsole(Console):
@@ -29,37 +26,6 @@ def plain_console(**options: Any) -> Console:
 
 out = plain_console(soft_wrap=True)
 err = plain_console(stderr=True, soft_wrap=True)
-
-
-@contextmanager
-def spinner(text: str = "") -> Iterator[Callable[[str], None]]:
-    """Show what is being compiled, and otherwise a text, on standard error if that is a terminal.
-
-    The ``with`` block gets a function that shows another text.
-    """
-    status = err.status(text)
-
-    def show(told: str) -> None:
-        if told:
-            status.update(Text(told[: err.width - 4]))
-            status.start()
-        else:
-            status.stop()
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            show(f"{record.getMessage()} ..." if record.msg == kernel_store.COMPILING else text)
-
-    log, handler, level = kernel_store.log, Handler(), kernel_store.log.level
-    show(text)
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield show
-    finally:
-        log.setLevel(level)
-        log.removeHandler(handler)
-        status.stop()
 
 
 def facts(title: str, named: Iterable[tuple[str, str]]) -> Text:

@@ -12,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 import dmlops
-from dmlops.cli.console import duration, out, spinner
+from dmlops.cli.console import duration, err, out
 from dmlops.cli.ending import CommandError
-from dmlops.cli.options import Device
-from dmlops.cli.placement import Cuda, Host, cuda_devices, place
+from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -64,7 +63,7 @@ def demo(
     numpy_times = [_time(step.reference, Host(), step.inputs)[0] for step in steps]
     outcomes: dict[str, list[Outcome]] = {}
     for there in places:
-        with spinner(f"running on the {there.label} ..."):
+        with err.status(f"running on the {there.label} ..."):
             outcomes[there.label] = [_outcome(step, there) for step in steps]
 
     answers = [outcome.answer for outcome in outcomes[places[0].label]]

@@ -15,9 +15,9 @@ from dmlops.cli import console, outputs
 from dmlops.cli.console import duration
 from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, FileArgument, open_input
-from dmlops.cli.options import Device, integer_option
 from dmlops.cli.outputs import OutputOption
-from dmlops.cli.placement import place
+from dmlops.cli.placement import Device, place
+from dmlops.types.errors import shown
 
 DeviceOption = Annotated[Device, typer.Option(help="Where it runs; auto is a GPU if one can be used.")]
 INDICES_HELP = (
@@ -32,8 +32,8 @@ IndexTypeOption = Annotated[
 def top_k(
     file: FileArgument,
     *,
-    k: Annotated[int, integer_option("The number of elements to select.", "-k", show_default=False)],
-    axis: Annotated[int, integer_option("The axis to select along.")] = -1,
+    k: Annotated[int, typer.Option("-k", show_default=False, help="The number of elements to select.")],
+    axis: Annotated[int, typer.Option(help="The axis to select along.")] = -1,
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
     ] = False,
@@ -71,7 +71,7 @@ def gather(
     file: FileArgument,
     indices: Annotated[Path, typer.Argument(metavar="INDICES", help=INDICES_HELP, show_default=False)],
     *,
-    batch_dims: Annotated[int, integer_option("The number of leading dimensions that both share.")] = 0,
+    batch_dims: Annotated[int, typer.Option(help="The number of leading dimensions that both share.")] = 0,
     mode: Annotated[
         Literal["raise", "clip", "fill"],
         typer.Option(help="For indices out of range: an error, the nearest valid index, or zeros."),
@@ -93,10 +93,10 @@ def gather(
 def diagonal(
     file: FileArgument,
     *,
-    begin: Annotated[int, integer_option("The first diagonal of the band.")] = 0,
+    begin: Annotated[int, typer.Option(help="The first diagonal of the band.")] = 0,
     end: Annotated[
         int | None,
-        integer_option("The diagonal after the last one of the band.", show_default="begin + 1"),
+        typer.Option(help="The diagonal after the last one of the band.", show_default="begin + 1"),
     ] = None,
     value: Annotated[str, typer.Option(metavar="NUMBER", help="The value to fill the band with.")] = "1",
     device: DeviceOption = Device.AUTO,
@@ -108,7 +108,7 @@ def diagonal(
     number, x = _number(value), open_input(file)
     fill = partial(dmlops.diagonal_matrix, value=number, begin=begin, end=end)
     ran = _run("diagonal", device, fill, x.array)
-    _finish(f"diagonal of {x.name}: {value} on [{begin}, {end})", ran, ("output",), output)
+    _finish(f"diagonal of {x.name}: {value} on [{shown(begin)}, {shown(end)})", ran, ("output",), output)
 
 
 def _run(
@@ -120,7 +120,7 @@ def _run(
     """
     is_plain = arrays[0].dtype.kind in "biuf"
     host = place(device if is_plain or device is not Device.AUTO else Device.CPU)
-    with users_errors(command), console.spinner():
+    with users_errors(command):
         placed = [host.put(array) for array in arrays]
         host.wait()
         start = time.perf_counter()
@@ -138,11 +138,12 @@ def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], outp
     if output is not None:
         outputs.write(output, arrays)
     out = console.err if output == STANDARD else console.out
-    out.print(Text.assemble((title, "bold"), f" ({how})"))
-    for name, array in arrays.items():
-        outputs.show(out, name, array, is_written=output is not None)
-    if output is not None:
-        out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
+    with users_errors("standard output"):
+        out.print(Text.assemble((title, "bold"), f" ({how})"))
+        for name, array in arrays.items():
+            outputs.show(out, name, array, is_written=output is not None)
+        if output is not None:
+            out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
 
 
 def _number(text: str) -> Any:

@@ -49,6 +49,9 @@ def info(
 ) -> None:
     """Show versions, devices, threads, the highest feature level, and where compiled kernels are."""
     if explain is not None:
+        if as_json:
+            message = "--json: what --explain says is a line of text"
+            raise CommandError(message)
         out.print(_explanation(explain, arch))
         return
     if arch is not None:

@@ -4,23 +4,22 @@ Files are checked before the work starts, and appear as a whole when it is done.
 """
 
 import os
-import shutil
 import stat
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import SimpleNamespace
-from typing import Annotated, Any, BinaryIO, cast
-from uuid import uuid4
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from dmlops.cli.ending import CommandError, StandardStream, users_errors
+from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, split_name
 
 OUTPUT_HELP = "Write the result to this .npy or .npz file; - writes an .npy stream to standard output."
@@ -34,8 +33,9 @@ def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> No
     if output is None:
         return
     if output == STANDARD:
-        if sys.stdout.isatty():
-            message = "-o -: standard output is a terminal; pipe it into a command or a file"
+        if sys.stdout is None or sys.stdout.isatty():
+            kind = "closed" if sys.stdout is None else "a terminal"
+            message = f"-o -: standard output is {kind}; pipe it into a command or a file"
             raise CommandError(message)
         return
     suffixes = (".npy", ".npz") if n_results == 1 else (".npz",)
@@ -73,9 +73,7 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
             if not os.access(target, os.W_OK):
                 message = f"{about}: the file may not be written"
                 raise CommandError(message)
-        partial = _partial(target)
-        partial.touch(exist_ok=False)
-        partial.unlink()
+        TemporaryFile(dir=target.parent).close()
 
 
 def write(output: Path, arrays: Mapping[str, Array]) -> None:
@@ -83,7 +81,8 @@ def write(output: Path, arrays: Mapping[str, Array]) -> None:
     first = next(iter(arrays.values()))
     with users_errors(f"-o {output}"):
         if output == STANDARD:
-            _write_npy(cast("StandardStream", sys.stdout).write_bytes, first)
+            _write_npy(sys.stdout.buffer.write, first)
+            sys.stdout.buffer.flush()
             return
         with replaced(output) as stream:
             if output.suffix == ".npy":
@@ -119,19 +118,11 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     file keeps its permissions, and a symbolic link stays a link.
     """
     target = Path(os.path.realpath(path))
-    folder = _partial(target)
-    try:
-        folder.mkdir(0o700)  # what replaces a private file is private before it does
-        unfinished = folder / "file"
+    # The folder is private, as the file that is replaced may be.
+    with TemporaryDirectory(dir=target.parent, prefix=".dmlops-") as folder:
+        unfinished = Path(folder, "file")
         with unfinished.open("xb") as stream:
             yield stream
         with suppress(FileNotFoundError):
             unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
         unfinished.replace(target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _partial(target: Path) -> Path:
-    # The name of the target may already have the largest length, so it is not part of this name.
-    return target.with_name(f".dmlops-{uuid4().hex}.partial")

@@ -1,6 +1,7 @@
 """The places of a command's arrays: the host, or the first CUDA device."""
 
 import platform
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,16 @@ import numpy as np
 
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.cli.ending import CommandError
-from dmlops.cli.options import Device
 from dmlops.devices import cuda_driver
 from dmlops.store import kernel_store
+
+
+class Device(StrEnum):
+    """The values of `--device`."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
 
 
 class Host:

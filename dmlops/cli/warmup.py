@@ -9,10 +9,9 @@ import typer
 
 from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.cache import usable_folder
-from dmlops.cli.console import duration, out, spinner
+from dmlops.cli.console import duration, err, out
 from dmlops.cli.ending import CommandError
-from dmlops.cli.options import Device, integer_option
-from dmlops.cli.placement import architectures, require_cuda
+from dmlops.cli.placement import Device, architectures, require_cuda
 from dmlops.store import kernel_store, precompile
 
 
@@ -28,7 +27,7 @@ def warmup(
     ] = None,
     jobs: Annotated[
         int | None,
-        integer_option("Number of compiling processes, at most one per core.", min=1, show_default="all"),
+        typer.Option(min=1, show_default="all", help="Number of compiling processes, at most one per core."),
     ] = None,
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no call has to compile them."""
@@ -82,10 +81,10 @@ def _present(device: Device) -> list[str]:
 def _compile(name: str, tasks: Sequence[precompile.Task], n_jobs: int) -> None:
     """Do the tasks in `n_jobs` processes, and print how many there were."""
     start = time.perf_counter()
-    with spinner() as show, precompile.compiled(tasks, n_jobs) as kernels:
+    with err.status(name) as status, precompile.compiled(tasks, n_jobs) as kernels:
         try:
             for number, _ in enumerate(kernels, 1):
-                show(f"{name}: {number} of {len(tasks)} kernels")
+                status.update(f"{name}: {number} of {len(tasks)} kernels")
         except precompile.PrecompileError as error:
             message = f"warmup: {error}"
             raise CommandError(message) from error

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.array_libraries import ArrayLibrary
+from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device, aligned
 from dmlops.store import kernel_store

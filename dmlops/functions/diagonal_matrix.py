@@ -7,14 +7,9 @@ from typing import Any, NamedTuple, Unpack, overload
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops.array_libraries import (
-    NUMPY,
-    ArrayLibrary,
-    as_input,
-    as_output,
-    compiling_framework,
-    find_library,
-)
+from dmlops.array_libraries.base import ArrayLibrary
+from dmlops.array_libraries.detect import as_input, as_output, compiling_framework, find_library
+from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Binding, Function, check_type_has_level
 from dmlops.calls.call import BoundCall
 from dmlops.calls.call_cache import CALLS

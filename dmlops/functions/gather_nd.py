@@ -5,7 +5,7 @@ from typing import Any, Unpack, overload
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops.array_libraries import as_plain, compiling_framework
+from dmlops.array_libraries.detect import as_plain, compiling_framework
 from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS

@@ -5,7 +5,8 @@ from typing import Any, Generic, NamedTuple, Unpack, overload
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops.array_libraries import Operand, compiling_framework
+from dmlops.array_libraries.base import Operand
+from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
 from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS

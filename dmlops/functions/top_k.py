@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, Unpack, overload
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops.array_libraries import compiling_framework
+from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair
 from dmlops.calls.call import BoundCall
 from dmlops.calls.call_cache import CALLS

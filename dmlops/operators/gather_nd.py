@@ -55,8 +55,6 @@ def gathered_sizes(
     return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
 
 
-# NumPy makes no array of a list that is nested deeper.
-_MOST_DIMENSIONS = 64
 # The names by which modules of arrays are known where they are used, by those that they have.
 _STACKS = {"torch": "torch", "cupy": "cupy", "jax": "jnp", "jaxlib": "jnp", "dask": "da"}
 
@@ -75,7 +73,7 @@ def check_is_one_array(
 
     `convert` refuses what cannot become an array of NumPy at all, which is told first.
     """
-    if depth > _MOST_DIMENSIONS:  # a conversion refuses it
+    if depth > 64:  # dimensions that an array of NumPy has at most: a conversion refuses it
         return
     for part in indices if isinstance(indices, (tuple, list)) else ():
         if len(getattr(part, "shape", ())):

@@ -9,6 +9,7 @@ compilation and one warning, but no call fails because of it.
 
 import functools
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -219,12 +220,10 @@ def _write_atomically(path: Path, content: bytes) -> None:
 def contents(root: Path) -> dict[tuple[str, str, str], list[int]]:
     """Return the bytes of each file in a cache directory, by device, generation and target."""
     found: dict[tuple[str, str, str], list[int]] = {}
-    for device in DEVICES:
-        for generation in _folders(root / device, _GENERATION):
-            for file in _files(generation):
-                with suppress(OSError):  # another process may remove it in the meantime
-                    place = device, generation.name, file.parent.name
-                    found.setdefault(place, []).append(file.stat().st_size)
+    for file in _files(_generations(root)):
+        with suppress(OSError):  # another process may remove it in the meantime
+            device, generation, target, _ = file.relative_to(root).parts
+            found.setdefault((device, generation, target), []).append(file.stat().st_size)
     return dict(sorted(found.items()))
 
 
@@ -236,22 +235,17 @@ def clear(root: Path) -> tuple[list[int], list[str]]:
     sizes, problems : list of int, list of str
         The bytes of each file that was removed, and what kept others from being removed.
     """
-    sizes: list[int] = []
-    problems: list[str] = []
+    removed = _remove(_generations(root))
     for device in DEVICES:
-        for generation in _folders(root / device, _GENERATION):
-            removed = _remove(generation)
-            sizes += removed[0]
-            problems += removed[1]
         with suppress(OSError):
             (root / device).rmdir()
-    return sizes, problems
+    return removed
 
 
-def _remove(generation: Path) -> tuple[list[int], list[str]]:
-    """Remove a generation's kernels, and its folders unless they hold other files; see `clear`."""
+def _remove(generations: list[Path]) -> tuple[list[int], list[str]]:
+    """Remove the kernels of generations, and their folders unless they hold other files; see `clear`."""
     sizes, problems = [], []
-    for file in _files(generation):
+    for file in _files(generations):
         try:
             size = file.stat().st_size
             file.unlink()
@@ -260,9 +254,10 @@ def _remove(generation: Path) -> tuple[list[int], list[str]]:
             continue
         except OSError as error:
             problems.append(f"{file}: {error.strerror}")
-    for folder in (*_folders(generation), generation):
-        with suppress(OSError):
-            folder.rmdir()
+    for generation in generations:
+        for folder in (*_folders(generation), generation):
+            with suppress(OSError):
+                folder.rmdir()
     return sizes, problems
 
 
@@ -275,13 +270,16 @@ def _remove_old(current: Path) -> None:
     with suppress(OSError):
         times = {each: each.stat().st_mtime for each in _folders(folder, _GENERATION) if each != current}
         used = sorted(times, key=lambda each: (times[each] <= latest, times[each]), reverse=True)
-        for generation in used[_KEPT_GENERATIONS - 1 :]:
-            _remove(generation)
+        _remove(used[_KEPT_GENERATIONS - 1 :])
 
 
-def _files(generation: Path) -> Iterator[Path]:
-    """Yield a generation's files that hold a kernel, or were meant to."""
-    for target in _folders(generation):
+def _generations(root: Path) -> list[Path]:
+    return [folder for device in DEVICES for folder in _folders(root / device, _GENERATION)]
+
+
+def _files(generations: list[Path]) -> Iterator[Path]:
+    """Yield the files of generations that hold a kernel, or were meant to."""
+    for target in itertools.chain.from_iterable(map(_folders, generations)):
         yield from (Path(entry) for entry in _entries(target) if _is_own(entry))
 
 

@@ -205,11 +205,6 @@ def cuda_extra(*, with_compilers: bool = False) -> str:
     return f'pip install "{name}[cuda{extra}]" (or "{name}[cuda12{extra}]" for a CUDA 12 driver)'
 
 
-def archive_path(target: str) -> Path:
-    """Return the path of a target's archive, if the wheel has one."""
-    return WHEEL / f"{target}.zip"
-
-
 def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]) -> bytes | None:
     """Return a kernel's code from the first archive that has it; the caller holds `LOCK`.
 
@@ -240,7 +235,7 @@ def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]
 def _archive(device: str, target: str, sources: str) -> "Archive | None":
     from dmlops.store.kernel_archive import Archive, ArchiveError  # noqa: PLC0415 - a source install has none
 
-    path = archive_path(target)
+    path = WHEEL / f"{target}.zip"
     try:
         archive = Archive(path)
     except (ArchiveError, FileNotFoundError) as error:  # gone, where another version is being installed

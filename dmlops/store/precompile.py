@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from dmlops.devices import cpu, cuda
@@ -82,22 +82,15 @@ def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str,
     """
     # A process that has loaded Numba or a CUDA driver must not be forked.
     context = multiprocessing.get_context("spawn")
-    n_workers = min(n_jobs, len(tasks))
-    workers: dict[Connection, BaseProcess] = {}
+    pool = ProcessPoolExecutor(max(min(n_jobs, len(tasks)), 1), context, _begin)
     try:
-        for number in range(n_workers):
-            receiver, sender = context.Pipe(duplex=False)
-            own = tasks[number::n_workers]
-            with _no_interrupts():
-                workers[receiver] = context.Process(target=_work, args=(sender, own), daemon=True)
-                workers[receiver].start()
-            sender.close()
-        yield _results(workers)
+        with _no_interrupts():
+            futures = {pool.submit(task.compile, *task.arguments): task.label for task in tasks}
+        yield _results(futures)
     finally:
-        for process in workers.values():
+        for process in [*pool._processes.values()]:
             process.kill()
-        for process in workers.values():
-            process.join()
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -113,40 +106,25 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _results(workers: Mapping[Connection, BaseProcess]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-    """Yield what the workers send until all have ended; raise the error of a worker that fails."""
-    busy = dict(workers)
-    while busy:
-        ready = wait([*busy])
-        for receiver in [each for each in busy if each in ready]:
-            try:
-                result = receiver.recv()
-            except EOFError:
-                process = busy.pop(receiver)
-                process.join()
-                if process.exitcode == 0:
-                    continue
-                result = f"a process that compiles ended with exit code {process.exitcode}"
-            if isinstance(result, str):
-                raise PrecompileError(result)
-            yield result
+def _results(futures: Mapping[Future[Any], str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
+    """Yield labels and code as they come; raise the error of a task that fails."""
+    for future in as_completed(futures):
+        try:
+            code = future.result()
+        except BrokenProcessPool as error:
+            message = "a process that compiles has ended, such as for lack of memory"
+            raise PrecompileError(message) from error
+        except Exception as error:
+            message = f"{futures[future]}: {type(error).__name__}: {error}"
+            raise PrecompileError(message) from error
+        yield futures[future], code
 
 
-def _work(sender: Connection, tasks: Sequence[Task]) -> None:
-    """Do the tasks of one worker, and send each kernel's label and code, or the reason why one failed."""
+def _begin() -> None:
+    """Prepare a process that compiles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # if it could not be blocked
     gc.disable()  # as `kernel_store.apart` does
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
-    with suppress(BrokenPipeError):  # nobody waits for further tasks
-        for task in tasks:
-            try:
-                code = task.compile(*task.arguments)
-            except Exception as error:
-                sender.send(f"{task.label}: {type(error).__name__}: {error}")
-                return
-            sender.send((task.label, code))
+    threading.Thread(target=_end_after, args=(multiprocessing.parent_process(),), daemon=True).start()
 
 
 def _end_after(parent: Any) -> None:

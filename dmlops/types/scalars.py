@@ -23,8 +23,6 @@ from dmlops.types.errors import error_text, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
 
 _FLOAT8 = re.compile(r"float8_e(\d)m(\d)(?:b(\d+))?(fn)?(uz)?")
-# Decimal numbers beyond this power of ten, or its inverse, are beyond all types.
-_FAR = 400
 
 
 class FloatFormat(NamedTuple):
@@ -78,10 +76,10 @@ _FLOAT64 = float_format(TensorDataType.FLOAT64)
 
 
 def as_real(value: Any) -> int | float | None:
-    """Return a real number of any library as a plain int or float; None for anything else.
+    """Return a real number of any library as a plain int or float; None for anything else, or beyond these.
 
     A scalar or a 0-d array of a float type keeps its bits. A number of another class, such as Decimal or
-    longdouble, is rounded to a float64; beyond all float64 numbers it is an integer.
+    longdouble, is rounded to a float64.
 
     Examples
     --------
@@ -104,7 +102,8 @@ def as_real(value: Any) -> int | float | None:
     try:
         if data_type is not None and data_type.is_float:
             return real_of(_bits_of_scalar(value, data_type), data_type)
-        return _rounded(value)
+        rounded = float(value)
+        return rounded if rounded == value or not math.isinf(rounded) else None
     except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
         return None
 
@@ -117,23 +116,6 @@ def _bits_of_scalar(value: Any, data_type: TensorDataType) -> int:
     library = sys.modules.get(type(value).__module__.partition(".")[0])
     native = value[()]  # an array of NumPy may be in foreign byte order, and a scalar is not
     return int(native.view(getattr(library, name, name))) % (1 << data_type.bits)
-
-
-def _rounded(value: Any) -> int | float:
-    """Return a number of a class that is no array library's, or of NumPy's longdouble."""
-    if not hasattr(value, "as_integer_ratio") or not value:
-        return float(value)
-    power = value.adjusted() if hasattr(value, "adjusted") else 0  # of a Decimal
-    if abs(power) > _FAR:
-        return float(value) if power < 0 else int(math.copysign(10**_FAR, value))
-    try:
-        numerator, denominator = value.as_integer_ratio()
-    except (ValueError, OverflowError):  # NaN and infinities
-        return float(value)
-    magnitude = _nearest(abs(numerator), denominator, _FLOAT64)
-    if magnitude is None:
-        return int(numerator // denominator)
-    return _float_of(magnitude | (_FLOAT64.sign if numerator < 0 else 0))
 
 
 def real_of(bits: int, data_type: TensorDataType) -> float:

@@ -18,8 +18,6 @@ MAX_DML_ELEMENTS = 2**32 - 1
 _MAX_UINT = 2**32 - 1
 # The limit of elements, bytes, sizes and strides: kernels count in 64-bit integers.
 _MAX_INT64 = 2**63 - 1
-# Layouts that are not nested are checked for overlap offset by offset, up to this many.
-_MAX_ENUMERATED_OFFSETS = 2**20
 _sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
 
 
@@ -154,7 +152,10 @@ class TensorDesc:
 
     @property
     def overlaps_itself(self) -> bool:
-        """Whether two elements share an address, so that the tensor cannot be written to."""
+        """Whether two elements may share an address, so that the tensor cannot be written to.
+
+        Dimensions that interleave count as such, even if no two elements meet.
+        """
         if self.strides is None or self.element_count <= 1:
             return False
         dims = sorted(
@@ -163,20 +164,8 @@ class TensorDesc:
         reach = 0
         for stride, size in dims:
             if stride <= reach:
-                return self._offsets_collide(dims)
-            reach += (size - 1) * stride
-        return False
-
-    def _offsets_collide(self, dims: list[tuple[int, int]]) -> bool:
-        # Dimensions that interleave without overlap are rare, and only small ones are worth the search.
-        if dims[0][0] == 0 or self.element_count > _MAX_ENUMERATED_OFFSETS:
-            return True
-        offsets = {0}
-        for stride, size in dims:
-            shifted = [offset + step * stride for step in range(size) for offset in offsets]
-            offsets = set(shifted)
-            if len(offsets) != len(shifted):
                 return True
+            reach += (size - 1) * stride
         return False
 
     @property

@@ -12,8 +12,7 @@ short_rows   searched contiguous, and short enough for the first-level cache
 rows         searched contiguous; in segments where there are fewer rows than threads
 side_by_side searched adjacent, like the columns of a matrix: one lane for each
 columns      searched any other layout, after copying a part of the rows
-sort         sorted   one after the other, by one thread
-shared_sort  sorted   few and long ones, each by all threads
+sort         sorted   each by one thread
 ============ ======== ==========================================================================
 """
 
@@ -35,9 +34,6 @@ SIDE_BY_SIDE_MAX_K = 60  # the list of a random row then stays well below `RANK_
 SIDE_BY_SIDE_MIN_ROWS = SIDE_BY_SIDE_COLUMNS // 2
 STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
 COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
-
-SHARED_SORT_MIN_SIZE = 1 << 16
-SHARED_SORT_MIN_PART = 1 << 14
 
 
 def choose(shape: Shape) -> Choice:
@@ -111,8 +107,4 @@ def _sort(shape: Shape, n_tasks: int) -> Choice:
     if 4 * k >= 3 * axis_size or capacity > axis_size:
         capacity = axis_size
     columns = 0 if shape.are_contiguous else 1
-    may_share = shape.is_sorted and shape.are_whole and shape.n_rows < n_tasks
-    if may_share and capacity == axis_size >= SHARED_SORT_MIN_SIZE:
-        n_parts = min(n_tasks, axis_size // SHARED_SORT_MIN_PART)
-        return Choice("shared_sort", False, n_tasks, capacity, axis_size, columns, segments=n_parts)
     return Choice("sort", False, n_tasks, capacity, axis_size, columns)

@@ -9,11 +9,8 @@ from kernels_cpu.kernel import (
     BYTES,
     ELEMENT_SIZES,
     INTEGER,
-    Arguments,
     Kernel,
-    LoadedKernel,
     Table,
-    packed,
     pointer,
 )
 from kernels_cpu.key_constants import key_constants
@@ -25,15 +22,6 @@ ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side")
 """The algorithms of a single kernel: `select` in the module of that name."""
 _TWO_KERNELS = ("rows", "columns")  # one for lists to be ranked, and one for lists to be sorted
 _OPERANDS = (INTEGER, BYTES, BYTES, BYTES, INTEGER)  # lengths, x, values, indices, workspace
-_SHARED_SORT = {
-    "list_part": 6 * (INTEGER,),
-    "plan_passes": 2 * (INTEGER,),
-    "count_part": 6 * (INTEGER,),
-    "find_offsets": 5 * (INTEGER,),
-    "scatter_part": 6 * (INTEGER,),
-    "write_part": (*5 * (INTEGER,), INTEGER, INTEGER, BYTES, INTEGER),
-}
-"""The arguments of the kernels of `shared_sort` behind the constants of keys."""
 
 
 @cache
@@ -50,15 +38,6 @@ def _merge_kernel(element_size: int, sorts: bool) -> Kernel:
     return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", signature, (sorts,))
 
 
-def _shared_sort_kernels(element_size: int) -> dict[str, Kernel]:
-    """Return the kernels, by the names of their functions."""
-    keys = pointer("i", element_size)
-    return {
-        name: Kernel(f"top_k_sort_{name}", f"kernels_cpu.top_k.shared_sort:{name}", (keys, *arguments))
-        for name, arguments in _SHARED_SORT.items()
-    }
-
-
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need."""
     for element_size in ELEMENT_SIZES:
@@ -66,7 +45,6 @@ def all_kernels() -> Iterator[Kernel]:
             algorithms = _TWO_KERNELS if sorts else ALGORITHMS
             yield from (_kernel(algorithm, element_size, sorts) for algorithm in algorithms)
             yield _merge_kernel(element_size, sorts)
-        yield from _shared_sort_kernels(element_size).values()
 
 
 def plan(problem: Any, target: Target) -> Plan:
@@ -109,10 +87,6 @@ def plan(problem: Any, target: Target) -> Plan:
     how = "searched" if choice.is_search else "sorted"
     why = f"{8 * element_size} bits, {how}: k is 1/{axis_size // k} of the axis"
     launch: Callable[..., int | None]
-    if choice.algorithm == "shared_sort":
-        launch = _shared_sort_launcher(table, element_size, n_rows, axis_size, k, choice.segments, target)
-        variant = f"shared_sort, {why}; parts: {choice.segments}"
-        return Plan(variant, described.task_size, {"launch": lambda: launch})
     n_units = n_rows * choice.segments
     if choice.is_search and not are_contiguous and dims:
         n_units = n_rows // dims[-1][0] * -(-dims[-1][0] // choice.columns)
@@ -150,39 +124,3 @@ def _lengths_first(launch: Callable[..., int | None]) -> Callable[..., int | Non
 
     vars(launch_rows)["lengths_first"] = launch
     return launch_rows
-
-
-def _shared_sort_launcher(
-    table: Table, element_size: int, n_rows: int, axis_size: int, k: int, n_parts: int, target: Target
-) -> Callable[[int, int, int, int], None]:
-    """Return a function that sorts one row after the other, each in `n_parts` parts."""
-    kernels = {name: target.load(kernel) for name, kernel in _shared_sort_kernels(element_size).items()}
-    parts = _parts(axis_size, n_parts)
-    results = _parts(k, n_parts)
-
-    def run(name: str, blocks: list[Arguments]) -> None:
-        pool.run(kernels[name].call, [packed(block) for block in blocks])
-
-    def ask(name: str, *arguments: int) -> int:
-        kernel: LoadedKernel = kernels[name]
-        return kernel(table.address, *arguments)
-
-    def launch(x: int, values: int, indices: int, workspace: int) -> None:
-        for row in range(n_rows):
-            run("list_part", [(table, row, *part, x, workspace) for part in parts])
-            n_passes = ask("plan_passes", len(parts), workspace)
-            is_moved = 0
-            for number in range(n_passes):
-                numbered: list[Arguments] = [(table, number, is_moved, *part, workspace) for part in parts]
-                run("count_part", numbered)
-                if ask("find_offsets", len(parts), axis_size, is_moved, number == n_passes - 1, workspace):
-                    run("scatter_part", numbered)
-                    is_moved ^= 1
-            addresses = x, values, indices, workspace
-            run("write_part", [(table, row, is_moved, *part, *addresses) for part in results])
-
-    return launch
-
-
-def _parts(n: int, n_parts: int) -> list[tuple[int, int, int]]:
-    return [(first, last, part) for part, (first, last) in enumerate(pool.split(n, n_parts))]

@@ -38,11 +38,6 @@ _SIDE_BY_SIDE_MIN_GROUPS = 64
 ROW_STATE = 5
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
-# The state that the parts of one sort share: the least record's key and the bits of a digit, alone in a line
-# of the cache; then the extent of each part, the counts of each part, and where bins end before and after a
-# pass.
-LEAST, BITS, EXTENTS = 0, 1, 8
-
 
 class Shape(NamedTuple):
     """The shape of a problem, from which an algorithm is chosen."""
@@ -189,8 +184,6 @@ def describe(
     elif algorithm == "sort" and capacity < axis_size:
         n_staged = 1  # its keys
     n_counters = 3 * BINS  # those of the last pass, of this one and of the next
-    if algorithm == "shared_sort":
-        n_counters = EXTENTS + (2 + BINS) * choice.segments + 2 * BINS
     list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
     list_bytes = 8 * list_length
     lists_bytes = list_bytes * (n_together if choice.is_search else 1)

@@ -25,7 +25,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from numba import cuda, types
     from numba.core import typing
-    from numba.cuda.core import compiler_lock
+    from numba.cuda.core import compiler_lock, targetconfig
 
     from kernels_cuda.runtime.numba_shortcuts import numba_shortcuts
 
@@ -190,10 +190,10 @@ def _import_numba_registries() -> None:
 @contextmanager
 def _compilation(capability: tuple[int, int]) -> Iterator[None]:
     """Compile for a capability, with our typing, and without Numba's warnings."""
-    with _LOCK:
+    # In this order: whoever calls `call_linked` has Numba's lock.
+    with compiler_lock.global_compiler_lock, _LOCK:
         _import_numba_registries()
         with (
-            compiler_lock.global_compiler_lock,
             # What kernels call is the same for all later architectures.
             _compiling_for(min(capability, _LAST_ASKED_FOR)),
             _typing_as_in_c(),
@@ -202,6 +202,19 @@ def _compilation(capability: tuple[int, int]) -> Iterator[None]:
         ):
             warnings.simplefilter("ignore")
             yield
+
+
+def call_linked(function: Any, context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+    """Generate a call of a linked function, compiled as our kernels are, in a kernel that Numba compiles."""
+    flags = targetconfig.ConfigStack.top_or_none()
+    capability = flags.compute_capability or cuda.get_current_device().compute_capability
+    with _compilation(tuple(capability)):
+        compiled = function.compile_device(sig.args)
+    for variable in compiled.library._module.global_values:
+        if variable.type.addrspace == 3:  # Numba repeats shared arrays for each function that leads to them
+            variable.linkage = "internal"
+    context.active_code_library.add_linking_library(compiled.library)
+    return context.call_internal(builder, compiled.fndesc, sig, arguments)
 
 
 def parameter_type(annotation: Any) -> Any:
@@ -292,17 +305,6 @@ def _renamed_by_position(ptx: str) -> str:
     """Return PTX that is the same in whichever order kernels are compiled."""
     names: dict[str, str] = {}
     return _COUNTED_NAME.sub(lambda found: names.setdefault(found[0], f"internal_{len(names)}"), ptx)
-
-
-def compile_for_numba(kernel: Any) -> None:
-    """Compile a kernel for Numba's own launches, ``kernel[blocks, threads](...)``, on the current device.
-
-    Numba alone would type integers in its own way (`_typing_as_in_c`): from here on it launches the kernel
-    with arguments of the declared types, and compiles it for no others.
-    """
-    with _compilation(cuda.get_current_device().compute_capability):
-        kernel.compile(_signature(kernel))
-    kernel.disable_compile()
 
 
 def compile_cubin(ptx: str, arch: str, max_registers: int | None = None) -> bytes:

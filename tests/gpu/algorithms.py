@@ -165,3 +165,4 @@ ALGORITHMS = {
         _diagonal("many_launches", launch_vectors=1 << 14, longest_row_bytes=((1 << 14) - 1) * 16),
     ),
 }
+EACH = [(operator, algorithm) for operator, algorithms in ALGORITHMS.items() for algorithm in algorithms]

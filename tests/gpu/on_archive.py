@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     archives = importlib.import_module("dmlops.store.kernel_archive")
     major, minor = core.Device(0).compute_capability
     target = f"sm_{major}{minor}"
-    archive = archives.Archive(kernel_store.archive_path(target))
+    archive = archives.Archive(kernel_store.WHEEL / f"{target}.zip")
     counts = {
         name: len(terminalreporter.getreports(name)) for name in ("passed", "skipped", "failed", "error")
     }

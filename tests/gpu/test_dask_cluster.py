@@ -9,7 +9,7 @@ da = pytest.importorskip("dask.array")
 cupy = pytest.importorskip("cupy")
 distributed = pytest.importorskip("distributed")
 
-from tests.dask_arrays import every_function, kill  # noqa: E402
+from tests.dask_arrays import every_function  # noqa: E402
 from tests.data import assert_same  # noqa: E402
 
 pytestmark = [
@@ -66,13 +66,3 @@ def test_two_gpus(cluster):
     ]
     assert all(np.all(future.result(TIMEOUT_S)) for future in cluster.compute(kinds))
     check(cluster, results, expected)
-
-
-def test_a_worker_that_is_killed_changes_nothing(cluster, tmp_path):
-    workers, once = set(cluster.scheduler_info()["workers"]), tmp_path / "killed"
-    results, expected = every_function(
-        lambda x: on_gpu(x).map_blocks(kill, once, meta=cupy.empty((0, 0), x.dtype)), on_gpu
-    )
-    check(cluster, results, expected)
-    assert once.exists()
-    assert set(cluster.scheduler_info()["workers"]) != workers

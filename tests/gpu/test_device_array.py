@@ -126,30 +126,6 @@ def test_memory_is_given_back_in_the_order_of_its_stream(torch):
     assert bytes_in_use() == n_before
 
 
-@pytest.mark.parametrize("handle", [0, 1, 2])
-def test_default_streams(handle):
-    n_before = bytes_in_use()
-    host = sample("float32", (5, 100), "default")
-    values = dmlops.top_k(DeviceArray.from_numpy(host, stream=handle), 3, stream=handle).values
-    assert values.stream == max(handle, 1)
-    assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
-    del values
-    assert bytes_in_use() == n_before
-
-
-def test_a_stream_object_lives_as_long_as_the_results():
-    core = importlib.import_module("cuda.core")
-    device = core.Device(0)
-    device.set_current()
-    host = sample("float32", (5, 100), "stream object")
-    results = [
-        dmlops.top_k(DeviceArray.from_numpy(host), 3, stream=device.create_stream()).values for _ in range(9)
-    ]
-    gc.collect()
-    for values in results:
-        assert_same(values.to_numpy(), reference.top_k(host, 3)[0])
-
-
 @pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL", "RELAXED"])
 def test_captures(mode):
     """A capture neither gives memory to results nor takes that of arrays that are dropped meanwhile."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests import cases
 from tests.data import assert_same
-from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
+from tests.gpu.algorithms import EACH, CannotServeError, forced
 from tests.libraries import Torch, call, expected
 from tests.top_k_cases import OF_LENGTHS, UNSORTED
 
@@ -30,11 +30,7 @@ def table(operator):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("operator", "algorithm"),
-    [(operator, algorithm) for operator, algorithms in ALGORITHMS.items() for algorithm in algorithms],
-    ids=str,
-)
+@pytest.mark.parametrize(("operator", "algorithm"), EACH, ids=str)
 def test_all_cases(operator, algorithm, torch):
     library, served = Torch("cuda"), 0
     for case, answers in table(operator):

@@ -1,6 +1,7 @@
 """Four host threads on two streams at once: shared state of calls is not written to."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,29 +10,6 @@ from tests.gpu.bound import Bound
 
 THREADS = 4
 TURNS = 6
-
-
-def at_once(torch, work):
-    """Run `work(thread)` in every thread at the same time, two threads a stream."""
-    streams = [torch.cuda.Stream() for _ in range(THREADS // 2)]
-    torch.cuda.synchronize()
-    start, failures = threading.Barrier(THREADS), []
-
-    def run(thread):
-        start.wait()
-        try:
-            with torch.cuda.stream(streams[thread % len(streams)]):
-                work(thread)
-        except BaseException as error:
-            failures.append(error)
-            raise
-
-    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
 
 
 @pytest.mark.parametrize("name", DESCRIPTORS)
@@ -43,15 +21,22 @@ def test_execute(name, torch):
     for bound in bounds:
         bound.operator = bounds[0].operator
 
-    def work(thread):
-        bound = bounds[thread]
-        for turn in range(TURNS):
-            which = (thread + turn) % len(data)
-            bound.feed(data[which])
-            bound.workspace.fill_(turn)
-            for _ in range(3):
-                bound.execute()
-            torch.cuda.current_stream().synchronize()
-            bound.check(answers[which])
+    streams = [torch.cuda.Stream() for _ in range(THREADS // 2)]
+    torch.cuda.synchronize()
+    start = threading.Barrier(THREADS)
 
-    at_once(torch, work)
+    def work(thread):
+        bound, stream = bounds[thread], streams[thread % len(streams)]
+        start.wait()
+        with torch.cuda.stream(stream):
+            for turn in range(TURNS):
+                which = (thread + turn) % len(data)
+                bound.feed(data[which])
+                bound.workspace.fill_(turn)
+                for _ in range(3):
+                    bound.execute()
+                stream.synchronize()
+                bound.check(answers[which])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(THREADS)))

@@ -3,18 +3,20 @@
 The answers are tested together with those of the CPU.
 """
 
-import importlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-import dmlops
-from tests import reference
-from tests.data import sample
-from tests.scripts import run_script
+jax = pytest.importorskip("jax")
 
-pytest.importorskip("jax")
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+import dmlops  # noqa: E402
+from dmlops.integrations.jax import gather_nd, nonzero_coordinates, top_k  # noqa: E402
+from tests import reference  # noqa: E402
+from tests.data import sample  # noqa: E402
+from tests.scripts import run_script  # noqa: E402
 
 GRAPHS = "--xla_gpu_graph_min_graph_size=1 --xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUDNN,CUSTOM_CALL"
 
@@ -79,10 +81,6 @@ def test_a_chain_of_calls(flags):
 
 
 def test_nothing_goes_to_the_host():
-    import jax  # noqa: PLC0415
-
-    from dmlops.integrations.jax import gather_nd, nonzero_coordinates, top_k  # noqa: PLC0415
-
     @jax.jit
     def every(x, indices):
         return top_k(x, 7), nonzero_coordinates(x, size=9), gather_nd(x, indices, mode="clip")
@@ -94,7 +92,6 @@ def test_nothing_goes_to_the_host():
 
 
 def test_arrays_of_the_host_stay_there():
-    jax = importlib.import_module("jax")
     host = jax.devices("cpu")[0]
     given = jax.device_put(np.float32([[3, 1, 2]]), host)
     for results in (dmlops.top_k(given, 2), dmlops.nonzero_coordinates(given), [dmlops.tril(given)]):
@@ -102,10 +99,6 @@ def test_arrays_of_the_host_stay_there():
 
 
 def test_threads():
-    import jax  # noqa: PLC0415
-
-    from dmlops.integrations.jax import top_k  # noqa: PLC0415
-
     def run(rows):
         x = sample("float32", (rows, 3000), "jax threads")
         on_gpu, selected = jax.device_put(x), jax.jit(lambda x: top_k(x, 9).indices)
@@ -120,11 +113,6 @@ def test_threads():
 
 @pytest.mark.parametrize("most", [1, pytest.param(4, marks=pytest.mark.two_gpus)])
 def test_devices(most):
-    import jax  # noqa: PLC0415
-    from jax.sharding import NamedSharding, PartitionSpec  # noqa: PLC0415
-
-    from dmlops.integrations.jax import top_k  # noqa: PLC0415
-
     x = sample("float32", (8, 70_000), "jax devices")
     expected = reference.top_k(x, 30)
     devices = jax.devices()[:: max(1, len(jax.devices()) // most)][:most]

@@ -6,7 +6,7 @@ Each area of a workspace has its own fence: no kernel writes outside its area.
 import numpy as np
 import pytest
 
-from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
+from tests.gpu.algorithms import ALGORITHMS, EACH, CannotServeError, forced
 from tests.gpu.memory import execute
 from tests.random_cases import SEED, random_case, random_cases
 from tests.workspace_areas import areas_apart
@@ -38,11 +38,7 @@ def test_random_cases(capsys):
     assert count
 
 
-@pytest.mark.parametrize(
-    ("operator", "algorithm"),
-    [(operator, algorithm) for operator, algorithms in ALGORITHMS.items() for algorithm in algorithms],
-    ids=str,
-)
+@pytest.mark.parametrize(("operator", "algorithm"), EACH, ids=str)
 def test_each_algorithm(operator, algorithm):
     # Few select all elements by index.
     last = -75 if algorithm.name == "copy" else -25

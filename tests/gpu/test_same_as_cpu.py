@@ -86,25 +86,6 @@ def test_top_k_of_each_size(shape, axis, ks, dtypes, kind, gpu_library):
                 assert_same(actual, expected)
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [(64, 1000), (160, 33), (32, 16), (4096, 500), (3, 96, 50), (70, 32, 40), (33, 1000), (64, 15)],
-    ids=str,
-)
-def test_nonzero_of_matrices_whose_columns_are_contiguous(shape, gpu_library):
-    for dtype in ("uint8", "float16", "float32", "float64"):
-        for density in (0.01, 0.6):
-            x = (random((shape, density)).random(shape) < density).astype(dtype)
-            turned = gpu_library.from_numpy(x).swapaxes(-1, -2)
-            for given, expected in (
-                (turned, x.swapaxes(-1, -2)),
-                (turned[..., 1:, :], x.swapaxes(-1, -2)[..., 1:, :]),
-            ):
-                result = dmlops.nonzero_coordinates(given)
-                np.testing.assert_array_equal(gpu_library.to_numpy(result.coordinates), np.argwhere(expected))
-                assert gpu_library.to_numpy(result.count) == np.count_nonzero(expected)
-
-
 @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
 def test_gather_raises_as_on_the_cpu(index_dtype, gpu_library):
     indices = random("raise").integers(0, 4, (40_000, 2)).astype(index_dtype)

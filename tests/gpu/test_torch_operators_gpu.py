@@ -6,16 +6,12 @@ import pytest
 
 import dmlops
 from dmlops import DeviceMismatchError
-from tests.scripts import run_script
 
 torch = pytest.importorskip("torch")
 
-# Importing torch's compiler raises warnings about torch itself.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*"),
-    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
-]
+from tests.torch_calls import QUIET, assert_same  # noqa: E402
+
+pytestmark = QUIET
 needs_cpp = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
 
@@ -31,11 +27,6 @@ def attend(x, lengths):
     picked = dmlops.gather_nd(x, indices.clamp(min=0).unsqueeze(-1), batch_dims=1, mode="clip")
     rows, count = dmlops.nonzero_coordinates(masked > 1, size=40, fill_value=-1)
     return values, indices, picked, rows, count
-
-
-def assert_same(actual, expected):
-    for got, wanted in zip(actual, expected, strict=True):
-        assert torch.equal(got, wanted)
 
 
 @needs_cpp
@@ -73,22 +64,6 @@ def test_a_cuda_graph_of_a_backward_pass():
         assert torch.equal(x.grad, expected)
 
 
-@needs_cpp
-def test_compiled_gradients():
-    torch.compiler.reset()
-
-    def loss(x):
-        values, indices = dmlops.top_k(x, 4)
-        return (values**2).sum() + dmlops.gather_nd(x, indices.unsqueeze(-1), batch_dims=1, mode="clip").sum()
-
-    gradients = []
-    for function in (loss, torch.compile(loss, fullgraph=True, dynamic=True)):
-        x = logits(5).requires_grad_()
-        function(x).backward()
-        gradients.append(x.grad)
-    torch.testing.assert_close(*gradients)
-
-
 def test_on_the_stream_of_a_context():
     x, stream = logits(0).requires_grad_(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -124,30 +99,3 @@ def test_vmap_never_waits():
         assert_same(
             [part[place] for part in results], dmlops.nonzero_coordinates(row, size=20, fill_value=-1)
         )
-
-
-@needs_cpp
-@pytest.mark.skipif(
-    torch.__version__ < (2, 13), reason="torch 2.11 crashes while it loads a package with these operators"
-)
-def test_ahead_of_time(tmp_path):
-    run_script(f"""
-        import warnings
-        warnings.simplefilter("ignore")
-        import faulthandler, torch
-        from tests.gpu.test_torch_operators_gpu import attend, logits
-
-        faulthandler.enable()
-
-        class Model(torch.nn.Module):
-            def forward(self, x, lengths):
-                return attend(x, lengths)
-
-        given = logits(0), torch.tensor([300, 7, 0, 2, 100, 299], device="cuda")
-        with torch.no_grad():
-            program = torch.export.export(Model(), given)
-            path = {str(tmp_path / "model.pt2")!r}
-            torch._inductor.aoti_compile_and_package(program, package_path=path)
-            results = torch._inductor.aoti_load_package(path)(*given)
-            assert all(torch.equal(got, wanted) for got, wanted in zip(results, attend(*given)))
-    """)

@@ -90,6 +90,8 @@ def _multiply(instruction, kind):
 def _divide(instruction, kind):
     def compute(a, b):
         x, y = viewed(kind, a), viewed(kind, b)
+        if kind.kind == "f":
+            return unsigned(x / y)
         if (y == 0).any():
             msg = "division by zero"
             raise FaultError(msg)
@@ -258,6 +260,7 @@ _MAKERS = {
     "not": _of_bits(np.invert, 1),
     "neg": _elementwise(np.negative, 1),
     "abs": _elementwise(np.abs, 1),
+    "ex2": _elementwise(np.exp2, 1),
     "popc": _of_bits(lambda a: np.bitwise_count(a).astype(np.uint32), 1),
     "brev": _of_bits(_reverse_bits, 1),
     "clz": _leading_zeros,

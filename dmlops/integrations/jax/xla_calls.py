@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dmlops.array_libraries import ArrayLibrary, Operand
+from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
 from dmlops.calls.binding import default_index_type
 from dmlops.calls.call import BoundCall

@@ -261,23 +261,8 @@ def _all_gather(x: Tensor, mesh: DeviceMesh, cut: _Cut) -> Tensor:
         placements = [Shard(0) if d == cut.mesh_dim else Replicate() for d in range(mesh.ndim)]
         return _whole(x.unsqueeze(0), mesh, placements, shape).full_tensor()
     received = x.new_empty(math.prod(shape))
-    with _clear_failure():
-        _all_gather_single(received, x.reshape(-1), group=mesh.get_group(cut.mesh_dim))
+    _all_gather_single(received, x.reshape(-1), group=mesh.get_group(cut.mesh_dim))
     return received.view(shape)
-
-
-@contextmanager
-def _clear_failure() -> Iterator[None]:
-    """Say what to do about a rank that has ended."""
-    try:
-        yield
-    except RuntimeError as error:
-        error.add_note(
-            f"dmlops: rank {dist.get_rank()} could not exchange results with the others. If one of them has "
-            "ended, has raised an error, or did not make this call, start all ranks again: the process group "
-            "cannot be used any more."
-        )
-        raise
 
 
 @contextmanager
@@ -290,10 +275,9 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
         error = found
     is_of_index = isinstance(error, IndexOutOfRangeError)
     kind = torch.full((), 0 if error is None else 1 if is_of_index else 2, device=mesh.device_type)
-    with _clear_failure():
-        for mesh_dim, placement in enumerate(placements):
-            if placement.is_shard():
-                dist.all_reduce(kind, dist.ReduceOp.MAX, group=mesh.get_group(mesh_dim))
+    for mesh_dim, placement in enumerate(placements):
+        if placement.is_shard():
+            dist.all_reduce(kind, dist.ReduceOp.MAX, group=mesh.get_group(mesh_dim))
     if error is not None:
         if is_of_index:
             error.add_note(f"The position is that in the shard of rank {dist.get_rank()}.")
@@ -342,8 +326,7 @@ def _redistributed(x: DTensor, placements: Sequence[Placement]) -> Tensor:
     # Some back-ends cannot send unsigned integers.
     signed = local.view(getattr(torch, str(local.dtype).removeprefix("torch.").removeprefix("u")))
     whole = _whole(signed, x.device_mesh, x.placements, x.shape)
-    with _clear_failure():
-        return whole.redistribute(placements=placements).to_local().view(local.dtype)
+    return whole.redistribute(placements=placements).to_local().view(local.dtype)
 
 
 def _remedy(placement: str) -> str:
