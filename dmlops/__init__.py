@@ -1,8 +1,5 @@
 """DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
 
-import importlib
-from functools import partial
-
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
 from dmlops.calls.compiled import compile as compile
@@ -37,12 +34,12 @@ from dmlops.types.errors import (
     UnsupportedFeatureError,
 )
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu import nopython_call
+from kernels_cpu import nopython_call as _nopython_call
 from kernels_cpu.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
-nopython_call.offer(partial(importlib.import_module, "dmlops.integrations.numba"))
+_nopython_call.offer("dmlops.integrations.numba")
 
 # Without `compile`: a star would put it in the place of Python's own.
 __all__ = [

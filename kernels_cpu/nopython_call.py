@@ -9,7 +9,7 @@ No reader waits for a writer. The version of a slot is odd while it is written, 
 it then sees that the version has changed: stores release, and what is read is read before the version.
 """
 
-from collections.abc import Callable
+import importlib
 
 from kernels_cpu.kernel import INTEGERS, Kernel
 
@@ -28,21 +28,21 @@ CODE, EXPECTED, WORKSPACE, CAPACITY_AT, TABLE, FIRST_ADDRESS, N_ADDRESSES, N_OVE
 ANYTHING = 1 << 62
 """Expected of kernels whose result says nothing of success."""
 
-_register: Callable[[], object] | None = None
+_offered = ""
 _is_wanted = False
 
 
 def init() -> None:
-    """Register overloads that are, or will be, on offer; Numba's entry point for extensions."""
+    """Import the module that is, or will be, on offer; Numba's entry point for extensions."""
     global _is_wanted  # noqa: PLW0603
     _is_wanted = True
-    if _register is not None:
-        _register()
+    if _offered:
+        importlib.import_module(_offered)
 
 
-def offer(register: Callable[[], object]) -> None:
-    """Have a function register overloads, once or twice, if Numba is to compile."""
-    global _register  # noqa: PLW0603
-    _register = register
+def offer(module: str) -> None:
+    """Have a module imported, which registers overloads, once Numba begins to compile."""
+    global _offered  # noqa: PLW0603
+    _offered = module
     if _is_wanted:
-        register()
+        importlib.import_module(module)

@@ -112,10 +112,9 @@ def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
 def _described(builder: Any, kind: Any, array: Any) -> list[Any]:
     """Return the words of an array in the key."""
     dtype, is_packed, fields = _dtype(kind, "array"), kind.layout == "C", (array.shape, array.strides)
-    address = builder.ptrtoint(array.data, I64)
-    is_null = builder.zext(builder.icmp_unsigned("==", address, I64(0)), I64)
-    unaligned = builder.and_(address, I64(math.gcd(dtype.itemsize, 8) - 1))
-    alignment = builder.shl(builder.or_(unaligned, builder.shl(is_null, I64(3))), I64(calls.ALIGNMENT))
+    # Plans are for aligned arrays; other addresses make another kind of call.
+    unaligned = builder.and_(builder.ptrtoint(array.data, I64), I64(math.gcd(dtype.itemsize, 8) - 1))
+    alignment = builder.shl(unaligned, I64(calls.ALIGNMENT))
     flags = is_packed << calls.IS_PACKED | (not kind.mutable) << calls.IS_READ_ONLY
     word = builder.or_(alignment, I64(code_of(dtype) | kind.ndim << calls.N_DIMS | flags))
     return [word, *(size for each in fields[: 2 - is_packed] for size in cgutils.unpack_tuple(builder, each))]
