@@ -3,7 +3,7 @@
 Compiled callers describe a call in a *block*: `N_KEY`, the addresses of the arrays in the order in which the
 kernel takes them, the capacity (an integer on which no plan depends), and the key, which is all else. They
 call the function that the *cell* names: at first a callback to Python, later `nopython_call`. This one finds
-plans in slots of a fixed size, where they replace each other, or asks the callback.
+plans in slots of a fixed size, two for each hash, where they replace each other, or asks the callback.
 
 No reader waits for a writer. The version of a slot is odd while it is written, and who has read a new word of
 it then sees that the version has changed: stores release, and what is read is read before the version.
@@ -19,7 +19,7 @@ FORMAT = 1
 """In the high half of a key's first word. It changes with blocks: Numba keeps callers of older versions."""
 FUNCTION, CALLBACK, SLOTS = range(3)
 VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
-SLOT_BITS, SLOT_WORDS = 10, 256
+SLOT_BITS, SLOT_WORDS = 12, 256
 # What is read from a slot that changes may lie behind it.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 # Fields of a plan. After them come the first arguments of its kernel, room for addresses, the table that the

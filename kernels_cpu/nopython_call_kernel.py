@@ -124,10 +124,12 @@ def nopython_call(block: Any, cell: Any, plan: Any) -> int:
     code = (code ^ code >> uint64(32)) * uint64(_MULTIPLIER)
     number = int64(code >> uint64(64 - words_of.SLOT_BITS))
     slot = tail(cell, words_of.SLOTS + number * SLOT_WORDS)
+    other = tail(cell, words_of.SLOTS + (number ^ 1) * SLOT_WORDS)
     if address_of(plan) != 0:
-        return _keep(slot, key, n_key, plan)
+        is_older = _load(slot, words_of.VERSION) <= _load(other, words_of.VERSION)
+        return _keep(slot if is_older else other, key, n_key, plan)
     words = stack_integers(SLOT_WORDS)
-    n_words = _find(slot, key, n_key, words)
+    n_words = _find(slot, key, n_key, words) or _find(other, key, n_key, words)
     if n_words and _run(block, words, n_words, address_of(stack_integers(_SCRATCH_WORDS))):
         return 0
     result: int = _ask(cell[words_of.CALLBACK], address_of(block), address_of(cell), 0)
