@@ -4,27 +4,15 @@ from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
 from dmlops.calls.compiled import compile as compile
 from dmlops.calls.dispatch import check_feature_support, feature_level
-from dmlops.functions import (
-    NonzeroResult,
-    TopKResult,
-    diagonal_matrix,
-    eye,
-    gather_nd,
-    nonzero_coordinates,
-    top_k,
-    tril,
-    triu,
-)
-from dmlops.operators import (
-    Descriptor,
-    DiagonalMatrix,
-    DiagonalMatrix1,
-    GatherND,
-    GatherND1,
-    NonzeroCoordinates,
-    TopK,
-    TopK1,
-)
+from dmlops.functions.diagonal_matrix import diagonal_matrix, eye, tril, triu
+from dmlops.functions.gather_nd import gather_nd
+from dmlops.functions.nonzero_coordinates import NonzeroResult, nonzero_coordinates
+from dmlops.functions.top_k import TopKResult, top_k
+from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.diagonal_matrix import DiagonalMatrix, DiagonalMatrix1
+from dmlops.operators.gather_nd import GatherND, GatherND1
+from dmlops.operators.nonzero_coordinates import NonzeroCoordinates
+from dmlops.operators.top_k import TopK, TopK1
 from dmlops.types.enums import AxisDirection, Feature, FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     DeviceMismatchError,

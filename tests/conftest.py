@@ -19,6 +19,7 @@ from tests.libraries import NUMPY, Torch
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
 HAS_GPU = n_devices() > 0
+NEEDS_GPU = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
 
 PASSED = os.environ.get("DMLOPS_TESTS_PASSED")
 """A file that lists tests which passed, one per line: they do not run again, unless marked `libraries`."""

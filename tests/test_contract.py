@@ -146,7 +146,7 @@ class TestGatherND:
             input_dimension_count=2,
             indices_dimension_count=3,
         )
-        assert descriptor.index_tuple_size == 2
+        assert descriptor.indices_sizes[-1] == 2
         assert descriptor.output_tensor.sizes == (1, 1, 4, 5)
         assert [n for n in range(6) if self.make((2, 2, 2, 2), (1, 1, 1, n), 4, 1, 0)] == [1, 2, 3, 4]
 

@@ -124,15 +124,17 @@ def test_lent_arrays_are_kept_until_the_driver_says_that_the_call_has_ended():
     printed = run("""
         for status in (real.CUresult.CUDA_ERROR_NOT_READY, failure, success):
             driver.cuEventQuery = note("query", (status,))
-            cuda_driver.Ordering(5, set(), [x]).end()
+            with cuda_driver.ordered(5, set(), [x]):
+                pass
             print(len(cuda_driver._lent))
         notes.clear()
         driver.cuStreamIsCapturing = lambda handle: (success, active)
-        cuda_driver.Ordering(5, {7}, [x]).end()
+        with cuda_driver.ordered(5, {7}, [x]):
+            pass
         print([name for name, *_ in notes], len(cuda_driver._lent))
     """)
     # A graph's inputs are the caller's to keep, and a query would end the capture.
-    assert printed == ["1", "2", "0", "['record', 'destroy'] 0"]
+    assert printed == ["1", "2", "0", "['record', 'destroy', 'record', 'destroy'] 0"]
 
 
 BAD_INTERFACES = {

@@ -227,7 +227,7 @@ INVALID = {
         ({"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but it"),
         (
             {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
-            "output_value_tensor.strides: got (6, 6, 1, 1), but sizes (1, 1, 3, 2) then may share addresses; the",
+            "output_value_tensor.strides: got (6, 6, 1, 1), but sizes (1, 1, 3, 2) then may share addresses",
         ),
         ({"input_tensor": "x"}, "input_tensor: got 'x', but it is not a tensor; input_tensor must be a"),
     ],

@@ -128,7 +128,7 @@ def test_a_stream_lives_as_long_as_its_arrays():
 
 def test_rows_are_copied_in_memory_order():
     printed = run("""
-        driver.cuMemcpyHtoDAsync = lambda pointer, host, size, stream: (
+        driver.cuMemcpyAsync = lambda pointer, host, size, stream: (
             print(list(ctypes.string_at(host, size)), stream) or (success,)
         )
         DeviceArray.from_numpy(np.array([[1, 2], [3, 4]], np.uint8).T, stream=5)

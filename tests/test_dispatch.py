@@ -1,6 +1,7 @@
 """`compile` and `execute`: what they accept, refuse and log, and that one plan serves many calls."""
 
 import logging
+import pickle
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from dmlops import (
     TensorDataType,
     TensorDesc,
     TopK1,
-    UnsupportedFeatureError,
 )
 from dmlops.devices import cpu
 from tests import reference
+from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import assert_same, sample
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
@@ -45,21 +46,24 @@ class TestCompile:
         with pytest.raises(AttributeError):
             operator.workspace_size = 0
 
+    @pytest.mark.parametrize("descriptor", DESCRIPTORS.values(), ids=DESCRIPTORS)
+    def test_pickles(self, descriptor):
+        # Loaded outside of the block, in which a level of its own holds.
+        with dmlops.feature_level(FeatureLevel.EXTENDED):
+            pickled = pickle.dumps(dmlops.compile(descriptor))
+        operator = pickle.loads(pickled)
+        assert operator.descriptor == descriptor
+        assert operator.device.kind == "cpu"
+        inputs = make_inputs(descriptor, 1)
+        outputs = make_outputs(descriptor)
+        operator.execute(inputs | outputs)
+        for name, answer in oracle(descriptor, inputs).items():
+            np.testing.assert_array_equal(outputs[name].ravel()[: answer.size], answer.ravel())
+
     def test_devices(self):
         for device in ("tpu", "cuda:x", "cuda:-1", None):
             with pytest.raises(InvalidDescriptorError, match=r"compile.device: got .*, but .*cuda:N"):
                 dmlops.compile(top_k1(), device=device)
-
-
-class TestBackendLevel:
-    def test_both_levels_are_named(self, monkeypatch):
-        levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
-        monkeypatch.setattr("dmlops.devices.backend.HIGHEST_LEVELS", levels)
-        dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
-        with pytest.raises(UnsupportedFeatureError) as error:
-            dmlops.compile(top_k1((9, 8)))
-        assert "DML_3_1" in str(error.value)
-        assert "DML_3_0" in str(error.value)
 
 
 class TestExecute:

@@ -25,12 +25,10 @@ from dmlops import (
     TopK1,
 )
 from tests import reference
-from tests.conftest import HAS_GPU
+from tests.conftest import NEEDS_GPU
 from tests.data import as_strided, assert_same, read_only, unaligned
 from tests.kept_calls import place
 from tests.marks import exhaustive
-
-NEEDS_GPU = pytest.mark.skipif(not HAS_GPU, reason="no GPU")
 
 N_GOOD_CALLS = (0, 1, 3)  # before each refusal: the third call replays the first
 MEMORIES = ("own", "view")

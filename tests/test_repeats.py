@@ -5,6 +5,7 @@ import pytest
 
 import dmlops
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
+from tests.conftest import NEEDS_GPU
 from tests.data import read_only, sample, unaligned
 from tests.kept_calls import needs_gil, path_of, place, settled_path
 from tests.libraries import DLPack
@@ -109,16 +110,23 @@ def test_path_of_executions(has_workspace):
 
 
 @needs_gil
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_path_of_torch_tensors(name):
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NEEDS_GPU)])
+def test_path_of_torch_tensors(device):
+    """Views and strided tensors take the same path as tensors that own their memory."""
     torch = pytest.importorskip("torch")
-    x = torch.from_numpy(sample("float32", (5, 37), "torch"))
+    x = torch.from_numpy(sample("float32", (6, 70), "torch")).to(device)
     tensors = [x, torch.stack([x, x])[1], x.T.contiguous().T, x.repeat_interleave(2, -1)[:, ::2]]
-    calls = {
-        "top_k": lambda tensor: dmlops.top_k(tensor, 3),
-        "gather_nd": lambda tensor: dmlops.gather_nd(tensor, torch.tensor([[1], [-2]])),
-    }
-    function = calls.get(name, FUNCTIONS[name])
-    for tensor in tensors:
-        assert settled_path(lambda tensor=tensor: function(tensor)) == "fast"
-    assert {path_of(lambda tensor=tensor: function(tensor)) for tensor in tensors} == {"fast"}
+    picks, best, band = torch.tensor([[1], [-2]], device=device), dmlops.top_k(x, 3), torch.empty_like(x)
+    for call in (
+        lambda x: dmlops.top_k(x, 3),
+        lambda x: dmlops.top_k(x, 3, out=best),
+        dmlops.nonzero_coordinates,
+        lambda x: dmlops.nonzero_coordinates(x, size=9),
+        lambda x: dmlops.gather_nd(x, picks),
+        lambda x: dmlops.gather_nd(x, picks, mode="clip"),
+        lambda x: dmlops.diagonal_matrix(x, value=3),
+        lambda x: dmlops.diagonal_matrix(x, value=3, out=band),
+    ):
+        for tensor in tensors:
+            assert settled_path(lambda call=call, tensor=tensor: call(tensor)) == "fast"
+        assert {path_of(lambda call=call, tensor=tensor: call(tensor)) for tensor in tensors} == {"fast"}

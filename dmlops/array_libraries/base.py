@@ -268,14 +268,6 @@ def refuse_type(data_type: ElementType, library: str, where: str) -> NoReturn:
     raise TypeError(error_text(where, type_name(data_type), reason, allowed))
 
 
-def memory_error(array: Any, address: int, n_bytes: int, where: str) -> TypeError:
-    """Return the error for an array that claims to have elements, but has no memory for them."""
-    got = f"{instance_of(array)} with memory for {n_bytes} bytes at address {address:#x}"
-    return TypeError(
-        error_text(where, got, "its elements are not in memory", "pass an array that holds its data")
-    )
-
-
 def refuse_unaligned(kind: str, where: str) -> NoReturn:
     """Refuse an array that kernels could not use element by element."""
     reason = "its first element is at an address that is not a multiple of the element size"

@@ -105,7 +105,7 @@ def _dlpack_library(array: Any, where: str) -> ArrayLibrary:
     if number in _CUDA_DEVICES:
         return _instance("dlpack", "DLPack")
     if number in _HOST_DEVICES:
-        return NUMPY if hasattr(array, "__array__") else _instance("dlpack", "HostDLPack")
+        return NUMPY
     device = _OTHER_DEVICES.get(number, f"DLPack device {number}")
     reason, remedy = "no back-end serves that device", "copy it to the CPU or to a CUDA device first"
     raise TypeError(error_text(where, f"{instance_of(array)} on {device}", reason, remedy))

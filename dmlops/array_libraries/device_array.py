@@ -1,7 +1,6 @@
 """`DeviceArray`: an array on a GPU for callers without an array library; it needs only the CUDA driver."""
 
 import math
-import operator
 import weakref
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -11,7 +10,8 @@ import numpy as np
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.store import kernel_store
-from dmlops.types.errors import error_text, refuse
+from dmlops.types import arguments
+from dmlops.types.errors import error_text
 
 
 class DeviceArray:
@@ -67,15 +67,13 @@ class DeviceArray:
 
     def __init__(self, shape: Sequence[int], dtype: Any, device: int = 0, stream: Any = None) -> None:
         where = type(self).__name__
-        self.shape = tuple(operator.index(size) for size in shape)
+        self.shape = arguments.sizes(shape, f"{where}.shape")
         self.dtype = np.dtype(dtype)
-        if any(size < 0 for size in self.shape):
-            refuse(f"{where}.shape", self.shape, "a size is negative", "sizes must be 0 or more")
         if self.dtype.kind not in "biufcMm":
             reason = "__cuda_array_interface__ has no name for it here"
             allowed = "dtype must be bool, a number, a date or a duration of NumPy's"
             raise TypeError(error_text(f"{where}.dtype", str(self.dtype), reason, allowed))
-        device = operator.index(device)
+        device = arguments.integer(device, f"{where}.device")
         cuda_driver.check_device(device, f"{where}.device")  # says what is missing
         self.device = Device("cuda", device)
         handle = 0 if stream is None else cuda_driver.stream_handle(stream, f"{where}.stream")
@@ -110,7 +108,7 @@ class DeviceArray:
         made = cls(host.shape, host.dtype, device, stream)
         if made.pointer:
             with cuda_driver.device_made_current(device):
-                cuda_driver.copy_from_host(made.pointer, host.ctypes.data, made.nbytes, made.stream)
+                cuda_driver.copy(made.pointer, host.ctypes.data, made.nbytes, made.stream)
         return made
 
     def to_numpy(self) -> "np.ndarray[Any, Any]":
@@ -118,7 +116,7 @@ class DeviceArray:
         host: np.ndarray[Any, Any] = np.empty(self.shape, self.dtype)
         if self.pointer:
             with cuda_driver.device_made_current(self.device.number):
-                cuda_driver.copy_to_host(host.ctypes.data, self.pointer, self.nbytes, self.stream)
+                cuda_driver.copy(host.ctypes.data, self.pointer, self.nbytes, self.stream)
         return host
 
     @property
@@ -141,7 +139,7 @@ class DeviceArray:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return where the array lives, for libraries that know DLPack."""
-        return cuda_driver.DLPACK_CUDA, self.device.number
+        return 2, self.device.number  # kDLCUDA
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Return the array as a capsule of DLPack, ordered with the consumer's stream."""

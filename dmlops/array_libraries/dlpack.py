@@ -1,12 +1,9 @@
-"""Other arrays with ``__dlpack__``: results are `DeviceArray` on a GPU, and NumPy arrays on the host."""
+"""Other arrays with ``__dlpack__`` on a GPU: results are instances of `DeviceArray`."""
 
 from typing import Any
 
-import numpy as np
-
 from dmlops.array_libraries.base import Operand, dlpack_device, refuse_exchange
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
-from dmlops.array_libraries.numpy import NUMPY, NumPy
 from dmlops.devices import cuda_driver
 from dmlops.store import kernel_store
 
@@ -42,19 +39,3 @@ class DLPack(CudaArrayInterface):
         # The producer has ordered its work with the default stream, and the call may be on another one.
         operand.array.stream = 1
         return operand
-
-
-class HostDLPack(NumPy):
-    """Arrays in host memory of any other library that supports DLPack; they become NumPy arrays."""
-
-    def as_plain(self, array: Any, where: str) -> Any:
-        try:
-            return np.from_dlpack(array)
-        except Exception as error:
-            refuse_exchange(array, where, error)
-
-    def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
-        return NUMPY.as_input(self.as_plain(array, where), where)
-
-    def as_output(self, array: Any, where: str) -> Operand:
-        return NUMPY.as_output(self.as_plain(array, where), where)

@@ -53,8 +53,9 @@ class Jax(ArrayLibrary):
             reason = f"it is spread over {len(array.devices())} devices"
             remedy = "move it to one: jax.device_put"
             raise TypeError(error_text(where, "a sharded array", reason, remedy))
-        if self._platform(array) not in ("cpu", "gpu", "cuda"):
-            got, allowed = f"an array on {self._platform(array)}", "it must be on the CPU or on a CUDA device"
+        (device,) = array.devices()
+        if device.platform not in ("cpu", "gpu", "cuda"):
+            got, allowed = f"an array on {device.platform}", "it must be on the CPU or on a CUDA device"
             raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
         self._jax.block_until_ready(array)
         signature = self, array.dtype, array.shape, self.device(array), self.index_type
@@ -63,9 +64,6 @@ class Jax(ArrayLibrary):
     def as_output(self, array: Any, where: str) -> NoReturn:
         reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"
         refuse(where, type(array).__name__, reason, allowed)
-
-    def _platform(self, array: Any) -> str:
-        return str(next(iter(array.devices())).platform)
 
     def device(self, array: Any) -> Device:
         device = next(iter(array.devices()))
@@ -82,12 +80,7 @@ class Jax(ArrayLibrary):
         return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
-        array = operand.array
-        if self.device(array) == CPU:
-            bools = self._jax.numpy.asarray(are_nonzero(np.asarray(array), np.int64))
-        else:
-            bools = are_nonzero(array, np.int64)
-        return self.as_input(bools, "", stream)
+        return self.as_input(are_nonzero(operand.array, np.int64), "", stream)
 
     def check_representable(self, data_type: ElementType, where: str) -> None:
         if isinstance(data_type, OpaqueType) and data_type.dtype is not None:

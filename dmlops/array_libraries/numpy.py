@@ -1,4 +1,4 @@
-"""NumPy arrays, and all objects that `numpy.asarray` converts without losing information."""
+"""NumPy arrays, and all objects that NumPy converts without losing information."""
 
 import ctypes
 import math
@@ -14,6 +14,7 @@ from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
     are_nonzero,
+    refuse_exchange,
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, Device
@@ -75,7 +76,7 @@ class NumPy(ArrayLibrary):
 
     def as_output(self, array: Any, where: str) -> Operand:
         if type(array) is not np.ndarray:
-            if not isinstance(array, np.ndarray):
+            if not (isinstance(array, np.ndarray) or _is_of_dlpack(array)):
                 got, reason = type(array).__name__, "it is written to"
                 raise TypeError(error_text(where, got, reason, "an output must be an array"))
             array = _as_plain(array, where)
@@ -133,6 +134,11 @@ def _aligned_copy(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 
 def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
+    if _is_of_dlpack(array):
+        try:
+            return np.from_dlpack(array)
+        except Exception as error:
+            refuse_exchange(array, where, error)
     _check_plain(array, where)
     try:
         plain = np.asarray(array)
@@ -143,6 +149,11 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     if plain.dtype == object and not plain.ndim and not isinstance(array, np.ndarray):
         refuse_object(array, where)
     return plain
+
+
+def _is_of_dlpack(array: Any) -> bool:
+    """Return whether DLPack alone says what an array in host memory has."""
+    return hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
 
 
 def refuse_object(array: Any, where: str) -> NoReturn:

@@ -11,7 +11,6 @@ from dmlops.array_libraries.base import (
     Operand,
     are_nonzero,
     described,
-    memory_error,
     refuse_type,
     refuse_unaligned,
 )
@@ -185,7 +184,9 @@ class Torch(ArrayLibrary):
         if array.numel():
             n_bytes = array.untyped_storage().nbytes()
             if not address or (array.storage_offset() + _span(array)) * array.element_size() > n_bytes:
-                raise memory_error(array, address, n_bytes, where)
+                got = f"{instance_of(array)} with memory for {n_bytes} bytes at address {address:#x}"
+                reason, remedy = "its elements are not in memory", "pass an array that holds its data"
+                raise TypeError(error_text(where, got, reason, remedy))
         return Operand(self, array, self.signature(array), address)
 
     def signature(self, array: Any) -> Hashable:

@@ -15,13 +15,12 @@ from dmlops.array_libraries.detect import (
 )
 from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS
-from dmlops.calls.dispatch import check_level, level_or, plan_kernels
+from dmlops.calls.dispatch import level_or, plan_kernels
 from dmlops.calls.guard import Named
 from dmlops.devices import cuda_driver
-from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.devices.memory import Device
-from dmlops.operators import Descriptor, Options
-from dmlops.operators.descriptor import check_index_type
+from dmlops.operators.descriptor import Descriptor, check_index_type
+from dmlops.operators.problem import Options
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     DeviceMismatchError,
@@ -160,7 +159,7 @@ class Binding:
             if not self.inputs:
                 self.library, self.device = library, library.device(array)
                 check_type_has_level(found.data_type, where)
-            self._check_device(where, library.device(array))
+            check_device(where, library.device(array), self.device)
             self.inputs.append(found)
 
     def make_on(self, library: ArrayLibrary, device: Device) -> None:
@@ -178,7 +177,7 @@ class Binding:
             self.out, function.outputs, function.results, inferred, strict=True
         ):
             library, array = operand.library, operand.array
-            self._check_device(where, library.device(array))
+            check_device(where, library.device(array), self.device)
             got = library.describe(array, where)
             is_plural = name.endswith("s")
             if got.sizes != expected.sizes:
@@ -215,11 +214,9 @@ class Binding:
     ) -> BoundCall:
         """Plan a descriptor for these arrays."""
         level = level_or(FeatureLevel.EXTENDED)
-        if level is not HIGHEST_LEVELS[self.device.kind]:
+        if level is not FeatureLevel.EXTENDED:
             # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
-            is_extended = level is FeatureLevel.EXTENDED
-            served = descriptor if is_extended else descriptor.in_form_of(level, self.words)
-            check_level(served, level, self.device, self.words)
+            descriptor.in_form_of(level, self.words)
         if not self.out:  # their library may lack the types of results, or silently change them
             for where, desc in zip(self.function.types, self._outputs, strict=True):
                 self.library.check_representable(desc.data_type, where)
@@ -228,17 +225,18 @@ class Binding:
         kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
         return self._bound(kernels, manner, batch_dims)
 
-    def _check_device(self, where: str, got: Device) -> None:
-        if got != self.device:
-            reason = f"x lives on {self.device}"
-            allowed = "all arrays must share a device"
-            raise DeviceMismatchError(error_text(where, f"an array on {got}", reason, allowed))
-
     def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
         function, library = self.function, self.library
         inputs = list(map(Named, function.inputs, self.inputs))
         outputs = list(map(Named, function.outputs, self._outputs))
         return BoundCall(function.name, kernels, inputs, outputs, library, self.device, manner, batch_dims)
+
+
+def check_device(where: str, got: Any, device: Any) -> None:
+    """Refuse an array on another device than that of `x`, in the terms of any library."""
+    if got != device:
+        reason, allowed = f"x lives on {device}", "all arrays must share a device"
+        raise DeviceMismatchError(error_text(where, f"an array on {got}", reason, allowed))
 
 
 def default_index_type(library: ArrayLibrary) -> TensorDataType:

@@ -7,7 +7,7 @@ that take part.
 import ctypes
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -258,30 +258,25 @@ class BoundCall:
         first = operands[0].library if operands else self.library
         with cuda_driver.device_made_current(self.device.number):
             handle = first.current_stream(self.device) if stream is None else stream
-            ordering = self._order(handle, first, operands)
-            if ordering is not None:
-                ordering.begin()
+            chosen = nullcontext() if stream is None else first.on_stream(handle, self.device, given)
             with Stream(handle, first, self.device) as executor:
-                with nullcontext() if stream is None else first.on_stream(handle, self.device, given):
+                with self._ordered(handle, first, operands), chosen:
                     self._check_capture(handle)
                     outputs = self.run(executor, *self._addresses(inputs, out, workspace))
-                if ordering is not None:
-                    ordering.end()
                 return self._finalized(outputs, handle)
 
-    def _order(
+    def _ordered(
         self, handle: int, first: ArrayLibrary, operands: Sequence[Operand]
-    ) -> cuda_driver.Ordering | None:
-        """Return the order between the call's stream and those of the libraries that do not own it."""
+    ) -> AbstractContextManager[None]:
+        """Return a context of order between the call's stream and those of libraries that do not own it."""
         libraries = {operand.library for operand in operands}
         if libraries <= {first} and not first.needs_ordering:
-            return None
+            return nullcontext()
         streams = {library.current_stream(self.device) for library in libraries - {first}}
         named = [operand.library.producer_stream(operand.array) for operand in operands]
         streams.update(stream for stream in named if stream is not None)
-        return cuda_driver.Ordering(
-            handle, streams, [operand.array for operand in operands if operand.library.is_lent]
-        )
+        lent = [operand.array for operand in operands if operand.library.is_lent]
+        return cuda_driver.ordered(handle, streams, lent)
 
     def _check_capture(self, stream: int) -> None:
         """Refuse a call that waits while its stream is being captured."""

@@ -16,6 +16,9 @@ from dmlops.array_libraries.detect import SIGNATURES
 from dmlops.calls.call import BoundCall
 from dmlops.calls.fast_path import FastPath, load_native_calls, make_fast_path
 
+# The constructor of a named tuple calls this as well, and takes three times as long.
+new_tuple: Any = tuple.__new__
+
 _is_logged = logging.getLogger("dmlops").isEnabledFor
 
 # Reading sizes and strides raises these if there are none, or if they cannot be hashed. Other exceptions

@@ -9,11 +9,11 @@ from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, workspace_bytes
 from dmlops.calls.call_cache import CallCache
-from dmlops.calls.dispatch import DESCRIPTORS, check_level, device_of, level_or, plan
+from dmlops.calls.dispatch import DESCRIPTORS, device_of, level_or, plan
 from dmlops.calls.guard import Named
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
-from dmlops.operators import Descriptor
+from dmlops.operators.descriptor import Descriptor
 from dmlops.types.arguments import level_of
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import DeviceMismatchError, counted, error_text, refuse, shown
@@ -26,7 +26,8 @@ _MAX_CALLS = 16
 class CompiledOperator:
     """An operator that `compile` has planned for a device.
 
-    It is immutable, and may be used from any thread and on any stream.
+    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
+    it is planned again for the device of the same name.
 
     Attributes
     ----------
@@ -57,6 +58,11 @@ class CompiledOperator:
     def workspace_size(self) -> int:
         """Bytes of temporary memory that one execution needs."""
         return workspace_bytes(self._plan)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The level was checked when the operator was first compiled.
+        anew = partial(compile, device=str(self.device), feature_level=FeatureLevel.EXTENDED)
+        return anew, (self.descriptor,)
 
     def __repr__(self) -> str:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
@@ -216,5 +222,5 @@ def compile(
         level = level_or(FeatureLevel.DML_6_4)
     else:
         level = level_of(feature_level, "compile.feature_level")
-    check_level(descriptor, level, where)
+    descriptor.validate(level)
     return CompiledOperator(descriptor, where, *plan(descriptor, where))

@@ -6,20 +6,21 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from dmlops import operators
 from dmlops.devices import backend, cuda_driver
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators import Descriptor, Operator, Options
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.problem import Operator, Options
 from dmlops.types.arguments import as_integer, level_of, member_of
 from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
-from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse, shown
+from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 _REGISTRY = (
-    operators.nonzero_coordinates.OPERATOR,
-    operators.gather_nd.OPERATOR,
-    operators.diagonal_matrix.OPERATOR,
-    operators.top_k.OPERATOR,
+    nonzero_coordinates.OPERATOR,
+    gather_nd.OPERATOR,
+    diagonal_matrix.OPERATOR,
+    top_k.OPERATOR,
 )
 OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
     {operator.forms[-1]: operator for operator in _REGISTRY}
@@ -124,18 +125,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
             reason, allowed = "there is no such data type", "query must be a TensorDataType"
             refuse(f"{where}.query", shown(query), reason, allowed)
         return any(data_type in row.types for form in OPERATORS for row in form.support)
-    highest = backend.HIGHEST_LEVELS[at.kind]
-    served = [level for level in _requested(query, f"{where}.query") if level <= highest]
-    if not served:
-        reason = f"{at} serves none of them"
-        raise UnsupportedFeatureError(
-            error_text(f"{where}.query", shown(query), reason, f"its highest level is {highest.name}")
-        )
-    return max(served)
-
-
-def _requested(query: Any, where: str) -> list[FeatureLevel]:
-    """Return the levels of a query, without those that are newer than all known levels."""
+    where = f"{where}.query"
     try:
         levels = None if isinstance(query, str) else list(query)
     except TypeError:
@@ -144,12 +134,15 @@ def _requested(query: Any, where: str) -> list[FeatureLevel]:
         allowed = "query must be a sequence of FeatureLevel"
         refuse(where, shown(query), "it is not a sequence of levels", allowed)
     newest = max(level for level in FeatureLevel if level != FeatureLevel.EXTENDED)
-    known = []
+    served = []
     for level in levels:
         number = as_integer(level)
         if member_of(FeatureLevel, level) is not None or number is None or number <= newest:
-            known.append(level_of(level, where))
-    return known
+            served.append(level_of(level, where))
+    if not served:
+        allowed = f"its highest level is {backend.HIGHEST_LEVELS[at.kind].name}"
+        raise UnsupportedFeatureError(error_text(where, shown(query), f"{at} serves none of them", allowed))
+    return max(served)
 
 
 def plan(
@@ -164,14 +157,13 @@ def plan(
     """
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    return plan_kernels(descriptor, device, options, f"{descriptor.name}.device"), tuple(operands.items())
+    return plan_kernels(lowest, device, options, f"{descriptor.name}.device"), tuple(operands.items())
 
 
 def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:
-    """Return the kernels' plan alone; an error about the device begins with `where`."""
-    lowest = descriptor.lower()
-    operator = OPERATORS[type(lowest)]
-    problems = [operator.problem(part, options) for part in lowest.parts()]
+    """Plan a descriptor of the newest form; an error about the device begins with `where`."""
+    operator = OPERATORS[type(descriptor)]
+    problems = [operator.problem(part, options) for part in descriptor.parts()]
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
     return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
 
@@ -201,25 +193,6 @@ class _PartPlans:
 
     def launches(self, *_: int) -> None:
         """Return None: there is no single list of launches."""
-
-
-def check_level(
-    descriptor: Descriptor, level: FeatureLevel, device: Device, words: Words | None = None
-) -> None:
-    """Apply the rules of a feature level, and those of the device's back-end; errors may be in other words.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        If either does not take the descriptor.
-    """
-    words = words or descriptor.words
-    descriptor.check_level(level, words)
-    served = backend.HIGHEST_LEVELS[device.kind]
-    if level > served and (needed := descriptor.minimum_feature_level()) > served:
-        reason = f"the descriptor needs {needed.name}"
-        remedy = f"the {device.kind} back-end serves levels up to {served.name}"
-        raise UnsupportedFeatureError(error_text(words.where("feature_level"), level.name, reason, remedy))
 
 
 def device_of(device: Any, where: str) -> Device:

@@ -61,18 +61,13 @@ class Guard:
         return (*self._passed, Named(f"{self._operator}.workspace", workspace))
 
     @cached_property
-    def _extents(self) -> list[tuple[int, int]]:
-        """The first and the last byte of each operand, relative to its element [0, ..., 0]."""
+    def candidates(self) -> list[OverlapCandidate]:
+        """The overlap candidates of each output and the workspace, and all operands before them."""
+        # The first and the last byte of each operand, relative to its element [0, ..., 0].
         extents = []
         for _, desc in self._operands:
             size = desc.data_type.bytes
             extents.append((-desc.offset * size, (desc.extent - desc.offset) * size))
-        return extents
-
-    @cached_property
-    def candidates(self) -> list[OverlapCandidate]:
-        """The overlap candidates of each output and the workspace, and all operands before them."""
-        extents = self._extents
         return [
             OverlapCandidate(i, j, extents[i][0] - end, extents[i][1] - begin)
             for j, (begin, end) in enumerate(extents)

@@ -80,6 +80,8 @@ def run(command: Callable[[], int | None]) -> int:
         code = command() or 0
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except SystemExit:
+        pass  # typer and rich end a command whose reader, such as `head`, needs no more
     except Exception as error:
         code, message = _failure(error)
     try:
@@ -88,7 +90,8 @@ def run(command: Callable[[], int | None]) -> int:
     except OSError as error:
         # Python would flush it again at its end, and report the failure once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code, message = 1, f"standard output: {reason_of(error)}"
+        if not isinstance(error, BrokenPipeError):
+            code, message = 1, f"standard output: {reason_of(error)}"
     if code == INTERRUPTED:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one has nothing left to interrupt
         message = "interrupted"

@@ -17,7 +17,7 @@ from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
-from dmlops.operators import Options
+from dmlops.operators.problem import Options
 from dmlops.operators.top_k import TopK1
 from dmlops.store import kernel_store
 from dmlops.types.enums import AxisDirection, TensorDataType

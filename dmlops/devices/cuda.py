@@ -107,7 +107,7 @@ class Stream:
         # A library that keeps memory by the handle of a stream would mix up threads.
         is_shared = self.handle == cuda_driver.PER_THREAD_STREAM or not library.allocates_on_streams
         if is_shared or (not library.knows_capture and cuda_driver.is_capturing(self.handle)):
-            return cuda_driver.StreamMemory(size, self.handle)
+            return cuda_driver.stream_memory(size, self.handle)
         array = self._bytes(size)
         memory: Any = nullcontext(aligned(library.address(array)))
         memory.owner = array  # alive until the block ends

@@ -21,9 +21,6 @@ PER_THREAD_STREAM = 2
 # The legacy and the per-thread default stream belong to the device that is current.
 _DEFAULT_STREAMS = (0, LEGACY_STREAM, PER_THREAD_STREAM)
 
-DLPACK_CUDA = 2
-"""The kind of device that DLPack calls CUDA's."""
-
 
 def launcher(where: str) -> ModuleType:
     """Return the module that launches kernels.
@@ -187,23 +184,16 @@ def _device_of(context: Any) -> int:
         driver.cuCtxPopCurrent()
 
 
-def is_capturing(handle: int) -> bool:
-    """Return whether work put on the stream is being recorded into a CUDA graph."""
-    return _capture_status(handle) not in (None, _no_capture())
+def is_capturing(handle: int) -> bool | None:
+    """Return whether work put on the stream is being recorded into a CUDA graph.
 
-
-def _capture_status(handle: int) -> Any:
-    """Return the driver's report on the capture of a stream; None if it gives none."""
+    None means that the driver does not say: work on the legacy stream may touch the capture of one beside it.
+    """
     driver = _driver()
     error, status = driver.cuStreamIsCapturing(handle)
-    return status if error == driver.CUresult.CUDA_SUCCESS else None
-
-
-def _no_capture() -> Any:
-    return _driver().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
-
-
-_NO_CONTEXT: AbstractContextManager[None] = nullcontext()
+    if error != driver.CUresult.CUDA_SUCCESS:
+        return None
+    return bool(status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE)
 
 
 def device_made_current(number: int) -> AbstractContextManager[None]:
@@ -212,7 +202,7 @@ def device_made_current(number: int) -> AbstractContextManager[None]:
     A thread need not have had any device before.
     """
     launch = launcher("device")
-    return _NO_CONTEXT if launch.current_device_is(number) else launch.current_device(number)
+    return nullcontext() if launch.current_device_is(number) else launch.current_device(number)
 
 
 # Unused page-locked words, which the driver can copy to directly.
@@ -247,26 +237,20 @@ def finish(handle: int) -> None:
         _driver().cuStreamSynchronize(handle)
 
 
-class StreamMemory:
-    """Device memory that the driver allocates in stream order; in a capture, it belongs to the graph.
+@contextmanager
+def stream_memory(size: int, handle: int) -> Iterator[int]:
+    """Return device memory that the driver allocates in stream order; in a capture, it belongs to the graph.
 
     An array library that knows nothing of the stream, or of the capture, would give the memory to other
-    arrays while it is still in use.
+    arrays while it is still in use. It is freed after the work that is on the stream, even if the call fails.
     """
-
-    def __init__(self, size: int, handle: int) -> None:
-        self._handle = handle
-        self._pointer = int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
-
-    def __enter__(self) -> int:
-        """Return where the memory begins."""
-        return aligned(self._pointer)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Free the memory after the work that is on the stream, even if the call has failed."""
-        result = _driver().cuMemFreeAsync(self._pointer, self._handle)
-        if kind is None:
-            _checked(result, "freeing on a stream")
+    pointer = int(_checked(_driver().cuMemAllocAsync(size, handle), "allocating on a stream"))
+    try:
+        yield aligned(pointer)
+    except BaseException:
+        _driver().cuMemFreeAsync(pointer, handle)
+        raise
+    _checked(_driver().cuMemFreeAsync(pointer, handle), "freeing on a stream")
 
 
 def allocate(size: int, handle: int, where: str) -> int:
@@ -282,7 +266,7 @@ def allocate(size: int, handle: int, where: str) -> int:
             free(*_unfreed.popleft())
         except IndexError:  # another thread was faster
             break
-    if not _is_outside_captures(handle):
+    if is_capturing(handle) is not False:
         reason = "the stream is being captured into a CUDA graph, which would own the memory"
         refuse(where, "a new array", reason, "allocate it before the capture: functions take it as out")
     with _during_other_captures():
@@ -302,16 +286,11 @@ def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
     # The legacy stream waits for the streams of all threads, and those of this thread are not known.
     ordered = LEGACY_STREAM if handle == PER_THREAD_STREAM else handle
     with device_made_current(number):
-        if _is_outside_captures(ordered):
+        if is_capturing(ordered) is False:
             with _during_other_captures():
                 _driver().cuMemFreeAsync(pointer, ordered)
         else:
             _unfreed.append((pointer, handle, number, owner))
-
-
-def _is_outside_captures(handle: int) -> bool:
-    """Return whether work on a stream touches no capture: the legacy stream's may, of a stream beside it."""
-    return bool(_capture_status(handle) == _no_capture())
 
 
 @contextmanager
@@ -329,53 +308,39 @@ def _during_other_captures() -> Iterator[None]:
         driver.cuThreadExchangeStreamCaptureMode(before)
 
 
-def copy_from_host(pointer: int, host: int, size: int, handle: int) -> None:
-    """Copy host memory to the current device, and wait for it."""
-    _checked(_driver().cuMemcpyHtoDAsync(pointer, host, size, handle), "copying to a device")
+def copy(to: int, source: int, size: int, handle: int) -> None:
+    """Copy memory between the host and the current device, and wait for it."""
+    _checked(_driver().cuMemcpyAsync(to, source, size, handle), "copying between host and device")
     synchronize(handle)
 
 
-def copy_to_host(host: int, pointer: int, size: int, handle: int) -> None:
-    """Copy memory of the current device to the host, after waiting for the stream."""
-    _checked(_driver().cuMemcpyDtoHAsync(host, pointer, size, handle), "copying from a device")
-    synchronize(handle)
-
-
-class Ordering:
-    """The order of one call between the streams of all libraries that take part.
+@contextmanager
+def ordered(handle: int, streams: set[int], lent: list[Any]) -> Iterator[None]:
+    """Order one call, the body of a ``with`` block, with the streams of all libraries that take part.
 
     Parameters
     ----------
     handle : int
-        The stream of the call.
+        The stream of the call. It waits for the work that has been put on the others, and they wait for it.
     streams : set of int
         The streams of other libraries, and those that arrays name.
     lent : list of object
         Arrays whose library has no streams: they are kept until the call has ended on the device.
     """
-
-    def __init__(self, handle: int, streams: set[int], lent: list[Any]) -> None:
-        self._handle = handle
-        if is_capturing(handle):
-            # A stream outside a capture cannot be ordered with it; an attempt would end the capture.
-            streams = {stream for stream in streams if is_capturing(stream)}
-            # The caller keeps whatever a graph reads for as long as it launches the graph.
-            lent = []
-        self._lent = lent
-        legacy = {0, LEGACY_STREAM}
-        self._streams = streams - (legacy if handle in legacy else {handle})
-
-    def begin(self) -> None:
-        """Make the call wait for the work that has been put on the other streams."""
-        for stream in self._streams:
-            _wait_for(self._handle, stream)
-
-    def end(self) -> None:
-        """Make the other streams wait for the call."""
-        for stream in self._streams:
-            _wait_for(stream, self._handle)
-        if self._lent:
-            _keep_until_done(self._handle, self._lent)
+    if is_capturing(handle):
+        # A stream outside a capture cannot be ordered with it; an attempt would end the capture.
+        streams = {stream for stream in streams if is_capturing(stream)}
+        # The caller keeps whatever a graph reads for as long as it launches the graph.
+        lent = []
+    legacy = {0, LEGACY_STREAM}
+    others = streams - (legacy if handle in legacy else {handle})
+    for stream in others:
+        _wait_for(handle, stream)
+    yield
+    for stream in others:
+        _wait_for(stream, handle)
+    if lent:
+        _keep_until_done(handle, lent)
 
 
 def _new_event() -> Any:

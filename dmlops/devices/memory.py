@@ -66,14 +66,8 @@ class Scratch(NamedTuple):
             _idle.kept.append(self)
 
 
-class _Idle(threading.local):
-    """Each thread's scratch that no call uses."""
-
-    def __init__(self) -> None:
-        self.kept: list[Scratch] = []
-
-
-_idle = _Idle()
+# Each thread's scratch that no call uses.
+_idle = threading.local()
 
 
 def take_scratch(size: int) -> Scratch:
@@ -81,7 +75,7 @@ def take_scratch(size: int) -> Scratch:
 
     A signal handler or a finalizer may call dmlops in between, on the same thread.
     """
-    kept = _idle.kept
+    kept: list[Scratch] = vars(_idle).setdefault("kept", [])
     if kept:
         scratch = kept.pop()
         if scratch.size >= size:

@@ -4,19 +4,7 @@ A function normalises its arguments, looks for a call that was bound for argumen
 if there is none, runs it and returns the result.
 """
 
-from dmlops.functions.diagonal_matrix import diagonal_matrix, eye, tril, triu
-from dmlops.functions.gather_nd import gather_nd
-from dmlops.functions.nonzero_coordinates import NonzeroResult, nonzero_coordinates
-from dmlops.functions.top_k import TopKResult, top_k
-
-__all__ = [
-    "NonzeroResult",
-    "TopKResult",
-    "diagonal_matrix",
-    "eye",
-    "gather_nd",
-    "nonzero_coordinates",
-    "top_k",
-    "tril",
-    "triu",
-]
+from dmlops.functions.diagonal_matrix import diagonal_matrix as diagonal_matrix
+from dmlops.functions.gather_nd import gather_nd as gather_nd
+from dmlops.functions.nonzero_coordinates import nonzero_coordinates as nonzero_coordinates
+from dmlops.functions.top_k import top_k as top_k

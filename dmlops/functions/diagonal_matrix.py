@@ -12,10 +12,10 @@ from dmlops.array_libraries.detect import as_input, as_output, compiling_framewo
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Binding, Function, check_type_has_level
 from dmlops.calls.call import BoundCall
-from dmlops.calls.call_cache import CALLS
+from dmlops.calls.call_cache import CALLS, new_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators.diagonal_matrix import diagonal_matrix_descriptor, infer_diagonal_matrix
+from dmlops.operators.diagonal_matrix import DiagonalMatrix1, held_value, infer_diagonal_matrix, near_band
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import (
     Array,
@@ -31,8 +31,6 @@ from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, identity
 from kernels_cpu.threads import get_num_threads
 
-# The constructor of a named tuple calls this as well, and takes three times as long.
-_new: Any = tuple.__new__
 # No matrix has a diagonal so far out.
 _FAR = 2**63 - 1
 _NUMBERS = frozenset((int, float))
@@ -298,7 +296,7 @@ def made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     dtype = data_type.dtype if isinstance(data_type, OpaqueType) else None
     sizes = arguments.sizes(shape, f"{function}.shape")
     made = (library, sizes, data_type, device, None if dtype is None else identity(dtype))
-    return _new(Made, made)  # type: ignore[no-any-return]
+    return new_tuple(Made, made)  # type: ignore[no-any-return]
 
 
 def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) -> BoundCall:
@@ -309,7 +307,16 @@ def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) ->
         data, data_type, sizes = None, made.data_type, made.sizes
         call.make_on(made.library, made.device)
     (output,) = call.check_outputs(infer_diagonal_matrix(call.words, data_type, sizes, value))
-    return call.plan(diagonal_matrix_descriptor(data, output, value, begin, end))
+    begin, end = near_band(begin, end, max(output.sizes[-2:]))
+    descriptor = DiagonalMatrix1.of_inferred(
+        input_tensor=data,
+        output_tensor=output,
+        value_data_type=output.data_type,
+        value=held_value(DiagonalMatrix1.words, value, output.data_type),
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+    return call.plan(descriptor)
 
 
 def refuse_with_input(**given: Any) -> None:

@@ -10,14 +10,14 @@ from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import level_set
-from dmlops.operators import Options
 from dmlops.operators.gather_nd import (
+    GatherND1,
     check_can_be_in_range,
     check_is_one_array,
     check_mode,
-    gather_nd_descriptor,
     infer_gather_nd,
 )
+from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode
 from kernels_cpu.threads import get_num_threads
@@ -126,7 +126,16 @@ def _bind(call: Binding, batch_dims: int, mode: str) -> BoundCall:
     options = Options(mode="fill" if mode == "fill" else "clip")
     checks = mode == "raise" and tuples.sizes[-1] > 0
     manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
-    descriptor = gather_nd_descriptor(data, tuples, batch_dims, output)
+    # Ones in front make all ranks equal.
+    rank = max(data.dimension_count, tuples.dimension_count, output.dimension_count)
+    descriptor = GatherND1.of_inferred(
+        input_tensor=data.with_leading_ones(rank),
+        indices_tensor=tuples.with_leading_ones(rank),
+        output_tensor=output.with_leading_ones(rank),
+        input_dimension_count=data.dimension_count,
+        indices_dimension_count=tuples.dimension_count,
+        batch_dimension_count=batch_dims,
+    )
     return call.plan(descriptor, options, manner, even_if_empty=checks, batch_dims=batch_dims)
 
 

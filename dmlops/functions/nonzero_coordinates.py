@@ -9,24 +9,22 @@ from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
 from dmlops.calls.call import BoundCall, Manner
-from dmlops.calls.call_cache import CALLS
+from dmlops.calls.call_cache import CALLS, new_tuple
 from dmlops.calls.dispatch import level_set
-from dmlops.operators import Options
 from dmlops.operators.nonzero_coordinates import (
+    NonzeroCoordinates,
     check_fill,
     infer_nonzero_coordinates,
-    nonzero_coordinates_descriptor,
 )
+from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
 from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
+from dmlops.types.tensor import TensorDesc
 from kernels_cpu.threads import get_num_threads
-
-# The constructor of a named tuple calls this as well, and takes three times as long.
-_new: Any = tuple.__new__
 
 
 class NonzeroResult(NamedTuple, Generic[Indices]):
@@ -131,7 +129,7 @@ def nonzero_coordinates(
     results = CALLS.replay(parameters, (x,), out or ()) if stream is None else None
     if results is None:
         results = NONZERO_COORDINATES.run(parameters, (x,), out, stream, size, fill, index_type)
-    return _new(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
+    return new_tuple(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
 def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorDataType | None) -> BoundCall:
@@ -153,7 +151,13 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
     coordinates, count = call.check_outputs(coordinates, count)
     if capacity != rows:
         check_extended(f"{where}.size", capacity, f"DirectML writes one row per element, which are {rows}")
-    descriptor = nonzero_coordinates_descriptor(data, coordinates, count)
+    # The descriptor has a row for every element; the kernels write as many as there is room for.
+    rows_of_all = TensorDesc(coordinates.data_type, (rows, data.dimension_count))
+    descriptor = NonzeroCoordinates.of_inferred(
+        input_tensor=data,
+        output_count_tensor=count,
+        output_coordinates_tensor=coordinates if capacity == rows else rows_of_all,
+    )
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
     return call.plan(descriptor, Options(coordinates=coordinates, fill=fill), manner, even_if_empty=True)
 

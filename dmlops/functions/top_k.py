@@ -8,21 +8,18 @@ from numpy.typing import NDArray
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair
 from dmlops.calls.call import BoundCall
-from dmlops.calls.call_cache import CALLS
+from dmlops.calls.call_cache import CALLS, new_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU
-from dmlops.operators import Options
-from dmlops.operators.top_k import infer_top_k, top_k_descriptor
+from dmlops.operators.problem import Options
+from dmlops.operators.top_k import TopK1, infer_top_k
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Values
 from dmlops.types.data_types import index_data_type
-from dmlops.types.enums import TensorDataType
+from dmlops.types.enums import AxisDirection, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
 from kernels_cpu.threads import get_num_threads
-
-# The constructor of a named tuple calls this as well, and takes three times as long.
-_new: Any = tuple.__new__
 
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
@@ -143,7 +140,7 @@ def top_k(
     results = CALLS.replay(parameters, inputs, out or ()) if stream is None else None
     if results is None:
         results = TOP_K.run(parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
-    return _new(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
+    return new_tuple(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
 def _bind(
@@ -160,7 +157,15 @@ def _bind(
         check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
     if k == 0:
         check_extended("top_k.k", 0, "DirectML selects at least 1")
-    descriptor = top_k_descriptor(data, axis, k, largest, values, indices)
+    data = data if data.sizes else data.with_leading_ones(1)
+    descriptor = TopK1.of_inferred(
+        input_tensor=data,
+        axis=axis % data.dimension_count,
+        k=k,
+        output_value_tensor=values,
+        output_index_tensor=indices,
+        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+    )
     return call.plan(descriptor, Options(is_sorted=is_sorted, lengths=lengths))
 
 

@@ -244,13 +244,9 @@ class Descriptor:
         InvalidDescriptorError
             If there is no such level.
         """
-        self.check_level(level_of(level, f"{self.name}.feature_level"), self.words)
-
-    def check_level(self, level: FeatureLevel, words: Words) -> None:
-        """Do the same as `validate`, with errors in the words of a function."""
-        objection = self._objection_at(level)
+        objection = self._objection_at(level_of(level, f"{self.name}.feature_level"))
         if objection is not None:
-            raise _unsupported(objection, self._lowest_level(), words)
+            raise _unsupported(objection, self._lowest_level(), self.words)
 
     def to_json(self) -> str:
         """Return the descriptor as JSON text."""
@@ -327,12 +323,9 @@ class Descriptor:
                 return Objection(name, desc.data_type.name, f"{level} takes {types}")
             if row.level < FeatureLevel.EXTENDED and desc.extended_reason is not None:
                 return Objection(name, desc.sizes, f"{desc.extended_reason}, which DirectML does not take")
-        return self._unequal_dims(tensors, level) if row.equal_dims else None
-
-    def _unequal_dims(self, tensors: dict[str, TensorDesc], level: FeatureLevel) -> Objection | None:
         (first, expected), *others = tensors.items()
         for name, desc in others:
-            if desc.dimension_count != expected.dimension_count:
+            if row.equal_dims and desc.dimension_count != expected.dimension_count:
                 got = counted(desc.dimension_count, "dimension")
                 reason = f"has {expected.dimension_count}, and {level} wants as many in all tensors"
                 return Objection(name, got, reason, first)

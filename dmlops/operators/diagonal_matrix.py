@@ -98,21 +98,6 @@ def near_band(begin: int, end: int, farthest: int) -> tuple[int, int]:
     return (end + 1 if is_inverted and begin == end else begin), end
 
 
-def diagonal_matrix_descriptor(
-    data: TensorDesc | None, output: TensorDesc, value: Any, begin: int, end: int
-) -> "DiagonalMatrix1":
-    """Return the descriptor of a call whose result was inferred."""
-    begin, end = near_band(begin, end, max(output.sizes[-2:]))
-    return DiagonalMatrix1.of_inferred(
-        input_tensor=data,
-        output_tensor=output,
-        value_data_type=output.data_type,
-        value=held_value(DiagonalMatrix1.words, value, output.data_type),
-        diagonal_fill_begin=begin,
-        diagonal_fill_end=end,
-    )
-
-
 class _DiagonalDescriptor(Descriptor):
     """Base class of both forms: matrices, bounds that DirectML keeps in an INT, equality by bits."""
 

@@ -123,21 +123,6 @@ def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int
         )
 
 
-def gather_nd_descriptor(
-    data: TensorDesc, indices: TensorDesc, batch_dims: int, output: TensorDesc
-) -> "GatherND1":
-    """Return the descriptor of a gather whose result was inferred; ones in front make all ranks equal."""
-    rank = max(data.dimension_count, indices.dimension_count, output.dimension_count)
-    return GatherND1.of_inferred(
-        input_tensor=data.with_leading_ones(rank),
-        indices_tensor=indices.with_leading_ones(rank),
-        output_tensor=output.with_leading_ones(rank),
-        input_dimension_count=data.dimension_count,
-        indices_dimension_count=indices.dimension_count,
-        batch_dimension_count=batch_dims,
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatherND(Descriptor):
     """Read the slices that index tuples point at: ``output[...] = input[indices[...], ...]``.
@@ -179,11 +164,6 @@ class GatherND(Descriptor):
     )
 
     @property
-    def batch_dimensions(self) -> int:
-        """Number of leading dimensions that input, indices and output share."""
-        return 0
-
-    @property
     def input_sizes(self) -> tuple[int, ...]:
         """Sizes of the input without its padding."""
         return self.input_tensor.sizes[self.input_tensor.dimension_count - self.input_dimension_count :]
@@ -192,11 +172,6 @@ class GatherND(Descriptor):
     def indices_sizes(self) -> tuple[int, ...]:
         """Sizes of the indices without their padding."""
         return self.indices_tensor.sizes[self.indices_tensor.dimension_count - self.indices_dimension_count :]
-
-    @property
-    def index_tuple_size(self) -> int:
-        """Number of coordinates in an index tuple."""
-        return self.indices_tensor.sizes[-1]
 
     def __post_init__(self) -> None:
         data, indices = self._tensor("input_tensor"), self._tensor("indices_tensor")
@@ -213,7 +188,8 @@ class GatherND(Descriptor):
         self._check_padding("input_dimension_count", data)
         self._check_padding("indices_dimension_count", indices)
         ranks = self.input_dimension_count, self.indices_dimension_count
-        sizes = gathered_sizes(self.words, data, indices, *ranks, self.batch_dimensions)
+        batch = getattr(self, "batch_dimension_count", 0)
+        sizes = gathered_sizes(self.words, data, indices, *ranks, batch)
         if len(sizes) > data.dimension_count:
             reason = f"the output {sizes} has more"
             allowed = f"all tensors must have at least {counted(len(sizes), 'dimension')}"
@@ -268,11 +244,6 @@ class GatherND1(GatherND):
     batch_dimension_count: int
 
     support: ClassVar[SupportTable] = SupportTable(*_FROM_3_0)
-
-    @property
-    def batch_dimensions(self) -> int:
-        """Number of leading dimensions that input, indices and output share."""
-        return self.batch_dimension_count
 
     def __post_init__(self) -> None:
         self._integer("batch_dimension_count")
@@ -332,7 +303,7 @@ class Problem(NamedTuple):
 def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
     """Return the problem of a descriptor."""
     x, indices, output = desc.input_tensor, desc.indices_tensor, desc.output_tensor
-    batch, coordinates = desc.batch_dimension_count, desc.index_tuple_size
+    batch, coordinates = desc.batch_dimension_count, indices.sizes[-1]
     x_sizes, index_sizes = desc.input_sizes, desc.indices_sizes
     x_strides = x.effective_strides[x.dimension_count - len(x_sizes) :]
     index_strides = indices.effective_strides[indices.dimension_count - len(index_sizes) :]

@@ -68,21 +68,6 @@ def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool
         refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")
 
 
-def nonzero_coordinates_descriptor(
-    data: TensorDesc, coordinates: TensorDesc, count: TensorDesc
-) -> "NonzeroCoordinates":
-    """Return the descriptor of a call whose results were inferred.
-
-    It has a row for every element; the kernels write as many as there is room for.
-    """
-    rows, columns = data.element_count, data.dimension_count
-    if coordinates.sizes[0] != rows:
-        coordinates = TensorDesc(coordinates.data_type, (rows, columns))
-    return NonzeroCoordinates.of_inferred(
-        input_tensor=data, output_count_tensor=count, output_coordinates_tensor=coordinates
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NonzeroCoordinates(Descriptor):
     """Compute the coordinates of the non-zero elements, in ascending element order, and their count.
@@ -153,32 +138,20 @@ class NonzeroCoordinates(Descriptor):
             self._refuse("output_count_tensor.sizes", count.sizes, "the count is a scalar", allowed)
         sizes = (1,) * max(rank - 2, 0) + (rows, rank)
         if self.output_coordinates_tensor is not None:
-            given = self._tensor("output_coordinates_tensor").sizes
-            self._check_columns(given, data)
+            given, lowest = self._tensor("output_coordinates_tensor").sizes, data.effective_rank
+            if len(given) < 2:
+                reason = f"it has {counted(len(given), 'dimension')}"
+                allowed = "sizes must be {1, ..., M, N}"
+                self._refuse("output_coordinates_tensor.sizes", given, reason, allowed)
+            if not lowest <= given[-1] <= rank:
+                reason = f"input_tensor has effective rank {lowest} and {counted(rank, 'dimension')}"
+                allowed = f"the last size must be in [{lowest}, {rank}]"
+                self._refuse("output_coordinates_tensor.sizes", given, reason, allowed)
             sizes = (1,) * (len(given) - 2) + (rows, given[-1])
         where = self.words.where("output_coordinates_tensor", ".sizes")
         inferred = result(where, TensorDataType.UINT32, sizes)
         coordinates = self._check_output("output_coordinates_tensor", inferred)
         check_held(self.words, data, count.data_type, coordinates.data_type)
-
-    def _check_columns(self, sizes: tuple[int, ...], data: TensorDesc) -> None:
-        low, high = data.effective_rank, data.dimension_count
-        if len(sizes) < 2:
-            allowed = "sizes must be {1, ..., M, N}"
-            reason = f"it has {counted(len(sizes), 'dimension')}"
-            self._refuse("output_coordinates_tensor.sizes", sizes, reason, allowed)
-        if not low <= sizes[-1] <= high:
-            reason = f"input_tensor has effective rank {low} and {counted(high, 'dimension')}"
-            allowed = f"the last size must be in [{low}, {high}]"
-            self._refuse("output_coordinates_tensor.sizes", sizes, reason, allowed)
-
-
-def _magnitude(data_type: ElementType) -> int:
-    """Return the bits of which a non-zero element has at least one."""
-    if isinstance(data_type, OpaqueType):
-        assert data_type.magnitude is not None  # others are refused, or bools stand for them
-        return data_type.magnitude
-    return key_masks(data_type).flip or (1 << data_type.bits) - 1
 
 
 class Problem(NamedTuple):
@@ -222,10 +195,15 @@ def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> P
     """Return the problem of a descriptor."""
     x, fill = desc.input_tensor, options.fill
     coordinates = options.coordinates or desc.output_coordinates_tensor
-    columns = coordinates.sizes[-1]
+    columns, data_type = coordinates.sizes[-1], x.data_type
+    if isinstance(data_type, OpaqueType):
+        assert data_type.magnitude is not None  # others are refused, or bools stand for them
+        magnitude = data_type.magnitude
+    else:
+        magnitude = key_masks(data_type).flip or (1 << data_type.bits) - 1
     return Problem(
-        element_size=x.data_type.bytes,
-        magnitude=_magnitude(x.data_type),
+        element_size=data_type.bytes,
+        magnitude=magnitude,
         sizes=x.sizes[x.dimension_count - columns :],
         dims=merge(x.sizes, x.effective_strides),
         x_offset=x.offset,

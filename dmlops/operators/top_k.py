@@ -37,19 +37,6 @@ _NOT_ORDERED = {
 }
 
 
-def _check_ordered(data_type: ElementType) -> None:
-    """Refuse elements without an order.
-
-    Raises
-    ------
-    TypeError
-        If their type is an opaque one other than dates and durations.
-    """
-    if isinstance(data_type, OpaqueType) and not data_type.is_time:
-        reason, remedy = _NOT_ORDERED[data_type.family]
-        raise TypeError(error_text("top_k.x", data_type.name, reason, remedy))
-
-
 def infer_top_k(
     words: Words,
     data: TensorDesc,
@@ -78,8 +65,9 @@ def infer_top_k(
         Whether negative axes, a `k` of 0 and an input of 0 dimensions, which counts as one of shape (1,), are
         taken.
     """
-    if is_function:
-        _check_ordered(data.data_type)
+    if isinstance(data.data_type, OpaqueType) and not data.data_type.is_time:
+        reason, remedy = _NOT_ORDERED[data.data_type.family]
+        raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
     given = data.sizes or (1,) * is_function
     rank, x = len(given), words["input_tensor"]
     lowest_axis, lowest_k = (-rank, 0) if is_function else (0, 1)
@@ -101,21 +89,6 @@ def infer_top_k(
     if k:
         check_holds(words.where("output_index_tensor", ".data_type"), index_type, size - 1, "an index")
     return values, result(words.where("output_index_tensor", ".sizes"), index_type, sizes)
-
-
-def top_k_descriptor(
-    data: TensorDesc, axis: int, k: int, largest: bool, values: TensorDesc, indices: TensorDesc
-) -> "TopK1":
-    """Return the descriptor of a selection whose results were inferred."""
-    data = data if data.sizes else data.with_leading_ones(1)
-    return TopK1.of_inferred(
-        input_tensor=data,
-        axis=axis % data.dimension_count,
-        k=k,
-        output_value_tensor=values,
-        output_index_tensor=indices,
-        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

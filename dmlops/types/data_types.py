@@ -56,20 +56,6 @@ def data_type_of(dtype: Any, where: str) -> ElementType:
     return named_data_type(name, where)
 
 
-def check_of_descriptors(data_type: ElementType, where: str) -> TensorDataType:
-    """Return a data type that descriptors have.
-
-    Raises
-    ------
-    TypeError
-        If functions alone take it; the text begins with `where`.
-    """
-    if isinstance(data_type, OpaqueType):
-        allowed = f"it must be one of {', '.join(SUPPORTED)}"
-        raise TypeError(error_text(where, data_type.name, "descriptors have no such type", allowed))
-    return data_type
-
-
 def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
     """Return the data type of a NumPy type in native byte order.
 

@@ -10,31 +10,25 @@ _LONGEST_PART = 200
 class DmlError(Exception):
     """Base class of the exceptions of dmlops."""
 
-    __module__ = "dmlops"
-
 
 class InvalidDescriptorError(DmlError, ValueError):
     """A descriptor contradicts itself, or an argument or array does not fit the operator."""
-
-    __module__ = "dmlops"
 
 
 class UnsupportedFeatureError(DmlError, NotImplementedError):
     """The descriptor is valid, but the feature level or the device does not support it."""
 
-    __module__ = "dmlops"
-
 
 class DeviceMismatchError(DmlError, ValueError):
     """Arrays, or an array and a stream, belong to different devices."""
-
-    __module__ = "dmlops"
 
 
 class IndexOutOfRangeError(DmlError, IndexError):
     """An index tuple points outside the input."""
 
-    __module__ = "dmlops"
+
+for _error in (DmlError, *DmlError.__subclasses__()):
+    _error.__module__ = "dmlops"  # tracebacks call them by the names that users import
 
 
 class Words:

@@ -307,7 +307,9 @@ def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
     if opaque.family == "structured":
         if isinstance(value, np.void):
             return value.tobytes() if value.dtype == opaque.dtype else None
-        return bytes(opaque.bytes) if _is_zero(value) else None
+        is_number = isinstance(value, (int, float, complex))
+        is_zero = is_number and as_whole(value.real) == as_whole(value.imag) == 0
+        return bytes(opaque.bytes) if is_zero else None
     if opaque.is_time:
         bits = _time_bits(value, opaque)
         return None if bits is None else bits.to_bytes(opaque.bytes, sys.byteorder)
@@ -322,12 +324,6 @@ def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
             return None
         held += bits.to_bytes(opaque.bytes // len(parts), sys.byteorder)
     return held
-
-
-def _is_zero(value: Any) -> bool:
-    if isinstance(value, complex):
-        return _is_zero(value.real) and _is_zero(value.imag)
-    return isinstance(value, (int, float)) and as_whole(value) == 0
 
 
 def _time_bits(value: Any, opaque: OpaqueType) -> int | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dmlops.types.arguments import as_integer, member_of
-from dmlops.types.data_types import check_of_descriptors
+from dmlops.types.data_types import SUPPORTED
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import counted, refuse, shown
+from dmlops.types.errors import counted, error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
 
 MAX_DML_ELEMENTS = 2**32 - 1
@@ -97,25 +97,39 @@ class TensorDesc:
     def __init__(
         self, data_type: ElementType | int | str, sizes: Sequence[int], strides: Sequence[int] | None = None
     ) -> None:
-        if type(data_type) is not TensorDataType:
-            data_type = _data_type(data_type)
+        if not isinstance(data_type, (TensorDataType, OpaqueType)):
+            member = member_of(TensorDataType, data_type)
+            if member is None:
+                allowed = f"data_type must be one of {', '.join(TensorDataType.__members__)}"
+                refuse("TensorDesc.data_type", shown(data_type), "there is no such data type", allowed)
+            data_type = member
         sizes = _integers("sizes", sizes)
         element_count = extent = math.prod(sizes)
         # A size of 0 must not hide the others.
         span = element_count or math.prod([size or 1 for size in sizes])
-        if span > _MAX_INT64 or (sizes and min(sizes) < 0):
-            _refuse_sizes(sizes)
+        if sizes and min(sizes) < 0:
+            refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
+        if span > _MAX_INT64 and not _sizes_stand_in.get():
+            reason = "these are more than 2**63 - 1 elements"
+            refuse("TensorDesc.sizes", sizes, reason, "a 64-bit integer must be able to count them")
         offset = 0
         if strides is None:
             effective_strides = packed_strides(sizes)
         else:
             effective_strides = strides = _integers("strides", strides)
-            _check_strides(sizes, strides)
+            if len(strides) != len(sizes):
+                reason = f"sizes has {counted(len(sizes), 'dimension')}"
+                refuse("TensorDesc.strides", strides, reason, "strides must have as many")
+            if strides and not -_MAX_INT64 <= min(strides) <= max(strides) <= _MAX_INT64:
+                allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
+                refuse("TensorDesc.strides", strides, "one needs more than 64 bits", allowed)
             if element_count:
                 extent, offset = _reach(sizes, strides)
             span = extent
-        if span > _MAX_INT64 >> 3 and not _sizes_stand_in.get():
-            _check_bytes(data_type, sizes, strides, span)
+        if span > _MAX_INT64 >> 3 and span * data_type.bits > 8 * _MAX_INT64 and not _sizes_stand_in.get():
+            field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
+            reason = f"{data_type.name} elements then span more than 2**63 - 1 bytes"
+            refuse(f"TensorDesc.{field_name}", got, reason, "a 64-bit integer must be able to count them")
         put = object.__setattr__
         put(self, "data_type", data_type)
         put(self, "sizes", sizes)
@@ -216,7 +230,9 @@ class TensorDesc:
         """
         where = "TensorDesc.from_array.array"
         found = _describe_array(array, where)
-        check_of_descriptors(found.data_type, where)
+        if isinstance(found.data_type, OpaqueType):
+            allowed = f"it must be one of {', '.join(SUPPORTED)}"
+            raise TypeError(error_text(where, found.data_type.name, "descriptors have no such type", allowed))
         packed = packed_strides(found.sizes)
         apart = zip(found.sizes, found.effective_strides, packed, strict=True)
         if 0 in found.sizes or all(stride == step for size, stride, step in apart if size > 1):
@@ -261,35 +277,6 @@ _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
 _MEMBERS = "data_type, sizes and, where it is not packed, strides"
 
 
-def _refuse_sizes(sizes: tuple[int, ...]) -> None:
-    """Refuse sizes that are negative, or too many elements where no sizes stand in for others."""
-    if min(sizes) < 0:
-        refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
-    if not _sizes_stand_in.get():
-        reason = "these are more than 2**63 - 1 elements"
-        refuse("TensorDesc.sizes", sizes, reason, "a 64-bit integer must be able to count them")
-
-
-def _check_bytes(
-    data_type: ElementType, sizes: tuple[int, ...], strides: tuple[int, ...] | None, span: int
-) -> None:
-    """Refuse a tensor that spans more elements than fit into the bytes that can be counted."""
-    if span * data_type.bits > 8 * _MAX_INT64:
-        field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
-        reason = f"{data_type.name} elements then span more than 2**63 - 1 bytes"
-        refuse(f"TensorDesc.{field_name}", got, reason, "a 64-bit integer must be able to count them")
-
-
-def _check_strides(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    if len(strides) != len(sizes):
-        reason = f"sizes has {counted(len(sizes), 'dimension')}"
-        refuse("TensorDesc.strides", strides, reason, "strides must have as many")
-    for stride in strides:
-        if not -_MAX_INT64 <= stride <= _MAX_INT64:
-            allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
-            refuse("TensorDesc.strides", strides, "one needs more than 64 bits", allowed)
-
-
 def _reach(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
     """Return the extent of a tensor that has elements, and the offset of its first one."""
     below = above = 0
@@ -310,16 +297,6 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
         strides.append(stride)
         stride *= size or 1
     return tuple(strides[::-1])
-
-
-def _data_type(value: Any) -> ElementType:
-    if type(value) is OpaqueType:
-        return value
-    data_type = member_of(TensorDataType, value)
-    if data_type is None:
-        allowed = f"data_type must be one of {', '.join(TensorDataType.__members__)}"
-        refuse("TensorDesc.data_type", shown(value), "there is no such data type", allowed)
-    return data_type
 
 
 def _integers(field: str, values: Any) -> tuple[int, ...]:

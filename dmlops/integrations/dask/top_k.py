@@ -64,14 +64,6 @@ def top_k(
         "index_dtype": numpy_dtype(index_type),
     }
     values, indices = _select(_select_from_chunk, (x,), options)
-    return _merged(values, indices, options, sorted)
-
-
-def _merged(
-    values: da.Array, indices: da.Array, options: dict[str, Any], sorted: bool
-) -> TopKResult[da.Array, da.Array]:
-    """Select among the candidates of several chunks at a time, until there is one chunk along the axis."""
-    axis = options["axis"]
     while values.numblocks[axis] > 1:
         sizes = values.chunks[axis]
         starts = range(0, len(sizes), _MERGED_AT_ONCE)

@@ -70,7 +70,7 @@ def top_k(
         index_type_name(index_dtype, "top_k"),
     )
     lengths = () if lengths is None else (_as_array(lengths, "top_k.lengths"),)
-    return TopKResult(*_traced(_top_k, (_as_array(x, "top_k.x"), *lengths), options))
+    return TopKResult(*_traced(_top_k, (_as_array(x, "top_k.x"), *lengths), options, level_set()))
 
 
 def nonzero_coordinates(
@@ -99,7 +99,7 @@ def nonzero_coordinates(
         0 if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value"),
         index_type_name(index_dtype, where),
     )
-    return NonzeroResult(*_traced(_nonzero_coordinates, (x,), options))
+    return NonzeroResult(*_traced(_nonzero_coordinates, (x,), options, level_set()))
 
 
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> Array:
@@ -122,7 +122,7 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
             refuse("gather_nd.mode", shown(mode), reason, 'mode must be "clip" or "fill"')
         return dmlops.gather_nd(*inputs, batch_dims=batch_dims)
     options = arguments.integer(batch_dims, "gather_nd.batch_dims"), mode
-    return _traced(_gather_nd, inputs, options)
+    return _traced(_gather_nd, inputs, options, level_set())
 
 
 def diagonal_matrix(
@@ -157,7 +157,7 @@ def diagonal_matrix(
     band = number_text(number), begin, end
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype)
-        return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), (None, *band))
+        return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), (None, *band), level_set())
     if shape is None:
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
@@ -166,7 +166,7 @@ def diagonal_matrix(
     data_type = data_type_of(dtype, f"{where}.dtype")
     Jax().check_representable(data_type, f"{where}.dtype")
     made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
-    return _traced(_matrix_without_input, (), (made, *band))
+    return _traced(_matrix_without_input, (), (made, *band), level_set())
 
 
 def _as_array(x: Any, where: str) -> Array:
@@ -191,12 +191,8 @@ def _as_array(x: Any, where: str) -> Array:
     return array
 
 
-def _traced(function: Callable[..., Any], inputs: tuple[Array, ...], options: Sequence[Any]) -> Any:
-    return _compiled(function, inputs, options, level_set())
-
-
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
-def _compiled(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
+def _traced(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
     """Trace a function once for inputs of the same kinds; the result depends on the current level."""
     return function(*map(_collected, inputs), options)
 

@@ -53,9 +53,6 @@ class _Described(Jax):
     def device(self, array: Any) -> Device:
         return self._device
 
-    def operand(self, array: Any) -> Operand:
-        return Operand(self, array, None, 0)
-
 
 class _Buffers(_Described):
     """The same while a computation runs: JAX checked the types when it was traced."""
@@ -93,7 +90,8 @@ class _Request(NamedTuple):
     def bind(self, library: _Described) -> BoundCall:
         """Plan the kernels, or refuse the request."""
         arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
-        operands, parameters = [library.operand(array) for array in arrays], [*self.parameters]
+        operands = [Operand(library, array, None, 0) for array in arrays]
+        parameters = [*self.parameters]
         if self.function == "diagonal_matrix":
             made, value, *bounds = parameters
             if made is None:

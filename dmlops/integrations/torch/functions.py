@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dmlops.array_libraries.numpy import refuse_object
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
-from dmlops.calls.binding import check_is_pair
+from dmlops.calls.binding import check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
 from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
 from dmlops.integrations.torch.operators import (
@@ -23,7 +23,6 @@ from dmlops.integrations.torch.operators import (
     NONZERO_COORDINATES_STATIC,
     TOP_K,
     band,
-    check_device,
     distributed_rules,
     is_distributed,
     torch_dtype,
@@ -251,7 +250,7 @@ def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool
         raise TypeError(error_text(where, "a tensor", reason, remedy))
     if not torch.compiler.is_compiling():
         check_inference(array, where)
-    check_device(array, result, where)
+    check_device(where, array.device, result.device)
     shape = () if name == "count" and tuple(array.shape) == (1,) else array.shape
     verbs = ("have", "are") if name.endswith("s") else ("has", "is")
     if shape != result.shape:

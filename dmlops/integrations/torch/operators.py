@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dmlops import functions
+from dmlops import NonzeroResult, TopKResult, functions
+from dmlops.calls.binding import check_device
 from dmlops.calls.dispatch import level_or
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_FUNCTION
 from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
@@ -28,7 +29,7 @@ from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.types.data_types import data_type_of, dtype_name, index_data_type
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import DeviceMismatchError, error_text, refuse
+from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.tensor import TensorDesc, sizes_stand_in
 
@@ -84,13 +85,6 @@ class _Symbols:
         return x.new_empty((*batch, *sizes), dtype=torch_dtype(desc.data_type))
 
 
-def check_device(array: Tensor, x: Tensor, where: str) -> None:
-    """Refuse a tensor on another device than `x`."""
-    if array.device != x.device:
-        reason, allowed = f"x lives on {x.device}", "all arrays must share a device"
-        raise DeviceMismatchError(error_text(where, f"an array on {array.device}", reason, allowed))
-
-
 def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
     """Return the description of a tensor with the unknown ones of its leading sizes replaced by another's."""
     sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
@@ -116,7 +110,7 @@ def _fake_top_k(
     index_dtype = index_dtype or torch.int64  # AOTInductor can leave out an argument only if it is None
     data, row_lengths = symbols.describe(x, "top_k.x"), None
     if lengths is not None:
-        check_device(lengths, x, "top_k.lengths")
+        check_device("top_k.lengths", lengths.device, x.device)
         rows = [d for d in range(x.dim()) if d != axis % x.dim()]
         row_lengths = _equated(
             "top_k.lengths",
@@ -251,7 +245,7 @@ def _of_short_examples(x: Tensor, size: int, fill_value: int | None) -> tuple[Te
 @sizes_stand_in()
 def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
     symbols = _Symbols()
-    check_device(indices, x, "gather_nd.indices")
+    check_device("gather_nd.indices", indices.device, x.device)
     data, tuples = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
     tuples = TensorDesc(tuples.data_type, (*tuples.sizes[:-1], *map(int, indices.shape[-1:])))
     tuples = _equated(
@@ -429,7 +423,7 @@ def _example(batch: Tensor, d: int) -> Tensor:
 # Exported programs that return these can be saved.
 _register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
 if _register is not None:
-    for _result in (functions.TopKResult, functions.NonzeroResult):
+    for _result in (TopKResult, NonzeroResult):
         _register(_result, serialized_type_name=f"dmlops.{_result.__name__}")
 
 TOP_K = _operator("top_k", functions.top_k, _fake_top_k)
