@@ -17,7 +17,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 import dmlops
-from dmlops.functions import NonzeroResult, TopKResult
+from dmlops import NonzeroResult, TopKResult
 from dmlops.integrations.numba import calls
 from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
 from dmlops.types.errors import error_text
