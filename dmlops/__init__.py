@@ -22,9 +22,12 @@ from dmlops.types.errors import (
     UnsupportedFeatureError,
 )
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu import nopython_call as _nopython_call
 from kernels_cpu.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
+
+_nopython_call.offer("dmlops.integrations.numba")
 
 # Without `compile`: a star would put it in the place of Python's own.
 __all__ = [

@@ -21,6 +21,8 @@ _PYTHON_IMPORTS = {
         "PyBytes_FromStringAndSize",
         "PyCapsule_GetPointer",
         "PyErr_Clear",
+        "PyMem_RawFree",
+        "PyMem_RawMalloc",
         "PyObject_GetAttr",
         "PyObject_Type",
     ),

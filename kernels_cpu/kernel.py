@@ -4,7 +4,7 @@ import functools
 import struct
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 INTEGER = "i64"
 ELEMENT_SIZES = (1, 2, 4, 8)
@@ -101,6 +101,11 @@ class BoundKernel:
         """The first arguments as integers."""
         return [argument.address if isinstance(argument, Table) else argument for argument in self._leading]
 
+    def parts(self) -> tuple[int, list[int], list[int]]:
+        """Return where the code is, the first arguments, and the words of the table that the first one is."""
+        table: Any = self._leading[0]
+        return self.kernel.address, self.leading, list(table.words)
+
 
 @functools.cache
 def packer(count: int) -> Callable[..., bytes]:
@@ -111,18 +116,18 @@ def packer(count: int) -> Callable[..., bytes]:
 class Table:
     """Integers of 64 bits at an address, by which a plan describes its problem to a kernel."""
 
-    __slots__ = ("_words", "address")
+    __slots__ = ("address", "words")
 
     def __init__(self, words: Sequence[int]) -> None:
         try:
-            self._words = array("q", words)
+            self.words = array("q", words)
         except OverflowError:  # an unsigned integer beyond the signed ones
-            self._words = array("Q", [word & WORD_MASK for word in words])
-        self.address, _ = self._words.buffer_info()
+            self.words = array("Q", [word & WORD_MASK for word in words])
+        self.address, _ = self.words.buffer_info()
 
     def replaced(self, words: Mapping[int, int]) -> "Table":
         """Return a copy in which the words at some indices are others."""
-        copied = list(self._words)
+        copied = list(self.words)
         for i, word in words.items():
             copied[i] = word
         return Table(copied)

@@ -44,28 +44,29 @@ _restore_thread = _external("PyEval_RestoreThread", types.void(types.intp))
 _clear_error = _external("PyErr_Clear", types.void())
 
 
-def _called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
+def called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
+    """Call a C function, whose arguments are integers of 64 bits."""
     kind = ir.FunctionType(result, [I64] * len(arguments))
     value = builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
     return value if result == I64 else builder.zext(value, I64)
 
 
 @emitted(lambda *kinds: types.int64(*[types.int64] * 2))
-def _call(builder: Any, code: Any, words: Any) -> Any:
+def call_entry(builder: Any, code: Any, words: Any) -> Any:
     """Call the entry of a kernel."""
-    return _called(builder, I64, code, words)
+    return called(builder, I64, code, words)
 
 
 @emitted(lambda *kinds: types.int64(*[types.int64] * 3))
 def _describe(builder: Any, describe: Any, array: Any, tensor: Any) -> Any:
     """Call DLPack's description of an array, which returns 0, or sets an error."""
-    return _called(builder, I32, describe, array, tensor)
+    return called(builder, I32, describe, array, tensor)
 
 
 @emitted(lambda *kinds: types.int64(*[types.int64] * 5))
 def _ask_driver(builder: Any, entry: Any, config: Any, function: Any, addresses: Any, extra: Any) -> Any:
     """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
-    return _called(builder, I32, entry, config, function, addresses, extra)
+    return called(builder, I32, entry, config, function, addresses, extra)
 
 
 @njit
@@ -162,7 +163,7 @@ def native_call(table: Any, arrays: int, workspace: int, stream: int) -> int:
     words[last + 1] = stream
     keeps_gil = table[_KEEPS_GIL]
     thread = 0 if keeps_gil else _save_thread()
-    result: int = _call(table[_CODE], address_of(words))
+    result: int = call_entry(table[_CODE], address_of(words))
     if not keeps_gil:
         _restore_thread(thread)
     return result

@@ -112,13 +112,21 @@ class Function:
             if results is not None:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
-        operands = [as_input(array, name, handle) for array, name in zip(inputs, names)]  # noqa: B905
-        if self._convert is not None:
-            operands[0] = self._convert(operands[0], names[0], handle)
-        outputs = [as_output(array, name) for array, name in zip(outs, self.outputs)]  # noqa: B905
+        operands, outputs = self.operands(inputs, outs, handle)
         return CALLS.run(
             parameters, operands, outputs, partial(self.bind, operands, outputs, *others), stream
         )
+
+    def operands(
+        self, inputs: Sequence[Any], out: Sequence[Any], stream: int | None = None
+    ) -> tuple[list[Operand], list[Operand]]:
+        """Return arrays that their libraries vouch for; copies are made on `stream`."""
+        names = self.inputs
+        operands = [as_input(array, name, stream) for array, name in zip(inputs, names)]  # noqa: B905
+        if self._convert is not None:
+            operands[0] = self._convert(operands[0], names[0], stream)
+        outputs = [as_output(array, name) for array, name in zip(out, self.outputs)]  # noqa: B905
+        return operands, outputs
 
     def bind(self, inputs: Sequence[Operand], out: Sequence[Operand], *others: Any) -> BoundCall:
         """Check the arguments of a call, and plan it."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
 
 _loaded: dict[Any, Any] = {}
+plan_threads: ContextVar[int | None] = ContextVar("dmlops_plan_threads", default=None)
+"""How many threads new plans may use, where that is not the number for all calls."""
 
 
 def load(kernel: Any) -> Any:
@@ -66,7 +69,8 @@ def sources() -> str:
 
 def target() -> Any:
     """Return the host as plans see it."""
-    return kernel_store.imported("kernels_cpu.plan").Target(threads.get_num_threads(), load)
+    n_threads = plan_threads.get() or threads.get_num_threads()
+    return kernel_store.imported("kernels_cpu.plan").Target(n_threads, load)
 
 
 class Host:

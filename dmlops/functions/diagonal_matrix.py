@@ -222,7 +222,7 @@ def _make(
         framework = library.takes_over(pattern, False, alone=True)
     if framework is not None:
         return framework.diagonal_matrix(function.words, (), out, stream, given, *band)[0]
-    made = _made_of(function.name, shape, dtype, like, out)
+    made = made_of(function.name, shape, dtype, like, out)
     return _fill(function, (), out, stream, *band, made=made, given=given)
 
 
@@ -241,7 +241,7 @@ def _fill(
     if inputs and type(inputs[0]) is not ndarray and (framework := compiling_framework()) is not None:
         return framework.diagonal_matrix(function.words, inputs, out, stream, None, value, begin, end)[0]
     if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
-        value, begin, end = _plain_band(function.name, value, begin, end)
+        value, begin, end = plain_band(function.name, value, begin, end)
     number = value if type(value) is int else scalars.scalar_key(value)
     parameters = (function.name, number, begin, end, made, level_set(), get_num_threads(), out is None)
     outs = () if out is None else (out,)
@@ -255,7 +255,7 @@ def _fill(
     return results[0] if out is None else out
 
 
-def _plain_band(function: str, value: Any, begin: Any, end: Any) -> tuple[Any, int, int]:
+def plain_band(function: str, value: Any, begin: Any, end: Any) -> tuple[Any, int, int]:
     """Return the arguments that describe a band as plain numbers."""
     if type(value) not in _NUMBERS and not arguments.is_symbol(value):
         find_library(value, f"{function}.value").check_scalar(value, f"{function}.value")
@@ -275,7 +275,7 @@ class Made(NamedTuple):
     """Tells types apart that are equal to NumPy but not the same."""
 
 
-def _made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
+def made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     """Return the form of a diagonal matrix without an input."""
     library: ArrayLibrary = NUMPY
     device, described = CPU, None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dmlops.devices import cpu, cuda
 from dmlops.store.kernel_store import LOCK
-from kernels_cpu import native_call
+from kernels_cpu import native_call, nopython_call
 
 
 class PrecompileError(Exception):
@@ -43,7 +43,10 @@ def cpu_tasks(operators: Sequence[str]) -> list[Task]:
     """Return one task for each CPU kernel that a call of these operators may need."""
     packages = [f"kernels_cpu.{name}" for name in operators]
     kernels = [kernel for name in packages for kernel in importlib.import_module(name).all_kernels()]
-    return [Task(kernel.label, _cpu_code, (kernel,)) for kernel in (*native_call.KERNELS, *kernels)]
+    return [
+        Task(kernel.label, _cpu_code, (kernel,))
+        for kernel in (*native_call.KERNELS, nopython_call.CALL, *kernels)
+    ]
 
 
 def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[Task]:

@@ -116,6 +116,8 @@ def plan(problem: Any, target: Target) -> Plan:
         kernel, exact = target.load(_check_kernel(index_size)), table.replaced({int(CLIPS): 0})
         check_ranges = _parts(n_tuples, index_bytes, target.threads) if bounds else []
         checks = [kernel.bind((exact, *part), 1) for part in check_ranges]
+        if len(checks) == 1:
+            return checks[0]
 
         def check(indices: int) -> int:
             found: list[int] = []

@@ -46,7 +46,7 @@ def choose(shape: Shape) -> Choice:
         return _sort(shape, n_tasks)
     if shape.are_contiguous:
         if shape.k <= SHORT_ROWS_MAX_K and row_bytes < SHORT_ROW_BYTES:
-            n_rows = max(min(SHORT_ROWS_KEY_BYTES // row_bytes, SHORT_ROWS_MAX_ROWS), 1)
+            n_rows = max(min(SHORT_ROWS_KEY_BYTES // row_bytes, SHORT_ROWS_MAX_ROWS, shape.n_rows), 1)
             return Choice("short_rows", True, n_tasks, RANK_LIMIT + WORD, shape.axis_size, n_rows)
         return _rows(shape, n_tasks)
     if shape.k <= SIDE_BY_SIDE_MAX_K and shape.n_columns >= SIDE_BY_SIDE_MIN_ROWS and shape.are_whole:

@@ -122,4 +122,5 @@ def _lengths_first(launch: Callable[..., int | None]) -> Callable[..., int | Non
     def launch_rows(x: int, lengths: int, *others: int) -> int | None:
         return launch(lengths, x, *others)
 
+    vars(launch_rows)["lengths_first"] = launch
     return launch_rows

@@ -1,0 +1,277 @@
+"""The functions inside users' `numba.njit` functions.
+
+Numba imports this module, by the entry point of its extensions, before it first compiles in a program that
+has imported dmlops. It compiles an implementation here for each of its callers. They are short: they allocate
+the results, and describe the call to native code (`kernels_cpu.nopython_call`) or to `calls`.
+"""
+
+import math
+from typing import Any, NoReturn
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import typeof, types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
+
+import dmlops
+from dmlops import NonzeroResult, TopKResult
+from dmlops.integrations.numba import calls
+from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
+from dmlops.types.errors import error_text
+from kernels_cpu.intrinsics.building import I64, reserved
+from kernels_cpu.nopython_call import FORMAT, MAX_ARRAYS
+
+_SYMBOL = "dmlops_nopython_cell"
+llvm.add_symbol(_SYMBOL, calls.CELL)
+
+
+def _is_none(kind: Any) -> bool:
+    """Return whether an argument is None or left out."""
+    return getattr(kind, "value", kind) is None or isinstance(kind, types.NoneType)
+
+
+def _refuse(where: str, kind: Any, allowed: str) -> NoReturn:
+    raise TypingError(error_text(f"dmlops.{where}", str(kind), "the call is compiled for its type", allowed))
+
+
+def _dtype(kind: Any, where: str) -> Any:
+    """Return the NumPy type of elements or of a scalar, or the one that an argument names."""
+    kind = getattr(kind, "instance_type", getattr(kind, "dtype", kind))
+    try:
+        return np.dtype(getattr(kind, "literal_value", None) or str(kind))
+    except (TypeError, ValueError):
+        _refuse(where, kind, "it must be a type of numbers, dates or durations")
+
+
+def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
+    """Refuse other types of arguments than these, unless they are left out."""
+    for name, kind in integers.items():
+        is_integer = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
+        if not is_integer and not _is_none(kind):
+            _refuse(f"{function}.{name}", kind, "it must be an integer")
+    for name, kind in arrays.items():
+        if not _is_none(kind):
+            if not isinstance(kind, types.Array):
+                _refuse(f"{function}.{name}", kind, "it must be an array")
+            _dtype(kind, f"{function}.{name}")
+
+
+def _is_pair(function: str, out: Any) -> bool:
+    """Return whether there are two outputs; refuse all but these and none."""
+    if _is_none(out):
+        return False
+    if not isinstance(out, types.BaseTuple) or len(out) != 2:
+        _refuse(f"{function}.out", out, "it must be a tuple of 2 arrays")
+    _check(function, {}, **{f"out[{i}]": kind for i, kind in enumerate(out)})
+    return True
+
+
+def _index_type(index_dtype: Any, function: str) -> tuple[Any, int]:
+    """Return the type of new indices, and the word for the argument."""
+    dtype = None if _is_none(index_dtype) else _dtype(index_dtype, f"{function}.index_dtype")
+    return dtype or np.dtype(np.int64), code_of(dtype)
+
+
+def _value_code(value: Any) -> int:
+    """Return the type of the words of a scalar, which are as wide as they can be."""
+    kind = getattr(value, "value", value)
+    kind = types.unliteral(kind) if isinstance(kind, types.Type) else typeof(kind)
+    if not isinstance(kind, (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)):
+        _refuse("diagonal_matrix.value", kind, "it must be a number, a date or a duration")
+    dtype = _dtype(kind, "diagonal_matrix.value")
+    return code_of(np.dtype({"i": "i8", "u": "u8", "f": "f8", "c": "c16"}.get(dtype.kind, dtype)))
+
+
+def _leaves(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Return the types and the values in nested tuples, without None."""
+    if not isinstance(kind, types.BaseTuple):
+        return [] if _is_none(kind) else [(kind, value)]
+    parts = zip(kind, cgutils.unpack_tuple(builder, value), strict=True)
+    return [leaf for part in parts for leaf in _leaves(builder, *part)]
+
+
+def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
+    """Return scalars as words: integers, or the bits of floats, complex numbers and dates."""
+    words = []
+    for kind, value in _leaves(builder, kinds, values):
+        if isinstance(kind, types.Complex):
+            number = cgutils.create_struct_proxy(kind)(context, builder, value=value)
+            for part in (number.real, number.imag):
+                words += _words(context, builder, kind.underlying_float, part)
+        elif isinstance(kind, types.Float):
+            words.append(builder.bitcast(context.cast(builder, value, kind, types.float64), I64))
+        else:
+            is_time = isinstance(kind, (types.NPDatetime, types.NPTimedelta))
+            words.append(value if is_time else context.cast(builder, value, kind, types.int64))
+    return words
+
+
+def _described(builder: Any, kind: Any, array: Any) -> list[Any]:
+    """Return the words of an array in the key."""
+    dtype, is_packed, fields = _dtype(kind, "array"), kind.layout == "C", (array.shape, array.strides)
+    # Plans are for aligned arrays; other addresses make another kind of call.
+    unaligned = builder.and_(builder.ptrtoint(array.data, I64), I64(math.gcd(dtype.itemsize, 8) - 1))
+    alignment = builder.shl(unaligned, I64(calls.ALIGNMENT))
+    flags = is_packed << calls.IS_PACKED | (not kind.mutable) << calls.IS_READ_ONLY
+    word = builder.or_(alignment, I64(code_of(dtype) | kind.ndim << calls.N_DIMS | flags))
+    return [word, *(size for each in fields[: 2 - is_packed] for size in cgutils.unpack_tuple(builder, each))]
+
+
+@intrinsic
+def call(typing_context, operation, scalars, capacity, given, operands):
+    """Make a call; return a negative number if it has raised an error.
+
+    Parameters
+    ----------
+    operation, scalars : int, tuple
+        What `calls` reads: what to do, and the arguments that are no arrays.
+    capacity : int
+        See `kernels_cpu.nopython_call`.
+    given, operands : tuple of array
+        The arrays of the caller, and all arrays in the order in which the kernel takes their addresses.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def arrays(kinds: Any, values: Any) -> list[tuple[Any, Any]]:
+            leaves = _leaves(builder, kinds, values)
+            return [
+                (kind, cgutils.create_struct_proxy(kind)(context, builder, value=value))
+                for kind, value in leaves
+            ]
+
+        number, key, rows = (
+            _words(context, builder, *each) for each in zip(signature.args[:3], arguments, strict=False)
+        )
+        described = arrays(given, arguments[3])
+        first = builder.or_(number[0], I64(len(key) << 8 | len(described) << 16 | FORMAT << 32))
+        for kind, array in described:
+            key += _described(builder, kind, array)
+        addresses = [builder.ptrtoint(array.data, I64) for _, array in arrays(operands, arguments[4])]
+        addresses += [I64(0)] * (MAX_ARRAYS - len(addresses))
+        words = [I64(len(key) + 1), *addresses, *rows, first, *key]
+        block = reserved(builder, I64, len(words))
+        for i, word in enumerate(words):
+            builder.store(word, builder.gep(block, [I64(i)]))
+        cell = builder.module.globals.get(_SYMBOL) or ir.GlobalVariable(builder.module, I64, _SYMBOL)
+        entry = ir.FunctionType(I64, [I64] * 3).as_pointer()
+        function = builder.inttoptr(builder.load_atomic(cell, "acquire", 8), entry)
+        return builder.call(function, [builder.ptrtoint(block, I64), builder.ptrtoint(cell, I64), I64(0)])
+
+    return types.int64(operation, scalars, capacity, given, operands), generate
+
+
+@intrinsic
+def shape_with(typing_context, shape, axis, size):
+    """Return a shape with another size along an axis, if that is not larger, and 0 for negative sizes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sizes, [axis], [size] = (
+            _words(context, builder, *each) for each in zip(signature.args, arguments, strict=True)
+        )
+        from_end = builder.add(axis, I64(len(sizes)))
+        axis = builder.select(builder.icmp_signed("<", axis, I64(0)), from_end, axis)
+        for i, old in enumerate(sizes):
+            fits = builder.and_(
+                builder.icmp_signed("==", axis, I64(i)), builder.icmp_unsigned("<=", size, old)
+            )
+            new = builder.select(fits, size, old)
+            sizes[i] = builder.select(builder.icmp_signed("<", new, I64(0)), I64(0), new)
+        return context.make_tuple(builder, signature.return_type, sizes)
+
+    return types.UniTuple(types.int64, len(shape))(shape, axis, size), generate
+
+
+@overload(dmlops.top_k)
+def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
+    _check("top_k", {"k": k, "axis": axis, "largest": largest, "sorted": sorted}, x=x, lengths=lengths)
+    has_out, is_scalar = _is_pair("top_k", out), x.ndim == 0
+    dtype, code = _index_type(index_dtype, "top_k")
+
+    def call_top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
+        shape = shape_with((1,) if is_scalar else x.shape, axis, k)
+        results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
+        if call(SELECT, (k, axis, largest, sorted, code), 0, (x, lengths, out), (lengths, x, results)) < 0:
+            raise CallError
+        return TopKResult(results[0], results[1])
+
+    return call_top_k
+
+
+@overload(dmlops.nonzero_coordinates)
+def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=None):
+    _check("nonzero_coordinates", {"size": size, "fill_value": fill_value}, x=x)
+    has_size, has_fill = not _is_none(size), not _is_none(fill_value)
+    has_out, is_strided = _is_pair("nonzero_coordinates", out), x.layout != "C"
+    dtype, code = _index_type(index_dtype, "nonzero_coordinates")
+
+    def call_nonzero(x, size=None, fill_value=None, index_dtype=None, out=None):
+        packed = np.ascontiguousarray(x) if is_strided else x  # native code runs plans of one kernel
+        rows, fill = size if has_size else 0, fill_value if has_fill else 0
+        scalars = has_size, rows if has_out else 0, has_fill, fill, code
+        count = np.empty((), dtype)
+        if not (has_size or has_out):
+            if call(LIST, scalars, 0, (packed,), (packed, count, count)) < 0:  # counts alone
+                raise CallError
+            rows = np.int64(count[()])
+        results = out if has_out else (np.empty(shape_with((rows, x.ndim), 2, 0), dtype), count)
+        if call(LIST, scalars, 0 if has_out else rows, (packed, out), (packed, results)) < 0:
+            raise CallError
+        return NonzeroResult(results[0], results[1])
+
+    return call_nonzero
+
+
+@overload(dmlops.gather_nd)
+def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
+    _check("gather_nd", {"batch_dims": batch_dims}, x=x, indices=indices, out=out)
+    name = getattr(mode, "literal_value", getattr(mode, "value", mode))
+    if name not in calls.MODES:
+        _refuse("gather_nd.mode", mode, f"it must be a literal of {', '.join(calls.MODES)}")
+    has_out, scalar = not _is_none(out), calls.MODES.index(name)
+    checks_first = has_out and name == "raise"
+
+    def call_gather(x, indices, batch_dims=0, mode="raise", out=None):
+        result = out if has_out else np.empty(indices.shape[:-1], x.dtype)
+        scalars = batch_dims, scalar
+        if checks_first and call(CHECK, scalars, 0, (x, indices, out), (indices, x, out)) < 0:
+            raise CallError
+        if call(GATHER, scalars, 0, (x, indices, out), (x, indices, result)) < 0:
+            raise CallError
+        return result
+
+    return call_gather
+
+
+@overload(dmlops.diagonal_matrix)
+def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
+    _check("diagonal_matrix", {"begin": begin, "end": end}, x=x, out=out)
+    has_x, has_shape, has_out = (not _is_none(kind) for kind in (x, shape, out))
+    if has_x and (has_shape or not _is_none(dtype)):
+        _refuse("diagonal_matrix.x", x, "shape and dtype describe a result without x")
+    if not (has_x or has_shape or has_out):
+        _refuse("diagonal_matrix.shape", shape, "one of x, shape and out must be given")
+    if has_shape and not isinstance(shape, types.BaseTuple):
+        _refuse("diagonal_matrix.shape", shape, "it must be a tuple")
+    for size in shape if has_shape else ():
+        _check("diagonal_matrix", {"shape": size})
+    made = None if _is_none(dtype) else _dtype(dtype, "diagonal_matrix.dtype")
+    described = _value_code(value), code_of(made), len(shape) if has_shape else -1
+    made = made or np.dtype(np.float64)
+    operation = FILL if has_x else MAKE
+
+    def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
+        sizes = shape if has_shape else ()
+        if has_out:
+            result = out
+        elif has_x:
+            result = np.empty(x.shape, x.dtype)
+        else:
+            result = np.empty(shape_with(sizes, len(sizes), 0), made)
+        if call(operation, (begin, end, described, sizes, value), 0, (x, out), (x, result)) < 0:
+            raise CallError
+        return result
+
+    return call_diagonal_matrix
