@@ -18,7 +18,6 @@ from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import check_served, level_or, plan_kernels
 from dmlops.calls.guard import Named
 from dmlops.devices import cuda_driver
-from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.devices.memory import Device
 from dmlops.operators.descriptor import Descriptor, check_index_type
 from dmlops.operators.problem import Options
@@ -215,11 +214,9 @@ class Binding:
     ) -> BoundCall:
         """Plan a descriptor for these arrays."""
         level = level_or(FeatureLevel.EXTENDED)
-        if level is not HIGHEST_LEVELS[self.device.kind]:
-            # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
-            is_extended = level is FeatureLevel.EXTENDED
-            served = descriptor if is_extended else descriptor.in_form_of(level, self.words)
-            check_served(served, level, self.device, self.words)
+        # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
+        served = descriptor if level is FeatureLevel.EXTENDED else descriptor.in_form_of(level, self.words)
+        check_served(served, level, self.device, self.words)
         if not self.out:  # their library may lack the types of results, or silently change them
             for where, desc in zip(self.function.types, self._outputs, strict=True):
                 self.library.check_representable(desc.data_type, where)
