@@ -186,6 +186,7 @@ REPORTS = [
 
 @pytest.mark.parametrize(("line", "change", "told"), REPORTS)
 def test_reports_and_what_cannot_be_one(bench_command, line, change, told):
+    pytest.importorskip("matplotlib")
     Path("a.json").write_text(json.dumps(RECORD | change))
     outcome = bench_command("report", *line.split())
     if told.startswith("Wrote "):

@@ -80,8 +80,9 @@ def run(command: Callable[[], int | None]) -> int:
         code = command() or 0
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except SystemExit:
-        pass  # typer and rich end a command whose reader, such as `head`, needs no more
+    except SystemExit as end:
+        if end.code != 1:  # so typer and rich end a command whose reader, such as `head`, needs no more
+            raise
     except Exception as error:
         code, message = _failure(error)
     try:
