@@ -55,6 +55,7 @@ def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect):
     assert outcome == (int(redirect == "full"), told)
     with np.load(tmp_path / "best.npz") as best:
         assert best["values"].tolist() == [[3], [5]]
+    assert run_redirected(tmp_path, redirect, "info") == outcome
 
 
 @pytest.mark.parametrize("name", ["é.npy", "日本.npy", "\udcff.npy"], ids=["latin", "kanji", "not-utf-8"])

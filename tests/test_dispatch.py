@@ -10,6 +10,7 @@ import dmlops
 from dmlops import (
     AxisDirection,
     DeviceMismatchError,
+    Feature,
     FeatureLevel,
     InvalidDescriptorError,
     TensorDataType,
@@ -76,6 +77,12 @@ class TestBackendLevel:
             dmlops.compile(top_k1((9, 8)))
         assert "DML_3_1" in str(error.value)
         assert "DML_3_0" in str(error.value)
+        requested = [FeatureLevel.DML_2_0, FeatureLevel.DML_3_0, FeatureLevel.DML_6_4]
+        assert dmlops.check_feature_support(Feature.FEATURE_LEVELS, requested) is FeatureLevel.DML_3_0
+        with pytest.raises(
+            UnsupportedFeatureError, match="cpu serves none of them; its highest level is DML_3_0"
+        ):
+            dmlops.check_feature_support(Feature.FEATURE_LEVELS, requested[2:])
 
 
 class TestExecute:

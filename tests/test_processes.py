@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from dmlops.store import precompile
 from tests import reference
 from tests.data import assert_same, random
 from tests.marks import exhaustive, nightly
@@ -276,3 +277,22 @@ CALLS["rows_with_input"]()
     assert left.stat().st_size == size
     run_script(PREAMBLE, "CALLS['rows_with_input']()", DMLOPS_CACHE_DIR=str(tmp_path))
     check_directory(tmp_path, ["rows_with_input"], leftovers=True)
+
+
+class OddError(Exception):
+    def __init__(self, name, state):
+        super().__init__(f"{name} is {state}")
+
+
+def fail():
+    raise OddError("memory", "full")
+
+
+@pytest.mark.exhaustive
+def test_a_kernel_that_cannot_be_compiled_is_told_with_the_reason():
+    """Some errors of Numba, too, are made of more than their text, and cannot be sent to another process."""
+    with (
+        pytest.raises(precompile.PrecompileError, match=r"^a kernel: OddError: memory is full$"),
+        precompile.compiled([precompile.Task("a kernel", fail, ())], 1) as kernels,
+    ):
+        list(kernels)

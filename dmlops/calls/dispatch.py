@@ -134,13 +134,15 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
         allowed = "query must be a sequence of FeatureLevel"
         refuse(where, shown(query), "it is not a sequence of levels", allowed)
     newest = max(level for level in FeatureLevel if level != FeatureLevel.EXTENDED)
-    served = []
+    known = []
     for level in levels:
         number = as_integer(level)
         if member_of(FeatureLevel, level) is not None or number is None or number <= newest:
-            served.append(level_of(level, where))
+            known.append(level_of(level, where))
+    highest = backend.HIGHEST_LEVELS[at.kind]
+    served = [level for level in known if level <= highest]
     if not served:
-        allowed = f"its highest level is {backend.HIGHEST_LEVELS[at.kind].name}"
+        allowed = f"its highest level is {highest.name}"
         raise UnsupportedFeatureError(error_text(where, shown(query), f"{at} serves none of them", allowed))
     return max(served)
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.text import Text
 
-from dmlops.cli.ending import printable
+from dmlops.cli.ending import printable, users_errors
 
 
 class _PrintableConsole(Console):
@@ -17,6 +17,11 @@ class _PrintableConsole(Console):
         """Return the segments of what is printed."""
         for text, style, control in super().render(*arguments, **options):
             yield Segment(text if control else printable(text), style, control)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; an error names the stream."""
+        with users_errors("standard error" if self.stderr else "standard output"):
+            super().print(*objects, **options)
 
 
 def plain_console(**options: Any) -> Console:

@@ -110,9 +110,7 @@ def print_error(message: str) -> None:
 
 def _failure(error: Exception) -> tuple[int, str]:
     """Return the exit code and the message for an error; raise one that is a bug."""
-    if isinstance(error, CommandError):
-        return 1, str(error)
-    if isinstance(error, (OSError, MemoryError)):
+    if isinstance(error, (CommandError, OSError, MemoryError)):
         return 1, reason_of(error)
     # An error of typer itself, whose base class has no public name in all versions.
     if hasattr(error, "format_message"):

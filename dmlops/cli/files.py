@@ -138,12 +138,11 @@ def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], outp
     if output is not None:
         outputs.write(output, arrays)
     out = console.err if output == STANDARD else console.out
-    with users_errors("standard output"):
-        out.print(Text.assemble((title, "bold"), f" ({how})"))
-        for name, array in arrays.items():
-            outputs.show(out, name, array, is_written=output is not None)
-        if output is not None:
-            out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
+    out.print(Text.assemble((title, "bold"), f" ({how})"))
+    for name, array in arrays.items():
+        outputs.show(out, name, array, is_written=output is not None)
+    if output is not None:
+        out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
 
 
 def _number(text: str) -> Any:

@@ -81,11 +81,11 @@ def _present(device: Device) -> list[str]:
 def _compile(name: str, tasks: Sequence[precompile.Task], n_jobs: int) -> None:
     """Do the tasks in `n_jobs` processes, and print how many there were."""
     start = time.perf_counter()
-    with err.status(name) as status, precompile.compiled(tasks, n_jobs) as kernels:
-        try:
+    try:
+        with err.status(name) as status, precompile.compiled(tasks, n_jobs) as kernels:
             for number, _ in enumerate(kernels, 1):
                 status.update(f"{name}: {number} of {len(tasks)} kernels")
-        except precompile.PrecompileError as error:
-            message = f"warmup: {error}"
-            raise CommandError(message) from error
+    except precompile.PrecompileError as error:
+        message = f"warmup: {error}"
+        raise CommandError(message) from error
     out.print(f"{name}: {len(tasks)} kernels in {duration(time.perf_counter() - start)}")

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -43,10 +43,8 @@ def cpu_tasks(operators: Sequence[str]) -> list[Task]:
     """Return one task for each CPU kernel that a call of these operators may need."""
     packages = [f"kernels_cpu.{name}" for name in operators]
     kernels = [kernel for name in packages for kernel in importlib.import_module(name).all_kernels()]
-    return [
-        Task(kernel.label, _cpu_code, (kernel,))
-        for kernel in (*native_call.KERNELS, nopython_call.CALL, *kernels)
-    ]
+    called = (*native_call.KERNELS, nopython_call.CALL, *kernels)
+    return [Task(kernel.label, _cpu_code, (kernel,)) for kernel in called]
 
 
 def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[Task]:
@@ -64,20 +62,28 @@ def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[T
 def _cpu_code(kernel: Any) -> Mapping[str, bytes]:
     from kernels_cpu import processor  # noqa: PLC0415
 
-    with LOCK:
-        return {processor.LEVEL: cpu.artifact(kernel)}
+    return {processor.LEVEL: cpu.artifact(kernel)}
 
 
 def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes]:
-    with LOCK:
-        return {architecture: cuda.artifact(variant, architecture) for architecture in architectures}
+    return {architecture: cuda.artifact(variant, architecture) for architecture in architectures}
+
+
+def _code(task: Task) -> Mapping[str, bytes]:
+    """Do a task in a process that compiles; not all errors could be sent from there as they are."""
+    try:
+        with LOCK:
+            return task.compile(*task.arguments)
+    except Exception as error:
+        message = f"{task.label}: {type(error).__name__}: {error}"
+        raise PrecompileError(message) from None
 
 
 @contextmanager
 def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str, Mapping[str, bytes]]]]:
     """Start processes that do the tasks; yield an iterator over labels and code by target, in any order.
 
-    The iterator raises `PrecompileError` where a kernel cannot be compiled. Only this process receives
+    The ``with`` block raises `PrecompileError` where a kernel cannot be compiled. Only this process receives
     interrupts. The other processes are killed at the end.
     """
     # A process that has loaded Numba or a CUDA driver must not be forked.
@@ -85,8 +91,11 @@ def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str,
     pool = ProcessPoolExecutor(max(min(n_jobs, len(tasks)), 1), context, _begin)
     try:
         with _no_interrupts():
-            futures = {pool.submit(task.compile, *task.arguments): task.label for task in tasks}
-        yield _results(futures)
+            futures = {pool.submit(_code, task): task.label for task in tasks}
+        yield ((futures[future], future.result()) for future in as_completed(futures))
+    except BrokenProcessPool as error:
+        message = "a process that compiles has ended, such as for lack of memory"
+        raise PrecompileError(message) from error
     finally:
         for process in [*pool._processes.values()]:
             process.kill()
@@ -104,20 +113,6 @@ def _no_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _results(futures: Mapping[Future[Any], str]) -> Iterator[tuple[str, Mapping[str, bytes]]]:
-    """Yield labels and code as they come; raise the error of a task that fails."""
-    for future in as_completed(futures):
-        try:
-            code = future.result()
-        except BrokenProcessPool as error:
-            message = "a process that compiles has ended, such as for lack of memory"
-            raise PrecompileError(message) from error
-        except Exception as error:
-            message = f"{futures[future]}: {type(error).__name__}: {error}"
-            raise PrecompileError(message) from error
-        yield futures[future], code
 
 
 def _begin() -> None:
