@@ -1,9 +1,9 @@
 """Calls from users' nopython functions: native code finds the plan of a call, without Python.
 
-Compiled callers describe a call in a *block*: `N_KEY`, the addresses of the arrays in the order in which the
-kernel takes them, the capacity (an integer on which no plan depends), and the key, which is all else. They
-call the function that the *cell* names: at first a callback to Python, later `nopython_call`. This one finds
-plans in slots of a fixed size, two for each hash, where they replace each other, or asks the callback.
+Compiled callers describe a call in a *block*: `N_KEY`, which becomes 0 when it is made, the addresses of the
+arrays in the order in which the kernel takes them, the capacity (an integer on which no plan depends), and
+the key, which is all else. They call the function that the *cell* names: at first a callback to Python, later
+`nopython_call`. This one finds plans in slots of a fixed size, two for each hash, or asks the callback.
 
 No reader waits for a writer. The version of a slot is odd while it is written, and who has read a new word of
 it then sees that the version has changed: stores release, and what is read is read before the version.

@@ -115,7 +115,7 @@ def _run(block: Any, words: Any, n_words: int, scratch: int) -> bool:
 
 @njit
 def nopython_call(block: Any, cell: Any, plan: Any) -> int:
-    """Make the call of a block, and return 0 or what the callback says; or keep a plan for its kind."""
+    """Make the call of a block, or keep a plan for its kind."""
     key, n_key = tail(block, words_of.KEY), block[words_of.N_KEY]
     code, multiplier = uint64(n_key), uint64(_MULTIPLIER)
     for i in range(n_key):  # a sum: its products do not wait for each other
@@ -131,6 +131,7 @@ def nopython_call(block: Any, cell: Any, plan: Any) -> int:
     words = stack_integers(SLOT_WORDS)
     n_words = _find(slot, key, n_key, words) or _find(other, key, n_key, words)
     if n_words and _run(block, words, n_words, address_of(stack_integers(_SCRATCH_WORDS))):
-        return 0
-    result: int = _ask(cell[words_of.CALLBACK], address_of(block), address_of(cell), 0)
-    return result
+        block[words_of.N_KEY] = 0
+    else:
+        _ask(cell[words_of.CALLBACK], address_of(block), address_of(cell), 0)
+    return 0

@@ -1,5 +1,6 @@
 """The functions inside `numba.njit` functions give the bytes, and raise the errors, of plain calls."""
 
+import ctypes
 import importlib
 import textwrap
 import threading
@@ -8,6 +9,7 @@ import tomllib
 import numba
 import numpy as np
 import pytest
+from numba.core.runtime import _nrt_python, rtsys
 
 import dmlops
 import dmlops.integrations.numba
@@ -210,10 +212,62 @@ def test_errors_can_be_caught():
     assert [select_or_none(X[0], k) for k in (1, 7, 3, -1)] == [5, -1, 5, -1]
 
 
+@numba.njit
+def gather_or_none(x, indices):
+    try:
+        return dmlops.gather_nd(x, indices)[0]
+    except Exception:
+        return None
+
+
+@pytest.mark.exhaustive
+def test_errors_release_results():
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        assert gather_or_none(X[0], np.full((3, 1), 6)) is None
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free > 0
+
+
+INTERRUPT = ctypes.CFUNCTYPE(None)(("PyErr_SetInterrupt", ctypes.pythonapi))
+
+
+@numba.njit
+def least(x, is_interrupted):
+    if is_interrupted:
+        INTERRUPT()
+    return dmlops.top_k(x, 1, largest=False).values[0]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_calls_that_python_cannot_begin_are_errors():
+    """A signal handler can raise before the first line of a callback; results are not written then."""
+    least(X[0], False)
+    with pytest.raises(RuntimeError, match="an exception that Python has printed came first"):
+        least(X[0, 1:], True)
+    assert least(X[0, 1:], False) == 1
+
+
+@pytest.mark.exhaustive
+def test_unsigned_integers_do_not_wrap():
+    band = numba.njit(lambda x, value, end: dmlops.diagonal_matrix(x, value=value, begin=0, end=end))
+    x, most = np.zeros((3, 4), np.uint64), np.uint64(2**64 - 1)
+    data.assert_same(band(x, most, most), reference.diagonal_matrix(x, value=most, begin=0, end=4))
+
+
 @pytest.mark.exhaustive
 def test_what_is_refused_when_it_is_compiled():
     calls = {
         "top_k.k: got float64": lambda x: dmlops.top_k(x, 1.5),
+        "top_k.k: got none": lambda x: dmlops.top_k(x, None),
+        "top_k.index_dtype: got int64": lambda x: dmlops.top_k(x, 1, index_dtype=x.shape[0]),
+        "nonzero_coordinates.fill_value: got uint64": lambda x: dmlops.nonzero_coordinates(
+            x, size=9, fill_value=np.uint64(7)
+        ),
         "top_k.x: got float32": lambda x: dmlops.top_k(x[0, 0], 1),
         "top_k.out: got array": lambda x: dmlops.top_k(x, 1, out=x),
         "gather_nd.mode: got": lambda x: dmlops.gather_nd(x, x, mode="wrap"),

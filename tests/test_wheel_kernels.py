@@ -14,7 +14,7 @@ import pytest
 
 import dmlops
 from dmlops.store.kernel_archive import Archive
-from kernels_cpu import diagonal_matrix, native_call, processor
+from kernels_cpu import diagonal_matrix, native_call, nopython_call, processor
 from tests.marks import exhaustive, nightly
 from tests.scripts import ROOT, run_script
 
@@ -89,7 +89,7 @@ def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
 @needs_level
 def test_a_wheel_brings_all_kernels_of_the_operator(installed):
     archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.zip")
-    kernels = (*native_call.KERNELS, *diagonal_matrix.all_kernels())
+    kernels = (*native_call.KERNELS, nopython_call.CALL, *diagonal_matrix.all_kernels())
     assert archive.labels == {kernel.label for kernel in kernels}
     assert all(archive.read(label) for label in archive.labels)
 

@@ -6,13 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from dmlops.array_libraries.base import (
-    ArrayLibrary,
-    Operand,
-    are_nonzero,
-    refuse_type,
-    refuse_unaligned,
-)
+from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, refuse_type, refuse_unaligned
 from dmlops.devices.memory import Device
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.opaque_types import ElementType, OpaqueType

@@ -10,13 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops.array_libraries.base import (
-    ArrayLibrary,
-    Operand,
-    are_nonzero,
-    refuse_exchange,
-    refuse_unaligned,
-)
+from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, refuse_exchange, refuse_unaligned
 from dmlops.devices.memory import CPU, Device
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import counted, error_text, instance_of, refuse

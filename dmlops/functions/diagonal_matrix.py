@@ -17,14 +17,7 @@ from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU, Device
 from dmlops.operators.diagonal_matrix import DiagonalMatrix1, held_value, infer_diagonal_matrix, near_band
 from dmlops.types import arguments, scalars
-from dmlops.types.array_types import (
-    Array,
-    DataType,
-    DiagonalOptions,
-    Listed,
-    MatrixOptions,
-    OutputOptions,
-)
+from dmlops.types.array_types import Array, DataType, DiagonalOptions, Listed, MatrixOptions, OutputOptions
 from dmlops.types.data_types import data_type_of
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse, shown

@@ -11,11 +11,7 @@ from dmlops.calls.binding import Binding, Function, check_extended, check_is_pai
 from dmlops.calls.call import BoundCall, Manner
 from dmlops.calls.call_cache import CALLS, new_tuple
 from dmlops.calls.dispatch import level_set
-from dmlops.operators.nonzero_coordinates import (
-    NonzeroCoordinates,
-    check_fill,
-    infer_nonzero_coordinates,
-)
+from dmlops.operators.nonzero_coordinates import NonzeroCoordinates, check_fill, infer_nonzero_coordinates
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions

@@ -5,14 +5,7 @@ from functools import cache
 from typing import Any
 
 from kernels_cpu import threads as pool
-from kernels_cpu.kernel import (
-    BYTES,
-    ELEMENT_SIZES,
-    INTEGER,
-    Kernel,
-    Table,
-    pointer,
-)
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, Kernel, Table, pointer
 from kernels_cpu.key_constants import key_constants
 from kernels_cpu.plan import Plan, Target
 from kernels_cpu.top_k.dispatch import choose

@@ -22,8 +22,9 @@ from dmlops.integrations.numba import calls
 from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
 from dmlops.types.errors import error_text
 from kernels_cpu.intrinsics.building import I64, reserved
-from kernels_cpu.nopython_call import FORMAT, MAX_ARRAYS
+from kernels_cpu.nopython_call import CALLBACK, FORMAT, MAX_ARRAYS
 
+_MAY_BE_NONE = ("size", "fill_value", "lengths", "out")
 _SYMBOL = "dmlops_nopython_cell"
 llvm.add_symbol(_SYMBOL, calls.CELL)
 
@@ -47,13 +48,13 @@ def _dtype(kind: Any, where: str) -> Any:
 
 
 def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
-    """Refuse other types of arguments than these, unless they are left out."""
+    """Refuse other types of arguments than these, and None where it has no meaning."""
     for name, kind in integers.items():
         is_integer = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
-        if not is_integer and not _is_none(kind):
+        if not (is_integer or (name in _MAY_BE_NONE and _is_none(kind))):
             _refuse(f"{function}.{name}", kind, "it must be an integer")
     for name, kind in arrays.items():
-        if not _is_none(kind):
+        if not (name in _MAY_BE_NONE and _is_none(kind)):
             if not isinstance(kind, types.Array):
                 _refuse(f"{function}.{name}", kind, "it must be an array")
             _dtype(kind, f"{function}.{name}")
@@ -69,10 +70,18 @@ def _is_pair(function: str, out: Any) -> bool:
     return True
 
 
-def _index_type(index_dtype: Any, function: str) -> tuple[Any, int]:
-    """Return the type of new indices, and the word for the argument."""
-    dtype = None if _is_none(index_dtype) else _dtype(index_dtype, f"{function}.index_dtype")
-    return dtype or np.dtype(np.int64), code_of(dtype)
+def _named(kind: Any, where: str, default: Any) -> tuple[Any, int]:
+    """Return the type that an argument names, or the default, and the word for the argument."""
+    if _is_none(kind):
+        return np.dtype(default), 0
+    if not isinstance(kind, (types.NumberClass, types.DType, types.StringLiteral)):
+        _refuse(where, kind, "it must be the name of a type")
+    dtype = _dtype(kind, where)
+    return dtype, code_of(dtype)
+
+
+def _is_uint64(kind: Any) -> bool:
+    return bool(types.unliteral(getattr(kind, "value", kind)) == types.uint64)
 
 
 def _value_code(value: Any) -> int:
@@ -98,14 +107,17 @@ def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
     words = []
     for kind, value in _leaves(builder, kinds, values):
         if isinstance(kind, types.Complex):
-            number = cgutils.create_struct_proxy(kind)(context, builder, value=value)
-            for part in (number.real, number.imag):
+            for part in cgutils.unpack_tuple(builder, value):
                 words += _words(context, builder, kind.underlying_float, part)
         elif isinstance(kind, types.Float):
             words.append(builder.bitcast(context.cast(builder, value, kind, types.float64), I64))
         else:
             is_time = isinstance(kind, (types.NPDatetime, types.NPTimedelta))
-            words.append(value if is_time else context.cast(builder, value, kind, types.int64))
+            word = value if is_time else context.cast(builder, value, kind, types.int64)
+            if _is_uint64(kind):  # no size is larger
+                is_small = builder.icmp_signed(">=", word, I64(0))
+                word = builder.select(is_small, word, I64((1 << 63) - 1))
+            words.append(word)
     return words
 
 
@@ -114,15 +126,15 @@ def _described(builder: Any, kind: Any, array: Any) -> list[Any]:
     dtype, is_packed, fields = _dtype(kind, "array"), kind.layout == "C", (array.shape, array.strides)
     # Plans are for aligned arrays; other addresses make another kind of call.
     unaligned = builder.and_(builder.ptrtoint(array.data, I64), I64(math.gcd(dtype.itemsize, 8) - 1))
-    alignment = builder.shl(unaligned, I64(calls.ALIGNMENT))
     flags = is_packed << calls.IS_PACKED | (not kind.mutable) << calls.IS_READ_ONLY
-    word = builder.or_(alignment, I64(code_of(dtype) | kind.ndim << calls.N_DIMS | flags))
+    known = I64(code_of(dtype) | kind.ndim << calls.N_DIMS | flags)
+    word = builder.or_(builder.shl(unaligned, I64(calls.ALIGNMENT)), known)
     return [word, *(size for each in fields[: 2 - is_packed] for size in cgutils.unpack_tuple(builder, each))]
 
 
 @intrinsic
 def call(typing_context, operation, scalars, capacity, given, operands):
-    """Make a call; return a negative number if it has raised an error.
+    """Make a call; return the first word of its block, which is 0 if the call was made.
 
     Parameters
     ----------
@@ -137,19 +149,15 @@ def call(typing_context, operation, scalars, capacity, given, operands):
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def arrays(kinds: Any, values: Any) -> list[tuple[Any, Any]]:
             leaves = _leaves(builder, kinds, values)
-            return [
-                (kind, cgutils.create_struct_proxy(kind)(context, builder, value=value))
-                for kind, value in leaves
-            ]
+            return [(kind, context.make_array(kind)(context, builder, value)) for kind, value in leaves]
 
-        number, key, rows = (
-            _words(context, builder, *each) for each in zip(signature.args[:3], arguments, strict=False)
-        )
-        described = arrays(given, arguments[3])
+        pairs = list(zip(signature.args, arguments, strict=True))
+        number, key, rows = (_words(context, builder, *pair) for pair in pairs[:3])
+        described = arrays(*pairs[3])
         first = builder.or_(number[0], I64(len(key) << 8 | len(described) << 16 | FORMAT << 32))
         for kind, array in described:
             key += _described(builder, kind, array)
-        addresses = [builder.ptrtoint(array.data, I64) for _, array in arrays(operands, arguments[4])]
+        addresses = [builder.ptrtoint(array.data, I64) for _, array in arrays(*pairs[4])]
         addresses += [I64(0)] * (MAX_ARRAYS - len(addresses))
         words = [I64(len(key) + 1), *addresses, *rows, first, *key]
         block = reserved(builder, I64, len(words))
@@ -158,7 +166,12 @@ def call(typing_context, operation, scalars, capacity, given, operands):
         cell = builder.module.globals.get(_SYMBOL) or ir.GlobalVariable(builder.module, I64, _SYMBOL)
         entry = ir.FunctionType(I64, [I64] * 3).as_pointer()
         function = builder.inttoptr(builder.load_atomic(cell, "acquire", 8), entry)
-        return builder.call(function, [builder.ptrtoint(block, I64), builder.ptrtoint(cell, I64), I64(0)])
+        operands = [builder.ptrtoint(block, I64), builder.ptrtoint(cell, I64)]
+        builder.call(function, [*operands, I64(0)])
+        with builder.if_then(builder.icmp_signed(">", builder.load(block), I64(0)), likely=False):
+            callback = builder.load(builder.gep(cell, [I64(CALLBACK)]))
+            builder.call(builder.inttoptr(callback, entry), [*operands, I64(1)])
+        return builder.load(block)
 
     return types.int64(operation, scalars, capacity, given, operands), generate
 
@@ -171,12 +184,9 @@ def shape_with(typing_context, shape, axis, size):
         sizes, [axis], [size] = (
             _words(context, builder, *each) for each in zip(signature.args, arguments, strict=True)
         )
-        from_end = builder.add(axis, I64(len(sizes)))
-        axis = builder.select(builder.icmp_signed("<", axis, I64(0)), from_end, axis)
         for i, old in enumerate(sizes):
-            fits = builder.and_(
-                builder.icmp_signed("==", axis, I64(i)), builder.icmp_unsigned("<=", size, old)
-            )
+            is_axis = builder.or_(*(builder.icmp_signed("==", axis, I64(j)) for j in (i, i - len(sizes))))
+            fits = builder.and_(is_axis, builder.icmp_unsigned("<=", size, old))
             new = builder.select(fits, size, old)
             sizes[i] = builder.select(builder.icmp_signed("<", new, I64(0)), I64(0), new)
         return context.make_tuple(builder, signature.return_type, sizes)
@@ -188,12 +198,12 @@ def shape_with(typing_context, shape, axis, size):
 def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
     _check("top_k", {"k": k, "axis": axis, "largest": largest, "sorted": sorted}, x=x, lengths=lengths)
     has_out, is_scalar = _is_pair("top_k", out), x.ndim == 0
-    dtype, code = _index_type(index_dtype, "top_k")
+    dtype, code = _named(index_dtype, "top_k.index_dtype", np.int64)
 
     def call_top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
         shape = shape_with((1,) if is_scalar else x.shape, axis, k)
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
-        if call(SELECT, (k, axis, largest, sorted, code), 0, (x, lengths, out), (lengths, x, results)) < 0:
+        if call(SELECT, (k, axis, largest, sorted, code), 0, (x, lengths, out), (lengths, x, results)) != 0:
             raise CallError
         return TopKResult(results[0], results[1])
 
@@ -205,7 +215,9 @@ def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=No
     _check("nonzero_coordinates", {"size": size, "fill_value": fill_value}, x=x)
     has_size, has_fill = not _is_none(size), not _is_none(fill_value)
     has_out, is_strided = _is_pair("nonzero_coordinates", out), x.layout != "C"
-    dtype, code = _index_type(index_dtype, "nonzero_coordinates")
+    dtype, code = _named(index_dtype, "nonzero_coordinates.index_dtype", np.int64)
+    if _is_uint64(fill_value):
+        _refuse("nonzero_coordinates.fill_value", fill_value, "pass np.int64(fill_value)")
 
     def call_nonzero(x, size=None, fill_value=None, index_dtype=None, out=None):
         packed = np.ascontiguousarray(x) if is_strided else x  # native code runs plans of one kernel
@@ -213,11 +225,11 @@ def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=No
         scalars = has_size, rows if has_out else 0, has_fill, fill, code
         count = np.empty((), dtype)
         if not (has_size or has_out):
-            if call(LIST, scalars, 0, (packed,), (packed, count, count)) < 0:  # counts alone
+            if call(LIST, scalars, 0, (packed,), (packed, count, count)) != 0:  # counts alone
                 raise CallError
             rows = np.int64(count[()])
         results = out if has_out else (np.empty(shape_with((rows, x.ndim), 2, 0), dtype), count)
-        if call(LIST, scalars, 0 if has_out else rows, (packed, out), (packed, results)) < 0:
+        if call(LIST, scalars, 0 if has_out else rows, (packed, out), (packed, results)) != 0:
             raise CallError
         return NonzeroResult(results[0], results[1])
 
@@ -236,9 +248,9 @@ def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
     def call_gather(x, indices, batch_dims=0, mode="raise", out=None):
         result = out if has_out else np.empty(indices.shape[:-1], x.dtype)
         scalars = batch_dims, scalar
-        if checks_first and call(CHECK, scalars, 0, (x, indices, out), (indices, x, out)) < 0:
+        if checks_first and call(CHECK, scalars, 0, (x, indices, out), (indices, x, out)) != 0:
             raise CallError
-        if call(GATHER, scalars, 0, (x, indices, out), (x, indices, result)) < 0:
+        if call(GATHER, scalars, 0, (x, indices, out), (x, indices, result)) != 0:
             raise CallError
         return result
 
@@ -247,8 +259,8 @@ def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
 
 @overload(dmlops.diagonal_matrix)
 def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
-    _check("diagonal_matrix", {"begin": begin, "end": end}, x=x, out=out)
     has_x, has_shape, has_out = (not _is_none(kind) for kind in (x, shape, out))
+    _check("diagonal_matrix", {"begin": begin, "end": end}, out=out, **({"x": x} if has_x else {}))
     if has_x and (has_shape or not _is_none(dtype)):
         _refuse("diagonal_matrix.x", x, "shape and dtype describe a result without x")
     if not (has_x or has_shape or has_out):
@@ -257,20 +269,19 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
         _refuse("diagonal_matrix.shape", shape, "it must be a tuple")
     for size in shape if has_shape else ():
         _check("diagonal_matrix", {"shape": size})
-    made = None if _is_none(dtype) else _dtype(dtype, "diagonal_matrix.dtype")
-    described = _value_code(value), code_of(made), len(shape) if has_shape else -1
-    made = made or np.dtype(np.float64)
-    operation = FILL if has_x else MAKE
+    made, code = _named(dtype, "diagonal_matrix.dtype", np.float64)
+    described = _value_code(value), code, len(shape) if has_shape else -1
+    operation, is_uint64 = FILL if has_x else MAKE, _is_uint64(value)
 
     def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
-        sizes = shape if has_shape else ()
+        sizes, number = shape if has_shape else (), np.int64(value) if is_uint64 else value  # all of its bits
         if has_out:
             result = out
         elif has_x:
             result = np.empty(x.shape, x.dtype)
         else:
             result = np.empty(shape_with(sizes, len(sizes), 0), made)
-        if call(operation, (begin, end, described, sizes, value), 0, (x, out), (x, result)) < 0:
+        if call(operation, (begin, end, described, sizes, number), 0, (x, out), (x, result)) != 0:
             raise CallError
         return result
 

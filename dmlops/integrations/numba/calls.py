@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextvars import Context
 from itertools import islice
-from operator import is_not
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
 # Slots that are never written take no memory.
 _cell = np.zeros(words_of.CELL_WORDS, np.int64)
 CELL: int = _cell.ctypes.data
-_last_error = threading.local()
+_last_errors: dict[int, Any] = {}  # by thread: a `threading.local` forgets those that Python has not started
 
 
 class CallError(Exception):
@@ -49,7 +49,8 @@ class CallError(Exception):
 
     def __new__(cls, *_: Any) -> Any:
         """Return another one each time, which nothing else refers to."""
-        return _last_error.type(*_last_error.arguments)
+        kind, arguments = _last_errors[threading.get_ident()]
+        return kind(*arguments)
 
 
 def code_of(dtype: "np.dtype[Any] | None") -> int:
@@ -108,14 +109,16 @@ def _arguments(operation: int, scalars: list[int], arrays: list[Any], capacity: 
 
 
 @_ENTRY  # type: ignore[untyped-decorator]
-def _ask(block: int, cell: int, plan: int) -> int:
-    """Make the call of a block; return a negative number if it has raised an error."""
+def _ask(block: int, cell: int, is_late: int) -> int:
+    """Make the call of a block: its first word becomes 0, or negative if this has raised an error."""
     try:
+        if is_late:  # `ctypes` prints and loses what signal handlers raise before the first line
+            raise RuntimeError("dmlops: an exception that Python has printed came first")  # noqa: EM101
         # Outside of any `feature_level`, by which later calls could not be told apart.
         Context().run(_answer, block)
     except BaseException as error:
-        _last_error.type, _last_error.arguments = type(error), error.args
-        return -1
+        _last_errors[threading.get_ident()] = type(error), error.args
+        ctypes.c_int64.from_address(block).value = -1
     return 0
 
 
@@ -144,14 +147,14 @@ def _answer(block: int) -> None:
     made = [] if out else addresses[n_arrays:][: len(call.results)]
     if call.plan is not None:
         call.guard.check([*given, *made], are_given=bool(out))
-    kept = _plan_words(call, operation, order, has_out=bool(out))
-    if any(map(is_not, arrays, [operand.array for operand in (*operands, *outputs)])):
-        kept = None  # it is for copies
+    is_in_place = all(map(is_, arrays, [operand.array for operand in (*operands, *outputs)]))
+    kept = _plan_words(call, operation, order, has_out=bool(out)) if is_in_place else None
     if kept and len(kept) + head[words_of.N_KEY] <= words_of.SLOT_WORDS - words_of.CONTENT:
         table = Table([len(kept), *kept])
         _ENTRY(native)(block, CELL, table.address)
     if call.plan is not None:
         call.run(cpu.HOST, [*given, *made], made)
+    head[words_of.N_KEY] = 0
 
 
 def _plan_words(call: BoundCall, operation: int, order: Sequence[int], *, has_out: bool) -> list[int] | None:
