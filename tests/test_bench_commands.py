@@ -105,6 +105,7 @@ def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_
     assert "\n  torch.topk: ties in any order\n" in printed
     assert "\n  failed: no room: torch.nonzero, torch.embedding\n" in printed
     assert "\n  skipped: no kernel: dmlops\n" in printed
+    assert "ok: " not in printed
     assert printed.splitlines()[-3:-1] == [
         "dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long.",
         "Not compared: 1 workload (no kernel).",
