@@ -125,7 +125,7 @@ def main() -> None:
     numbers = arguments.gpus or [n for n in (1, 2, 4, 8) if n <= n_devices]
     if not numbers or max(numbers) > n_devices:
         sys.exit(f"{n_devices} GPUs are here")
-    # Where a host's GPUs are shared, multicast may not be used.
+    # Hosts that share their GPUs may refuse multicast.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
     rows = []
     for n_gpus in numbers:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba import types
 
 from kernels_cpu import launch_list
 from kernels_cpu.intrinsics.building import I32, I64, emitted

@@ -20,7 +20,7 @@ FORMAT = 1
 FUNCTION, CALLBACK, SLOTS = range(3)
 VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
 SLOT_BITS, SLOT_WORDS = 12, 256
-# What is read from a slot that changes may lie behind it.
+# A reader of the last slot may read behind it, if the slot changes meanwhile.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 # Fields of a plan. After them come the first arguments of its kernel, room for addresses, the table that the
 # first argument points at, and overlap candidates, as in `native_call`.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numba.core import types
+from numba import types
 
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.intrinsics.building import I64, emitted

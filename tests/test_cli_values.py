@@ -14,7 +14,7 @@ FILES = {
     "zeros": np.zeros((3, 4)),
     "complex": np.zeros((1, 2), "complex64"),
 }
-# What commands write, by the name of the array.
+# Commands write these, by the name of the array.
 ANSWERS = {
     "top-k x.npy -k 1 --axis 0 --smallest --index-dtype uint32": {
         "values": np.int32([[0, 1, 3, 2]]),

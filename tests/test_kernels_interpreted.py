@@ -43,7 +43,7 @@ pytestmark = needs_compilations
 # Longer problems take the interpreter seconds each.
 MOST_ELEMENTS = 5000
 MOST_THREADS = 1 << 13
-# What elements that change meanwhile cannot lead outside of their memory; see docs/reliability.md.
+# Elements that change meanwhile lead none of these outside of their memory; see docs/reliability.md.
 READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # The exhaustive run tries all but the slow.

@@ -74,7 +74,7 @@ LAYERS = (
     ("dmlops.integrations",),
     ("dmlops.__main__", "dmlops.cli"),
 )
-# What else some of them know nothing of.
+# Some of them know nothing of these either.
 FORBIDDEN = {
     "kernels_cpu": ("dmlops", "kernels_cuda", "cuda", "numba.cuda"),
     "kernels_cuda": ("dmlops", "kernels_cpu"),

@@ -327,7 +327,7 @@ def conjugate(tensor):
 DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI", 99: "DLPack device 99"}
 NULLS = "with 1 null.*; fill or drop"
 MASK = "masked.*the mask would be lost.*filled"
-# What spoils an array, and what errors say of it: anywhere, ...
+# Each spoils an array, and errors say so: anywhere, ...
 ANYWHERE = {
     "foreign": (lambda array: array.view(array.dtype.newbyteorder()), "in foreign byte order"),
     "other type": (lambda array: array.view(f"S{array.itemsize}"), "no operator takes that type"),

@@ -36,7 +36,7 @@ pytestmark = [
 ]
 # They compile in seconds, and have static arrays, dynamic shared memory, or both; other targets try the last.
 KERNELS = ("dmlops_top_k_list_4", "dmlops_top_k_sample_4", "dmlops_top_k_histogram_1")
-# What devices from 8.0 on take of a block's shared memory for themselves.
+# Devices from 8.0 on take so much of a block's shared memory for themselves.
 RESERVED_BYTES = 1 << 10
 REGISTERS, REGISTER_GRANULE = 1 << 16, 8
 # One toolkit may spill a pair of registers and another none (block at 1 byte, one of partition).

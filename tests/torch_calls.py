@@ -115,7 +115,7 @@ CALLS = {
     "eye": lambda x: (dmlops.eye(3, 4, k=1, like=x),),
 }
 
-# What is called, and what makes the tensors that it writes to.
+# Each has a call, and a function that makes the tensors that it writes to.
 WRITES = {
     "top_k": (
         lambda x, *out: dmlops.top_k(x, 2, out=out),

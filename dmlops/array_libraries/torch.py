@@ -168,7 +168,7 @@ class Torch(ArrayLibrary):
             first = self._unpack_dual(arrays[0])
         except RuntimeError:  # as in `_has_tangent`
             return False
-        # Where no derivative in forward mode is under way, torch returns the tensor itself.
+        # torch returns the tensor itself, unless a derivative in forward mode is under way.
         if first.primal is arrays[0]:
             return False
         return first.tangent is not None or any(map(self._has_tangent, arrays[1:]))

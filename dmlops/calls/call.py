@@ -89,7 +89,7 @@ class BoundCall:
             sizes[0] = sizes[-1]  # it reads what it selects
         self.is_small = sum(sizes) <= _SMALL_BYTES
         counts = manner is Manner.COUNT_THEN_EXPAND
-        # Whether a small call has room for all possible coordinates, and returns a copy of the actual ones.
+        # A small call has room for all possible coordinates, and returns a copy of the actual ones.
         self.is_trimmed = counts and device is CPU and self._result_bytes > 0 and self.is_small
         allocators = [library.allocator(desc, device) for desc in self.results]
         # Other coordinates are allocated after they have been counted.

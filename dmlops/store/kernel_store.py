@@ -102,7 +102,7 @@ class _Work:
                 threading.stack_size(before)
 
     def _run(self) -> None:
-        # What a garbage collection frees may call dmlops, and need a lock of the thread that waits. Besides,
+        # A finalizer that a garbage collection calls may need a lock of the thread that waits. Besides,
         # a compilation makes millions of small objects, of which collections find next to nothing to free.
         was_enabled = gc.isenabled()
         gc.disable()

@@ -8,7 +8,7 @@ same source is the scalar path. Comparisons are signed, the only kind that every
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba import types
 from numba.core.datamodel import models
 from numba.extending import register_model
 
@@ -16,7 +16,7 @@ from kernels_cpu.intrinsics.building import I32, I64, declared, element_at, emit
 from kernels_cpu.processor import WIDTH, lanes
 
 
-class Vector(types.Type):
+class Vector(types.Type):  # type: ignore[misc]
     """The Numba type of a vector of integers."""
 
     def __init__(self, element: Any, count: int) -> None:

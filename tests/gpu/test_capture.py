@@ -188,7 +188,7 @@ class TorchGraph:
         del self.graph
 
 
-# What makes an array of a library in memory of its own: scratch comes from where that comes from.
+# Each makes an array in memory of its library: scratch comes from where that comes from.
 LIBRARIES = {
     "cupy": lambda host: pytest.importorskip("cupy").asarray(host),
     "torch": lambda host: pytest.importorskip("torch").from_numpy(host).cuda(),

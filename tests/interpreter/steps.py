@@ -10,7 +10,7 @@ import numpy as np
 from tests.interpreter.arithmetic import UPDATES, computation
 from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, FaultError, check_alignment
 
-# What the interpreter does at once, or need not do.
+# The interpreter does these at once, or need not do them.
 _NOTHING = {"nanosleep", "prefetch", "discard"}
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 

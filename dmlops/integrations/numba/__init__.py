@@ -11,9 +11,8 @@ from typing import Any, NoReturn
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import typeof, types
+from numba import TypingError, typeof, types
 from numba.core import cgutils
-from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 import dmlops
