@@ -13,6 +13,7 @@ import pytest
 
 from tests.command_line import end_of, kill_group, start_command, wait_for
 from tests.marks import exhaustive
+from tests.scripts import run_script
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are others there")
 
@@ -48,8 +49,30 @@ def warmup(tmp_path):
         kill_group(process)
 
 
+def test_what_ends_a_command_is_not_interrupted():
+    printed = run_script(
+        """
+        import signal, sys
+        from dmlops.cli import ending
+
+        def command():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                print("ended in order", flush=True)
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the tests run in the background
+        print(ending.run(command))
+        signal.raise_signal(signal.SIGINT)
+        """,
+        errors=True,
+    )
+    assert printed == ("ended in order\n130\n", "dmlops: interrupted\n")
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("n_interrupts", "pause"), [(1, 0), (4, 0), (4, 0.01)])
+@pytest.mark.parametrize(("n_interrupts", "pause"), [(1, 0), (4, 0), (4, 0.0001), (4, 0.001), (4, 0.01)])
 def test_warmup_ends_at_interrupts(warmup, n_interrupts, pause):
     for _ in range(n_interrupts):
         os.killpg(warmup.pid, signal.SIGINT)  # as a terminal does it

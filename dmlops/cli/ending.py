@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -76,6 +77,9 @@ def run(command: Callable[[], int | None]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     code, message = 0, ""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         code = command() or 0
     except KeyboardInterrupt:
@@ -94,11 +98,18 @@ def run(command: Callable[[], int | None]) -> int:
         if not isinstance(error, BrokenPipeError):
             code, message = 1, f"standard output: {reason_of(error)}"
     if code == INTERRUPTED:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another one has nothing left to interrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python's end would restore what kills the process
         message = "interrupted"
     if message:
         print_error(message)
     return code
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    """Interrupt the command once: what then ends it, such as its processes, must not be interrupted."""
+    # A function, because Python reports a signal that arrives while its handler becomes SIG_IGN.
+    signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
 
 
 def print_error(message: str) -> None:
