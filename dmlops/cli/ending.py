@@ -101,7 +101,9 @@ def run(command: Callable[[], int | None]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python's end would restore what kills the process
         message = "interrupted"
     if message:
-        print_error(message)
+        with suppress(OSError, AttributeError):  # standard error is full, or closed
+            sys.stderr.write(f"dmlops: {printable(' '.join(message.split()))}\n")
+            sys.stderr.flush()
     return code
 
 
@@ -110,13 +112,6 @@ def _interrupt(number: int, _frame: object) -> None:
     # A function, because Python reports a signal that arrives while its handler becomes SIG_IGN.
     signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt
-
-
-def print_error(message: str) -> None:
-    """Print a message as one line on standard error."""
-    with suppress(OSError, AttributeError):  # standard error is full, or closed
-        sys.stderr.write(f"dmlops: {printable(' '.join(message.split()))}\n")
-        sys.stderr.flush()
 
 
 def _failure(error: Exception) -> tuple[int, str]:
