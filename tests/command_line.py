@@ -38,6 +38,23 @@ def assert_refused(outcome, *parts):
         assert part in error
 
 
+def cells_of(printed):
+    """Return the lines of a table with bars between the cells."""
+    return [re.sub("  +", " | ", line.strip(" \u2500")) for line in printed.splitlines()]
+
+
+def colours_of(monkeypatch, command, *arguments):
+    """Return what a command prints to a terminal in red and in green."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    _, printed, _ = command(*arguments)
+    return {
+        name: [text.strip() for text in re.findall(rf"\x1b\[{code}m(.*?)\x1b", printed)]
+        for name, code in (("red", 31), ("green", 32))
+    }
+
+
 def start_command(*arguments, folder, **environment):
     """Start `dmlops ARGUMENTS` in a folder, as the leader of a process group; return the process.
 

@@ -46,6 +46,9 @@ class TestGatherNDOfUnknownSizes:
         indices = with_unknown_columns(np.array([[1, 2], [0, 5]]), 1)
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: .* axis 1, .* compute_chunk"):
             gather_nd(da.from_array(self.x), indices)
+        told = r"got shape \(1, 3\), .* \(sizes that Dask does not know are shown as 1\)"
+        with pytest.raises(InvalidDescriptorError, match=told):
+            gather_nd(self.x, with_unknown_rows(np.zeros((4, 3), int), 2))
 
     def test_what_is_indexed(self):
         rows = np.array([[3], [0]])
