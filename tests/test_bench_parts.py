@@ -192,6 +192,9 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
     compile(programs[0], "a process", "exec")
     assert "mode='clip'" in programs[0]
     assert "range(7)" in programs[0]
+    for library, wait in first_calls.WAITS.items():
+        for device, count in ((CPU, 0), (CUDA, 2)):
+            assert first_calls.process("", library, device, 1).count(wait) == count
     assert [cache == caches[0] for cache in caches] == [True, False, False, True, True]
     assert {*places} == {str(ROOT)}
     assert json.loads((tmp_path / "a.json").read_text())["gather_nd, clip"]["later modules"] == ["os", "re"]

@@ -89,9 +89,9 @@ class Harness:
 
 @pytest.fixture
 def harness(monkeypatch):
-    harness = Harness()
+    harness, gpus = Harness(), [SimpleNamespace(name=name) for name in ("NVIDIA L4", "another")]
     monkeypatch.setattr("bench.commands.measuring.open_bench", lambda device, threads, pace: harness)
-    monkeypatch.setattr("bench.commands.measuring.cuda_devices", lambda: [SimpleNamespace(name="NVIDIA L4")])
+    monkeypatch.setattr("bench.commands.measuring.cuda_devices", lambda: gpus)
     return harness
 
 
