@@ -90,6 +90,16 @@ def test_equals_the_whole(arguments):
     assert_same(result.compute(scheduler="sync"), expected)
 
 
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("given", [np.asarray, lambda indices: da.from_array(indices, chunks=4)])
+def test_indices_just_out_of_range(mode, given):
+    x, indices = sample("float32", (7,), "ends"), np.arange(-9, 10)[:, None]
+    check(
+        gather_nd(da.from_array(x, chunks=3), given(indices), mode=mode),
+        reference.gather_nd(x, indices, mode=mode),
+    )
+
+
 N_CHUNKS, CHUNK = 40, 100_000
 
 
