@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
+from rich.progress import Progress
 
 from tests.scripts import ROOT
 
@@ -43,16 +44,19 @@ def cells_of(printed):
     return [re.sub("  +", " | ", line.strip(" \u2500")) for line in printed.splitlines()]
 
 
-def colours_of(monkeypatch, command, *arguments):
-    """Return what a command prints to a terminal in red and in green."""
+def seen_on_a_terminal(monkeypatch, command, *arguments):
+    """Return what a command prints to a terminal in red and in green, and where its progress bar ends."""
+    bars, stop = [], Progress.stop
+    monkeypatch.setattr(Progress, "stop", lambda bar: bars.extend(bar.tasks) or stop(bar))
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     _, printed, _ = command(*arguments)
-    return {
+    found = {
         name: [text.strip() for text in re.findall(rf"\x1b\[{code}m(.*?)\x1b", printed)]
         for name, code in (("red", 31), ("green", 32))
     }
+    return found | {"progress": [(bar.completed, bar.total, bar.description) for bar in bars]}
 
 
 def start_command(*arguments, folder, **environment):

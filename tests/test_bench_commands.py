@@ -7,7 +7,7 @@ import pytest
 
 from bench.runner import Outcome, Row
 from bench.workloads import CPU
-from tests.command_line import assert_refused, cells_of, colours_of
+from tests.command_line import assert_refused, cells_of, seen_on_a_terminal
 
 pytestmark = pytest.mark.quick
 
@@ -116,8 +116,11 @@ def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_
     assert code == 0
     assert asked == [(CPU, 2)]
     assert cells_of(printed)[:-1] == PRINTED.splitlines()
-    coloured = colours_of(monkeypatch, bench_command, *OPTIONS)
-    assert coloured == {"green": ["9.00 x", "1.00 x"], "red": ["0.50 x", "no kernel"]}
+    assert seen_on_a_terminal(monkeypatch, bench_command, *OPTIONS) == {
+        "green": ["9.00 x", "1.00 x"],
+        "red": ["0.50 x", "no kernel"],
+        "progress": [(4, 4, "")],
+    }
     assert said.strip().splitlines() == [
         "top_k small 1 x 1000, k 5: 1 us, torch.topk 9 us",
         "nonzero small 1 x 1000: 2 us, numpy.argwhere 2 us",

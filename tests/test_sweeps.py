@@ -12,7 +12,7 @@ from bench.runner import Outcome, Row
 from bench.sweep_analysis import judge
 from bench.sweeps import LIMITS, Kinds, Steps, sweeps
 from bench.workloads import CPU, CUDA, TopK
-from tests.command_line import cells_of, colours_of
+from tests.command_line import cells_of, seen_on_a_terminal
 
 MIB = 1 << 20
 
@@ -255,5 +255,6 @@ def test_what_the_command_prints(bench_command, monkeypatch):
     assert (code, len(said.splitlines())) == (0, 12)
     assert len(printed.splitlines()[0]) == 120
     assert re.sub("x{9,}", "X", "\n".join(cells_of(printed))) + "\n" == PRINTED
-    coloured = colours_of(monkeypatch, bench_command, "sweep")
-    assert (len(coloured["red"]), coloured["green"]) == (8, ["1.10 x"])
+    seen = seen_on_a_terminal(monkeypatch, bench_command, "sweep")
+    assert (len(seen["red"]), seen["green"]) == (8, ["1.10 x"])
+    assert seen["progress"] == [(12, 12, "last: 1000001")]
