@@ -112,8 +112,9 @@ def test_one_compiled_operator_in_many_threads():
 def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
     """Where a thread stops, it may hold a lock."""
     script = f"""
-        import os, sys
+        import gc, os, sys
         import numpy as np, dmlops
+        gc.set_threshold(1 << 30)  # only the last collection runs
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
         x = np.random.default_rng({attempt}).standard_normal((64, 2000)).astype("float32")
         right = np.argsort(-x, axis=1, kind="stable")[:, :40].tobytes()
