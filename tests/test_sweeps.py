@@ -217,9 +217,9 @@ torch | steps | 16000 9 s, torch.topk 562 ms | 16.0 x | 1.05 x
 torch | steps | 8000 8 s, torch.topk 1 s | 8.00 x | 1.05 x
 step | steps | 1000 9 s, 2000 4 s | 2.25 x | 2 x
 torch | steps | and 2 more points
-memory | last | 1000000 3.15 MB, what it may take 2.6 MB | 1.21 x | 1 x
+memory | last | 1000000 3.1 MB, what it may take 2.6 MB | 1.21 x | 1 x
 
-no room: 1 points, last: 1000001 the first of them
+no room: 1 point, last: 1000001 the first of them
 11 points; worst step 2.25 x at steps: 1000; worst kind 1.10 x at kinds: X; \
 2 beyond the limit; slower than torch at 7 of 8, most at steps: 128000 (130 x).
 """
