@@ -6,12 +6,12 @@ def ratio(number: float) -> str:
 
     Examples
     --------
-    >>> ratio(0.9512), ratio(1.3), ratio(24.23), ratio(5123.4), ratio(0.00123)
-    ('0.95', '1.30', '24.2', '5,100', '0.0012')
+    >>> [ratio(number) for number in (0.00123, 0.1, 0.9512, 9.99, 9.996, 24.23, 99.94, 99.96, 5123.4)]
+    ['0.0012', '0.10', '0.95', '9.99', '10.0', '24.2', '99.9', '100', '5,100']
     """
-    if number >= 100:
+    if number >= 99.95:
         return f"{float(f'{number:.2g}'):,.0f}"
-    if number >= 10:
+    if number >= 9.995:
         return f"{number:.1f}"
     return f"{number:.2f}" if number >= 0.1 else f"{number:.2g}"
 
@@ -43,7 +43,7 @@ def three_digits(number: float) -> str:
 
     Examples
     --------
-    >>> [three_digits(number) for number in (0.00456, 5, 12.34, 99.96, 1014.1)]
-    ['0.00456', '5.00', '12.3', '100', '1014']
+    >>> [three_digits(number) for number in (0.00456, 5, 12.34, 99.96, 999.6, 1014.1)]
+    ['0.00456', '5.00', '12.3', '100', '1000', '1014']
     """
-    return f"{number:#.3g}".rstrip(".") if number < 1000 else f"{number:.0f}"
+    return f"{number:#.3g}".rstrip(".") if number < 999.5 else f"{number:.0f}"

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
+from rich.progress import Progress
 
 from tests.scripts import ROOT
 
@@ -36,6 +37,26 @@ def assert_refused(outcome, *parts):
     assert_one_line(code, error)
     for part in parts:
         assert part in error
+
+
+def cells_of(printed):
+    """Return the lines of a table with bars between the cells."""
+    return [re.sub("  +", " | ", line.strip(" \u2500")) for line in printed.splitlines()]
+
+
+def seen_on_a_terminal(monkeypatch, command, *arguments):
+    """Return what a command prints to a terminal in red and in green, and where its progress bar ends."""
+    bars, stop = [], Progress.stop
+    monkeypatch.setattr(Progress, "stop", lambda bar: bars.extend(bar.tasks) or stop(bar))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    _, printed, _ = command(*arguments)
+    found = {
+        name: [text.strip() for text in re.findall(rf"\x1b\[{code}m(.*?)\x1b", printed)]
+        for name, code in (("red", 31), ("green", 32))
+    }
+    return found | {"progress": [(bar.completed, bar.total, bar.description) for bar in bars]}
 
 
 def start_command(*arguments, folder, **environment):

@@ -105,6 +105,7 @@ def test_shares_of_the_bandwidth(run):
 def test_times_by_size(run):
     figure, rows = plots.sizes(run), [row for row in run["workloads"] if row["series"]]
     assert [axes.get_title() for axes in figure.axes] == [*dict.fromkeys(row["series"] for row in rows)]
+    assert {axes.get_gridspec().get_geometry() for axes in figure.axes} == {(-(-len(figure.axes) // 2), 2)}
     for axes in figure.axes:
         of_series = [row for row in rows if row["series"] == axes.get_title()]
         (ours,) = (line for line in axes.lines if line.get_label() == "dmlops")

@@ -105,7 +105,7 @@ def test_what_info_cannot_explain(command, options, error):
     ],
 )
 def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch, tmp_path, options, names):
-    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "new" / "cache"))
     compiled = []
     monkeypatch.setattr(warmup, "_compile", lambda name, tasks, n_jobs: compiled.append((name, n_jobs)))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)

@@ -205,7 +205,8 @@ def test_without_cuda_packages_the_extra_is_named():
         except dmlops.UnsupportedFeatureError as error:
             print(error)
     """
-    assert 'cuda.bindings is missing); type: pip install ".[cuda-jit]"' in run_script(script)
+    told = "device: got a CUDA device, but the CUDA packages are not installed (cuda.bindings is missing)"
+    assert run_script(script).startswith(f'TopK1.{told}; type: pip install ".[cuda-jit]"')
     # A wheel that has kernels needs no compilers.
     wheel = """
         from pathlib import Path

@@ -1,7 +1,9 @@
 """`Descriptor.from_json` refuses other text than that of `to_json` with one error that names the field."""
 
+import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
@@ -41,6 +43,28 @@ def test_what_others_may_write():
     assert Descriptor.from_json(json.dumps(DIAGONAL).replace('"value": 1', '"value": NaN')) == read(
         DIAGONAL, value="nan"
     )
+
+
+NUMBERS = {
+    "inf": 0x7FF << 52,
+    "-inf": 0xFFF << 52,
+    "nan": 0x7FF8 << 48,
+    "0xfff8000000000000": 0xFFF8 << 48,
+    "0x7ff8000000000001": 0x7FF8 << 48 | 1,
+    "0x000fffffffffffff": (1 << 52) - 1,
+    2.0**-1022: 1 << 52,
+    0.0: 0,
+    1.75: 0x3FFC << 48,
+}
+
+
+@pytest.mark.parametrize(("written", "bits"), NUMBERS.items(), ids=str)
+def test_numbers_keep_their_bits(written, bits):
+    wide = DIAGONAL | {"output_tensor": X | {"data_type": "FLOAT64"}}
+    value = np.uint64(bits).view("float64")
+    for descriptor in (read(wide, value=written), dataclasses.replace(read(wide), value=value)):
+        assert np.float64(descriptor.value).view("uint64") == bits
+        assert json.loads(descriptor.to_json())["value"] == written
 
 
 @pytest.mark.parametrize(

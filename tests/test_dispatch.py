@@ -114,6 +114,9 @@ class TestExecute:
         for workspace in (np.empty(n - 1, "float64"), np.empty((n - 1, 2), "int32")):
             with pytest.raises(InvalidDescriptorError, match=f"{8 * (n - 1)} bytes, .* more"):
                 operator.execute(arrays, workspace)
+        for workspace in (np.empty(n)[::-1], np.empty((n, 2))[:, 0]):
+            with pytest.raises(InvalidDescriptorError, match=r"^TopK1\.workspace: got strides .* contiguous"):
+                operator.execute(arrays, workspace)
 
 
 class TestReuse:

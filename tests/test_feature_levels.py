@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
 import dmlops
@@ -227,6 +228,18 @@ def test_what_directml_has_not_needs_extended(tensor, text):
         descriptor.validate(FeatureLevel.DML_6_4)
     assert str(error.value).startswith("DiagonalMatrix1.")
     assert "the lowest level that supports it is EXTENDED" in str(error.value)
+
+
+@pytest.mark.parametrize("level", DML_LEVELS)
+def test_functions_of_scalars_need_extended(level):
+    x = np.float32(3).reshape(())
+    with dmlops.feature_level(level):
+        for call in (
+            lambda: dmlops.gather_nd(x, np.zeros((2, 0), "uint32")),
+            lambda: dmlops.nonzero_coordinates(x),
+        ):
+            with pytest.raises(UnsupportedFeatureError, match="level that supports it is EXTENDED"):
+                call()
 
 
 class TestCompile:

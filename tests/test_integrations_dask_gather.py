@@ -46,6 +46,9 @@ class TestGatherNDOfUnknownSizes:
         indices = with_unknown_columns(np.array([[1, 2], [0, 5]]), 1)
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: .* axis 1, .* compute_chunk"):
             gather_nd(da.from_array(self.x), indices)
+        told = r"got shape \(1, 3\), .* \(sizes that Dask does not know are shown as 1\)"
+        with pytest.raises(InvalidDescriptorError, match=told):
+            gather_nd(self.x, with_unknown_rows(np.zeros((4, 3), int), 2))
 
     def test_what_is_indexed(self):
         rows = np.array([[3], [0]])
@@ -85,6 +88,16 @@ def test_equals_the_whole(arguments):
     expected = reference.gather_nd(*whole, **options)
     assert result.shape == expected.shape
     assert_same(result.compute(scheduler="sync"), expected)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("given", [np.asarray, lambda indices: da.from_array(indices, chunks=4)])
+def test_indices_just_out_of_range(mode, given):
+    x, indices = sample("float32", (7,), "ends"), np.arange(-9, 10)[:, None]
+    check(
+        gather_nd(da.from_array(x, chunks=3), given(indices), mode=mode),
+        reference.gather_nd(x, indices, mode=mode),
+    )
 
 
 N_CHUNKS, CHUNK = 40, 100_000

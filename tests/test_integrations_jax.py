@@ -148,6 +148,9 @@ class TestAnswers:
         # Outside of transformations the default mode raises.
         with pytest.raises(IndexError, match="at position"):
             gather_nd(x, indices, batch_dims=1)
+        for mode in ("wrap", ["clip"]):
+            with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got .* no such mode"):
+                gather_nd(x, indices, mode=mode)
 
     def test_diagonal_matrix(self):
         assert_same([diagonal_matrix(shape=(3, 4))], [np.eye(3, 4, dtype="float32")])

@@ -150,6 +150,13 @@ class TestWhatIsLeftToOnnx:
         assert_equals_onnx("EyeLike", x, k=1)
         assert_equals_onnx("EyeLike", x, dtype=TensorProto.FLOAT)
 
+    @pytest.mark.parametrize("dtype", ["int8", "uint16", ">i8"])
+    def test_types_of_indices(self, dtype):
+        x, one = np.array([[1.0, -3, 2], [2, 0, 1]]), np.array([1], dtype)
+        assert_equals_onnx("GatherND", x, np.array([[1, 0], [0, -1]]).astype(dtype) % 2)
+        assert_equals_onnx("TopK", x, one, outputs=2)
+        assert_equals_onnx("Trilu", x, one[0])
+
     def test_masked_arrays(self):
         x = np.ma.masked_array(np.array([[1, 3], [2, 0]]), [[True, False], [False, False]])
         assert_equals_onnx("NonZero", x)

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -142,6 +143,18 @@ def test_what_a_killed_process_was_writing_goes_too(root):
     temporary.write_bytes(b"half")
     assert len(clear(root)[0]) == 2
     assert not temporary.exists()
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is full"), KeyboardInterrupt()], ids=repr)
+def test_what_could_not_be_kept_leaves_no_file(root, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with nullcontext() if isinstance(error, OSError) else pytest.raises(type(error)):
+        keep(key("s"), CODE)
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+    assert read(key("s")) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are told apart on POSIX")

@@ -10,6 +10,7 @@ from bench.landscape import APPLICATIONS, Case, cases
 from bench.libraries import NotServedError
 from bench.recorded import RECORDED_ON, recorded
 from bench.runner import Outcome, Row
+from tests.command_line import cells_of
 
 pytestmark = pytest.mark.quick
 
@@ -76,7 +77,7 @@ class Harness:
     def measure(self, workload, seconds, names):
         self.asked.append((workload.name, set(names)))
         found = Row.of(workload)
-        for name in sorted(names, key=lambda name: name != OURS):
+        for name in sorted(names, key=lambda name: (name != OURS, name)):
             taken = 2e-6 * (1 + (workload.size == 64)) if workload.is_sorted and name == OURS else 1.5e-6
             found.outcomes.append(Outcome(name, name.partition(".")[0], seconds=taken, best=taken))
         return found
@@ -89,20 +90,16 @@ class Harness:
 
 @pytest.fixture
 def harness(monkeypatch):
-    harness = Harness()
+    harness, gpus = Harness(), [SimpleNamespace(name=name) for name in ("NVIDIA L4", "another")]
     monkeypatch.setattr("bench.commands.measuring.open_bench", lambda device, threads, pace: harness)
-    monkeypatch.setattr("bench.commands.measuring.cuda_devices", lambda: [SimpleNamespace(name="NVIDIA L4")])
+    monkeypatch.setattr("bench.commands.measuring.cuda_devices", lambda: gpus)
     return harness
 
 
-def counts_of(printed):
-    """Return the first two whole numbers of each contest."""
-    return {
-        name: [int(word) for word in line.split() if word.isdigit()][:2]
-        for name in Contest
-        for line in printed.splitlines()
-        if line.strip().startswith(name)
-    }
+def contests_of(printed):
+    """Return what is said of each contest."""
+    lines = [line.partition(" | ") for line in cells_of(printed)]
+    return [rest for contest in Contest for name, _, rest in lines if name == contest]
 
 
 def test_the_command(bench_command, harness, tmp_path):
@@ -111,12 +108,9 @@ def test_the_command(bench_command, harness, tmp_path):
     assert len(harness.asked) == 128
     assert harness.asked[0] == ("gating 1 x 64 float32, k 1", {OURS, *PEERS})
     assert harness.asked[1] == ("gating 1 x 64 float32, k 1, by index", {OURS, *PEERS})
-    assert counts_of(printed) == {
-        Contest.STABLE: [0, 64],
-        Contest.SORTED: [0, 64],
-        Contest.ANY: [64, 64],
-        Contest.OPEN: [64, 64],
-    }
+    behind = "0 | 64 | 0.75 x | gating 1 x 64 float32, k 1: 4 us, flashinfer.top_k"
+    beside = "64 | 64 | 1.00 x | gating 1 x 64 float32, k 1: 1.5 us, cub.DeviceBatchedTopK"
+    assert contests_of(printed) == [f"{behind} stable", f"{behind} 1.5 us", beside, beside]
     assert "jax.lax.top_k: any order; sorted and stable\n" in printed
     assert "torch.topk: any order; sorted\n" in printed
     assert "  gating 1 x 64 float32, k 1 4 us, gating 64 x 64 float32, k 1 2 us: 2.00 x\n" in printed
@@ -138,4 +132,4 @@ def test_the_command(bench_command, harness, tmp_path):
         if recorded(case)
         for is_sorted in (True, False)
     ]
-    assert counts_of(printed) == {contest: [0] for contest in Contest}
+    assert contests_of(printed) == ["0"] * len(Contest)

@@ -211,6 +211,10 @@ REFUSED = [
     ("u1,f4", 1, InvalidDescriptorError, "value must be 0, for all bytes, or a scalar of that type"),
     ("u1,f4", np.zeros((), "u2,f4")[()], InvalidDescriptorError, "value must be 0, for all bytes"),
 ]
+for number in map(ml_dtypes.finfo, FLOAT8):
+    extremes = map(float, (number.max, number.min, number.smallest_subnormal))
+    HELD += [(number.dtype.name, extreme, extreme) for extreme in extremes]
+    REFUSED.append((number.dtype.name, 2 * float(number.max), InvalidDescriptorError, "once rounded"))
 
 
 class TestValues:

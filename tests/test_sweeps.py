@@ -1,6 +1,7 @@
 """Sweeps: the coverage of the table, the judgement of cliffs, and the command."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from bench.runner import Outcome, Row
 from bench.sweep_analysis import judge
 from bench.sweeps import LIMITS, Kinds, Steps, sweeps
 from bench.workloads import CPU, CUDA, TopK
+from tests.command_line import cells_of, seen_on_a_terminal
 
 MIB = 1 << 20
 
@@ -155,6 +157,7 @@ def test_doubtful_points_are_measured_again_and_slow_peers_once():
     def measure(workload, seconds, names):
         asked.append((workload.size, len(names), "torch.topk" in names))
         (row,) = measured(replace(sweep, points=[workload]), [ours[workload.size].pop(0)], torch=[0.2])
+        row.outcomes.append(Outcome("torch.sort", "torch", status="skipped", message="too slow here"))
         row.outcomes = [each for each in row.outcomes if each.contender in names]
         return row
 
@@ -165,7 +168,7 @@ def test_doubtful_points_are_measured_again_and_slow_peers_once():
 
     bench = SimpleNamespace(threads=1, measure=measure, skipped=skipped, weight=lambda point: point.size)
     verdict = sweep_analysis.measure(bench, sweep, 60, shown.append)
-    first, *others = [(1000, 6, True), (2000, 5, False), (4000, 5, False), (2000, 1, False), (4000, 1, False)]
+    first, *others = [(1000, 6, True), (2000, 4, False), (4000, 4, False), (2000, 1, False), (4000, 1, False)]
     assert asked == [first, *others]
     assert [row.ours.best for row in verdict.rows] == [0.01, 0.02, 0.21]
     assert [row.name for row in shown] == [point.name for point in sweep.points]
@@ -191,3 +194,67 @@ def test_command(bench_command, tmp_path, monkeypatch):
     assert record["workloads"][0]["outcomes"][0]["status"] == "ok"
     assert "points; " in printed
     assert "diagonal by side, causal mask: 1: " in said
+
+
+PRINTED = """\
+Sweeps
+
+sweep | points | limit | worst | where
+
+steps | 8 | 2 x | 2.25 x | 1000 9 s, 2000 4 s
+kinds | 2 | 1.15 x | 1.10 x | X
+X 2.2 s, normal 2 s
+last | 1 | 2 x
+
+Beyond the limits
+
+what | sweep | where | factor | limit
+
+torch | steps | 128000 30 s, torch.topk 234 ms | 130 x | 1.05 x
+torch | steps | 64000 20 s, torch.topk 312 ms | 64.0 x | 1.05 x
+torch | steps | 32000 10 s, torch.topk 312 ms | 32.0 x | 1.05 x
+torch | steps | 16000 9 s, torch.topk 562 ms | 16.0 x | 1.05 x
+torch | steps | 8000 8 s, torch.topk 1 s | 8.00 x | 1.05 x
+step | steps | 1000 9 s, 2000 4 s | 2.25 x | 2 x
+torch | steps | and 2 more points
+memory | last | 1000000 3.1 MB, what it may take 2.6 MB | 1.21 x | 1 x
+
+no room: 1 point, last: 1000001 the first of them
+11 points; worst step 2.25 x at steps: 1000; worst kind 1.10 x at kinds: X; \
+2 beyond the limit; slower than torch at 7 of 8, most at steps: 128000 (130 x).
+"""
+
+
+def test_what_the_command_prints(bench_command, monkeypatch):
+    sizes = [1000 << number for number in range(8)]
+    kinds = [selection(f"kinds: {name}", 99, data=name) for name in ("normal", "x" * 120)]
+    table = [
+        replace(steps(*sizes), has_peers=True),
+        Kinds(name="kinds", points=tuple(kinds), limit=1.15, per_byte=True),
+        Steps(name="last", points=tuple(selection(f"last: {size}", size) for size in (10**6, 10**6 + 1))),
+    ]
+    ours = dict(zip(sizes, (9, 4, 6, 8, 9, 10, 20, 30), strict=True)) | {99: 2, 10**6: 6}
+
+    def measure(workload, seconds, names):
+        size = workload.size
+        (row,) = measured(Steps(name="", points=(workload,)), [ours.get(size)])
+        row.outcomes[0].scratch = 3 * MIB * (size == 10**6)
+        if size == 10**6 + 1:
+            row.outcomes = [Outcome("dmlops", "dmlops", status="failed", message="no room")]
+        elif workload is kinds[1]:
+            row.outcomes[0].best = 2.2
+        elif size in sizes:
+            seconds = ours[size] / (1.01 if size == 1000 else size / 1000)
+            row.outcomes.append(Outcome("torch.topk", "torch", seconds=seconds, best=seconds))
+        return row
+
+    bench = SimpleNamespace(threads=2, bandwidth=1, measure=measure, weight=lambda point: 1)
+    monkeypatch.setattr("bench.sweeps.sweeps", lambda device: table)
+    monkeypatch.setattr("bench.commands.measuring.open_bench", lambda *_: bench)
+    code, printed, said = bench_command("sweep")
+    assert (code, len(said.splitlines())) == (0, 12)
+    assert len(printed.splitlines()[0]) == 120
+    assert re.sub("x{9,}", "X", "\n".join(cells_of(printed))) + "\n" == PRINTED
+    seen = seen_on_a_terminal(monkeypatch, bench_command, "sweep")
+    assert (len(seen["red"]), seen["green"]) == (8, ["1.10 x"])
+    assert seen["progress"] == [(12, 12, "last: 1000001")]

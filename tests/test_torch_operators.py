@@ -45,6 +45,20 @@ def test_exported(strict):
     assert_same(torch.export.export(Everything(), (x,), strict=strict).module()(x), everything(x))
 
 
+def test_numbers_in_programs_are_finite():
+    """AOTInductor writes the arguments of operators as JSON, which has no others."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return dmlops.diagonal_matrix(x, value=-torch.inf), dmlops.diagonal_matrix(x, value=2.5)
+
+    nodes = torch.export.export(Model(), (normal(3, 5),)).graph.nodes
+    arguments = [each for node in nodes if "dmlops" in str(node.target) for each in node.args]
+    numbers = {each for each in arguments if isinstance(each, (int, float))}
+    assert 2.5 in numbers
+    assert np.isfinite([*numbers]).all()
+
+
 def test_numbers_that_graphs_take():
     """They may be known only when the graph runs, or change from call to call."""
 

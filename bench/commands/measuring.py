@@ -237,7 +237,7 @@ def is_live() -> bool:
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """Show a progress bar on standard error if that is a terminal."""
-    name = TextColumn("{task.description}", markup=False)
+    name = TextColumn("{task.description}")
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), name)
     progress = Progress(*columns, console=err, transient=True, disable=not is_live())
     # Older versions of Rich, such as 14.2, end one that is disabled with an empty line.

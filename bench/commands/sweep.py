@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +18,7 @@ from bench.digits import times
 from dmlops import get_num_threads
 from dmlops.cli.console import duration, err, out, plain_console
 from dmlops.cli.outputs import check_output
+from dmlops.types.errors import counted
 
 if TYPE_CHECKING:
     from bench.runner import Row
@@ -128,14 +130,11 @@ def _coloured(finding: "Finding") -> Text:
 
 
 def _where(verdict: "Verdict", finding: "Finding") -> str:
-    """Return both points of a comparison with their times, without the sweep's name."""
-    told = _megabytes if finding.what == "memory" else duration
+    """Return both points of a comparison with their times or bytes, without the sweep's name."""
     point, other = (name.removeprefix(f"{verdict.sweep.name}: ") for name in (finding.point, finding.other))
-    return f"{point} {told(finding.amount)}, {other} {told(finding.other_amount)}"
-
-
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:.3g} MB"
+    amounts = finding.amount, finding.other_amount
+    told = [decimal(int(each)) if finding.what == "memory" else duration(each) for each in amounts]
+    return f"{point} {told[0]}, {other} {told[1]}"
 
 
 def _summarise(verdicts: Sequence["Verdict"]) -> None:
@@ -145,7 +144,7 @@ def _summarise(verdicts: Sequence["Verdict"]) -> None:
     by_reason = sorted((measuring.why_not(row), row.name) for row in left_out)
     for reason, names in groupby(by_reason, key=lambda each: each[0]):
         told = [name for _, name in names]
-        out.print(f"  {reason}: {len(told)} points, {told[0]} the first of them", style="dim")
+        out.print(f"  {reason}: {counted(len(told), 'point')}, {told[0]} the first of them", style="dim")
     findings = [finding for verdict in verdicts for finding in verdict.findings]
     parts = [f"{sum(len(verdict.rows) for verdict in verdicts) - len(left_out)} points"]
     for what in ("step", "kind"):

@@ -114,7 +114,7 @@ def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:
     size = array.itemsize
     if not size:  # refused with its type
         return True
-    is_whole = all(stride % size == 0 for n, stride in zip(array.shape, array.strides, strict=True) if n > 1)
+    is_whole = all(stride % size == 0 for stride in array.strides)
     return is_whole and _address(array) % math.gcd(size, 8) == 0
 
 

@@ -88,7 +88,7 @@ def compiled(tasks: Sequence[Task], n_jobs: int) -> Iterator[Iterator[tuple[str,
     """
     # A process that has loaded Numba or a CUDA driver must not be forked.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(max(min(n_jobs, len(tasks)), 1), context, _begin)
+    pool = ProcessPoolExecutor(min(n_jobs, len(tasks)), context, _begin)
     try:
         with _no_interrupts():
             futures = {pool.submit(_code, task): task.label for task in tasks}
