@@ -168,6 +168,8 @@ def selection_of(mutant, records, known):
     places = [{f"{module}:{mutant['function']}"}]
     for level in () if is_body else users:
         places.append({each for (path, _), node in level.items() for each in beginnings_of(path, node)})
+    # Nothing begins when a module is imported: then any of its functions.
+    places.append({name for each in records for name in each["reached"] if name.startswith(f"{module}:")})
     words = {name for _, name in users[0]} if users and not is_body else set()
     runs = [{}, {}, {}]
     for on_gpu in (False, True):
