@@ -262,6 +262,34 @@ def test_unsigned_integers_do_not_wrap():
     band = numba.njit(lambda x, value, end: dmlops.diagonal_matrix(x, value=value, begin=0, end=end))
     x, most = np.zeros((3, 4), np.uint64), np.uint64(2**64 - 1)
     data.assert_same(band(x, most, most), reference.diagonal_matrix(x, value=most, begin=0, end=4))
+    padded = numba.njit(
+        lambda x, v: dmlops.nonzero_coordinates(x, size=2, fill_value=v, index_dtype="uint64")
+    )
+    for value in (most, np.uint64(7), most):
+        assert (padded(x, value).coordinates == np.full((2, 2), value)).all()
+
+
+RECORDS = np.dtype([("a", "u2"), ("b", "m8[s]")])
+SWAPPED = np.dtype([("a", "m8[s]"), ("b", "u2")])
+RECORDS_12 = np.dtype([("a", "u1", 3), ("b", [("c", "f4"), ("d", "S5")])])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [RECORDS, RECORDS_12], ids=["10_bytes", "12_bytes"])
+def test_records(dtype):
+    x = data.random("records").integers(0, 256, (7, 5 * dtype.itemsize), np.uint8).view(dtype)
+    tuples = data.random("tuples").integers(0, 5, (7, 2, 2))
+    rows, columns = np.indices(x.shape)
+    is_in_band = (columns - rows >= -2) & (columns - rows < 1)
+    for array in (x, data.unaligned(x), x[::-1]):
+        for _ in range(2):
+            picked, filled, taken = gather(array, tuples, tuples[:, 0, :1], np.zeros_like(x))
+            assert {result.dtype for result in (picked, filled, taken)} == {dtype}
+            assert_same(picked, array[tuples[..., 0], tuples[..., 1]])
+            assert_same(filled, np.take_along_axis(array, tuples[..., 0], 1))
+            assert_same(taken, array[tuples[:, 0, 0]])
+            expected = np.where(is_in_band, np.zeros((), dtype), array)
+            assert_same(fill(array, 0, -2, 1, np.zeros_like(x)), (expected, expected))
 
 
 @pytest.mark.exhaustive
@@ -270,9 +298,10 @@ def test_what_is_refused_when_it_is_compiled():
         "top_k.k: got float64": lambda x: dmlops.top_k(x, 1.5),
         "top_k.k: got none": lambda x: dmlops.top_k(x, None),
         "top_k.index_dtype: got int64": lambda x: dmlops.top_k(x, 1, index_dtype=x.shape[0]),
-        "nonzero_coordinates.fill_value: got uint64": lambda x: dmlops.nonzero_coordinates(
-            x, size=9, fill_value=np.uint64(7)
+        "gather_nd.out: got .*records must be": lambda x: dmlops.gather_nd(
+            x.view(RECORDS), np.zeros((1, 1), np.int64), out=x.view(SWAPPED)
         ),
+        "tril, .*call diagonal_matrix": lambda x: dmlops.tril(x, k=1),
         "top_k.x: got float32": lambda x: dmlops.top_k(x[0, 0], 1),
         "top_k.out: got array": lambda x: dmlops.top_k(x, 1, out=x),
         "gather_nd.mode: got": lambda x: dmlops.gather_nd(x, x, mode="wrap"),
