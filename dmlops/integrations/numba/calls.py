@@ -125,7 +125,9 @@ def _ask(block: int, cell: int, is_late: int) -> int:
         # Outside of any `feature_level`, by which later calls could not be told apart.
         Context().run(_answer, block)
     except BaseException as error:
-        _last_errors[threading.get_ident()] = type(error), error.args
+        # After an error, Numba runs other rows of a `guvectorize`; Python then objects that an error is set.
+        found = error.__cause__ if type(error) is SystemError and error.__cause__ else error
+        _last_errors[threading.get_ident()] = type(found), found.args
         ctypes.c_int64.from_address(block).value = -1
     return 0
 
