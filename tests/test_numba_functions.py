@@ -107,7 +107,7 @@ def test_answers(dtype, layouts):
                     assert_same(select(array, k, *options.values()), top_k(array, k, **options))
         coordinates, count = np.zeros((9, 4), np.int32)[:, ::2], np.zeros((), np.int32)
         trimmed, sized, written = find(array, 300, -1, coordinates, count)
-        numbers = array.view(np.int64) if x.dtype.kind in "mM" else array  # to NumPy 2.3, no date equals 0
+        numbers = array.view(np.int64) if x.dtype.kind in "mM" else array  # to NumPy, no date equals 0
         expected, n = reference.nonzero_coordinates(numbers)
         assert_same(trimmed, (expected.astype(np.uint32), n))
         assert_same(sized, reference.nonzero_coordinates(numbers, size=300, fill_value=-1))
