@@ -101,10 +101,9 @@ def _run(block: Any, words: Any, n_words: int, scratch: int) -> bool:
         return False
     arguments, operands = tail(words, words_of.N_OVERLAPS + 1), tail(words, words[words_of.FIRST_ADDRESS])
     arguments[0] = address_of(tail(words, words[words_of.TABLE]))
-    n_addresses = words[words_of.N_ADDRESSES]
-    for i in range(n_addresses):
+    for i in range(words_of.MAX_ARRAYS):
         operands[i] = addresses[i]
-    operands[n_addresses] = (memory + LINE_BYTES - 1) & -LINE_BYTES
+    operands[words[words_of.N_ADDRESSES]] = (memory + LINE_BYTES - 1) & -LINE_BYTES
     words[words[words_of.CAPACITY_AT]] = block[words_of.CAPACITY]
     result = call_entry(words[words_of.CODE], address_of(arguments))
     if is_large:
@@ -118,8 +117,9 @@ def nopython_call(block: Any, cell: Any, plan: Any) -> int:
     """Make the call of a block, or keep a plan for its kind."""
     key, n_key = tail(block, words_of.KEY), block[words_of.N_KEY]
     code, multiplier = uint64(n_key), uint64(_MULTIPLIER)
-    for i in range(n_key):  # a sum: its products do not wait for each other
-        code += (uint64(key[i]) ^ multiplier) * multiplier
+    # The products of the sum do not wait for each other; a vector of words would wait until all are stored.
+    for i in range(n_key):
+        code += (uint64(_load(key, i)) ^ multiplier) * multiplier
         multiplier += uint64(_STEP)
     code = (code ^ code >> uint64(32)) * uint64(_MULTIPLIER)
     number = int64(code >> uint64(64 - words_of.SLOT_BITS))

@@ -1,8 +1,11 @@
 """The functions inside `numba.njit` functions give the bytes, and raise the errors, of plain calls."""
 
+import contextlib
 import ctypes
 import importlib
+import os
 import signal
+import sys
 import textwrap
 import threading
 import tomllib
@@ -104,9 +107,10 @@ def test_answers(dtype, layouts):
                     assert_same(select(array, k, *options.values()), top_k(array, k, **options))
         coordinates, count = np.zeros((9, 4), np.int32)[:, ::2], np.zeros((), np.int32)
         trimmed, sized, written = find(array, 300, -1, coordinates, count)
-        expected, n = reference.nonzero_coordinates(array)
+        numbers = array.view(np.int64) if x.dtype.kind in "mM" else array  # to NumPy, no date equals 0
+        expected, n = reference.nonzero_coordinates(numbers)
         assert_same(trimmed, (expected.astype(np.uint32), n))
-        assert_same(sized, reference.nonzero_coordinates(array, size=300, fill_value=-1))
+        assert_same(sized, reference.nonzero_coordinates(numbers, size=300, fill_value=-1))
         assert_same(written.count, n)
         assert_same(coordinates[:n], expected[:9])
         band = fill(array, True, -2, 3, np.zeros_like(array))
@@ -262,6 +266,34 @@ def test_unsigned_integers_do_not_wrap():
     band = numba.njit(lambda x, value, end: dmlops.diagonal_matrix(x, value=value, begin=0, end=end))
     x, most = np.zeros((3, 4), np.uint64), np.uint64(2**64 - 1)
     data.assert_same(band(x, most, most), reference.diagonal_matrix(x, value=most, begin=0, end=4))
+    padded = numba.njit(
+        lambda x, v: dmlops.nonzero_coordinates(x, size=2, fill_value=v, index_dtype="uint64")
+    )
+    for value in (most, np.uint64(7), most):
+        assert (padded(x, value).coordinates == np.full((2, 2), value)).all()
+
+
+RECORDS = np.dtype([("a", "u2"), ("b", "m8[s]")])
+SWAPPED = np.dtype([("a", "m8[s]"), ("b", "u2")])
+RECORDS_12 = np.dtype([("a", "u1", 3), ("b", [("c", "f4"), ("d", "S5")])])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [RECORDS, RECORDS_12], ids=["10_bytes", "12_bytes"])
+def test_records(dtype):
+    x = data.random("records").integers(0, 256, (7, 5 * dtype.itemsize), np.uint8).view(dtype)
+    tuples = data.random("tuples").integers(0, 5, (7, 2, 2))
+    rows, columns = np.indices(x.shape)
+    is_in_band = (columns - rows >= -2) & (columns - rows < 1)
+    for array in (x, data.unaligned(x), x[::-1]):
+        for _ in range(2):
+            picked, filled, taken = gather(array, tuples, tuples[:, 0, :1], np.zeros_like(x))
+            assert {result.dtype for result in (picked, filled, taken)} == {dtype}
+            assert_same(picked, array[tuples[..., 0], tuples[..., 1]])
+            assert_same(filled, np.take_along_axis(array, tuples[..., 0], 1))
+            assert_same(taken, array[tuples[:, 0, 0]])
+            expected = np.where(is_in_band, np.zeros((), dtype), array)
+            assert_same(fill(array, 0, -2, 1, np.zeros_like(x)), (expected, expected))
 
 
 @pytest.mark.exhaustive
@@ -270,9 +302,10 @@ def test_what_is_refused_when_it_is_compiled():
         "top_k.k: got float64": lambda x: dmlops.top_k(x, 1.5),
         "top_k.k: got none": lambda x: dmlops.top_k(x, None),
         "top_k.index_dtype: got int64": lambda x: dmlops.top_k(x, 1, index_dtype=x.shape[0]),
-        "nonzero_coordinates.fill_value: got uint64": lambda x: dmlops.nonzero_coordinates(
-            x, size=9, fill_value=np.uint64(7)
+        "gather_nd.out: got .*records must be": lambda x: dmlops.gather_nd(
+            x.view(RECORDS), np.zeros((1, 1), np.int64), out=x.view(SWAPPED)
         ),
+        "tril, .*call diagonal_matrix": lambda x: dmlops.tril(x, k=1),
         "top_k.x: got float32": lambda x: dmlops.top_k(x[0, 0], 1),
         "top_k.out: got array": lambda x: dmlops.top_k(x, 1, out=x),
         "gather_nd.mode: got": lambda x: dmlops.gather_nd(x, x, mode="wrap"),
@@ -320,6 +353,91 @@ def test_parallel_loops():
 
     x = data.sample("float32", (2000, 100), "parallel")
     assert_same(rows(x, 5), reference.top_k(x, 5)[1])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"boundscheck": True},
+        {"fastmath": True},
+        {"error_model": "numpy"},
+        {"parallel": True, "fastmath": True},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::numba.NumbaPerformanceWarning")  # some have nothing that is parallel
+def test_options_of_users_change_nothing(options):
+    x = np.array([[3, np.nan, -0.0, np.inf], [0, -np.inf, 7, -np.nan]], np.float32)
+    selected, found, filled = (numba.njit(**options)(call.py_func) for call in (select, find, fill))
+    for _ in range(2):
+        assert_same(selected(x, 3, 1, False, True), reference.top_k(x, 3, largest=False))
+        trimmed = found(x, 9, -1, np.zeros((9, 2), np.int64), np.zeros((), np.int64))[0]
+        assert_same(trimmed, reference.nonzero_coordinates(x))
+        expected = reference.diagonal_matrix(x, value=-0.0, begin=1, end=3)
+        assert_same(filled(x, -0.0, 1, 3, np.zeros_like(x)), (expected, expected))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform != "linux", reason="the test starts threads as Linux does")
+def test_threads_that_python_does_not_know():
+    @numba.cfunc("intp(CPointer(int64))")
+    def select_in_place(address):
+        words = numba.carray(address, 40)
+        for _ in range(3):
+            words[:2] = dmlops.top_k(words[2:], 2).indices
+        return 0
+
+    words, thread, library = np.arange(40), ctypes.c_ulong(), ctypes.CDLL(None)
+    for _ in range(2):
+        words[:2] = -1
+        code, argument = ctypes.c_void_p(select_in_place.address), ctypes.c_void_p(words.ctypes.data)
+        assert library.pthread_create(ctypes.byref(thread), None, code, argument) == 0
+        assert library.pthread_join(thread, None) == 0
+        assert words[:2].tolist() == [37, 36]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_forked_children():
+    script = """
+        import os, warnings
+        import numba, numpy as np
+        import dmlops.integrations.numba
+
+        def check(x, k):
+            assert call(x, k).tolist() == np.argsort(-x)[:k].tolist()
+
+        x, call = np.array([2.0, 5, 3, 4]), numba.njit(lambda x, k: dmlops.top_k(x, k).indices)
+        check(x, 2)
+        warnings.simplefilter("ignore")  # of a fork where there are several threads
+        child = os.fork()
+        check(x, 2), check(x[:3], 1), check(x, 3), check(x[::-1].copy(), 2)
+        if child == 0:
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_script(script) == "0\n"
+
+
+@pytest.mark.exhaustive
+def test_errors_of_many_rows_are_those_of_one():
+    @numba.guvectorize(["void(int64[:], int64[:])"], "(n)->(n)", target="parallel")
+    def picked(indices, out):
+        out[:] = dmlops.gather_nd(indices, np.ascontiguousarray(indices).reshape(-1, 1))
+
+    assert (picked(np.ones((100, 4), np.int64)) == 1).all()
+    with contextlib.suppress(dmlops.IndexOutOfRangeError):  # Numba loses errors of threads other than this
+        picked(np.full((100, 4), 7))
+
+
+@pytest.mark.exhaustive
+def test_callers_of_another_version_are_refused(monkeypatch):
+    call = numba.njit(lambda x: dmlops.top_k(x, 1, sorted=False).indices)
+    monkeypatch.setattr(dmlops.integrations.numba, "FORMAT", 99)
+    for _ in range(2):
+        with pytest.raises(dmlops.DmlError, match="another version of dmlops made it; remove Numba's cache"):
+            call(np.zeros((2, 3, 4), np.uint16))
 
 
 PROGRAM = """

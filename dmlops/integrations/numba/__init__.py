@@ -41,9 +41,10 @@ def _dtype(kind: Any, where: str) -> Any:
     """Return the NumPy type of elements or of a scalar, or the one that an argument names."""
     kind = getattr(kind, "instance_type", getattr(kind, "dtype", kind))
     try:
-        return np.dtype(getattr(kind, "literal_value", None) or str(kind))
+        is_record = isinstance(kind, types.Record)
+        return kind.dtype if is_record else np.dtype(getattr(kind, "literal_value", None) or str(kind))
     except (TypeError, ValueError):
-        _refuse(where, kind, "it must be a type of numbers, dates or durations")
+        _refuse(where, kind, "it must be a type of numbers, dates, durations or records")
 
 
 def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
@@ -56,7 +57,9 @@ def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
         if not (name in _MAY_BE_NONE and _is_none(kind)):
             if not isinstance(kind, types.Array):
                 _refuse(f"{function}.{name}", kind, "it must be an array")
-            _dtype(kind, f"{function}.{name}")
+            dtype, x = _dtype(kind, f"{function}.{name}"), arrays.get("x", kind)
+            if dtype.names is not None and dtype != _dtype(x, f"{function}.x"):
+                _refuse(f"{function}.{name}", kind, "records must be of the type of those in x")
 
 
 def _is_pair(function: str, out: Any) -> bool:
@@ -213,15 +216,14 @@ def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=N
 def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=None):
     _check("nonzero_coordinates", {"size": size, "fill_value": fill_value}, x=x)
     has_size, has_fill = not _is_none(size), not _is_none(fill_value)
+    fill_kind = has_fill + _is_uint64(fill_value)
     has_out, is_strided = _is_pair("nonzero_coordinates", out), x.layout != "C"
     dtype, code = _named(index_dtype, "nonzero_coordinates.index_dtype", np.int64)
-    if _is_uint64(fill_value):
-        _refuse("nonzero_coordinates.fill_value", fill_value, "pass np.int64(fill_value)")
 
     def call_nonzero(x, size=None, fill_value=None, index_dtype=None, out=None):
         packed = np.ascontiguousarray(x) if is_strided else x  # native code runs plans of one kernel
-        rows, fill = size if has_size else 0, fill_value if has_fill else 0
-        scalars = has_size, rows if has_out else 0, has_fill, fill, code
+        rows, fill = size if has_size else 0, np.int64(fill_value) if has_fill else 0  # all of its bits
+        scalars = has_size, rows if has_out else 0, fill_kind, fill, code
         count = np.empty((), dtype)
         if not (has_size or has_out):
             if call(LIST, scalars, 0, (packed,), (packed, count, count)) != 0:  # counts alone
@@ -285,3 +287,11 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
         return result
 
     return call_diagonal_matrix
+
+
+@overload(dmlops.eye)
+@overload(dmlops.triu)
+@overload(dmlops.tril)
+def _forms(*_, **__):
+    msg = "dmlops.tril, triu and eye cannot be compiled; call diagonal_matrix with value, begin and end"
+    raise TypingError(msg)

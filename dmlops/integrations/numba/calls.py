@@ -26,7 +26,7 @@ from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError, error_text, refuse
 from kernels_cpu import nopython_call as words_of
-from kernels_cpu.kernel import BoundKernel, Table
+from kernels_cpu.kernel import WORD_MASK, BoundKernel, Table
 from kernels_cpu.nonzero_coordinates.planning import CAPACITY
 
 SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
@@ -54,12 +54,17 @@ class CallError(Exception):
 
 
 def code_of(dtype: "np.dtype[Any] | None") -> int:
-    """Return a data type, or none, as the low 6 bytes of a word."""
+    """Return a data type, or none, as the low 6 bytes of a word; of structured types, only the size."""
+    if dtype is not None and dtype.names is not None:
+        return ord("V") | dtype.itemsize << 8
     return 0 if dtype is None else int.from_bytes(dtype.str[1:].encode(), "little")
 
 
 def _dtype_of(code: int) -> Any:
-    return np.dtype((code & (1 << N_DIMS) - 1).to_bytes(8, "little").rstrip(b"\0").decode()) if code else None
+    code &= (1 << N_DIMS) - 1
+    if code & 0xFF == ord("V"):
+        return np.dtype([("", f"V{code >> 8}")])
+    return np.dtype(code.to_bytes(8, "little").rstrip(b"\0").decode()) if code else None
 
 
 def _index_type(code: int, where: str) -> TensorDataType | None:
@@ -71,11 +76,13 @@ class _Array:
 
     def __init__(self, address: int, words: Iterator[int]) -> None:
         word = next(words)
+        dtype = _dtype_of(word)
         shape = tuple(islice(words, word >> N_DIMS & 0x7F))
         self.__array_interface__ = {
             "version": 3,
             "data": (address, bool(word >> IS_READ_ONLY & 1)),
-            "typestr": _dtype_of(word).str,
+            "typestr": dtype.str,
+            "descr": dtype.descr,
             "shape": shape,
             "strides": None if word >> IS_PACKED & 1 else tuple(islice(words, len(shape))),
         }
@@ -89,8 +96,9 @@ def _arguments(operation: int, scalars: list[int], arrays: list[Any], capacity: 
         others = k, axis, bool(largest), bool(is_sorted), _index_type(code, "top_k.index_dtype")
         return TOP_K, arrays[:n], arrays[n:], others
     if operation == LIST:
-        has_size, size, has_fill, value, code = scalars
-        index_type, fill = _index_type(code, "nonzero_coordinates.index_dtype"), value if has_fill else None
+        has_size, size, fill_kind, value, code = scalars
+        index_type = _index_type(code, "nonzero_coordinates.index_dtype")
+        fill = (None, value, value & WORD_MASK)[fill_kind]
         if len(arrays) == 1:
             check_fill(fill, index_type or TensorDataType.INT64, is_trimmed=not has_size)
             has_size, size = True, capacity
@@ -117,7 +125,9 @@ def _ask(block: int, cell: int, is_late: int) -> int:
         # Outside of any `feature_level`, by which later calls could not be told apart.
         Context().run(_answer, block)
     except BaseException as error:
-        _last_errors[threading.get_ident()] = type(error), error.args
+        # After an error, Numba runs other rows of a `guvectorize`; Python then objects that an error is set.
+        found = error.__cause__ if type(error) is SystemError and error.__cause__ else error
+        _last_errors[threading.get_ident()] = type(found), found.args
         ctypes.c_int64.from_address(block).value = -1
     return 0
 
