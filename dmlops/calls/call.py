@@ -122,10 +122,12 @@ class BoundCall:
             return self._finalized([make() for make in self.allocators], 0)
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
-        run = self._on_host if self.device is CPU else partial(self._on_cuda, stream, handle)
         written = out if workspace is None else (*out, workspace)
         try:
-            outputs = run(inputs, out, workspace)
+            if self.device is CPU:
+                outputs = self._finalized(self.run(HOST, *self._addresses(inputs, out, workspace)), 0)
+            else:
+                outputs = self._on_cuda(stream, handle, inputs, out, workspace)
             _tell_of_write(written)
         except DmlError:  # raised before anything is written
             raise
@@ -134,11 +136,6 @@ class BoundCall:
             _tell_of_write(written)
             raise
         return outputs
-
-    def _on_host(
-        self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
-    ) -> Sequence[Any]:
-        return self._finalized(self.run(HOST, *self._addresses(inputs, out, workspace)), 0)
 
     def _handle(self, stream: Any) -> int:
         """Return the handle of the caller's stream, which must belong to the device of the arrays."""

@@ -1,6 +1,7 @@
 """The last check of a call, after those of the libraries: kernels can use the addresses of its arrays."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,14 +99,15 @@ class Guard:
 
     def _check_overlap(self, candidate: OverlapCandidate, addresses: Sequence[int]) -> None:
         i, j, above, below = candidate
-        first, second = self._operands[i], self._operands[j]
-        if above < addresses[j] - addresses[i] < below and _share_element(
-            addresses[i], first.desc, addresses[j], second.desc
-        ):
-            is_workspace = j == len(self._passed)
-            allowed = f"{'it' if is_workspace else 'an output'} must have memory of its own"
-            reason = f"it shares memory with {first.name}"
-            refuse(second.name, "an overlapping array", reason, allowed)
+        if not above < addresses[j] - addresses[i] < below:
+            return
+        one, other = [np.asarray(_StandIn(addresses[k], self._operands[k].desc)) for k in (i, j)]
+        with suppress(np.exceptions.TooHardError):
+            if not np.shares_memory(one, other, max_work=_OVERLAP_WORK):
+                return
+        first, second = self._operands[i].name, self._operands[j].name
+        allowed = f"{'it' if j == len(self._passed) else 'an output'} must have memory of its own"
+        refuse(second, "an overlapping array", f"it shares memory with {first}", allowed)
 
 
 class _StandIn:
@@ -120,12 +122,3 @@ class _StandIn:
             "strides": tuple(stride * size for stride in desc.effective_strides),
             "typestr": f"|V{size}",
         }
-
-
-def _share_element(a: int, a_desc: TensorDesc, b: int, b_desc: TensorDesc) -> bool:
-    """Return whether two operands, given by the addresses of their first elements, have one in common."""
-    arrays = np.asarray(_StandIn(a, a_desc)), np.asarray(_StandIn(b, b_desc))
-    try:
-        return np.shares_memory(*arrays, max_work=_OVERLAP_WORK)
-    except np.exceptions.TooHardError:
-        return True
