@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
+from rich.console import Console
 from rich.progress import Progress
 
 from tests.scripts import ROOT
@@ -47,11 +48,12 @@ def cells_of(printed):
 def seen_on_a_terminal(monkeypatch, command, *arguments):
     """Return what a command prints to a terminal in red and in green, and where its progress bar ends."""
     bars, stop = [], Progress.stop
-    monkeypatch.setattr(Progress, "stop", lambda bar: bars.extend(bar.tasks) or stop(bar))
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
-    _, printed, _ = command(*arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "stop", lambda bar: bars.extend(bar.tasks) or stop(bar))
+        patch.setattr(Console, "is_terminal", True)  # older consoles would remember FORCE_COLOR
+        patch.setattr(Console, "is_dumb_terminal", False)
+        patch.delenv("NO_COLOR", raising=False)
+        _, printed, _ = command(*arguments)
     found = {
         name: [text.strip() for text in re.findall(rf"\x1b\[{code}m(.*?)\x1b", printed)]
         for name, code in (("red", 31), ("green", 32))
