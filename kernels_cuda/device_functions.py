@@ -15,7 +15,7 @@ from numba.cuda.extending import intrinsic
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i32, i64, u32
-from kernels_cuda.runtime.compiler import call_linked, linked_function
+from kernels_cuda.runtime.compiler import call_linked, import_numba_registries, linked_function
 from kernels_cuda.scan import scan_of_warps
 from kernels_cuda.top_k.problem import key_format, last_element
 from kernels_cuda.top_k.shared import shapes
@@ -26,6 +26,7 @@ from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 _TYPES = ("float16", "float32", "float64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
 _NOWHERE = 0xFFFFFFFF
+import_numba_registries()  # for kernels of users: with NumPy 2.5, numba-cuda 0.30 cannot do so itself
 
 
 @functools.cache

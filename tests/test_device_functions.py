@@ -17,7 +17,7 @@ from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.program import parse
 from tests.kernel_sources import needs_compilations
 from tests.marks import exhaustive, nightly
-from tests.scripts import run_page
+from tests.scripts import run_page, run_script
 
 pytestmark = needs_compilations
 DTYPES = ("float16", "float32", "float64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
@@ -165,6 +165,25 @@ def test_elements_of_another_type_are_refused():
     select = device().warp_top_k("float32", 1, 1)
     with pytest.raises(TypeError, match=r"row: got array\(float64, 1d, C\); .* array of float32"):
         ptx_of(numba_cuda().jit(lambda row: select(row, 3)), np.zeros(3))
+
+
+def test_kernels_of_users_do_not_need_names_that_numpy_has_dropped():
+    """As `row_stack` in NumPy 2.5, which numba-cuda 0.30 looks up when it first compiles a kernel."""
+    numba_cuda()
+    script = """
+        import warnings
+
+        import numpy
+
+        warnings.simplefilter("ignore")
+        if hasattr(numpy, "row_stack"):
+            del numpy.row_stack
+        from dmlops import device
+        from numba import cuda, types
+
+        print(hasattr(numpy, "row_stack"), ".entry" in cuda.compile_ptx(lambda: None, (), cc=(9, 0))[0])
+    """
+    assert run_script(script) == "False True\n"
 
 
 @pytest.mark.exhaustive

@@ -180,8 +180,8 @@ def _lent_numpy_names() -> Iterator[None]:
 
 
 @functools.cache
-def _import_numba_registries() -> None:
-    # Numba imports these on its first compilation, and looks the names up only then.
+def import_numba_registries() -> None:
+    """Import what Numba imports on its first compilation: only then does it look up those names."""
     with _lent_numpy_names():
         import numba.cuda.np.arraymath  # noqa: PLC0415
         import numba.cuda.np.arrayobj  # noqa: F401, PLC0415
@@ -192,7 +192,7 @@ def _compilation(capability: tuple[int, int]) -> Iterator[None]:
     """Compile for a capability, with our typing, and without Numba's warnings."""
     # In this order: whoever calls `call_linked` has Numba's lock.
     with compiler_lock.global_compiler_lock, _LOCK:
-        _import_numba_registries()
+        import_numba_registries()
         with (
             # What kernels call is the same for all later architectures.
             _compiling_for(min(capability, _LAST_ASKED_FOR)),
