@@ -145,11 +145,11 @@ def modules():
 
 def run(folder, arguments, limit, on_gpu=False, **environment):
     """Run pytest in a copy of the checkout; return its exit status (None: it ran too long) and output."""
-    hidden = {} if on_gpu else WITHOUT_GPU
+    hidden, path = {} if on_gpu else WITHOUT_GPU, (str(folder), os.environ.get("PYTHONPATH"))
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.reached", *arguments],
         cwd=folder,
-        env={**os.environ, **hidden, "PYTHONPATH": str(folder), **environment},
+        env={**os.environ, **hidden, "PYTHONPATH": os.pathsep.join(filter(None, path)), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

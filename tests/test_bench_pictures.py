@@ -126,6 +126,9 @@ def test_the_landscape():
     labels = [f"{size}\nk {k}" for size, k in columns]
     assert [text.get_text() for text in axes.get_xticklabels()] == labels
     assert names_of(axes) == ["1 row", "64 rows", "4096 rows", "65536 rows"]
+    bar = next(each for each in figure.axes if names_of(each)[1:2] == ["equal"])
+    assert names_of(bar) == ["3 x slower", "equal", "3 x faster"]
+    assert [*bar.get_yticks()] == pytest.approx([-math.log(3), 0, math.log(3)])
     shown, labels = axes.images[0].get_array(), iter(axes.texts)
     for y, n_rows in enumerate((1, 64, 4096, 65536)):
         for x, (size, k) in enumerate(columns):

@@ -81,3 +81,10 @@ def test_values_that_only_an_infinity_stands_for_are_refused(command, text):
     assert_refused(
         command("diagonal", "x.npy", "--value", text), "--value: ", "is beyond the range of float64"
     )
+
+
+@pytest.mark.parametrize(("size", "shown"), [(60, " ".join(["0"] * 60)), (61, "0 0 0 ... 0 0 0")])
+def test_long_results_are_shortened(command, size, shown):
+    np.save("x.npy", np.zeros((1, size), np.int8))
+    code, printed, _ = command("diagonal", "x.npy", "--value", "0")
+    assert (code, " ".join(printed.split()).partition("[[")[2]) == (0, f"{shown}]]")

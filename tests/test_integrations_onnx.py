@@ -165,6 +165,7 @@ class TestWhatIsLeftToOnnx:
     def test_forms(self):
         assert_equals_onnx("EyeLike", np.ones(3, np.float32))
         assert_equals_onnx("Trilu", np.arange(3.0))
+        assert_equals_onnx("TopK", np.arange(6.0), np.array([2, 3]), outputs=2)  # it takes the first
         with pytest.raises(RuntimeError, match="EyeLike only accept 1D or 2D tensors"):
             evaluate("EyeLike", np.ones((2, 3, 3), np.float32))
 

@@ -325,7 +325,7 @@ def conjugate(tensor):
 
 
 DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI", 99: "DLPack device 99"}
-NULLS = "with 1 null.*; fill or drop"
+NULLS = "with 1 null.*; fill or drop|with no nulls"  # which pyarrow 25 says itself
 MASK = "masked.*the mask would be lost.*filled"
 # Each spoils an array, and errors say so: anywhere, ...
 ANYWHERE = {
@@ -414,6 +414,7 @@ EXECUTIONS = {
         "sizes must be equal",
     ),
 }
+NOT_PLAIN = "only plain tensors are known to have elements in memory of their own"
 # Whatever these are, their elements are not at an address; some of them once ended the process.
 TORCH_INPUTS = {
     "shrunk": (shrunk, "its elements are not in memory"),
@@ -421,32 +422,32 @@ TORCH_INPUTS = {
     "shrunk view": (shrunk_view, "its elements are not in memory"),
     "sparse": (lambda tensor: tensor.to_sparse(), "its elements are not strided"),
     "compressed": (lambda tensor: tensor.to_sparse_csr(), "its elements are not strided"),
-    "masked": (lambda tensor: torch_module("masked").masked_tensor(tensor, tensor > 1), "got a"),
-    "nested": (lambda tensor: torch_module("nested").nested_tensor([*tensor]), "got a"),
+    "masked": (lambda tensor: torch_module("masked").masked_tensor(tensor, tensor > 1), "its mask would be lost"),
+    "nested": (lambda tensor: torch_module("nested").nested_tensor([*tensor]), "its rows differ in length"),
     "jagged": (
         lambda tensor: torch_module("nested").nested_tensor([*tensor], layout=torch_module("").jagged),
-        "got a",
+        "its rows differ in length",
     ),
 }
 TORCH_OUTPUTS = {
     **TORCH_INPUTS,
     "meta": (lambda tensor: tensor.to("meta"), "its elements are not in memory"),
-    "fake": (fake, "got a"),
+    "fake": (fake, NOT_PLAIN),
     "zero": (
         lambda tensor: torch_module("")._efficientzerotensor(
             tensor.shape, dtype=tensor.dtype, device=tensor.device
         ),
         "its elements are not in memory",
     ),
-    "wrapper": (wrapper, "got a"),
-    "subclass": (subclass, "got a"),
-    "distributed": (distributed, "got a"),
+    "wrapper": (wrapper, NOT_PLAIN),
+    "subclass": (subclass, NOT_PLAIN),
+    "distributed": (distributed, NOT_PLAIN),
     "int16": (lambda tensor: tensor.short(), "types must be equal|must be uint32"),
     "shape": (lambda tensor: tensor[..., None], "(shapes|sizes) must be equal"),
     "one address": (lambda tensor: tensor.flatten()[0].expand(tensor.shape), "must not overlap"),
     "unaligned": (moved, "not a multiple of the element size"),
     "negative": (negative, "what is written to it would be read negated"),
-    "conjugate": (conjugate, "got a"),
+    "conjugate": (conjugate, "what is written to it would be read conjugated"),
     "derivative": (lambda tensor: tensor.clone().requires_grad_(), "it is written to in place"),
 }
 OF_SHAPES = {
