@@ -422,7 +422,10 @@ TORCH_INPUTS = {
     "shrunk view": (shrunk_view, "its elements are not in memory"),
     "sparse": (lambda tensor: tensor.to_sparse(), "its elements are not strided"),
     "compressed": (lambda tensor: tensor.to_sparse_csr(), "its elements are not strided"),
-    "masked": (lambda tensor: torch_module("masked").masked_tensor(tensor, tensor > 1), "its mask would be lost"),
+    "masked": (
+        lambda tensor: torch_module("masked").masked_tensor(tensor, tensor > 1),
+        "its mask would be lost",
+    ),
     "nested": (lambda tensor: torch_module("nested").nested_tensor([*tensor]), "its rows differ in length"),
     "jagged": (
         lambda tensor: torch_module("nested").nested_tensor([*tensor], layout=torch_module("").jagged),
