@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from tests import cases
+from tests import cases, reference
+from tests.data import assert_same, random
 from tests.libraries import NUMPY, call, check
 from tests.marks import exhaustive, nightly, ordinary
 from tests.scripts import run_script
@@ -61,6 +62,18 @@ class TestNumThreads:
         dmlops.set_num_threads(n)
         for case in LARGE:
             check(NUMPY, case)
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_many_parts_that_do_not_divide_the_work(n):
+    dmlops.set_num_threads(n)
+    x = random("parts").random((2, 4099, 257), dtype="float32")
+    picks = random("picks").integers(-4099, 4099, (20_003, 1))
+    assert_same(dmlops.gather_nd(x[0], picks), x[0][picks[:, 0]])
+    assert_same(dmlops.nonzero_coordinates(x > 0.98).coordinates, np.argwhere(x > 0.98))
+    for given in (x, np.flip(np.flip(x).copy())):
+        found = dmlops.diagonal_matrix(given, value=3, begin=-300, end=200)
+        assert_same(found, reference.diagonal_matrix(x, value=3, begin=-300, end=200))
 
 
 @pytest.mark.parametrize("text", ["0", "two", "-4", "1.5", "9" * 5000])
