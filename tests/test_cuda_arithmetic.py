@@ -38,7 +38,7 @@ def result_type(function, arguments):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_as_in_c(name):
     function, arguments, expected = FUNCTIONS[name]
-    compiler._import_numba_registries()
+    compiler.import_numba_registries()
     with compiler._LOCK, compiler.compiler_lock.global_compiler_lock, compiler._typing_as_in_c():
         assert result_type(function, arguments) == expected
 
