@@ -35,6 +35,8 @@ class TestGatherND:
                 TypeError, match=rf"gather_nd\.indices: got {dtype}, but it is not an index type"
             ):
                 gather_nd(x, da.zeros((3, 1), dtype=dtype))
+        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: got 0 dimensions"):
+            gather_nd(x, da.asarray(3))
         with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 4"):
             gather_nd(x, da.full((3, 1), 4)).compute(scheduler="sync")
 
@@ -43,9 +45,10 @@ class TestGatherNDOfUnknownSizes:
     x = sample("float32", (4, 6), "unknown rows")
 
     def test_tuple_size(self):
-        indices = with_unknown_columns(np.array([[1, 2], [0, 5]]), 1)
-        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: .* axis 1, .* compute_chunk"):
-            gather_nd(da.from_array(self.x), indices)
+        tuples = np.array([[1, 2], [0, 5]])
+        for axis, indices in enumerate((with_unknown_rows(tuples[0], 1), with_unknown_columns(tuples, 1))):
+            with pytest.raises(InvalidDescriptorError, match=rf"gather_nd\.indices: .* axis {axis}, "):
+                gather_nd(da.from_array(self.x), indices)
         told = r"got shape \(1, 3\), .* \(sizes that Dask does not know are shown as 1\)"
         with pytest.raises(InvalidDescriptorError, match=told):
             gather_nd(self.x, with_unknown_rows(np.zeros((4, 3), int), 2))
@@ -53,8 +56,9 @@ class TestGatherNDOfUnknownSizes:
     def test_what_is_indexed(self):
         rows = np.array([[3], [0]])
         check(gather_nd(with_unknown_rows(self.x, 4), rows), self.x[[3, 0]])
-        with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.x: .* axis 0, .* compute_chunk_sizes"):
-            gather_nd(with_unknown_rows(self.x, 2), rows)
+        for axis, x in enumerate((with_unknown_rows(self.x, 2), with_unknown_columns(self.x, 2))):
+            with pytest.raises(InvalidDescriptorError, match=rf"gather_nd\.x: .* axis {axis}, .* compute_"):
+                gather_nd(x, np.hstack([rows, rows]))
 
 
 @st.composite
