@@ -81,7 +81,7 @@ class TestTopK:
 
 
 class TestNonzeroCoordinates:
-    @given(chunked())
+    @given(chunked(min_ndim=0))
     def test_equals_the_whole(self, arrays):
         x, lazy = arrays
         coordinates, count = nonzero_coordinates(lazy)
@@ -99,6 +99,11 @@ class TestNonzeroCoordinates:
             coordinates, count = nonzero_coordinates(da.from_array(x, chunks=(3, 4)), index_dtype=dtype)
             check(coordinates, np.argwhere(x).astype(dtype))
             check(count, np.array(np.count_nonzero(x), dtype))
+
+    def test_chunks_of_a_good_size(self):
+        with dask.config.set({"array.chunk-size": "2 KiB"}):
+            coordinates, _ = nonzero_coordinates(da.zeros((100, 64), chunks=(100, 8)))
+        assert coordinates.numblocks == (25, 1)  # of 4 rows, as x has 512 bytes in each
 
     def test_refuses_unknown_rows(self, unknown):
         with pytest.raises(InvalidDescriptorError, match="unknown sizes along axis 0"):
@@ -191,6 +196,7 @@ class TestWhatIsNoDaskArray:
         check(gather_nd(da.from_array(self.x, chunks=4), rows), self.x[[5, 1]])
         check(diagonal_matrix(self.x), reference.diagonal_matrix(self.x))
         check(top_k(np.zeros((0, 2**30), "int8"), 3).values, np.zeros((0, 3), "int8"))
+        check(top_k(da.asarray(7), 1).indices, np.array([0]))
 
     def test_lists(self):
         check(top_k([1, 3, 2], 2).indices, np.array([1, 2]))

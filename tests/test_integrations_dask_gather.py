@@ -55,7 +55,8 @@ class TestGatherNDOfUnknownSizes:
 
     def test_what_is_indexed(self):
         rows = np.array([[3], [0]])
-        check(gather_nd(with_unknown_rows(self.x, 4), rows), self.x[[3, 0]])
+        for x in (with_unknown_rows(self.x, 4), with_unknown_columns(self.x, 3)):
+            check(gather_nd(x, rows), self.x[[3, 0]])
         for axis, x in enumerate((with_unknown_rows(self.x, 2), with_unknown_columns(self.x, 2))):
             with pytest.raises(InvalidDescriptorError, match=rf"gather_nd\.x: .* axis {axis}, .* compute_"):
                 gather_nd(x, np.hstack([rows, rows]))
@@ -64,7 +65,7 @@ class TestGatherNDOfUnknownSizes:
 @st.composite
 def gathers(draw):
     """Give the arguments of a gather, and those of one of the same elements in chunks."""
-    x, lazy = draw(chunked())
+    x, lazy = draw(chunked(min_ndim=0))
     bounds = x.shape[: draw(st.integers(0, x.ndim))]
     mode = "fill" if 0 in bounds else draw(st.sampled_from(["raise", "clip", "fill"]))
     dtype = draw(st.sampled_from(INDEX_DTYPES))
