@@ -37,6 +37,8 @@ class TestGatherND:
                 gather_nd(x, da.zeros((3, 1), dtype=dtype))
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.indices: got 0 dimensions"):
             gather_nd(x, da.asarray(3))
+        with pytest.raises(TypeError, match=r"gather_nd\.indices: got list, but dask\.array\.asarray makes"):
+            gather_nd(x, [[1], [2, 3]])
         with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 4"):
             gather_nd(x, da.full((3, 1), 4)).compute(scheduler="sync")
 
@@ -98,11 +100,10 @@ def test_equals_the_whole(arguments):
 @pytest.mark.parametrize("mode", ["clip", "fill"])
 @pytest.mark.parametrize("given", [np.asarray, lambda indices: da.from_array(indices, chunks=4)])
 def test_indices_just_out_of_range(mode, given):
-    x, indices = sample("float32", (7,), "ends"), np.arange(-9, 10)[:, None]
-    check(
-        gather_nd(da.from_array(x, chunks=3), given(indices), mode=mode),
-        reference.gather_nd(x, indices, mode=mode),
-    )
+    x = sample("float32", (7,), "ends")
+    for indices in (np.arange(-9, 10)[:, None], np.array([[6], [7], [2**63], [2**64 - 1]], "uint64")):
+        expected = reference.gather_nd(x, indices, mode=mode)
+        check(gather_nd(da.from_array(x, chunks=3), given(indices), mode=mode), expected)
 
 
 N_CHUNKS, CHUNK = 40, 100_000
@@ -153,6 +154,8 @@ class TestMemory:
         assert result.chunks[1] == (32, 32)
         assert max(result.chunks[0]) == 8
         assert sum(result.chunks[0]) == 100
+        rows = gather_nd(da.zeros((2, 2**30), chunks=-1), np.zeros((0, 2, 1), int))
+        assert rows.shape == (0, 2, 2**30)
 
 
 class TestErrorsAcrossChunks:

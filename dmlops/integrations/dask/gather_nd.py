@@ -86,14 +86,13 @@ def _in_memory(indices: Any) -> Any:
             indices = np.asarray(indices)
         except (TypeError, ValueError):
             return None  # `as_dask_array` raises the error
-    is_plain = isinstance(indices, np.ndarray) and not isinstance(indices, np.ma.MaskedArray)
-    return indices if is_plain and indices.dtype.isnative else None
+    return indices if isinstance(indices, np.ndarray) else None
 
 
 def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> dict[int, Any]:
     """Return chunks of indices by axis, such that chunks of the result have the size that dask prefers."""
     n_dims = indices.ndim - 1
-    if not n_dims or 0 in sizes:
+    if 0 in sizes:
         # dask cannot choose chunks for an array without elements.
         return {}
     wanted = (*["auto"] * n_dims, *x.chunks[x.ndim - (len(sizes) - n_dims) :])
@@ -144,7 +143,7 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, mode: M
 
 def _check_range(indices: Any, bounds: Sequence[int], mode: Mode) -> None:
     """Raise the error of a gather from an array with these bounds."""
-    if bounds and (mode == "raise" or (mode == "clip" and 0 in bounds)):
+    if mode == "raise" or (mode == "clip" and 0 in bounds):
         # An array of any size in a single byte.
         element = np.zeros_like(indices, bool, shape=(1,) * len(bounds))
         stand_in = np.broadcast_to(element, bounds)
