@@ -196,6 +196,10 @@ BEYOND_DIRECTML = {
     "empty": (TensorDesc(TensorDataType.INT8, (0, 2, 3)), "contain a zero"),
     "negative_stride": (TensorDesc(TensorDataType.INT8, (2, 2, 3), (6, 3, -1)), "negative"),
     "too_many_elements": (TensorDesc(TensorDataType.INT8, (1, 2**16, 2**16)), "4294967295 elements"),
+    "too_many_elements_at_one_address": (
+        TensorDesc(TensorDataType.INT8, (1, 2**16, 2**16), (0, 0, 0)),
+        "4294967295 elements",
+    ),
     "as_many_as_can_be": (TensorDesc(TensorDataType.INT8, (1, 2**16 - 1, 2**16 + 1)), None),
     "too_long_an_extent": (
         TensorDesc(TensorDataType.INT8, (2, 2, 2), (2**32 - 4, 2, 1)),
@@ -204,6 +208,7 @@ BEYOND_DIRECTML = {
     "longest_extent": (TensorDesc(TensorDataType.INT8, (2, 2, 2), (2**32 - 5, 2, 1)), None),
     "too_long_a_stride": (TensorDesc(TensorDataType.INT8, (1, 2, 3), (2**32, 3, 1)), "one above 4294967295"),
     "longest_stride": (TensorDesc(TensorDataType.INT8, (1, 2, 3), (2**32 - 1, 3, 1)), None),
+    "broadcast": (TensorDesc(TensorDataType.INT8, (4, 2, 3), (0, 3, 1)), None),
     "bool": (TensorDesc(TensorDataType.BOOL, (1, 2, 3)), "got BOOL"),
     "bfloat16": (TensorDesc(TensorDataType.BFLOAT16, (1, 2, 3)), "got BFLOAT16"),
     "nine_dimensions": (TensorDesc(TensorDataType.INT8, (1,) * 9), "got 9 dimensions"),
@@ -226,7 +231,7 @@ def test_what_directml_has_not_needs_extended(tensor, text):
         return
     with pytest.raises(UnsupportedFeatureError, match=text) as error:
         descriptor.validate(FeatureLevel.DML_6_4)
-    assert str(error.value).startswith("DiagonalMatrix1.")
+    assert str(error.value).startswith("DiagonalMatrix1.input_tensor")
     assert "the lowest level that supports it is EXTENDED" in str(error.value)
 
 
