@@ -21,9 +21,6 @@ STREAM = 5
 APART = 1 << 58
 # As many rows as a count is taken to have given.
 ROWS = 9
-# An address that begins each operand is a multiple of this.
-ALIGNMENT = 256
-
 
 # Kinds of CUlaunchAttribute.
 CLUSTER_DIMENSION, PROGRAMMATIC_SERIALIZATION = 4, 6
@@ -137,7 +134,7 @@ class Recorder:
         assert cluster <= variant.cluster
         assert given.grid[0] % cluster == 0
         n_values = self.n_values[config]
-        values = iter([self._value(addresses, place) for place in range(n_values)])
+        values = iter(values_at(addresses, n_values))
         arguments = {name: _read(kind, values) for name, kind in _parameters(variant).items()}
         assert next(values, None) is None, f"{variant.label} takes fewer than {n_values} values"
         named = {}
@@ -148,24 +145,24 @@ class Recorder:
         self.asked.append(Asked(variant, *sizes, is_early, cluster, named))
         return 0
 
-    @staticmethod
-    def _value(addresses, place):
-        return ctypes.c_int64.from_address(ctypes.c_uint64.from_address(addresses + 8 * place).value).value
+
+def values_at(addresses, n_values):
+    """Return the values that a launch passes; each is where a table of addresses says."""
+    places = (ctypes.c_void_p * n_values).from_address(addresses)
+    return [ctypes.c_int64.from_address(place).value for place in places]
 
 
 @contextmanager
-def recorded():
-    """Have kernels loaded and launched by a `Recorder`."""
-    recorder = Recorder()
-    launch = recorder._launch
+def driver_replaced(stand_in):
+    """Have kernels loaded and launched by the methods ``load`` and ``entry`` of a stand-in for the driver."""
+    launch = importlib.import_module("kernels_cuda.runtime.launch")
     with (
-        mock.patch.object(launch, "_load", recorder.load),
-        mock.patch.object(launch, "_Frame", recorder.frame),
+        mock.patch.object(launch, "_load", stand_in.load),
         mock.patch.dict(launch._KERNELS, clear=True),
         mock.patch.object(launch, "_driver_version", return_value=12_090),
-        mock.patch.object(launch, "launch_entry", return_value=recorder.entry),
+        mock.patch.object(launch, "launch_entry", return_value=stand_in.entry),
     ):
-        yield recorder
+        yield
 
 
 class Planned(NamedTuple):
@@ -222,7 +219,8 @@ def planned(
     workspace = (1 + n_operands) * APART
     if at is not None:
         *addresses, workspace = at
-    with recorded() as recorder:
+    recorder = Recorder()
+    with driver_replaced(recorder), mock.patch.object(recorder._launch, "_Frame", recorder.frame):
         plan = kernels.plan(operator.problem(lowest, options or Options()), target, **arguments)
         given = {
             "launch": (*addresses, workspace),

@@ -25,9 +25,7 @@ from tests import compiled
 
 pytestmark = pytest.mark.quick
 
-F32, F16, I32, U32, I64, U8 = (
-    TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "INT32", "UINT32", "INT64", "UINT8")
-)
+F32, F16, U32, I64, U8 = (TensorDataType[name] for name in ("FLOAT32", "FLOAT16", "UINT32", "INT64", "UINT8"))
 
 
 def f32(*sizes):

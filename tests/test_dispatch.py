@@ -24,7 +24,6 @@ from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import assert_same, sample
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
-INDICES = np.array([[0], [2]])
 
 
 def top_k1(sizes=(3, 4), strides=None, **changes):

@@ -1,8 +1,5 @@
 """The size of workspaces: a share of the input or output that does not depend on the data."""
 
-import importlib
-import sys
-from contextlib import ExitStack
 from unittest import mock
 
 import pytest
@@ -19,12 +16,11 @@ from dmlops import (
 from dmlops.calls import dispatch
 from dmlops.devices import cpu
 from dmlops.devices.memory import CPU
-from dmlops.operators import Options
+from tests.cuda_plans import planned
 
-KIB, MIB = 1 << 10, 1 << 20
+MIB = 1 << 20
 # A problem of any size may require this many bytes beyond its share.
 SLACK = MIB
-BLOCK_SHARED_BYTES = {"sm_75": 64 * KIB, "sm_90": 227 * KIB}
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
 
 
@@ -36,23 +32,9 @@ def on_cpu(descriptor):
 
 def on_cuda(arch):
     """Return a function for the workspace on a GPU that need not be there: no kernel is loaded."""
-
-    def size(descriptor):
-        pytest.importorskip("cuda.core")
-        variant = importlib.import_module("kernels_cuda.runtime.variant")
-        lowest = descriptor.lower()
-        operator = dispatch.OPERATORS[type(lowest)]
-        kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
-        modules = [module for name, module in sys.modules.items() if name.startswith("kernels_cuda.")]
-        with ExitStack() as stack:
-            for module in modules:
-                if "load" in vars(module):
-                    stack.enter_context(mock.patch.object(module, "load"))
-            problem = operator.problem(lowest, Options())
-            target = variant.Target(0, arch, 132, BLOCK_SHARED_BYTES[arch])
-            return kernels.plan(problem, target).workspace_size
-
-    return size
+    pytest.importorskip("numba_cuda")
+    pytest.importorskip("cuda.core")
+    return lambda descriptor: planned(descriptor, arch=arch).plan.workspace_size
 
 
 @pytest.fixture(params=["cpu", "sm_75", "sm_90"])

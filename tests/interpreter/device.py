@@ -1,18 +1,13 @@
 """A stand-in for the driver, which interprets the launches of plans."""
 
-import ctypes
 import functools
 import importlib
 from contextlib import contextmanager
-from unittest import mock
 
-from tests.cuda_plans import Config
+from tests.cuda_plans import Config, driver_replaced, values_at
 from tests.cuda_ptx import ptx_of
 from tests.interpreter.machine import Machine, Sizes
 from tests.interpreter.program import parse
-
-# CUlaunchAttributeID
-_CLUSTER_DIMENSION, _PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6
 
 
 @functools.cache
@@ -48,15 +43,11 @@ class Interpreter:
     def entry(self, config, function, addresses, extra):
         """Run a launch, as ``cuLaunchKernelEx`` does; the stream is not looked at."""
         given, (variant, arch) = Config.from_address(config), self._loaded[function - 1]
-        attributes = [given.attributes[number] for number in range(given.n_attributes)]
-        n_blocks = next((each.value[0] for each in attributes if each.id == _CLUSTER_DIMENSION), 1)
-        if not any(each.id == _PROGRAMMATIC_STREAM_SERIALIZATION for each in attributes):
+        is_early, n_blocks = given.is_early_and_cluster()
+        if not is_early:
             self._memory.settle()  # otherwise the launch may begin before what came before it has ended
         program = program_of(variant, arch)
-        arguments = [
-            ctypes.c_int64.from_address(ctypes.c_uint64.from_address(addresses + 8 * place).value).value
-            for place in range(len(program.parameters))
-        ]
+        arguments = values_at(addresses, len(program.parameters))
         sizes = Sizes(given.grid[0], given.block[0], n_blocks, given.shared_bytes)
         self.races |= Machine(program, self._memory, sizes, arguments).run()
         self.launched.append(variant.label)
@@ -67,12 +58,6 @@ class Interpreter:
 def interpreted(memory):
     """Have plans launch their kernels on an `Interpreter` that accesses a `GlobalMemory`."""
     interpreter = Interpreter(memory)
-    launch = interpreter._launch
-    with (
-        mock.patch.object(launch, "_load", interpreter.load),
-        mock.patch.dict(launch._KERNELS, clear=True),
-        mock.patch.object(launch, "_driver_version", return_value=12_090),
-        mock.patch.object(launch, "launch_entry", return_value=interpreter.entry),
-    ):
+    with driver_replaced(interpreter):
         yield interpreter
         memory.settle()
