@@ -8,7 +8,7 @@ pytest.importorskip("cuda.core")
 
 # With a driver that agrees to everything, and cubins without code in the store.
 WITHOUT_GPU = """
-    import ctypes, importlib, sys
+    import ctypes, importlib, os, sys
     import cuda.bindings
     import numpy as np
     from cuda.bindings import driver as real
@@ -122,13 +122,7 @@ IN_WHEEL = """
 
 
 def test_kernels_of_the_wheel_need_neither_cache_nor_numba(tmp_path):
-    here = """
-    import os
-    """
-    what = """
-    print(loaded)
-    """
-    script = here + WITHOUT_GPU + IN_WHEEL + CALL + what + SAY_WHAT_WAS_IMPORTED
+    script = WITHOUT_GPU + IN_WHEEL + CALL + "    print(loaded)" + SAY_WHAT_WAS_IMPORTED
     loaded, launched = run_script(script, DMLOPS_CACHE_DIR=str(tmp_path)).splitlines()
     assert loaded == "{b'from the wheel'}"
     assert launched.endswith(" []")
@@ -143,9 +137,6 @@ def test_kernels_of_the_wheel_need_neither_cache_nor_numba(tmp_path):
 )
 def test_what_the_driver_refuses_is_compiled(function, answer, tmp_path):
     """With one warning for all kernels, which says what the driver had against them."""
-    here = """
-    import os
-    """
     refusing = f"""
     last = [b""]
 
@@ -162,10 +153,7 @@ def test_what_the_driver_refuses_is_compiled(function, answer, tmp_path):
     Driver.cuKernelGetFunction = staticmethod(lambda _: answer("cuKernelGetFunction"))
     cuda.compiled = lambda variant, arch: b"compiled for " + arch.encode()
     """
-    what = """
-    print(sorted(loaded))
-    """
-    script = here + WITHOUT_GPU + IN_WHEEL + refusing + CALL + what
+    script = WITHOUT_GPU + IN_WHEEL + refusing + CALL + "    print(sorted(loaded))"
     output, log = run_script(script, errors=True, DMLOPS_CACHE_DIR=str(tmp_path))
     assert output.strip() == "[b'compiled for sm_89', b'from the wheel']"
     assert log.count("compiles kernels again") == 1

@@ -51,9 +51,10 @@ NUMBERS = {
     "nan": 0x7FF8 << 48,
     "0xfff8000000000000": 0xFFF8 << 48,
     "0x7ff8000000000001": 0x7FF8 << 48 | 1,
+    "0xfff82468a0000000": 0xFFF82468A << 28,  # of a float32
     "0x000fffffffffffff": (1 << 52) - 1,
     2.0**-1022: 1 << 52,
-    0.0: 0,
+    -0.0: 1 << 63,
     1.75: 0x3FFC << 48,
 }
 
@@ -64,7 +65,7 @@ def test_numbers_keep_their_bits(written, bits):
     value = np.uint64(bits).view("float64")
     for descriptor in (read(wide, value=written), dataclasses.replace(read(wide), value=value)):
         assert np.float64(descriptor.value).view("uint64") == bits
-        assert json.loads(descriptor.to_json())["value"] == written
+        assert repr(json.loads(descriptor.to_json())["value"]) == repr(written)
 
 
 @pytest.mark.parametrize(

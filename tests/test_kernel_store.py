@@ -35,12 +35,9 @@ ANSWER = "[[1, 0, 0]]"
 FOUND, COMPILED = f"{ANSWER} False", f"{ANSWER} True"
 
 
-def call(directory, *, errors=False, **environment):
-    """Make the call in a separate process; return its output, and its log if asked."""
-    settings = {"DMLOPS_CACHE_DIR": str(directory), **environment}
-    if errors:
-        return run_script(CALL, errors=True, **settings)
-    return run_script(CALL, **settings).strip()
+def call(directory):
+    """Make the call in a separate process; return its output."""
+    return run_script(CALL, DMLOPS_CACHE_DIR=str(directory)).strip()
 
 
 def artifacts(directory):
