@@ -68,12 +68,13 @@ class TestTopK:
 
     def test_refuses(self, unknown):
         lazy = da.ones((4, 6), chunks=2)
-        with pytest.raises(InvalidDescriptorError, match=r"top_k\.k: got 7"):
+        with pytest.raises(InvalidDescriptorError, match=r"top_k\.k: got 7, .* must be in \[0, 6\]$"):
             top_k(lazy, 7)
         with pytest.raises(InvalidDescriptorError, match=r"top_k\.axis"):
             top_k(lazy, 1, axis=2)
-        with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
-            top_k(unknown[1], 1, axis=0)
+        for axis in (0, -2):
+            with pytest.raises(InvalidDescriptorError, match="compute_chunk_sizes"):
+                top_k(unknown[1], 1, axis=axis)
         with pytest.raises(TypeError, match="foreign byte order"):
             top_k(lazy.astype(">f4"), 1)
         with pytest.raises(TypeError, match=r"top_k\.axis: got 0\.5"):
@@ -198,7 +199,9 @@ class TestWhatIsNoDaskArray:
         check(top_k(np.zeros((0, 2**30), "int8"), 3).values, np.zeros((0, 3), "int8"))
         check(top_k(da.asarray(7), 1).indices, np.array([0]))
 
-    def test_lists(self):
+    def test_numbers_and_lists(self):
+        check(top_k(7, 1).indices, np.array([0]))
+        check(nonzero_coordinates(7).coordinates, np.empty((1, 0), int))
         check(top_k([1, 3, 2], 2).indices, np.array([1, 2]))
         check(nonzero_coordinates([0, 7]).count, np.array(1))
         check(gather_nd([4, 5, 6], [[2], [0]]), np.array([6, 4]))

@@ -11,7 +11,7 @@ from dmlops.integrations.torch import diagonal_matrix, gather_nd, nonzero_coordi
 from tests.data import sample  # noqa: E402
 from tests.marks import nightly  # noqa: E402
 from tests.scripts import run_page  # noqa: E402
-from tests.torch_calls import CALLS, Recorder, fresh_compiler, normal  # noqa: E402, F401
+from tests.torch_calls import CALLS, Recorder, assert_same, fresh_compiler, normal  # noqa: E402, F401
 
 # Importing torch's compiler raises warnings about torch itself.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
@@ -346,6 +346,13 @@ class TestVmap:
             one = [a if d is None else a.select(d, i) for a, d in zip((x, lengths), in_dims, strict=True)]
             for actual, expected in zip(batched, top_k(one[0], 2, lengths=one[1]), strict=True):
                 assert torch.equal(actual[i], expected)
+
+    @pytest.mark.parametrize("axis", [0, -1])
+    @pytest.mark.parametrize("shape", [(4, 6), (4,)])
+    def test_rows_and_numbers(self, shape, axis):
+        x = normal(*shape)
+        found = torch.vmap(lambda x: top_k(x, 1, axis=axis))(x)
+        assert_same(found, x.reshape(4, -1).topk(1))
 
 
 def test_page_examples():
