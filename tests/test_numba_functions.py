@@ -305,16 +305,23 @@ def test_what_is_refused_when_it_is_compiled():
         "top_k.k: got float64": lambda x: dmlops.top_k(x, 1.5),
         "top_k.k: got none": lambda x: dmlops.top_k(x, None),
         "top_k.index_dtype: got int64": lambda x: dmlops.top_k(x, 1, index_dtype=x.shape[0]),
+        "top_k.index_dtype: got .*nonsense": lambda x: dmlops.top_k(x, 1, index_dtype="nonsense"),
+        "top_k.lengths: got .* an array": lambda x: dmlops.top_k(x, 1, lengths=3),
+        "gather_nd.indices: got none": lambda x: dmlops.gather_nd(x, None),
         "gather_nd.out: got .*records must be": lambda x: dmlops.gather_nd(
             x.view(RECORDS), np.zeros((1, 1), np.int64), out=x.view(SWAPPED)
         ),
         "tril, .*call diagonal_matrix": lambda x: dmlops.tril(x, k=1),
         "top_k.x: got float32": lambda x: dmlops.top_k(x[0, 0], 1),
         "top_k.out: got array": lambda x: dmlops.top_k(x, 1, out=x),
+        "top_k.out: got .* of 2 arrays": lambda x: dmlops.top_k(x, 1, out=(x,)),
+        r"top_k.out\[1\]: got .* an array": lambda x: dmlops.top_k(x, 1, out=(x, 3)),
         "gather_nd.mode: got": lambda x: dmlops.gather_nd(x, x, mode="wrap"),
         "diagonal_matrix.shape: got None": lambda x: dmlops.diagonal_matrix(value=x[0, 0]),
         "diagonal_matrix.shape: got float64": lambda x: dmlops.diagonal_matrix(shape=(2.0, 2)),
+        "diagonal_matrix.shape: got .* a tuple": lambda x: dmlops.diagonal_matrix(shape=x.size),
         "diagonal_matrix.x: got array": lambda x: dmlops.diagonal_matrix(x, shape=(2, 2)),
+        "diagonal_matrix.x: got .* and dtype": lambda x: dmlops.diagonal_matrix(x, dtype="int8"),
         "diagonal_matrix.value: got array": lambda x: dmlops.diagonal_matrix(x, value=x),
     }
     for text, call in calls.items():
