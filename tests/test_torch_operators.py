@@ -229,10 +229,6 @@ class TestVmap:
         expected = [part.unsqueeze(-1)[..., :0] for part in own(torch.zeros(3, 5))]
         assert_same(results, expected)
 
-    def test_scalars(self):
-        values, indices = func.vmap(lambda x: tuple(dmlops.top_k(x, 1)))(torch.tensor([3.0, 1.0]))
-        assert_same([values, indices], [torch.tensor([[3.0], [1.0]]), torch.zeros(2, 1, dtype=torch.long)])
-
     @pytest.mark.parametrize("shape", [(4, 6), (4, 2, 3), (4,), (4, 0), (4, 3, 0, 2), (3, 2, 2100)])
     @pytest.mark.parametrize("size", [0, 3, 9])
     def test_nonzero_coordinates(self, shape, size):
