@@ -70,6 +70,12 @@ def library(request):
 
 
 @pytest.fixture
+def torch():
+    """Return torch, if it is installed."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
 def restore_num_threads():
     """Return to the default number of threads after a test."""
     yield

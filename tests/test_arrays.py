@@ -149,56 +149,50 @@ def test_strides_of_dimensions_without_neighbours():
 
 
 class TestTorch:
-    torch = None
-
-    @pytest.fixture(autouse=True)
-    def _torch(self):
-        self.torch = pytest.importorskip("torch")
-
-    def test_index_with_the_result(self):
-        x = self.torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    def test_index_with_the_result(self, torch):
+        x = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
         coordinates, count = dmlops.nonzero_coordinates(x)
         assert x[coordinates[:, 0], coordinates[:, 1]].tolist() == [3.0, 4.0]
         for _ in range(3):  # however it is made, no memory of more rows stays behind it
             coordinates, _ = dmlops.nonzero_coordinates(x)
             assert coordinates.untyped_storage().nbytes() == 2 * 2 * 8
-        assert count.dtype == self.torch.int64
+        assert count.dtype == torch.int64
 
-    def test_negative_bit(self):
-        x = self.torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    def test_negative_bit(self, torch):
+        x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
         assert x.is_neg()
         assert dmlops.top_k(x, 2).values.tolist() == [4.0, -2.0]
 
-    def test_mixed_with_numpy(self):
-        x = self.torch.arange(6.0).reshape(3, 2)
+    def test_mixed_with_numpy(self, torch):
+        x = torch.arange(6.0).reshape(3, 2)
         for _ in range(4):
             result = dmlops.gather_nd(x, np.array([[2], [0]]))
-            assert self.torch.equal(result, x[[2, 0]])
-            result = dmlops.gather_nd(x.numpy(), self.torch.tensor([[2], [0]]))
+            assert torch.equal(result, x[[2, 0]])
+            result = dmlops.gather_nd(x.numpy(), torch.tensor([[2], [0]]))
             assert type(result) is np.ndarray
             np.testing.assert_array_equal(result, x[[2, 0]].numpy())
-            out = np.zeros((3, 1), "float32"), self.torch.zeros((3, 1), dtype=self.torch.int64)
+            out = np.zeros((3, 1), "float32"), torch.zeros((3, 1), dtype=torch.int64)
             dmlops.top_k(x, 1, out=out)
             assert [array.tolist() for array in out] == [[[1], [3], [5]], [[1], [1], [1]]]
 
 
+@pytest.fixture
+def jax():
+    """Return JAX, if it is installed."""
+    return pytest.importorskip("jax")
+
+
 class TestJax:
-    jax = None
-
-    @pytest.fixture(autouse=True)
-    def _jax(self):
-        self.jax = pytest.importorskip("jax")
-
-    def test_every_function(self):
+    def test_every_function(self, jax):
         x = sample("float32", (6, 7), "jax")
-        operand = self.jax.numpy.asarray(x)
+        operand = jax.numpy.asarray(x)
         values, indices = dmlops.top_k(operand, 3)
         expected = reference.top_k(x, 3)
         coordinates, count = dmlops.nonzero_coordinates(operand)
-        picked = dmlops.gather_nd(operand, self.jax.numpy.asarray([[1], [5]], "int32"))
+        picked = dmlops.gather_nd(operand, jax.numpy.asarray([[1], [5]], "int32"))
         filled = dmlops.diagonal_matrix(operand)
         for result in (values, indices, coordinates, count, picked, filled):
-            assert isinstance(result, self.jax.Array)
+            assert isinstance(result, jax.Array)
         assert_same(np.asarray(values), expected[0])
         # JAX uses 32 bits unless 64-bit types are enabled.
         assert_same(np.asarray(indices), expected[1].astype("int32"))
@@ -207,33 +201,33 @@ class TestJax:
         assert_same(np.asarray(picked), x[[1, 5]])
         assert_same(np.asarray(filled), reference.diagonal_matrix(x))
 
-    def test_arrays_without_numbers_or_memory(self):
-        x = self.jax.numpy.ones((2, 2))
+    def test_arrays_without_numbers_or_memory(self, jax):
+        x = jax.numpy.ones((2, 2))
         x.delete()
         with pytest.raises(
             dmlops.InvalidDescriptorError, match=r"^gather_nd\.x: got an array without memory"
         ):
             dmlops.gather_nd(x, [[0]])
-        keys = self.jax.random.split(self.jax.random.key(0), 3)
+        keys = jax.random.split(jax.random.key(0), 3)
         with pytest.raises(TypeError, match=r"^gather_nd\.x: got key<fry>, but no operator takes that type"):
             dmlops.gather_nd(keys, [[0]])
 
-    def test_out_cannot_be_immutable(self):
-        x = self.jax.numpy.ones((2, 2))
+    def test_out_cannot_be_immutable(self, jax):
+        x = jax.numpy.ones((2, 2))
         with pytest.raises(dmlops.InvalidDescriptorError, match=r"^diagonal_matrix\.out: got .*, but .*; "):
-            dmlops.diagonal_matrix(x, out=self.jax.numpy.zeros((2, 2)))
+            dmlops.diagonal_matrix(x, out=jax.numpy.zeros((2, 2)))
         assert x.tolist() == [[1, 1], [1, 1]]
 
-    def test_traced_arrays_are_refused(self):
-        x = self.jax.numpy.arange(6.0).reshape(2, 3)
-        for transformation in (self.jax.jit, self.jax.vmap, self.jax.grad):
+    def test_traced_arrays_are_refused(self, jax):
+        x = jax.numpy.arange(6.0).reshape(2, 3)
+        for transformation in (jax.jit, jax.vmap, jax.grad):
             with pytest.raises(TypeError, match=r"^top_k\.x: got a traced .*dmlops\.integrations\.jax"):
                 transformation(lambda x: dmlops.top_k(x, 1).values.sum())(x)
 
-    def test_types_that_jax_would_change_are_refused(self):
-        if self.jax.config.jax_enable_x64:
+    def test_types_that_jax_would_change_are_refused(self, jax):
+        if jax.config.jax_enable_x64:
             pytest.skip("JAX has 64-bit types here")
-        x = self.jax.numpy.asarray([3.0, 1.0, 2.0])
+        x = jax.numpy.asarray([3.0, 1.0, 2.0])
         for k in (0, 2):
             with pytest.raises(TypeError, match=r"^top_k\.index_dtype: got int64, but jax_enable_x64 is off"):
                 dmlops.top_k(x, k, index_dtype="int64")

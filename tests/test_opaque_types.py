@@ -11,6 +11,7 @@ import dmlops
 from dmlops import InvalidDescriptorError, TensorDesc, UnsupportedFeatureError
 from tests import reference
 from tests.data import LAYOUTS, OUTPUT_LAYOUTS, random
+from tests.libraries import Torch
 from tests.marks import exhaustive
 from tests.opaque_data import (
     ALL,
@@ -311,30 +312,24 @@ class TestMemory:
 
 
 class TestTorch:
-    torch = None
-
-    @pytest.fixture(autouse=True)
-    def _torch(self):
-        self.torch = pytest.importorskip("torch")
-
     def tensor(self, x):
         """Return a tensor of the same bits."""
         plain = x.view("uint8") if x.dtype in FLOAT8 else x
-        return self.torch.tensor(plain).view(getattr(self.torch, x.dtype.name))
+        return Torch("cpu").from_numpy(plain).view(Torch("cpu").dtype(x.dtype))
 
     def check(self, tensor, dtype, expected):
         """Check type and bytes of a tensor."""
         assert str(tensor.dtype) == f"torch.{dtype.name}"
-        found = tensor.resolve_conj().contiguous().unsqueeze(-1).view(self.torch.uint8)
+        found = tensor.resolve_conj().contiguous().unsqueeze(-1).view(Torch("cpu").dtype("uint8"))
         np.testing.assert_array_equal(found.numpy(), expected)
 
     @pytest.mark.parametrize("name", ["complex64", "complex128", *FLOAT8_OF_TORCH])
-    def test_types(self, name):
+    def test_types(self, torch, name):
         dtype = numpy_type(name)
         x = sample(dtype, (4, 6))
         tensor = self.tensor(x)
         for _ in range(4):
-            self.check(dmlops.gather_nd(tensor, self.torch.tensor([[2], [0]])), dtype, raw(x)[[2, 0]])
+            self.check(dmlops.gather_nd(tensor, torch.tensor([[2], [0]])), dtype, raw(x)[[2, 0]])
             self.check(dmlops.diagonal_matrix(tensor, value=0, end=9), dtype, filled(x, 0, 0, 9))
             self.check(dmlops.diagonal_matrix(tensor.T, value=1), dtype, filled(x.T, 1))
             coordinates, count = dmlops.nonzero_coordinates(tensor)
@@ -342,22 +337,22 @@ class TestTorch:
             assert count == is_nonzero(x).sum()
         made = dmlops.diagonal_matrix(shape=(2, 3), dtype=tensor.dtype, like=tensor, value=1)
         self.check(made, dtype, filled(np.zeros((2, 3), dtype), 1))
-        out = self.torch.zeros_like(tensor)
+        out = torch.zeros_like(tensor)
         assert dmlops.diagonal_matrix(tensor, value=0, out=out) is out
         self.check(out, dtype, filled(x, 0))
 
     @pytest.mark.parametrize("name", ["complex64", "complex128"])
-    def test_conjugate_bit(self, name):
+    def test_conjugate_bit(self, torch, name):
         x = np.array([[1 + 2j, 3j], [4, complex(5, -0.0)]], name)
         for _ in range(4):
             # A call that is kept for plain tensors must see the bit.
-            self.check(dmlops.gather_nd(self.tensor(x), self.torch.tensor([[1]])), x.dtype, raw(x[[1]]))
+            self.check(dmlops.gather_nd(self.tensor(x), torch.tensor([[1]])), x.dtype, raw(x[[1]]))
             self.check(dmlops.diagonal_matrix(self.tensor(x), value=2j), x.dtype, filled(x, 2j))
-            out = self.torch.zeros_like(self.tensor(x))
+            out = torch.zeros_like(self.tensor(x))
             dmlops.diagonal_matrix(self.tensor(x), out=out)
             lazy = self.tensor(x).conj()
             assert lazy.is_conj()
-            self.check(dmlops.gather_nd(lazy, self.torch.tensor([[1]])), x.dtype, raw(x.conj()[[1]]))
+            self.check(dmlops.gather_nd(lazy, torch.tensor([[1]])), x.dtype, raw(x.conj()[[1]]))
             self.check(dmlops.diagonal_matrix(lazy, value=2j), x.dtype, filled(x.conj(), 2j))
             assert dmlops.nonzero_coordinates(lazy).count == 4
             with pytest.raises(InvalidDescriptorError, match="conjugate bit"):
