@@ -34,7 +34,6 @@ _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 # None with nothing done.
 Run = Callable[[tuple[Any, ...], list[Any]], list[Any] | None]
 
-
 # Takes the arrays that the caller gives; returns the outputs, or does nothing and returns None where the call
 # must take the ordinary path.
 FastPath = Callable[[tuple[Any, ...]], Sequence[Any] | None]

@@ -99,7 +99,9 @@ def named_data_type(name: str, where: str) -> ElementType:
     if found is None:
         others = "some operators take others: see https://github.com/dmlops/dmlops/tree/main/docs"
         allowed = f"it must be one of {', '.join(SUPPORTED)}; {others}"
-        if "float8" in name or name.startswith(("[", "{", "(")):
+        if where.endswith((".indices", ".lengths")):
+            allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
+        elif "float8" in name or name.startswith(("[", "{", "(")):
             allowed = "float8 must have a zero, and structured elements have bytes and no objects"
         raise TypeError(error_text(where, name, "no operator takes that type", allowed))
     return found
