@@ -442,6 +442,7 @@ def test_several_devices_and_another_process(tmp_path):
         from pathlib import Path
         import jax, numpy as np
         from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+        import dmlops, pytest
         from dmlops.integrations.jax import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 
         def check(results, expected):
@@ -456,6 +457,8 @@ def test_several_devices_and_another_process(tmp_path):
         mesh = jax.make_mesh((4,), ("b",), axis_types=(AxisType.Auto,))
         sharded = jax.device_put(x, NamedSharding(mesh, P("b")))
         check(top_k(sharded, 3), expected)
+        with pytest.raises(TypeError, match="a sharded array, but it is spread over 4 devices"):
+            dmlops.top_k(sharded, 3)
 
         spread = partial(jax.shard_map, mesh=mesh, in_specs=P("b"), out_specs=P("b"))
         check(jax.jit(spread(lambda x: tuple(top_k(x, 3))))(sharded), expected)
