@@ -26,6 +26,11 @@ class TestGatherND:
         found = gather_nd(lazy, nonzero_coordinates(lazy).coordinates)
         assert_same(found.compute(), x[x != 0])
 
+    def test_gathers_that_are_computed_together(self):
+        x = da.arange(7, chunks=3)
+        together = [gather_nd(y, [[i]], mode=m) for y in (x, x + 1) for i in (1, 9) for m in ("clip", "fill")]
+        check(da.concatenate(together), np.array([1, 1, 6, 0, 2, 2, 7, 0]))
+
     def test_refuses(self):
         x = da.ones((4, 6), chunks=2)
         with pytest.raises(InvalidDescriptorError, match=r"gather_nd\.mode: got 'wrap'"):
@@ -152,8 +157,7 @@ class TestMemory:
         assert result.chunks[1] == (32, 32)
         assert max(result.chunks[0]) == 8
         assert sum(result.chunks[0]) == 100
-        rows = gather_nd(da.zeros((2, 2**30), chunks=-1), np.zeros((0, 2, 1), int))
-        assert rows.shape == (0, 2, 2**30)
+        assert gather_nd(da.zeros((2, 2**30), chunks=-1), np.zeros((0, 2, 1), int)).shape == (0, 2, 2**30)
 
 
 class TestErrorsAcrossChunks:
