@@ -6,7 +6,7 @@ predicates are booleans.
 
 import numpy as np
 
-from tests.interpreter.memory import SIGNED, UNSIGNED, FaultError
+from tests.interpreter.memory import SIGNED, UNSIGNED, fault_if
 from tests.interpreter.program import Type
 
 # Operations by which atomic instructions and reductions update a value.
@@ -92,9 +92,7 @@ def _divide(instruction, kind):
         x, y = viewed(kind, a), viewed(kind, b)
         if kind.kind == "f":
             return unsigned(x / y)
-        if (y == 0).any():
-            msg = "division by zero"
-            raise FaultError(msg)
+        fault_if((y == 0).any(), "division by zero")
         quotient = x // y
         # NumPy rounds down, a GPU towards zero.
         if kind.kind == "s":

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.interpreter.arithmetic import UPDATES
-from tests.interpreter.memory import SIGNED, FaultError
+from tests.interpreter.memory import SIGNED, FaultError, fault_if
 from tests.interpreter.steps import Steps
 from tests.interpreter.threads import WARP_LANES, Threads
 from tests.random_cases import SEED
@@ -158,9 +158,7 @@ class Machine:
         elif instruction.name in ("ret", "exit"):
             self._states[threads] = DONE
         elif instruction.name == "trap":
-            if threads.size:
-                msg = "trap"
-                raise FaultError(msg)
+            fault_if(threads.size, "trap")
         elif "cluster" not in instruction.modifiers:
             assert len(instruction.operands) <= 1, f"a barrier of some threads: {instruction.text}"
             self._states[threads] = AT_BARRIER
@@ -187,9 +185,9 @@ class Machine:
         if complete.any():
             for block in np.flatnonzero(complete):
                 waiting = (self._states == AT_BARRIER) & (self._threads.blocks == block)
-                if np.unique(self._places[waiting]).size > 1:
-                    msg = "threads of a block wait at different barriers"
-                    raise FaultError(msg)
+                fault_if(
+                    np.unique(self._places[waiting]).size > 1, "threads of a block wait at different barriers"
+                )
                 self._threads.shared.clocks.meet(np.unique(self._threads.warps[waiting]))
                 self._meet_at_barrier(waiting)
         clusters = self._threads.clusters
@@ -277,13 +275,12 @@ class Machine:
             group = here[named == mask]
             warps = np.unique(threads.warps[group])
             present = threads.lane_masks(group)[warps]
-            if (present & ~mask).any():
-                msg = f"a lane is not in its own mask {int(mask):#x}"
-                raise FaultError(msg)
+            fault_if((present & ~mask).any(), f"a lane is not in its own mask {int(mask):#x}")
             is_complete = mask & living[warps] == present
-            if (is_complete & (mask & ~living[warps] != 0)).any() and not self._sizes.n_threads % WARP_LANES:
-                msg = f"lanes of the mask {int(mask):#x} have left"
-                raise FaultError(msg)
+            fault_if(
+                (is_complete & (mask & ~living[warps] != 0)).any() and not self._sizes.n_threads % WARP_LANES,
+                f"lanes of the mask {int(mask):#x} have left",
+            )
             complete = np.isin(threads.warps[group], warps[is_complete])
             self._states[group[~complete]] = AT_WARP_OPERATION
             group = group[complete]
@@ -342,9 +339,10 @@ class Machine:
         }[mode]
         is_inside = sources >= last if mode == "up" else sources <= last
         sources = np.where(is_inside, sources, lanes)
-        if not by_lane(lanes >= 0, False)[rows, sources].all():
-            msg = "a shuffle from a lane that does not take part"
-            raise FaultError(msg)
+        fault_if(
+            not by_lane(lanes >= 0, False)[rows, sources].all(),
+            "a shuffle from a lane that does not take part",
+        )
         return by_lane(values, 0)[rows, sources], is_inside
 
 

@@ -15,6 +15,12 @@ class FaultError(Exception):
     """What a GPU would not do, or do in an order that nothing determines."""
 
 
+def fault_if(is_wrong, text):
+    """Raise a fault if something is wrong."""
+    if is_wrong:
+        raise FaultError(text)
+
+
 def check_alignment(addresses, n_bytes):
     """Raise a fault if an address is no multiple of the bytes that are accessed."""
     wrong = addresses & np.uint64(n_bytes - 1) != 0

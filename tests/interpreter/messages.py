@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.interpreter.memory import FaultError
+from tests.interpreter.memory import fault_if
 
 _BARRIER_BITS = 64
 
@@ -34,17 +34,13 @@ class Messages:
         """Make barriers, each of which waits for so many arrivals."""
         made = zip(warps, self._shared.clocks.of(warps), self._shared.order.of(warps), strict=True)
         for place, maker, count in zip(self._places(addresses, warps), made, n_arrivals, strict=True):
-            if place in self._barriers:
-                msg = "a barrier where there is one"
-                raise FaultError(msg)
+            fault_if(place in self._barriers, "a barrier where there is one")
             self._barriers[place] = _Barrier(int(count), maker)
 
     def announce(self, addresses, warps, n_bytes):
         """Arrive at barriers, which have to wait for so many bytes more."""
         for barrier, warp, count in zip(self._made(addresses, warps), warps, n_bytes, strict=True):
-            if barrier.n_missing == 0:
-                msg = "more arrivals than a barrier waits for"
-                raise FaultError(msg)
+            fault_if(barrier.n_missing == 0, "more arrivals than a barrier waits for")
             barrier.n_missing -= 1
             self._count(barrier, self._shared.clocks.tell(np.array([warp])), int(count))
 
@@ -66,13 +62,12 @@ class Messages:
         owners = self._places(at, warps) // self._shared.block_bytes
         for addresses, values, bits in parts:
             places = self._shared.places(addresses, bits, self._block_of_warp[warps])
-            if (owners != places // self._shared.block_bytes).any():
-                msg = "a message to one block, and its barrier in another"
-                raise FaultError(msg)
+            fault_if(
+                (owners != places // self._shared.block_bytes).any(),
+                "a message to one block, and its barrier in another",
+            )
             self._shared.store(addresses, values, bits, warps, text, known)
-        if not np.isin(owners, living).all():
-            msg = "a message to a block that has left"
-            raise FaultError(msg)
+        fault_if(not np.isin(owners, living).all(), "a message to a block that has left")
         n_bytes = sum(bits // 8 for _, _, bits in parts)
         for barrier in self._found(at, warps):
             self._count(barrier, known[0], -n_bytes)
@@ -91,12 +86,8 @@ class Messages:
     def check_end(self):
         """Raise a fault if there are messages that nobody announced, or that never came."""
         for barrier in self._barriers.values():
-            if barrier.n_bytes > 0:
-                msg = f"{barrier.n_bytes} bytes that were announced have not come"
-                raise FaultError(msg)
-            if barrier.n_bytes < 0:
-                msg = f"{-barrier.n_bytes} bytes have come that nobody announced"
-                raise FaultError(msg)
+            fault_if(barrier.n_bytes > 0, f"{barrier.n_bytes} bytes that were announced have not come")
+            fault_if(barrier.n_bytes < 0, f"{-barrier.n_bytes} bytes have come that nobody announced")
 
     def _count(self, barrier, known, n_bytes):
         """Count bytes that a warp announces or sends; `known` is what it knew then."""
@@ -119,9 +110,7 @@ class Messages:
 
     def _found(self, addresses, warps):
         places = self._places(addresses, warps)
-        if not all(place in self._barriers for place in places):
-            msg = "no barrier is there"
-            raise FaultError(msg)
+        fault_if(not all(place in self._barriers for place in places), "no barrier is there")
         return [self._barriers[place] for place in places]
 
     def _places(self, addresses, warps):

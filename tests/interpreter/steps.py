@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from tests.interpreter.arithmetic import UPDATES, computation
-from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, FaultError, check_alignment
+from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, check_alignment, fault_if
 
 # The interpreter does these at once, or need not do them.
 _NOTHING = {"nanosleep", "prefetch", "discard"}
@@ -294,9 +294,7 @@ def _is_shared(instruction):
 
 
 def _local_cells(threads, addresses, bits):
-    if (addresses + np.uint64(bits // 8) > threads.local.shape[1]).any():
-        msg = "outside of local memory"
-        raise FaultError(msg)
+    fault_if((addresses + np.uint64(bits // 8) > threads.local.shape[1]).any(), "outside of local memory")
     return threads.local.view(UNSIGNED[bits]), addresses.astype(np.int64) // (bits // 8)
 
 
