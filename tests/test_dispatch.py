@@ -67,21 +67,20 @@ class TestCompile:
                 dmlops.compile(top_k1(), device=device)
 
 
-class TestBackendLevel:
-    def test_both_levels_are_named(self, monkeypatch):
-        levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
-        monkeypatch.setattr("dmlops.devices.backend.HIGHEST_LEVELS", levels)
-        dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
-        with pytest.raises(UnsupportedFeatureError) as error:
-            dmlops.compile(top_k1((9, 8)))
-        assert "DML_3_1" in str(error.value)
-        assert "DML_3_0" in str(error.value)
-        requested = [FeatureLevel.DML_2_0, FeatureLevel.DML_3_0, FeatureLevel.DML_6_4]
-        assert dmlops.check_feature_support(Feature.FEATURE_LEVELS, requested) is FeatureLevel.DML_3_0
-        with pytest.raises(
-            UnsupportedFeatureError, match="cpu serves none of them; its highest level is DML_3_0"
-        ):
-            dmlops.check_feature_support(Feature.FEATURE_LEVELS, requested[2:])
+def test_the_level_of_a_backend_is_named_beside_the_lowest(monkeypatch):
+    levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
+    monkeypatch.setattr("dmlops.devices.backend.HIGHEST_LEVELS", levels)
+    dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
+    with pytest.raises(UnsupportedFeatureError) as error:
+        dmlops.compile(top_k1((9, 8)))
+    assert "DML_3_1" in str(error.value)
+    assert "DML_3_0" in str(error.value)
+    requested = [FeatureLevel.DML_2_0, FeatureLevel.DML_3_0, FeatureLevel.DML_6_4]
+    assert dmlops.check_feature_support(Feature.FEATURE_LEVELS, requested) is FeatureLevel.DML_3_0
+    with pytest.raises(
+        UnsupportedFeatureError, match="cpu serves none of them; its highest level is DML_3_0"
+    ):
+        dmlops.check_feature_support(Feature.FEATURE_LEVELS, requested[2:])
 
 
 class TestExecute:

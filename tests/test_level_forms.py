@@ -150,45 +150,42 @@ class TestAtLevel:
             assert older.at_level(FeatureLevel.EXTENDED) == descriptor
 
 
-class TestOlderForm:
-    def test_values_that_survive_as_float(self):
-        assert diagonal(3, 4, data_type=F64, value=0.5).older_form().value == 0.5
-        assert diagonal(3, 4, data_type=F64, value=float("inf")).older_form().value == float("inf")
-        payload = np.uint64(0x7FF8000000000001).view(np.float64)
-        assert diagonal(3, 4, data_type=F64, value=payload).older_form() is None
+def test_values_that_survive_as_float():
+    assert diagonal(3, 4, data_type=F64, value=0.5).older_form().value == 0.5
+    assert diagonal(3, 4, data_type=F64, value=float("inf")).older_form().value == float("inf")
+    payload = np.uint64(0x7FF8000000000001).view(np.float64)
+    assert diagonal(3, 4, data_type=F64, value=payload).older_form() is None
 
 
-class TestPadded:
-    def test_axis_and_strides_move_along(self):
-        desc = TopK1(
-            input_tensor=TensorDesc(F32, (3, 4), (8, 2)), axis=1, k=2, axis_direction=AxisDirection.INCREASING
-        )
-        padded = desc.padded(4)
-        assert padded.input_tensor == TensorDesc(F32, (1, 1, 3, 4), (0, 0, 8, 2))
-        assert padded.axis == 3
-        assert padded.output_index_tensor.sizes == (1, 1, 3, 2)
-        assert desc.padded(2) == desc
-
-
-class TestErrors:
-    @pytest.mark.parametrize(
-        ("descriptor", "level", "text"),
-        [
-            (
-                top_k(3, direction=AxisDirection.INCREASING),
-                "DML_2_0",
-                "TopK1.feature_level: got DML_2_0, but the operator was introduced in DML_2_1; "
-                "the lowest level that supports it is DML_2_1",
-            ),
-            (
-                top_k(3, data_type=TensorDataType.UINT4),
-                "DML_6_4",
-                "TopK1.input_tensor: got UINT4, but DML_6_4 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "
-                "INT8, UINT16, UINT32, UINT64, UINT8; no level supports it",
-            ),
-        ],
+def test_axis_and_strides_move_along():
+    desc = TopK1(
+        input_tensor=TensorDesc(F32, (3, 4), (8, 2)), axis=1, k=2, axis_direction=AxisDirection.INCREASING
     )
-    def test_why_not(self, descriptor, level, text):
-        with pytest.raises(UnsupportedFeatureError) as error:
-            descriptor.at_level(level)
-        assert str(error.value) == text
+    padded = desc.padded(4)
+    assert padded.input_tensor == TensorDesc(F32, (1, 1, 3, 4), (0, 0, 8, 2))
+    assert padded.axis == 3
+    assert padded.output_index_tensor.sizes == (1, 1, 3, 2)
+    assert desc.padded(2) == desc
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "level", "text"),
+    [
+        (
+            top_k(3, direction=AxisDirection.INCREASING),
+            "DML_2_0",
+            "TopK1.feature_level: got DML_2_0, but the operator was introduced in DML_2_1; "
+            "the lowest level that supports it is DML_2_1",
+        ),
+        (
+            top_k(3, data_type=TensorDataType.UINT4),
+            "DML_6_4",
+            "TopK1.input_tensor: got UINT4, but DML_6_4 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "
+            "INT8, UINT16, UINT32, UINT64, UINT8; no level supports it",
+        ),
+    ],
+)
+def test_why_not(descriptor, level, text):
+    with pytest.raises(UnsupportedFeatureError) as error:
+        descriptor.at_level(level)
+    assert str(error.value) == text
