@@ -8,7 +8,6 @@ from dmlops import (
     DiagonalMatrix,
     DiagonalMatrix1,
     FeatureLevel,
-    GatherND,
     GatherND1,
     NonzeroCoordinates,
     TensorDataType,
@@ -22,15 +21,21 @@ from tests.data import random, sample
 ROWS, COLUMNS = 70, 5000
 _DATA = TensorDesc(TensorDataType.FLOAT32, (ROWS, COLUMNS))
 _LONG = TensorDesc(TensorDataType.FLOAT32, (1, 3_000_000))
-_INDICES = TensorDesc(TensorDataType.INT64, (900, 1))
-_GATHER = {
-    "input_tensor": _DATA,
-    "indices_tensor": _INDICES,
-    "input_dimension_count": 2,
-    "indices_dimension_count": 2,
-}
 _BAND = {"value": 3, "diagonal_fill_begin": -4, "diagonal_fill_end": 7}
 
+
+def gather_of(x, indices):
+    """Describe a gather without batches, in which all dimensions of both tensors count."""
+    return GatherND1(
+        input_tensor=x,
+        indices_tensor=indices,
+        input_dimension_count=x.dimension_count,
+        indices_dimension_count=indices.dimension_count,
+        batch_dimension_count=0,
+    )
+
+
+_GATHER = gather_of(_DATA, TensorDesc(TensorDataType.INT64, (900, 1)))
 DESCRIPTORS = {
     "top_k-short_axis": TopK1(
         input_tensor=TensorDesc(TensorDataType.INT32, (2000, 100)),
@@ -53,15 +58,9 @@ DESCRIPTORS = {
     "nonzero": NonzeroCoordinates(input_tensor=_DATA),
     "nonzero-small": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.INT32, (10, 20, 3))),
     "nonzero-large": NonzeroCoordinates(input_tensor=TensorDesc(TensorDataType.UINT32, (1700, 1000))),
-    "gather": GatherND1(**_GATHER, batch_dimension_count=0),
-    "gather-older": GatherND(**_GATHER),
-    "gather-scalars": GatherND1(
-        input_tensor=_DATA,
-        indices_tensor=TensorDesc(TensorDataType.INT64, (5000, 2)),
-        input_dimension_count=2,
-        indices_dimension_count=2,
-        batch_dimension_count=0,
-    ),
+    "gather": _GATHER,
+    "gather-older": _GATHER.older_form(),
+    "gather-scalars": gather_of(_DATA, TensorDesc(TensorDataType.INT64, (5000, 2))),
     "diagonal": DiagonalMatrix1(input_tensor=_DATA, **_BAND),
     "diagonal-built": DiagonalMatrix1(output_tensor=_DATA, **_BAND),
     "diagonal-older": DiagonalMatrix(output_tensor=_DATA, offset=9, value=0.5),

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc
+from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDesc
 from dmlops.operators import Options
 from kernels_cpu import processor
 from tests import reference
+from tests.compiled import gather_of
 from tests.data import assert_same, random
 from tests.marks import exhaustive
 from tests.plans import Fenced, launch
@@ -36,15 +37,20 @@ def tensor(array):
     return TensorDesc(array.dtype.name.upper(), array.shape)
 
 
-def fence(arrays, lead):
-    """Return arrays between fences, each `lead` elements after a line begins, or some more than that."""
-    return [Fenced(array, (lead + 5 * place) % 16 * array.itemsize) for place, array in enumerate(arrays)]
+def run(descriptor, operands, answers, lead, options=None):
+    """Launch a descriptor on operands by field, and check all of them; return the plan.
 
-
-def check(fenced, expected):
-    for memory, answer in zip(fenced, expected, strict=True):
-        assert_same(memory.array, answer)
+    Each is between fences, and begins `lead` elements after a line does, or some more than that.
+    """
+    fenced = {
+        field: Fenced(array, (lead + 5 * place) % 16 * array.itemsize)
+        for place, (field, array) in enumerate(operands.items())
+    }
+    plan = launch(descriptor, {field: memory.array for field, memory in fenced.items()}, options)
+    for field, memory in fenced.items():
+        assert_same(memory.array, answers.get(field, operands[field]))
         memory.check()
+    return plan
 
 
 @pytest.mark.parametrize("dtype", ["float32", exhaustive("uint8")])
@@ -55,20 +61,15 @@ def test_gather(dtype, streams):
         for mode in ("clip", "fill"):
             picks = random(("picks", mode)).integers(-30, 30, (17, 1))
             expected = reference.gather_nd(x, picks, mode=mode)
-            fenced = fence([x, picks, np.full_like(expected, 77)], lead)
-            descriptor = GatherND1(
-                input_tensor=tensor(x),
-                indices_tensor=tensor(picks),
-                input_dimension_count=2,
-                indices_dimension_count=2,
-                batch_dimension_count=0,
-            )
-            fields = ("input_tensor", "indices_tensor", "output_tensor")
-            arrays = {field: memory.array for field, memory in zip(fields, fenced, strict=True)}
-            plan = launch(descriptor, arrays, Options(mode=mode))
+            operands = {
+                "input_tensor": x,
+                "indices_tensor": picks,
+                "output_tensor": np.full_like(expected, 77),
+            }
+            descriptor = gather_of(tensor(x), tensor(picks))
+            plan = run(descriptor, operands, {"output_tensor": expected}, lead, Options(mode=mode))
             if processor.WIDTH:
                 assert plan.variant.startswith("streamed" if streams else "long")
-            check(fenced, [x, picks, expected])
 
 
 @pytest.mark.parametrize("dtype", ["float32", exhaustive("uint8")])
@@ -93,12 +94,9 @@ def test_diagonal(kind, dtype, streams):
                 diagonal_fill_begin=begin,
                 diagonal_fill_end=end,
             )
-            fenced = fence([*inputs.values(), np.full_like(x, 77)], lead)
-            fields = (*inputs, "output_tensor")
-            arrays = {field: each.array for field, each in zip(fields, fenced, strict=True)}
-            plan = launch(descriptor, arrays)
+            operands = inputs | {"output_tensor": np.full_like(x, 77)}
+            plan = run(descriptor, operands, {"output_tensor": expected}, lead)
             assert ("streamed" in plan.variant) == (streams and processor.WIDTH > 0)
-            check(fenced, [*inputs.values(), expected])
 
 
 @pytest.mark.parametrize("density", [0.02, 0.6, 1])
@@ -112,8 +110,6 @@ def test_nonzero(shape, density, streams):
         coordinates = np.full((capacity, len(shape)), 77, "uint32")
         answer = coordinates.copy()
         answer[: len(expected)] = expected[:capacity]
-        fenced = fence([x, coordinates, np.zeros(1, "uint32")], lead)
-        fields = ("input_tensor", "output_coordinates_tensor", "output_count_tensor")
-        arrays = {field: memory.array for field, memory in zip(fields, fenced, strict=True)}
-        launch(descriptor, arrays, Options(coordinates=desc))
-        check(fenced, [x, answer, count.astype("uint32").reshape(1)])
+        outputs = {"output_coordinates_tensor": coordinates, "output_count_tensor": np.zeros(1, "uint32")}
+        answers = dict(zip(outputs, (answer, count.astype("uint32").reshape(1)), strict=True))
+        run(descriptor, {"input_tensor": x} | outputs, answers, lead, Options(coordinates=desc))

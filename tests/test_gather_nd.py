@@ -99,13 +99,7 @@ def test_tuples_without_coordinates_are_beyond_directml():
         pytest.raises(UnsupportedFeatureError, match=r"gather_nd\.indices: .* contain a zero"),
     ):
         dmlops.gather_nd(x, tuples)
-    descriptor = GatherND1(
-        input_tensor=TensorDesc.from_array(x[np.newaxis]),
-        indices_tensor=TensorDesc("UINT32", (1, 2, 0)),
-        input_dimension_count=2,
-        indices_dimension_count=2,
-        batch_dimension_count=0,
-    )
+    descriptor = _gather1((1, 3, 4), (1, 2, 0), 2, 2, 0)
     assert descriptor.output_tensor.sizes == (2, 3, 4)
     results = execute(
         descriptor,

@@ -5,18 +5,16 @@ from unittest import mock
 import pytest
 
 from dmlops import (
-    AxisDirection,
     DiagonalMatrix1,
-    GatherND1,
     NonzeroCoordinates,
     TensorDataType,
     TensorDesc,
-    TopK1,
 )
 from dmlops.calls import dispatch
 from dmlops.devices import cpu
 from dmlops.devices.memory import CPU
-from tests.cuda_plans import planned
+from tests.compiled import gather_of
+from tests.cuda_plans import planned, top_k
 
 MIB = 1 << 20
 # A problem of any size may require this many bytes beyond its share.
@@ -43,16 +41,6 @@ def workspace_of(request):
     return on_cpu if request.param == "cpu" else on_cuda(request.param)
 
 
-def top_k(data_type, sizes, k, axis=-1):
-    """Describe a selection."""
-    return TopK1(
-        input_tensor=TensorDesc(data_type, sizes),
-        axis=axis % len(sizes),
-        k=k,
-        axis_direction=AxisDirection.DECREASING,
-    )
-
-
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
 @pytest.mark.parametrize(
     ("sizes", "axis", "k"),
@@ -71,7 +59,7 @@ def top_k(data_type, sizes, k, axis=-1):
     ],
 )
 def test_top_k_of_few(data_type, sizes, axis, k, workspace_of):
-    descriptor = top_k(data_type, sizes, k, axis)
+    descriptor = top_k(sizes, k, axis, data_type, TensorDataType.UINT32)
     n_bytes = descriptor.input_tensor.element_count * data_type.bytes
     assert workspace_of(descriptor) <= n_bytes // 4 + SLACK
 
@@ -80,7 +68,7 @@ def test_top_k_of_few(data_type, sizes, axis, k, workspace_of):
 @pytest.mark.parametrize("sizes", [(1, 1 << 20), (1, 16_000_000), (1, 1 << 28), (64, 131_072)])
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_top_k_of_all(arch, data_type, sizes):
-    descriptor = top_k(data_type, sizes, sizes[1])
+    descriptor = top_k(sizes, sizes[1], 1, data_type, TensorDataType.UINT32)
     # A pair of a key and a position takes one word of 8 bytes, or two.
     pairs = descriptor.input_tensor.element_count * (8 if data_type.bytes <= 4 else 16)
     # Two copies of the pairs, and some counts per tile.
@@ -98,16 +86,9 @@ def test_nonzero(data_type, sizes, workspace_of):
 def test_gather_and_diagonal_ask_for_none(data_type, workspace_of):
     x = TensorDesc(data_type, (30, 1000, 1024))
     indices = TensorDesc(TensorDataType.INT64, (1, 50_000, 2))
-    gather = GatherND1(
-        input_tensor=x,
-        indices_tensor=indices,
-        input_dimension_count=3,
-        indices_dimension_count=2,
-        batch_dimension_count=0,
-    )
     band = {"value": 1, "diagonal_fill_begin": -3, "diagonal_fill_end": 5}
     for descriptor in (
-        gather,
+        gather_of(x, indices),
         DiagonalMatrix1(input_tensor=x, **band),
         DiagonalMatrix1(output_tensor=TensorDesc(data_type, (3, 5, 7), (1, 9, 100)), **band),
     ):

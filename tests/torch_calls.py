@@ -6,7 +6,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dmlops
-from dmlops import DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
+from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDesc, TopK1
+from tests.compiled import gather_of
 
 SHAPE = (3, 5)
 # Importing torch's compiler raises warnings about torch itself.
@@ -160,13 +161,7 @@ WRITES |= {
     "TopK1_with_workspace": _executed(_TOP_K, workspace_bytes=1 << 20),
     "NonzeroCoordinates": _executed(NonzeroCoordinates(input_tensor=_X)),
     "GatherND1": _executed(
-        GatherND1(
-            input_tensor=_X,
-            indices_tensor=TensorDesc(TensorDataType.INT64, (2, 1)),
-            input_dimension_count=2,
-            indices_dimension_count=2,
-            batch_dimension_count=0,
-        ),
+        gather_of(_X, TensorDesc(TensorDataType.INT64, (2, 1))),
         lambda x, out: (x, rows(x, 2, 0)),
     ),
     "DiagonalMatrix1": _executed(
