@@ -13,21 +13,21 @@ needs_gil = pytest.mark.skipif(
 )
 
 
-def python_calls(function):
-    """Return what `function` returns, and how many Python functions it calls."""
-    count = 0
+def python_calls(call):
+    """Return the code of each Python function that a call runs, in order."""
+    called = []
 
-    def count_calls(frame, event, argument):
-        nonlocal count
-        count += event == "call"
+    def note(frame, event, argument):
+        if event == "call":
+            called.append(frame.f_code)
 
     before = sys.getprofile()
-    sys.setprofile(count_calls)
+    sys.setprofile(note)
     try:
-        result = function()
+        call()
     finally:
         sys.setprofile(before)
-    return result, count
+    return called
 
 
 def place(array, memory):
@@ -49,19 +49,8 @@ def path_of(call):
     ``"vouched"``: after their library has looked at them; ``"ordinary"``: a bound call runs step by step;
     ``"bound"``: it is planned.
     """
-    seen = set()
-
-    def note(frame, event, argument):
-        if event == "call":
-            seen.add(frame.f_code)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return next((path for path, function in PATHS.items() if function.__code__ in seen), "fast")
+    called = python_calls(call)
+    return next((path for path, function in PATHS.items() if function.__code__ in called), "fast")
 
 
 PATHS = {

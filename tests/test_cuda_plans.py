@@ -165,15 +165,6 @@ def test_positions_fit_the_registers_that_count_them(name, call):
             assert launch.variant.parameters[1] == 8 or launch.axis_size < 1 << 30
 
 
-def spans(asked, name, first, n_each=1):
-    """Return the (first, end) of what each launch of a kernel does, in order."""
-    return sorted(
-        (launch.arguments[first], launch.arguments[first] + launch.grid * n_each)
-        for launch in asked
-        if launch.name == name
-    )
-
-
 @pytest.mark.parametrize(
     ("algorithm", "kernel", "sizes", "k", "n_units"),
     [
@@ -189,7 +180,7 @@ def spans(asked, name, first, n_each=1):
 )
 def test_launches_share_the_rows(algorithm, kernel, sizes, k, n_units):
     asked = planned(top_k(sizes, k), algorithm=algorithm, changes={"launch_blocks": 7}).asked
-    found = spans(asked, kernel, "first")
+    found = sorted((each.first, each.first + each.grid) for each in asked if each.name == kernel)
     assert len(found) == -(-n_units // 7)
     assert found[0][0] == 0
     assert all(end == following for (_, end), (following, _) in pairwise(found))

@@ -125,10 +125,11 @@ def test_another_launch_is_seen_by_those_who_wait():
     assert results.tolist() == [8 * thread for thread in range(N)]
 
 
-CLUSTER_SUM = """
+RELEASE = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+CLUSTER_SUM = f"""
     mov.u32 %r4, %cluster_ctarank;
     st.shared.u32 [%r2], %r4;
-    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+    {RELEASE}
     mov.u32 %r6, 0; mov.u32 %r5, 0;
     NEXT: mapa.shared::cluster.u32 %r7, %r3, %r5;
     ld.shared::cluster.u32 %r8, [%r7];
@@ -228,13 +229,9 @@ def test_wrong_messages(old, new, message):
 
 
 def test_memory_of_a_cluster():
-    end = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
-    found, races = run(f"{CLUSTER_SUM} {RESULT} {end}", n_blocks=4, n_grid=4)
+    found, races = run(f"{CLUSTER_SUM} {RESULT} {RELEASE}", n_blocks=4, n_grid=4)
     assert found.tolist() == [0 + 1 + 2 + 3] * N
     assert not races
-
-
-RELEASE = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
 
 
 def test_races_in_a_cluster():
