@@ -337,14 +337,9 @@ class TestErrors:
                 lambda x: top_k(x, 6),
                 r"top_k\.k: got 6, but axis 1 of x has 5 elements; k must be in \[0, 5\]",
             ),
-            (
-                nonzero_coordinates,
-                r"nonzero_coordinates\.size: got None, but jit, vmap and grad",
-            ),
-            (
-                lambda x: gather_nd(x, jnp.zeros((2, 1), int)),
-                r"gather_nd\.mode: got 'raise', but jit, vmap and",
-            ),
+            (nonzero_coordinates, r"nonzero_coordinates\.size: got None, but jit, vmap and grad"),
+            (lambda x: gather_nd(x, jnp.zeros((2, 1), int)), r"gather_nd\.mode: got 'raise', but jit, vmap"),
+            (lambda x: diagonal_matrix(x, shape=(4, 5)), r"diagonal_matrix\.shape: got .*, but x is given"),
             (
                 jax.vmap(lambda x: gather_nd(x, np.array([[2**32]]), mode="clip")),
                 r"gather_nd\.indices: got integers from 4294967296 to 4294967296, but jax_enable_x64 is off",
@@ -379,6 +374,18 @@ class TestErrors:
             ),
             (lambda x: gather_nd(x, x, mode="clip"), r"gather_nd\.indices: got "),
             (lambda x: diagonal_matrix(x, value=x[0, 0]), r"diagonal_matrix\.value: got a traced array"),
+            (
+                lambda x: diagonal_matrix(x, value=np.datetime64(1, "s")),
+                r".*\.value: .*JAX has no such elements",
+            ),
+            (lambda x: diagonal_matrix(), r"diagonal_matrix\.shape: got None, but neither x nor shape"),
+            (
+                lambda x: diagonal_matrix(shape=(2, 2), dtype="int64"),
+                r".*\.dtype: got int64, but jax_enable_x64",
+            ),
+            (lambda x: gather_nd(x, [x, x], mode="clip"), r"gather_nd\.indices: got arrays in a list"),
+            (lambda x: top_k(np.ma.masked_array([1, 2]), 1), r"top_k\.x: got a masked array"),
+            (lambda x: top_k(["text"], 1), r"top_k\.x: got list, but JAX cannot make an array"),
         ],
     )
     def test_types(self, call, text):
