@@ -162,17 +162,17 @@ class TestTorch:
         x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
         assert x.is_neg()
         assert dmlops.top_k(x, 2).values.tolist() == [4.0, -2.0]
-        odd = self.torch.frombuffer(bytearray(17), dtype=self.torch.complex64, offset=1).conj().imag
+        odd = torch.frombuffer(bytearray(17), dtype=torch.complex64, offset=1).conj().imag
         with pytest.raises(
             dmlops.InvalidDescriptorError, match=r"^top_k\.x: got an unaligned tensor with the"
         ):
             dmlops.top_k(odd, 2)
 
-    def test_descriptions(self):
+    def test_descriptions(self, torch):
         with pytest.raises(TypeError, match=r"array: got a tensor on meta, but no back-end serves"):
-            TensorDesc.from_array(self.torch.zeros(0, 3, device="meta"))
+            TensorDesc.from_array(torch.zeros(0, 3, device="meta"))
         with pytest.raises(TypeError, match=r"array: got a tensor without storage"):
-            self.torch.vmap(TensorDesc.from_array)(self.torch.zeros(2))
+            torch.vmap(TensorDesc.from_array)(torch.zeros(2))
 
     def test_mixed_with_numpy(self, torch):
         x = torch.arange(6.0).reshape(3, 2)
