@@ -216,7 +216,7 @@ def write(path, source):
 
 def copied(place):
     """Copy the checkout into a folder, and return that."""
-    ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
+    ignored = shutil.ignore_patterns(".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(ROOT, place / "checkout", ignore=ignored)
     return place
 

@@ -166,6 +166,8 @@ def test_axis_and_strides_move_along():
     assert padded.axis == 3
     assert padded.output_index_tensor.sizes == (1, 1, 3, 2)
     assert desc.padded(2) == desc
+    with pytest.raises(dmlops.InvalidDescriptorError, match=r"^TopK1\.input_tensor\.sizes: got .* 1 dim"):
+        desc.padded(1)
 
 
 @pytest.mark.parametrize(
