@@ -148,14 +148,16 @@ def test_nothing_is_freed_while_the_process_ends():
     assert printed == ["end"]
 
 
-def test_the_device_of_memory_from_pools():
-    """Such memory has no context, and some drivers report device 0 for the memory of every device."""
+def test_the_device_of_memory():
+    """Memory from pools has no context, and some drivers report device 0 for the memory of every device."""
     printed = run("""
         # Of the pools that devices have from the start, of one of device 1, and of one that both can reach.
         pools = {1 << 40: 100, 2 << 40: 101, 3 << 40: 200, 4 << 40: 300, 5 << 40: 0, 6 << 40: None}
-        kinds, flags = real.CUpointer_attribute, real.CUmemAccess_flags
+        kinds, flags, current = real.CUpointer_attribute, real.CUmemAccess_flags, []
 
         def attribute(kind, pointer):
+            if pointer == 7 << 40:  # of a context of device 3
+                return (success, 30) if kind == kinds.CU_POINTER_ATTRIBUTE_CONTEXT else (success, 0)
             if kind == kinds.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE and pools[pointer]:
                 return success, pools[pointer]
             # Of the last two, one has no device, and the driver does not know the other.
@@ -166,10 +168,12 @@ def test_the_device_of_memory_from_pools():
             reaches = pool == 300 or place.id == 1
             return success, flags(3) if reaches else flags.CU_MEM_ACCESS_FLAGS_PROT_NONE
 
+        driver.cuCtxPushCurrent = lambda context: current.append(context) or (success,)
+        driver.cuCtxGetDevice, driver.cuCtxPopCurrent = lambda: (success, current[-1] // 10), current.pop
         driver.cuDeviceGetCount = lambda: (success, 2)
         driver.cuDeviceGet = lambda number: (success, number)
         driver.cuDeviceGetDefaultMemPool = lambda device: (success, 100 + device)
         driver.cuPointerGetAttribute, driver.cuMemPoolGetAccess = attribute, access
-        print([cuda_driver.pointer_device(pointer, "x") for pointer in pools])
+        print([cuda_driver.pointer_device(pointer, "x") for pointer in (*pools, 7 << 40)], current)
     """)
-    assert printed == ["[0, 1, 1, 0, None, None]"]
+    assert printed == ["[0, 1, 1, 0, None, None, 3] []"]
