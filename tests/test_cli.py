@@ -5,12 +5,15 @@ import re
 import signal
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.status import Status
 
 import dmlops
-from dmlops.cli import demo, info, placement, warmup
+from dmlops.cli import demo, files, info, placement, warmup
+from dmlops.cli.console import duration
 from dmlops.cli.ending import CommandError
 from dmlops.devices import cpu, cuda
 from dmlops.store import kernel_store
@@ -116,8 +119,31 @@ def test_demo(command, no_gpu, brief_demo):
     assert told == ["nonzero_coordinates", "gather_nd", "top_k", "diagonal_matrix", "top_k"]
     assert "nonzero_coordinates finds 275 stars and galaxies" in printed
     assert "\n    row 357, column 547       row 462, column 574 " in printed
+    with np.load(Path(demo.__file__).parents[1] / "data" / "hubble_deep_field.npz") as archive:
+        surroundings = archive["photo"][357 - 12 : 357 + 12, 547 - 12 : 547 + 12]
+    shades = 10 * (surroundings.reshape(12, 2, 24).mean(axis=1) / 256) ** 1.5
+    for row in shades.astype(int):
+        assert f"\n  {''.join(' .:-=+*#%@'[shade] for shade in row)}  " in printed
+    assert "[" not in printed
     assert "\n     bread: loaf, dough, sandwich, wheat\n" in printed
     assert printed.endswith("No GPU took part: no NVIDIA driver answers on this machine.\n")
+
+
+@pytest.mark.parametrize(("seconds", "n_calls"), [(0.25, 3), (0.125, 4), (2**-12, 100)])
+def test_times_include_the_wait(command, monkeypatch, seconds, n_calls):
+    now, calls = [0.0], []
+
+    class Late(placement.Host):
+        def wait(self):
+            now[0] += seconds
+
+    monkeypatch.setattr(demo, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert demo._time(calls.append, Late(), [1]) == (seconds, None)
+    assert len(calls) == n_calls
+    monkeypatch.setattr(files, "time", demo.time)
+    monkeypatch.setattr(files, "place", lambda device: Late())
+    np.save("x.npy", X)
+    assert f" (CPU, {duration(seconds)} with " in command("nonzero", "x.npy")[1]
 
 
 class Backwards(placement.Host):
@@ -162,6 +188,7 @@ def test_info(command, no_gpu, monkeypatch, tmp_path):
     code, printed, error = command("info", "--json")
     assert (code, error) == (0, "")
     found = json.loads(printed)
+    assert printed == json.dumps(found, indent=1) + "\n"
     assert found["Versions"]["dmlops"] == dmlops.__version__
     assert found["CUDA"] == {"devices": "none: no NVIDIA driver answers on this machine"}
 
@@ -187,8 +214,11 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
         monkeypatch.setattr(operator, "all_kernels", lambda: iter([]))
     monkeypatch.setattr(diagonal_matrix, "all_kernels", lambda: iter(kernels))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Status, "update", lambda status, text: told.append(text))
+    told = []
     code, printed, error = command("warmup", "--jobs", 2)
     assert (code, error) == (0, "")
+    assert told == [f"CPU: {number} of 6 kernels" for number in range(1, 7)]
     assert re.match(r"CPU: 6 kernels in .*\nNo GPU", printed)
     assert all(is_kept(cpu.key(kernel)) for kernel in kernels)
     if hasattr(signal, "pthread_sigmask"):
@@ -211,10 +241,13 @@ def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["sm_10", "sm_999", "sm_70", "90"])
-def test_warmup_refuses_what_the_toolkit_does_not_compile_for(command, name):
-    pytest.importorskip("cuda.core")
+def test_warmup_refuses_what_the_toolkit_does_not_compile_for(command, monkeypatch, name):
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
     outcome = command("warmup", "--arch", "sm_90", "--arch", name)
     assert_refused(outcome, f"--arch {name}: ", "it must be one of sm_75, ", " sm_90, ")
+    monkeypatch.setattr(nvrtc, "nvrtcGetSupportedArchs", lambda: 1 / 0)
+    outcome = command("warmup", "--arch", name, "--arch", "sm_90")
+    assert_refused(outcome, f"--arch {name}: the compilers for GPUs are not installed: pip install ")
 
 
 @pytest.mark.parametrize(
@@ -245,6 +278,8 @@ def test_a_summary_is_printed_without_output(command):
     assert code == 0
     assert "top-k of x[red].npy: the 2 largest along axis -1 (CPU, " in printed
     assert "values int32 (2, 2)\n[[3 3]\n [5 5]]\n" in printed
+    printed = command("diagonal", "x[red].npy", "-o", ":smile:[red].npy")[1]
+    assert printed.endswith("written to :smile:[red].npy\n")
     np.save("dates.npy", np.array([5, 2**40]).view("M8"))  # without a unit, for which NumPy has no words
     printed = command("top-k", "dates.npy", "-k", 1, "--device", "cpu")[1]
     assert "values datetime64 (1,)\n[1099511627776]\n" in printed
@@ -255,11 +290,13 @@ BAD = {
     "top-k x.npy -k 9": (1, "top-k: top_k.k: got 9, but axis 1 of x has 4 elements; k must be in [0, 4]"),
     "top-k x.npy -k 1 --index-dtype float32": (2, "'float32' is not one of 'uint32', "),
     "top-k x.npy -k 1 -o best.npy": (1, "-o best.npy: the name of the file must end with .npz"),
+    "nonzero x.npy -o there.npy": (1, "-o there.npy: the name of the file must end with .npz"),
     "top-k missing.npy -k 1": (1, "missing.npy: No such file or directory"),
     "top-k text.npy -k 1": (1, "text.npy: not an .npy file"),
     "top-k short.npy -k 1": (1, "short.npy: a damaged .npy file: "),
     "top-k archive.npz -k 1": (1, "archive.npz: it has the arrays a, b; name one, as archive.npz:a"),
     "top-k archive.npz:c -k 1": (1, "archive.npz: it has no array c; it has the arrays a, b"),
+    "top-k objects.npz:b -k 1": (1, "objects.npz: it has no array b; it has the array a"),
     "top-k empty.npz -k 1": (1, "empty.npz: it has no arrays"),
     "top-k notes.npz:readme -k 1": (1, "notes.npz: it has no array readme; it has no arrays"),
     "top-k x.npy:values -k 1": (1, "x.npy:values: No such file or directory"),
@@ -277,6 +314,7 @@ BAD = {
     "gather x.npy far.npy --mode wrap": (2, "'wrap' is not one of 'raise', 'clip', 'fill'"),
     "gather - -": (1, "gather: standard input holds one array; name a file for FILE or INDICES"),
     "diagonal x.npy --value one": (1, "--value: 'one' is not a number"),
+    "warmup --jobs 0": (2, "--jobs"),
     "warmup --arch sm_90 --device cpu": (1, "--arch is for GPUs"),
     "bogus": (2, "No such command 'bogus'"),
 }

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dmlops.cli import demo, info, placement, warmup
+from dmlops.cli import demo, files, info, placement, warmup
 from dmlops.devices import cuda
 from tests.command_line import assert_refused
 
@@ -38,11 +38,14 @@ def gpus(monkeypatch):
         monkeypatch.setattr(module, "cuda_devices", lambda: devices)
 
 
-def test_types_that_a_gpu_does_not_take_stay_on_the_cpu(command, gpus):
-    np.save("x.npy", X + 1j)
-    code, printed, error = command("nonzero", "x.npy")
-    assert (code, error) == (0, "")
-    assert "(CPU, " in printed
+@pytest.mark.parametrize(("data", "places"), [(X, ["auto", "cuda"]), (X + 1j, ["cpu", "cuda"])])
+def test_types_that_a_gpu_does_not_take_stay_on_the_cpu(command, monkeypatch, data, places):
+    asked = []
+    monkeypatch.setattr(files, "place", lambda device: asked.append(device) or placement.Host())
+    np.save("x.npy", data)
+    for options in ((), ("--device", "cuda")):
+        assert command("nonzero", "x.npy", *options)[::2] == (0, "")
+    assert asked == places
 
 
 def test_info_names_each_gpu(command, gpus, monkeypatch):
@@ -58,7 +61,7 @@ def test_info_names_each_gpu(command, gpus, monkeypatch):
 def test_info_explains_what_runs(command, gpus, monkeypatch):
     pytest.importorskip("cuda.bindings")
     target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
-    monkeypatch.setattr(cuda, "target", lambda number, where: target("sm_90"))
+    monkeypatch.setattr(cuda, "target", lambda *place: {(0, "info"): target("sm_90")}[place])
     printed = {}
     for arch in ((), ("--arch", "sm_90"), ("--arch", "sm_86")):
         code, printed[arch], _ = command("info", "--explain", "64,50257,50,float32", *arch)
@@ -85,6 +88,7 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
         (("0,9,2,int8", "--arch", "sm_90"), "--explain 0,9,2,int8: it must be ROWS,N,K,TYPE, such as "),
         (("1,9,10,int8", "--arch", "sm_90"), "TopK1.k: got 10, but axis 1 of input_tensor has 9 elements"),
         (("1,9,2,int8", "--arch", "90"), "--arch 90: it must be sm_ and a compute capability from 7.5 on, "),
+        (("1,9,2,int8", "--arch", "sm_1000"), "--arch sm_1000: it must be sm_ and a compute capability "),
         (("1,9,2,int8", "--arch", "sm_90", "--json"), "--json: what --explain says is a line of text"),
         (("1,9,2,int8", "--arch", "sm_72"), "--arch sm_72: it must be sm_ and a compute capability from"),
     ],
@@ -111,10 +115,10 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     if "cpu" not in options:
         pytest.importorskip("kernels_cuda.gather_nd")
-    for jobs in (3, 10**9):
+    for jobs in (1, 3, 10**9):
         code, _, error = command("warmup", *options, "--jobs", jobs)
         assert (code, error) == (0, "")
-    assert compiled == [(name, n_jobs) for n_jobs in (3, 8) for name in names]
+    assert compiled == [(name, n_jobs) for n_jobs in (1, 3, 8) for name in names]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ import os
 import shlex
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
 
+from tests.command_line import assert_refused
 from tests.marks import exhaustive
 from tests.scripts import ROOT, blocks, run_page
 
@@ -38,6 +40,8 @@ def test_what_top_k_writes_is_data_or_indices(command):
     assert "top-k of best.npz:values" in run(command, "top-k", "best.npz", "-k", 1, "-o", "first.npz")
     with np.load("first.npz") as first:
         assert first["values"].tolist() == [[3], [5]]
+    with zipfile.ZipFile("best.npz") as archive:  # of the format that arrays of more than 4 GiB need
+        assert {each.extract_version for each in archive.infolist()} == {45}
     # Where indices are expected, they are the indices: [[0, 2], [1, 2]].
     np.save("plain.npy", np.arange(12).reshape(3, 4))
     assert "by best.npz:indices" in run(command, "gather", "plain.npy", "best.npz", "-o", "y.npy")
@@ -72,6 +76,10 @@ def test_standard_input_and_output(command, monkeypatch):
     # What is said of it is on the other stream.
     assert told.startswith("top-k of standard input: the 2 largest along axis -1 (")
     assert told.endswith("written to standard output: values\n")
+    assert len(told.splitlines()) == 4  # however narrow a terminal is
+    for stream, reason in ((None, "Bad file descriptor"), (Stream(is_terminal=True), "it is a terminal; - ")):
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert_refused(command("nonzero", "-", "-o", "x.npz"), f"standard input: {reason}")
 
 
 PIPES = [

@@ -56,6 +56,12 @@ def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect):
     with np.load(tmp_path / "best.npz") as best:
         assert best["values"].tolist() == [[3], [5]]
     assert run_redirected(tmp_path, redirect, "info") == outcome
+    reason = {
+        "full": os.strerror(errno.ENOSPC),
+        "closed": "standard output is closed; pipe it into a command",
+    }
+    code, told = run_redirected(tmp_path, redirect, "diagonal", "x.npy", "-o", "-")
+    assert (code, told.startswith(f"dmlops: -o -: {reason.get(redirect)}")) == (redirect in reason,) * 2
 
 
 @pytest.mark.parametrize("name", ["é.npy", "日本.npy", "\udcff.npy"], ids=["latin", "kanji", "not-utf-8"])
