@@ -204,6 +204,16 @@ def test_first_calls(monkeypatch, capsys, tmp_path):
 def test_top_k_by_the_number_of_gpus(monkeypatch, capsys, tmp_path):
     torch = pytest.importorskip("torch")
     beside = importlib.import_module("bench.top_k_distributed")
+    with monkeypatch.context() as patch:
+        log, elapsed = [], SimpleNamespace(record=lambda: log.append("record"))
+        elapsed.elapsed_time = lambda end: len(log) / 1e3  # in milliseconds
+        patch.setattr(torch.cuda, "Event", lambda enable_timing: (elapsed, 1 / enable_timing)[0])
+        patch.setattr(torch.cuda, "synchronize", lambda: log.append("wait"))
+        patch.setattr(torch.distributed, "barrier", lambda: log.append("barrier"))
+        # After three calls, 40 are timed, each with five notes beside its own.
+        assert beside.measure(lambda: log.append("call")) == pytest.approx(3 + 6 * 20.5)
+        round_of = ["wait", "barrier", "record", "call", "record", "wait"]
+        assert log == ["call"] * 3 + round_of * 40
 
     def spawn(run, arguments, n_gpus):
         assert arguments[0] == n_gpus

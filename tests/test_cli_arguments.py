@@ -16,14 +16,8 @@ WORDS = st.one_of(
     *(st.text(max_size=12), st.integers().map(str), st.floats().map(str)),
     st.sampled_from(
         [
-            *(
-                "",
-                "9" * 5000,
-                "\udcff",
-                "\0",
-                "a\nb",
-                *["-1", "nan", "inf", "1e400", "0x10", "--", "-", "[red]", ":smile:"],
-            ),
+            *["", "9" * 5000, "\udcff", "\0", "a\nb"],
+            *["-1", "nan", "inf", "1e400", "0x10", "--", "-", "[red]", ":smile:"],
             *["no.npy", "text.npy", ".", "/"],
             *["float32", "bfloat16", "|V2", "O", "i4,f4", ">f4", "S5", "(2,)f4", "M8[s]", "uint32", "int64"],
             *["raise", "clip", "fill", "wrap", "cpu", "cuda", "auto", "tpu"],
@@ -71,4 +65,4 @@ def test_any_arguments_end_in_an_answer_or_one_line(command, line):
     code, _, error = command(*line)
     if code or error:
         assert_one_line(code, error)
-    assert not [name for name in os.listdir() if name.endswith(".partial")]
+    assert not [name for name in os.listdir() if name.startswith(".dmlops-")]

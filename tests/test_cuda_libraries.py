@@ -73,7 +73,7 @@ LIBRARIES = """
     launch.launch_entry = lambda: put
     driver.cuEventCreate = lambda _: (success, 1 << 20)
     driver.cuEventRecord = lambda event, stream: notes.append(("record", stream)) or (success,)
-    driver.cuStreamWaitEvent = lambda stream, event, _: notes.append(("wait", stream)) or (success,)
+    driver.cuStreamWaitEvent = lambda *of: notes.append(("wait", of[0])) or ({0: success}[of[2]],)
 
     def told():
         found = [" ".join(map(str, each)) for each in notes if each[0] not in ("allocate", "free", "destroy")]
@@ -141,6 +141,11 @@ def test_a_call_waits_for_other_streams_and_they_for_it():
         driver.cuStreamIsCapturing = lambda handle: (success, active if handle == 5 else none)
         dmlops.diagonal_matrix(x, out=Array((64, 64), "float32"), stream=5)
         print(told())
+        driver.cuStreamGetCtx, driver.cuCtxGetDevice = lambda handle: (success, 77), lambda: (success, 1)
+        try:
+            cuda_driver.check_stream_device(5, 0, "f.stream")
+        except dmlops.DeviceMismatchError as error:
+            print(error)
     """)
     assert printed == [
         "launch 5",
@@ -148,6 +153,7 @@ def test_a_call_waits_for_other_streams_and_they_for_it():
         "record 7, wait 5, launch 5, record 5, wait 7",
         "record 9, wait 0, record 7, wait 0, launch 0, record 0, wait 9, record 0, wait 7",
         "launch 5",  # a stream outside the capture cannot be ordered with it
+        "f.stream: got a stream of cuda:1, but the arrays live on cuda:0; both must share a device",
     ]
 
 
