@@ -212,8 +212,7 @@ def test_top_k_by_the_number_of_gpus(monkeypatch, capsys, tmp_path):
         patch.setattr(torch.distributed, "barrier", lambda: log.append("barrier"))
         # After three calls, 40 are timed, each with five notes beside its own.
         assert beside.measure(lambda: log.append("call")) == pytest.approx(3 + 6 * 20.5)
-        round_of = ["wait", "barrier", "record", "call", "record", "wait"]
-        assert log == ["call"] * 3 + round_of * 40
+        assert log == ["call"] * 3 + ["wait", "barrier", "record", "call", "record", "wait"] * 40
 
     def spawn(run, arguments, n_gpus):
         assert arguments[0] == n_gpus

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from matplotlib.colors import to_hex
+from matplotlib.text import Text
 
 from bench import landscape_plot, plots, report
 
@@ -20,10 +21,13 @@ BLUE, RED = "#2166ac", "#b2182b"
 
 @pytest.fixture(scope="module")
 def run():
-    """Return results of the CPU, with quartiles at 0.9 and 1.2 times the medians."""
+    """Return results of the CPU, with quartiles at 0.9 and 1.2 times the medians, and dollars in names."""
     record = json.loads((RESULTS / "epyc-small-2threads-2026-11-22.json").read_text())
     for row in record["workloads"]:
+        row["name"], row["series"] = f"{row['name']} $1$", row["series"] and f"{row['series']} $2$"
+        row["best_peer"] = row["best_peer"] and f"{row['best_peer']} $3$"
         for each in row["outcomes"]:
+            each["contender"] += " $3$" * (each["contender"] != "dmlops")
             each["low"], each["high"] = (
                 each["seconds"] and factor * each["seconds"] for factor in (0.9, 1.2)
             )
@@ -38,6 +42,14 @@ def names_of(axes):
     return [label.get_text() for label in axes.get_yticklabels()]
 
 
+def formulas_of(figure):
+    """Return the texts with dollars of names that would be printed as formulas, and the kinds of axes."""
+    texts = [each for each in figure.findobj(Text) if re.search(r"\$\w\$", each.get_text())]
+    assert texts
+    scales = {(axes.get_xscale(), axes.get_yscale()) for axes in figure.axes}
+    return [each.get_text() for each in texts if each.get_parse_math()], scales
+
+
 def bars_of(axes):
     """Return the bars by position: where they end, and their colour; those of the legend have no width."""
     return [(bar.get_width() + 1, to_hex(bar.get_facecolor())) for bar in axes.patches if bar.get_width()]
@@ -46,6 +58,8 @@ def bars_of(axes):
 def test_ratios(run):
     figure = plots.ratios(run)
     (axes,) = figure.axes
+    assert formulas_of(figure) == ([], {("log", "linear")})
+    assert [[*line.get_xdata()] for line in axes.lines] == [[1, 1]]
     rows = [row for row in run["workloads"] if row["ratio"]][::-1]
     assert names_of(axes) == [row["name"] for row in rows]
     assert 72 * figure.get_figheight() / len(rows) > 1.2 * axes.get_yticklabels()[0].get_fontsize()
@@ -56,6 +70,7 @@ def test_ratios(run):
     columns = [texts[at : at + len(rows) + 1] for at in range(0, len(texts), len(rows) + 1)]
     titles = ["ratio", "quartiles", "best peer", "its time", "dmlops"]
     assert [column[-1] for column in columns] == titles
+    assert [text.get_color() for text in axes.texts[: len(rows) + 1]] == ["black"] * len(rows) + ["#666666"]
     assert columns[2][:-1] == [row["best_peer"] for row in rows]
     assert columns[0][0] == f"{ratios[0]:.2f} x"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
@@ -71,11 +86,12 @@ def test_two_runs(run):
     slower = json.loads(json.dumps(run))
     for number, row in enumerate(slower["workloads"]):
         row["outcomes"][0]["seconds"] *= 2 if number else 0.5
-    (axes,) = plots.comparison([slower, run], ["a", "b"]).axes
+    (axes,) = (figure := plots.comparison([slower, run], ["a$1$", "b"])).axes
+    assert formulas_of(figure) == ([], {("log", "linear")})
     factors = [2.0] * (len(run["workloads"]) - 1) + [0.5]
     assert bars_of(axes) == [(pytest.approx(each), BLUE if each > 1 else RED) for each in factors]
     assert names_of(axes) == [row["name"] for row in run["workloads"]][::-1]
-    assert axes.get_xlabel() == "dmlops: time in a / time in b"
+    assert axes.get_xlabel() == "dmlops: time in a$1$ / time in b"
     n_faster = len(factors) - 1
     assert f"faster in {n_faster} of {len(factors)} workloads, in the median 2.00 times" in (
         plots.about_comparison([slower, run], ["a", "b"])
@@ -90,7 +106,9 @@ def test_shares_of_the_bandwidth(run):
             if each["seconds"]:
                 share = 100 * row["bytes_moved"] / each["seconds"] / run["bandwidth"]
                 expected.append((pytest.approx(share), position, plots.COLOURS[each["library"]]))
+    assert formulas_of(axes.figure) == ([], {("log", "linear")})
     dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [[*line.get_xdata()] for line in axes.lines if line not in dots] == [[100, 100]]
     found = [(*line.get_xdata(), *line.get_ydata(), line.get_color()) for line in dots]
     assert len(found) == len(expected)
     assert all(each in found for each in expected)
@@ -106,12 +124,17 @@ def test_times_by_size(run):
     figure, rows = plots.sizes(run), [row for row in run["workloads"] if row["series"]]
     assert [axes.get_title() for axes in figure.axes] == [*dict.fromkeys(row["series"] for row in rows)]
     assert {axes.get_gridspec().get_geometry() for axes in figure.axes} == {(-(-len(figure.axes) // 2), 2)}
+    assert formulas_of(figure) == ([], {("log", "log")})
     for axes in figure.axes:
+        assert axes.xaxis.get_transform().base == 2
         of_series = [row for row in rows if row["series"] == axes.get_title()]
         (ours,) = (line for line in axes.lines if line.get_label() == "dmlops")
         points = sorted((row["size"], 1e3 * seconds_of(row)) for row in of_series)
         assert [*zip(ours.get_xdata(), ours.get_ydata(), strict=True)] == points
         assert (ours.get_color(), axes.get_xlabel(), axes.get_ylabel()) == (BLUE, "elements", "ms")
+        assert [line.get_linewidth() for line in axes.lines] == [1 + (line is ours) for line in axes.lines]
+        labels = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert labels == [line.get_label() for line in axes.lines]
     ahead = {row["series"]: row["ratio"] >= 1 for row in rows}
     assert plots.about_sizes(run).endswith(f"dmlops in {sum(ahead.values())} of {len(ahead)} plots.")
 

@@ -257,20 +257,18 @@ def other_packages():
 
 @pytest.mark.parametrize("compiler", ["numba", "llvmlite"])
 def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch, tmp_path, other_packages):
-    (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
-    before = cpu.key(kernel)
+    before = cpu.key(native_call.LOOK)
     (tmp_path / f"{compiler}-0.0.dist-info").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     compilers.installed.cache_clear()
-    assert cpu.key(kernel).path != before.path
+    assert cpu.key(native_call.LOOK).path != before.path
 
 
 def test_python_is_part_of_a_cpu_key(monkeypatch):
     """Numba translates bytecode, which differs from one minor version of Python to the next."""
-    (kernel,) = [kernel for kernel in native_call.KERNELS if kernel.name == "native_look"]
-    before = cpu.key(kernel)
+    before = cpu.key(native_call.LOOK)
     monkeypatch.setattr(compilers.sys, "version_info", SimpleNamespace(major=3, minor=99))
-    assert cpu.key(kernel).path != before.path
+    assert cpu.key(native_call.LOOK).path != before.path
 
 
 @pytest.mark.parametrize("was_enabled", [False, True])
