@@ -89,6 +89,9 @@ def test_clear(command, root):
 def test_clear_where_there_is_no_cache(command, monkeypatch):
     monkeypatch.setenv("DMLOPS_CACHE", "0")
     assert_refused(command("cache", "--clear"), "cache: there is no cache directory: DMLOPS_CACHE=0")
+    code, printed, _ = command("cache")
+    assert code == 0
+    assert "not kept: DMLOPS_CACHE=0 turns the cache off" in printed
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of folders are asked of POSIX")

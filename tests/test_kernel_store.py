@@ -68,11 +68,13 @@ def test_the_second_process_finds_what_the_first_compiled(own):
 DAMAGE = {
     "empty": lambda content: b"",
     "truncated": lambda content: content[:-1],
+    "headless": lambda content: content[20:],
     "longer": lambda content: content + b"\0",
     "noise": lambda content: os.urandom(len(content)),
     "first_bit": lambda content: bytes([content[0] ^ 1]) + content[1:],
     "bit_of_digest": lambda content: content[:20] + bytes([content[20] ^ 64]) + content[21:],
     "bit_of_code": lambda content: content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
+    "text": lambda content: b"import os",
 }
 
 

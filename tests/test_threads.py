@@ -70,10 +70,13 @@ def test_many_parts_that_do_not_divide_the_work(n):
     x = random("parts").random((2, 4099, 257), dtype="float32")
     picks = random("picks").integers(-4099, 4099, (20_003, 1))
     assert_same(dmlops.gather_nd(x[0], picks), x[0][picks[:, 0]])
-    assert_same(dmlops.nonzero_coordinates(x > 0.98).coordinates, np.argwhere(x > 0.98))
-    for given in (x, np.flip(np.flip(x).copy())):
-        found = dmlops.diagonal_matrix(given, value=3, begin=-300, end=200)
-        assert_same(found, reference.diagonal_matrix(x, value=3, begin=-300, end=200))
+    for mask in (x > 0.98, x.reshape(2, 4099, 1, 257) > 0.98, x.ravel() > 0.98):
+        assert_same(dmlops.nonzero_coordinates(mask).coordinates, np.argwhere(mask))
+    for given in (x, np.flip(np.flip(x).copy()), None):
+        band = {"value": 3, "begin": -300, "end": 200}
+        if given is None:
+            band |= {"shape": x.shape, "dtype": "float32"}
+        assert_same(dmlops.diagonal_matrix(given, **band), reference.diagonal_matrix(given, **band))
 
 
 @pytest.mark.parametrize("text", ["0", "two", "-4", "1.5", "9" * 5000])
