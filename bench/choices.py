@@ -324,6 +324,8 @@ def write_table(results: Path) -> None:
     def loss(source: Callable[[Any], Iterable[str]], tried: Iterable[Choice]) -> float:
         return mean_loss(with_choice(source, each, target) for each in tried)
 
+    n_problems = sum(1 for size in ELEMENT_SIZES for _ in problems(size))
+    print(f"{len(choices)} of {n_problems} problems were timed")
     print(f"{path.name}: geometric mean of the losses")
     for name, made_of, tried in (
         ("a table made without a fifth, of that fifth", known, held_out),

@@ -21,7 +21,11 @@ def choices(
     ] = False,
     add_to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Keep what this file has of other problems."),
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Keep what this file has of other problems; those that it lacks come first.",
+        ),
     ] = None,
     table: Annotated[
         Path | None,
@@ -44,13 +48,15 @@ def choices(
         return
     watch = Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
+    known = {each[:4] for each in search.load(add_to) if each.times} if add_to else set()
+    ks, row_counts, lengths = k or search.KS, rows or search.ROWS, length or search.LENGTHS
     found = [
         each
         for size in element_size or search.ELEMENT_SIZES
         for each in search.measure(
             watch,
             size,
-            search.problems(size, k or search.KS, rows or search.ROWS, length or search.LENGTHS, layouts),
+            sorted(search.problems(size, ks, row_counts, lengths, layouts), key=known.__contains__),
         )
     ]
     search.print_losses(found)
