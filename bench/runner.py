@@ -23,6 +23,8 @@ CACHE_FACTOR = 3
 MAX_COPIES = 64
 SMALL_COPIES = 8
 SMALL_BYTES = 1 << 18
+# What takes less than this part of the time of a copy has not done the work. Caches save a gather some of it.
+LEAST_OF_COPY = 0.5
 
 
 class DeviceLostError(Exception):
@@ -252,10 +254,18 @@ class Bench:
         for outcome in row.outcomes:
             if outcome.contender in lanes:
                 _read(lanes[outcome.contender], outcome)
+                self._check_rate(workload, outcome)
         lanes.clear()
         del tasks
         self._recover()
         return row
+
+    def _check_rate(self, workload: Workload, outcome: Outcome) -> None:
+        """Leave out a time in which a GPU cannot have read the input, which is in no cache."""
+        least = LEAST_OF_COPY * workload.bytes_moved / self.bandwidth if self.device == CUDA else 0
+        if outcome.seconds is not None and outcome.seconds < least:
+            outcome.status, outcome.message = FAILED, "less than half of the time of a copy"
+            outcome.seconds = None
 
     def tasks(self, workload: Workload) -> list[Task]:
         """Make the inputs; on a GPU, make enough copies to exceed its cache."""

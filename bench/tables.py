@@ -19,14 +19,15 @@ from bench.recorded import Contract
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+_KIND = re.compile(r"(.+?),? by (?:hostile )?data: (\w+)")
 MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 
 # Results, the newest first: of a workload that several files have, the first one counts.
-GPU = ("h200-2026-11-22",)
-CPU = ("epyc-small-2threads-2026-11-22", "epyc-2threads-2026-11-21")
+GPU = ("h100-2026-11-27",)
+CPU = ("epyc-2threads-2026-11-27",)
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
 CONTESTED = "contest-h100-2026-11-26"
-SWEEPS = ("cliffs-h100-2026-11-26", "cliffs-h200-2026-11-24", "epyc-1thread-data-2026-11-24")
+SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
 
 README_GPU = (
     "top_k 256 x 50257 float32, k 50",
@@ -273,7 +274,7 @@ def _sweeps() -> str:
         sweeps = _record(file)["sweeps"]
         slow = [each for sweep in sweeps for each in sweep["violations"] if each["what"] == "kind"]
         point = max(slow, key=lambda each: each["factor"])
-        workload, _, kind = point["point"].partition(" by data: ")
+        workload, kind = _KIND.fullmatch(point["point"]).groups()  # type: ignore[union-attr]
         n_points = sum(len(sweep["points"]) - 1 for sweep in sweeps)
         rows.append((where([file]), n_points, len(slow), f"{kind}, {workload}", ratio(point["factor"])))
     return _lines(("Machine", "Compared", "Beyond the limit", "Slowest", "Ratio"), rows)

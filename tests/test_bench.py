@@ -149,7 +149,7 @@ def test_every_problem_has_results():
     records = [json.loads(path.read_text()) for path in RESULTS.glob("*.json")]
     names = {row["name"] for record in records for row in record["workloads"]}
     table = [*workloads(CPU), *workloads(CUDA)]
-    assert {each.name for each in table} - names == {"gather_nd 1M checked int64 indices"}
+    assert {each.name for each in table} <= names
     assert {case.workload(is_sorted).name for case in cases() for is_sorted in (True, False)} <= names
     quick = Counter(each.operator for each in table if each.quick)
     assert quick == {"top_k": 20, "nonzero_coordinates": 9, "gather_nd": 9, "diagonal_matrix": 5}

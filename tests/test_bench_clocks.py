@@ -194,6 +194,19 @@ def test_a_gpu_has_copies_of_inputs_that_its_cache_cannot_hold(bench):
     assert [call() for _ in range(10)] == [id(tasks[number % 8]) for number in range(10)]
 
 
+@pytest.mark.parametrize(("seconds", "status"), [(255e-6, "failed"), (270e-6, "ok")])
+def test_who_cannot_have_read_the_input_has_no_time(bench, gpu, monkeypatch, seconds, status):
+    """Less than half of the time in which a copy moves as many bytes."""
+    task = problem(1, 1 << 18)
+    assert task.bytes_moved / bench.bandwidth == pytest.approx(524e-6, rel=0.01)
+    peer = Contender("peer", "torch", (CUDA,), "", lambda task: lambda: gpu.work(seconds, US))
+    monkeypatch.setattr(runner, "contenders", lambda operator, device: [peer])
+    monkeypatch.setattr(libraries, "missing", lambda library, device: None)
+    (found,) = bench.measure(task, 1).outcomes
+    assert (found.status, found.seconds is None) == (status, status == "failed")
+    assert found.message == ("less than half of the time of a copy" if status == "failed" else "")
+
+
 def test_a_gpu_that_is_lost_ends_the_run(bench, gpu, monkeypatch):
     def contender(name, seconds, prepare=None):
         call = lambda: gpu.work(seconds, 2 * US)  # noqa: E731

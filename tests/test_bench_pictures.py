@@ -22,7 +22,7 @@ BLUE, RED = "#2166ac", "#b2182b"
 @pytest.fixture(scope="module")
 def run():
     """Return results of the CPU, with quartiles at 0.9 and 1.2 times the medians, and dollars in names."""
-    record = json.loads((RESULTS / "epyc-small-2threads-2026-11-22.json").read_text())
+    record = json.loads((RESULTS / "epyc-2threads-2026-11-27.json").read_text())
     for row in record["workloads"]:
         row["name"], row["series"] = f"{row['name']} $1$", row["series"] and f"{row['series']} $2$"
         row["best_peer"] = row["best_peer"] and f"{row['best_peer']} $3$"
