@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dmlops
+from dmlops.calls.call_cache import CALLS
 from tests import reference
 from tests.data import assert_same, float_from_bits
 from tests.kept_calls import python_calls
@@ -412,6 +413,7 @@ def test_the_newest_calls_are_kept(monkeypatch):
     for value in range(2200):
         for _ in range(2):
             dmlops.diagonal_matrix(x, value=value)
+    assert len(CALLS) == 2048
     for value in (-1, -2, 2199) * 2:
         dmlops.diagonal_matrix(x, value=value)
     monkeypatch.setattr("dmlops.devices.backend.plan", lambda *_: pytest.fail("planned again"))

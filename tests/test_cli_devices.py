@@ -63,7 +63,7 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
     target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
     monkeypatch.setattr(cuda, "target", lambda *place: {(0, "info"): target("sm_90")}[place])
     printed = {}
-    for arch in ((), ("--arch", "sm_90"), ("--arch", "sm_86")):
+    for arch in ((), ("--arch", "sm_90"), ("--arch", "sm_75")):
         code, printed[arch], _ = command("info", "--explain", "64,50257,50,float32", *arch)
         assert code == 0
     assert printed[()] == printed["--arch", "sm_90"]
@@ -71,7 +71,7 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
         r"one_pass \(sm_90, 132 multiprocessors\): the fastest, .* measured on sm_90\n", printed[()]
     )
     assert "Next would be block, " in printed[()]
-    assert "by a rule, because nothing like it was measured on sm_86" in printed["--arch", "sm_86"]
+    assert "by a rule, because nothing like it was measured on sm_75" in printed["--arch", "sm_75"]
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "grid")
     _, forced, _ = command("info", "--explain", "64,50257,50,float32")
     assert forced == "grid (sm_90, 132 multiprocessors): because DMLOPS_TOP_K_ALGORITHM asks for it\n"
