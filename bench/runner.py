@@ -23,7 +23,7 @@ CACHE_FACTOR = 3
 MAX_COPIES = 64
 SMALL_COPIES = 8
 SMALL_BYTES = 1 << 18
-# What takes less than this part of the time of a copy has not done the work. Caches save a gather some of it.
+# Nobody can do the work in less than this part of the time of a copy. Caches save a gather some of it.
 LEAST_OF_COPY = 0.5
 
 

@@ -50,11 +50,6 @@ def gather(x, tuples, indices, out):
 
 
 @numba.njit
-def gather_clipped(x, indices, out):
-    return dmlops.gather_nd(x, indices, mode="clip", out=out)
-
-
-@numba.njit
 def fill(x, value, begin, end, out):
     new = dmlops.diagonal_matrix(x, value=value, begin=begin, end=end)
     return new, dmlops.diagonal_matrix(x, value=value, begin=begin, end=end, out=out)

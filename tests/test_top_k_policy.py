@@ -91,10 +91,11 @@ def test_the_choice_follows_the_measured_times(choices):
     if not results.exists():
         pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
+    assert len(measured) > 10_000
     problems = {place for size in choices.ELEMENT_SIZES for place in choices.problems(size)}
     places = {each[:4] for each in measured}
     assert places <= problems
-    for what in range(1, 3):
+    for what in range(1, 4):
         assert {place[what] for place in places} == {place[what] for place in problems}
     # Where most of a kind were never timed, what holds for a larger k stands for them.
     n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (problems, places))
@@ -102,6 +103,19 @@ def test_the_choice_follows_the_measured_times(choices):
     assert rare == {(choices.Kind(8, True, is_sorted), 1000) for is_sorted in (True, False)}
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())
     assert table["fastest"] == choices.table_of(measured)
+
+
+def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
+    monkeypatch.setattr(choices, "RESULTS", tmp_path)
+    timed = choices.Choice(choices.Kind(4, False, True), 1, 64, 8, "warp", {"warp": 1.0})
+    earlier, seen = choices.write_results([timed], "a GPU", TARGET), []
+    monkeypatch.setattr(choices, "measure", lambda watch, size, places: seen.extend(places) or [])
+    monkeypatch.setattr("bench.stopwatch.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
+    run = importlib.import_module("bench.commands.choices").choices
+    run(element_size=[4], k=[8], rows=[1], length=[64, 128], contiguous=True, add_to=earlier)
+    assert [place[2] for place in seen] == [64, 128, 128, 64]
+    assert seen[-1] == timed[:4]
 
 
 def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tmp_path, capsys):

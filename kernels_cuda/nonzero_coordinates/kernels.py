@@ -6,7 +6,7 @@ from kernels_cuda.layout import TABLE_WRITER
 from kernels_cuda.nonzero_coordinates.parameters import GENERAL_COLUMNS
 from kernels_cuda.runtime.variant import Variant
 
-# What makes each kernel, as module and function.
+# A function makes each kernel: its module and name.
 _FACTORIES = {
     "small": "small:small_kernel",
     "mask": "masks:mask_kernel",

@@ -254,7 +254,7 @@ class Stages(NamedTuple):
     has_unit_groups: bool = False
 
 
-# Where x, values and indices of whole rows are.
+# Whole rows are read from the first, and written to the others.
 OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
 
 
