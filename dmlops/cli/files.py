@@ -1,6 +1,5 @@
 """The commands that run an operator on files."""
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ from rich.text import Text
 
 import dmlops
 from dmlops.cli import console, outputs
-from dmlops.cli.console import duration
 from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, FileArgument, open_input
 from dmlops.cli.outputs import OutputOption
@@ -114,7 +112,7 @@ def diagonal(
 def _run(
     command: str, device: Device, operator: Callable[..., Any], *arrays: Array
 ) -> tuple[list[Array], str]:
-    """Run an operator on a device; return its results, and where it ran for how long.
+    """Run an operator on a device; return its results, and where it ran.
 
     With `auto`, data of types that not all operators take on a GPU stays on the CPU.
     """
@@ -122,13 +120,9 @@ def _run(
     host = place(device if is_plain or device is not Device.AUTO else Device.CPU)
     with users_errors(command):
         placed = [host.put(array) for array in arrays]
-        host.wait()
-        start = time.perf_counter()
         results = operator(*placed)
-        host.wait()
-        took = duration(time.perf_counter() - start)
         results = results if isinstance(results, tuple) else (results,)
-        return [host.get(array) for array in results], f"{host.label}, {took} with compilation or loading"
+        return [host.get(array) for array in results], host.label
 
 
 def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], output: Path | None) -> None:

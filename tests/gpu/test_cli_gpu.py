@@ -24,6 +24,6 @@ def test_the_same_files_as_on_the_cpu(command, tmp_path, line):
         file = f"{device}.{LINES[line]}"
         code, printed, error = command(*line.split(), "--device", device, "-o", file)
         assert (code, error) == (0, "")
-        assert f"({label}, " in printed
+        assert f"({label})" in printed
         written.append((tmp_path / file).read_bytes())
     assert written[0] == written[1]
