@@ -255,9 +255,6 @@ warp_max = _warp_reduction("max", "u32")
 # passes are made, more code takes longer to load than it saves.
 next_pass = _instruction(u32, [u32], "add.u32 $0, $1, 1;", _PURE)
 
-global_timer = _instruction(u64, [], "mov.u64 $0, %globaltimer;")
-sleep_some_nanoseconds = _instruction(_void, [u32], "nanosleep.u32 $0;")
-
 lanes_below = _instruction(u32, [], "mov.u32 $0, %lanemask_lt;", _PURE)
 # An opaque copy, which keeps the compiler from hoisting the code that uses it.
 same_u32 = _instruction(u32, [u32], "mov.u32 $0, $1;")

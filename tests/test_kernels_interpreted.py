@@ -220,17 +220,14 @@ def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "changes", [{}, {"longest_part": 40}, {"longest_part": 40, "narrow_axis_elements": 0}], ids=str
-)
-def test_columns(changes):
-    """They are walked down at once; or in parts, and then what is selected from these."""
+def test_columns():
+    """They are walked down; the columns of a warp end at different rows."""
     kinds = ("distinct", "few", "ascending", "special_thresholds", "plateau", "one_above_the_lowest")
     columns = np.concatenate([hard_rows(kind, "float32", (6, 95)) for kind in kinds]).T.copy()
     lengths = row_lengths(columns, 0, 5)
     for largest, given in ((True, None), (False, lengths)):
         run = functools.partial(run_top_k, "columns", TensorDataType.FLOAT32, columns, 5, largest, largest)
-        run(given, axis=0, **changes)
+        run(given, axis=0)
 
 
 @pytest.mark.parametrize("shape", [(70, 5), (5, 70), (3, 2500), (40, 150)], ids=str)

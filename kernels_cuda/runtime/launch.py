@@ -260,22 +260,16 @@ def target(device_id: int) -> Target:
     """Return the target that is CUDA device number `device_id`, without a source of kernels."""
     device = _device(device_id)
     kinds = driver.CUdevice_attribute
-    major, minor, multiprocessors, block_shared_bytes, kilohertz, bus_bits = (
+    major, minor, multiprocessors, block_shared_bytes = (
         _check(driver.cuDeviceGetAttribute(kind, device))
         for kind in (
             kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
             kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
             kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-            kinds.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
-            kinds.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
         )
     )
-    found = Target(device_id, f"sm_{major}{minor}", multiprocessors, block_shared_bytes)
-    # Memory transfers twice per clock, and kernels get about five sixths of what it could. Devices that share
-    # the host's memory may not say.
-    rate = kilohertz * bus_bits // 4000 * 5 // 6
-    return found._replace(bytes_per_microsecond=rate) if rate else found
+    return Target(device_id, f"sm_{major}{minor}", multiprocessors, block_shared_bytes)
 
 
 def load(variant: Variant, target: Target) -> Kernel:

@@ -69,8 +69,6 @@ class Target(NamedTuple):
         How many it has.
     block_shared_bytes : int
         The most shared memory that a block may have, if it asks for it.
-    bytes_per_microsecond : int
-        How much of its memory kernels read in a microsecond, about.
     fetch : callable, optional
         Gives a plan the code of its kernels.
     """
@@ -79,7 +77,6 @@ class Target(NamedTuple):
     arch: str
     multiprocessors: int
     block_shared_bytes: int
-    bytes_per_microsecond: int = 4_000_000
     fetch: Fetch | None = None
 
 

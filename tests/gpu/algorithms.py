@@ -97,8 +97,6 @@ def _partitions_of(number: int) -> dict[str, Any]:
 
 
 _NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
-# Rows of any length, begun with coarse groups.
-_COARSE = {"unit_fine_groups": 0, "fine_bytes": 0}
 # Parts of which a block still takes what is selected, up to 4096 elements of each.
 _PARTS = {"part_elements": 1 << 15}
 # Rows of any layout, read as if they lay side by side.
@@ -109,13 +107,10 @@ ALGORITHMS = {
     "top_k": (
         *(_top_k(name, name) for name in top_k.ALGORITHMS),
         *(_top_k(f"block-{n}", "block", **_blocks_of(n)) for n in BLOCK_THREADS),
-        _top_k("block-staggered", "block", staggered_bytes=0, staggered_waves=0),
         _top_k("grid-small_blocks", "grid", **_blocks_of(256)),
         _top_k("grid-large_blocks", "grid", **_blocks_of(1024)),
-        _top_k("grid-no_unit_groups", "grid", unit_groups_per_thread=0, unit_fine_groups=0),
-        _top_k("grid-unit_coarse_groups", "grid", unit_fine_groups=0),
-        _top_k("grid-four_chunks", "grid", coarse_chunks=(4,), **_COARSE),
-        _top_k("grid-two_chunks", "grid", coarse_chunks=(2,), unit_groups_per_thread=0, **_COARSE),
+        _top_k("grid-no_unit_groups", "grid", unit_groups_per_thread=0),
+        _top_k("grid-coarse_groups", "grid", unit_groups_per_thread=0, fine_bytes=0),
         _top_k("grid-parts", "grid", **_PARTS),
         _top_k("grid-parts-long_positions", "grid", narrow_axis_elements=0, **_PARTS),
         _top_k("grid-transposed", "grid", **_TRANSPOSED),
@@ -129,7 +124,6 @@ ALGORITHMS = {
         ),
         _top_k("one_pass-1024", "one_pass", n_threads=1024),
         *(_top_k(f"cluster-{n}", "cluster", blocks=(n,)) for n in (4, 8)),
-        _top_k("columns-stacked", "columns", longest_part=1 << 12),
         _top_k("sort-long_positions", "sort", narrow_elements=0),
         _top_k("sort-few_rows_at_a_time", "sort", batch_bytes=1 << 20),
         _top_k("one_multiprocessor", multiprocessors=1),

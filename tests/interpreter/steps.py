@@ -11,7 +11,7 @@ from tests.interpreter.arithmetic import UPDATES, computation
 from tests.interpreter.memory import RANK_BITS, SIGNED, UNSIGNED, check_alignment, fault_if
 
 # The interpreter does these at once, or need not do them.
-_NOTHING = {"nanosleep", "prefetch", "discard"}
+_NOTHING = {"prefetch", "discard"}
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 
 

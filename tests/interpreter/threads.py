@@ -84,7 +84,6 @@ class Threads:
             "%cluster_nctaid.x": one * sizes.n_cluster,
             "%clusterid.x": blocks // sizes.n_cluster,
             "%dynamic_smem_size": one * sizes.shared_bytes,
-            "%globaltimer": zero,
             "%clock": zero,
             **{f"%{name}.{axis}": zero for name in ("tid", "ctaid") for axis in "yz"},
             **{f"%{name}.{axis}": one for name in ("ntid", "nctaid") for axis in "yz"},

@@ -11,8 +11,7 @@ column in shared memory, and all lanes of a warp do the same at the same time:
 So that a trend along the axis does not make every element a candidate, a column is walked in chunks of rows
 that lie far from each other. Elements are compared with the threshold by their unfolded keys (`keys`).
 
-If there are few columns, each is split: warps of a block take parts of it and merge what they select; what
-several blocks select lies stacked as columns of the workspace, which another launch finishes.
+If there are few columns, each is split: warps of a block take parts of it and merge what they select.
 
 Columns that end early (`lengths`) are walked down together with the longest one of the warp, and what is
 selected from a part of one is filled up to k with candidates that come last.
@@ -53,8 +52,6 @@ def columns_kernel(element_size: int) -> Any:
     keep_first, sort_candidates, merge_selected = candidate_functions(element_size)
     load_element = functions.load_element
     find_row, write_result, pad_results = row_functions(element_size)
-    load_source_u32 = ptx.LOAD[4]
-    load_source_u64 = ptx.LOAD[8]
     slot_bytes = column_key_bytes(element_size)
     load_key = ptx.LOAD_SHARED[slot_bytes]
     store_key = ptx.STORE_SHARED[slot_bytes]
@@ -79,7 +76,7 @@ def columns_kernel(element_size: int) -> Any:
         return slot, position_slot
 
     @cuda.jit
-    def column_top_k(x, lengths, values, indices, sources, offsets, p: RowParameters, c: ColumnsParameters):
+    def column_top_k(x, lengths, values, indices, offsets, p: RowParameters, c: ColumnsParameters):
         ptx.grid_dependency_wait()
         shared = ptx.shared_address(dynamic_shared_array(key_type))
         thread = u32(cuda.threadIdx.x)
@@ -91,27 +88,15 @@ def columns_kernel(element_size: int) -> Any:
         group = warp // n_parts
         part = warp - group * n_parts
         groups_per_block = (u32(cuda.blockDim.x) >> 5) // n_parts
-        block = u32(cuda.blockIdx.x)
-        above = block // u32(c.n_column_blocks)
-        stacked = i64(above)
-        column_block = i64(block - above * u32(c.n_column_blocks))
-        column = (column_block * i64(groups_per_block) + i64(group)) * WARP_LANES + i64(lane)
+        block = p.first + i64(cuda.blockIdx.x)
+        column = (block * i64(groups_per_block) + i64(group)) * WARP_LANES + i64(lane)
         row = min(column, p.n_rows - 1)
-        row_address, values, indices, row_end = find_row(x, lengths, values, indices, offsets, row, p)
-        begin = i64(0)
-        size = u32(p.axis_size)
-        if c.n_stacked > 1:
-            begin = p.axis_size * stacked // c.n_stacked
-            size = u32(p.axis_size * (stacked + 1) // c.n_stacked - begin)
-        # How many elements the column has here; selected ones of parts of it have been filled up.
-        length = size
-        if sources == 0:
-            length = u32(min(max(row_end - begin, i64(0)), i64(size)))
-        n_written = min(p.k, i64(length), row_end)
+        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        n_written = min(p.k, length)
         step = p.strides.x * element_size
-        base = row_address + begin * step
+        size = u32(p.axis_size)
         first_row = (size * part) // n_parts
-        end_row = min((size * (part + 1)) // n_parts, max(length, first_row))
+        end_row = min((size * (part + 1)) // n_parts, max(u32(length), first_row))
 
         # The rest that fills no chunk comes first: without a threshold, each element is a candidate.
         first_rest = end_row - (end_row - first_row) % n_rows_ahead
@@ -237,20 +222,12 @@ def columns_kernel(element_size: int) -> Any:
         if part == 0 and column < p.n_rows:
             slot = first_slot + own * key_step
             position_slot = first_position + own * POSITION_STEP
-            value = values + stacked * p.k * p.strides.values * element_size
-            index = indices + stacked * p.k * p.strides.indices * p.index_size
-            pad_results(value, index, n_written, 1, p.k, p)
+            pad_results(values, indices, n_written, 1, p.k, p)
             rank = i64(0)
             while rank < n_written:
-                source = i64(load_position(position_slot))
-                bits = restore(load_key(slot), p.key_format, base + source * step)
-                source += begin
-                if sources != 0:
-                    if c.source_size == 4:
-                        source = i64(load_source_u32(sources + (source * p.n_rows + row) * 4))
-                    else:
-                        source = i64(load_source_u64(sources + (source * p.n_rows + row) * 8))
-                write_result(value, index, rank, bits, source, p)
+                position = i64(load_position(position_slot))
+                bits = restore(load_key(slot), p.key_format, base + position * step)
+                write_result(values, indices, rank, bits, position, p)
                 slot += key_step
                 position_slot += POSITION_STEP
                 rank += 1

@@ -1,30 +1,25 @@
 """The launches of `columns`, and what they and its kernel agree on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kernels_cuda.layout import ceil_div
-from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
     Algorithm,
     Launch,
     Policy,
     UnservedError,
     Workspace,
-    X,
-    fill_offsets,
-    lengths_of,
+    launch_rows,
     row_parameters,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import KIB, WARP_LANES
 
 POSITION_BYTES = 2
+LONGEST_COLUMN = 1 << 8 * POSITION_BYTES
 # From a slot of a lane to its next.
 POSITION_STEP = WARP_LANES * POSITION_BYTES
 # Rows of a chunk; two chunks are loaded ahead, enough for the memory's latency.
@@ -42,14 +37,6 @@ WARP_BYTES = 14080
 BLOCK_BYTES = 56 * KIB
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnsPolicy(Policy):
-    """Limits of `columns`."""
-
-    # A part of a column has at most this many elements: positions of candidates count within it.
-    longest_part: int = 1 << 8 * POSITION_BYTES
-
-
 class ColumnShape(NamedTuple):
     """How a block uses its shared memory: warps, and slots for candidates per lane."""
 
@@ -64,10 +51,6 @@ class ColumnsParameters(NamedTuple):
 
     Attributes
     ----------
-    source_size : int
-        Bytes of an index in `sources`; 0 if there are none.
-    n_column_blocks, n_stacked : int
-        Blocks side by side, and blocks one above the other, which share columns.
     parts_per_block : int
         Warps of a block that share columns.
     n_slots, n_spare, position_offset : int
@@ -75,9 +58,6 @@ class ColumnsParameters(NamedTuple):
         shared memory.
     """
 
-    source_size: int
-    n_column_blocks: int
-    n_stacked: int
     parts_per_block: int
     n_slots: int
     n_spare: int
@@ -122,75 +102,30 @@ def _ceil_to_eight(count: int) -> int:
     return ceil_div(count, 8) * 8
 
 
-def columns_launches(problem: Problem, policy: ColumnsPolicy, workspace: Workspace) -> list[Launch]:
-    """Walk down all columns; columns of elements selected from parts are walked down once more."""
-    launches: list[Launch] = []
+def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+    """Walk down all columns."""
     shape = _fitting_shape(problem)
-    if shape is None:
+    if shape is None or problem.axis_size > LONGEST_COLUMN:
         raise UnservedError(problem, "columns")
     (kernel,) = columns_variants(problem.element_size)
     most_warps = WARPS_PER_MULTIPROCESSOR * problem.target.multiprocessors
     n_groups = ceil_div(problem.n_rows, WARP_LANES)
-    position_size = policy.position_bytes(problem)
     smallest_part = max(PART_ELEMENTS, PART_ELEMENTS_PER_SELECTED * problem.k)
-    stage, x, sources, source_size = problem, Pointer(X), NULL, 0
-    while True:
-        n_parts = 1
-        while n_parts < shape.n_warps and (
-            n_groups * n_parts < most_warps and stage.axis_size >= 2 * n_parts * smallest_part
-        ):
-            n_parts *= 2
-        n_stacked = ceil_div(stage.axis_size, policy.longest_part)
-        if stage is problem:
-            # What is selected from parts takes at most a quarter of the space that the columns do.
-            pair_bytes = problem.element_size + position_size
-            most_stacked = min(
-                problem.row_bytes // (4 * problem.k * pair_bytes),
-                problem.axis_size // (n_parts * smallest_part),
-            )
-            n_stacked = max(n_stacked, min(most_warps // (n_groups * n_parts), most_stacked))
-        values, indices, part = Pointer(VALUES), Pointer(INDICES), stage
-        if n_stacked > 1:
-            n_left = n_stacked * problem.k
-            values = workspace.take(problem.n_rows * n_left * problem.element_size)
-            indices = workspace.take(problem.n_rows * n_left * position_size)
-            part = replace(
-                stage,
-                index_size=position_size,
-                strides=stage.strides._replace(values=problem.n_rows, indices=problem.n_rows),
-                rows=stage.rows.with_packed_outputs(1),
-                lengths=problem.lengths and problem.lengths._replace(padding=problem.filler),
-            )
-        n_column_blocks = ceil_div(problem.n_rows, WARP_LANES * (shape.n_warps // n_parts))
-        offsets, table = fill_offsets(part, workspace)
-        more = ColumnsParameters(
-            source_size=source_size,
-            n_column_blocks=n_column_blocks,
-            n_stacked=n_stacked,
-            parts_per_block=n_parts,
-            n_slots=shape.n_slots,
-            n_spare=_spare_candidates(problem.k),
-            position_offset=shape.first_position,
-        )
-        launch = Launch(
-            kernel,
-            n_column_blocks * n_stacked,
-            shape.n_warps * WARP_LANES,
-            (x, lengths_of(problem), values, indices, sources, offsets),
-            row_parameters(part),
-            shape.shared_bytes,
-            more=(more,),
-        )
-        launches += [*table, launch]
-        if n_stacked == 1:
-            return launches
-        x, sources, source_size = values, indices, position_size
-        stage = replace(
-            problem,
-            axis_size=n_left,
-            strides=problem.strides._replace(x=problem.n_rows),
-            rows=problem.rows.with_packed_x(1),
-        )
+    n_parts = 1
+    while n_parts < shape.n_warps and (
+        n_groups * n_parts < most_warps and problem.axis_size >= 2 * n_parts * smallest_part
+    ):
+        n_parts *= 2
+    more = ColumnsParameters(
+        parts_per_block=n_parts,
+        n_slots=shape.n_slots,
+        n_spare=_spare_candidates(problem.k),
+        position_offset=shape.first_position,
+    )
+    n_blocks = ceil_div(problem.n_rows, WARP_LANES * (shape.n_warps // n_parts))
+    n_threads, n_bytes = shape.n_warps * WARP_LANES, shape.shared_bytes
+    launch = Launch(kernel, n_blocks, n_threads, (), row_parameters(problem), n_bytes, more=(more,))
+    return launch_rows(launch, problem, policy, workspace)
 
 
-COLUMNS = Algorithm(columns_launches, columns_variants, ColumnsPolicy(), orders_by_index=False)
+COLUMNS = Algorithm(columns_launches, columns_variants, orders_by_index=False)

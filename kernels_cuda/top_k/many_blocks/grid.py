@@ -2,9 +2,9 @@
 
 One block per row (`block`) then finds the answer from these, reading few elements.
 
-`group_maxima`: a warp reads a chunk, or several of a very long row, and writes the unfolded keys of their
-groups: fine ones of 8 vectors (128 bytes), and one coarse group, all of them. It reads every row once, and
-writes a key for 128 bytes and another for 4 KiB or more.
+`group_maxima`: a warp reads a chunk and writes the unfolded keys of its groups: fine ones of 8 vectors (128
+bytes), and one coarse group, all of them. It reads every row once, and writes a key for 128 bytes and another
+for 4 KiB.
 
 `transposed_group_maxima` does the same for rows that lie side by side in memory, as along any axis but the
 last. Its fine groups are smaller, and 32 of them are a chunk and a coarse group. A block has a chunk of each
@@ -61,14 +61,6 @@ def maxima_kernel(element_size: int) -> Any:
     n_bytes = group_key_bytes(element_size)
     store_key = ptx.STORE[n_bytes]
 
-    @linked_function
-    def store_maxima(maxima, address, lane):
-        """Store the fine maxima of a chunk; return this lane's."""
-        first = reduce_maxima(maxima, lane, u32(FINE_BITS))
-        key = whole_key(maxima[0])
-        store_key(address + i64(first) * n_bytes, key)
-        return key
-
     @cuda.jit(max_registers=64)
     def group_maxima(x, lengths, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
         ptx.grid_dependency_wait()
@@ -84,40 +76,24 @@ def maxima_kernel(element_size: int) -> Any:
         _, _, _, _, address, _, n_vectors = locate(
             x, offsets, row, part, length, m.part_size, p.strides.x, element_size, p.layout
         )
-        if first_group * m.coarse_chunks * CHUNK_VECTORS >= n_vectors:
+        if first_group * CHUNK_VECTORS >= n_vectors:
             return
         words = cuda.local.array(CHUNK_WORDS, u32)
         maxima = cuda.local.array(VECTORS_PER_LANE, key_type)
         unfolding = unfolding_of(p.unfolded_format, False)
-        vector = coarse_group * m.coarse_chunks * CHUNK_VECTORS + i64(lane)
-        available = u32(min(max(n_vectors - vector, 0), m.coarse_chunks * CHUNK_VECTORS))
-        number = unit * m.n_coarse + coarse_group
-        fine_address = fine + number * m.coarse_chunks * (FINE_PER_CHUNK * n_bytes)
-        chunk = u32(0)
-        best = key_type(0)
+        vector = coarse_group * CHUNK_VECTORS + i64(lane)
+        available = u32(min(max(n_vectors - vector, 0), CHUNK_VECTORS))
+        address += vector * VECTOR_BYTES * p.strides.x
         if p.strides.x == 1:
-            address += vector * VECTOR_BYTES
             load_first(words, address, available)
-            while chunk < u32(m.coarse_chunks):
-                available_next = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
-                next_maxima(
-                    words, maxima, address, available, CHUNK_VECTORS * VECTOR_BYTES, available_next, unfolding
-                )
-                address += CHUNK_VECTORS * VECTOR_BYTES
-                best = max(best, store_maxima(maxima, fine_address, lane))
-                fine_address += FINE_PER_CHUNK * n_bytes
-                available = available_next
-                chunk += 1
+            next_maxima(words, maxima, address, available, 0, u32(0), unfolding)
         else:
-            address += vector * VECTOR_BYTES * p.strides.x
-            while chunk < u32(m.coarse_chunks):
-                load_strided_maxima(maxima, address, p.strides.x, available, unfolding)
-                best = max(best, store_maxima(maxima, fine_address, lane))
-                address += CHUNK_VECTORS * VECTOR_BYTES * p.strides.x
-                fine_address += FINE_PER_CHUNK * n_bytes
-                available = max(available, u32(CHUNK_VECTORS)) - CHUNK_VECTORS
-                chunk += 1
-        best = warp_max(best)
+            load_strided_maxima(maxima, address, p.strides.x, available, unfolding)
+        number = unit * m.n_coarse + coarse_group
+        first = reduce_maxima(maxima, lane, u32(FINE_BITS))
+        key = whole_key(maxima[0])
+        store_key(fine + (number * FINE_PER_CHUNK + i64(first)) * n_bytes, key)
+        best = warp_max(key)
         if lane == 0:
             store_key(coarse + number * n_bytes, best)
 

@@ -1,6 +1,5 @@
 """The launches of `grid`: many blocks write group maxima, and blocks finish rows, or parts, by these."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -43,7 +42,6 @@ from kernels_cuda.top_k.shared.shapes import (
     MAXIMA_THREADS,
     MAXIMA_WARPS,
     VECTOR_BYTES,
-    VECTORS_AHEAD,
     group_key_bytes,
 )
 
@@ -56,31 +54,22 @@ TRANSPOSED_ROWS = 32
 # groups, for k up to `SMALL_BLOCK_K`.
 SMALL_BLOCK_GROUPS = 1024
 SMALL_BLOCK_K = 256
-# A thread of one block is expected to read this many bytes, and these are the times of a round of a block's
-# loads and of a stage.
-THREAD_BYTES_PER_MICROSECOND = 80
-ROUND_MICROSECONDS = 2.0
-STAGE_MICROSECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridPolicy(BlockPolicy):
     """Limits of `grid`."""
 
-    # A coarse group has one of these numbers of chunks. Few chunks make many groups to search for a
-    # threshold; many make each group at or above it long to read.
-    coarse_chunks: tuple[int, ...] = (1, 2, 4)
     # A part of a row has at most this many elements, because positions in it are counted in 31 bits.
     part_elements: int = 1 << 31
 
 
 class MaximaParameters(NamedTuple):
-    """More parameters of the kernels of `grid`: a part of a row has `n_coarse` coarse groups."""
+    """More parameters of the kernels of `grid`: a part of a row has `n_coarse` coarse groups, its chunks."""
 
     part_size: int
     n_parts: int
     n_coarse: int
-    coarse_chunks: int
 
 
 def grid_variants(element_size: int) -> Iterator[Variant]:
@@ -89,79 +78,52 @@ def grid_variants(element_size: int) -> Iterator[Variant]:
     yield variant("transposed_maxima", "many_blocks.grid:transposed_maxima_kernel", element_size)
 
 
-class Maxima(NamedTuple):
-    """How many coarse groups a part of a row has, and how many chunks each of them has."""
-
-    n_coarse: int
-    coarse_chunks: int
-
-    @property
-    def fine_per_coarse(self) -> int:
-        """Fine groups of a coarse one."""
-        return self.coarse_chunks * FINE_PER_CHUNK
-
-
 def fine_bits(element_size: int, is_transposed: bool) -> int:
     """Return the bits of the number of vectors of a fine group."""
     return TRANSPOSED_FINE_BITS[element_size] if is_transposed else FINE_BITS
 
 
-def _group_bits(problem: Problem, policy: GridPolicy) -> int:
-    return fine_bits(problem.element_size, policy.is_transposed(problem))
-
-
 def _chunk_bytes(problem: Problem, policy: GridPolicy) -> int:
     """Return the bytes of a chunk, which a warp reads together."""
-    return (FINE_PER_CHUNK << _group_bits(problem, policy)) * VECTOR_BYTES
+    return (FINE_PER_CHUNK << fine_bits(problem.element_size, policy.is_transposed(problem))) * VECTOR_BYTES
 
 
-def _maxima_choices(problem: Problem, policy: GridPolicy, part_size: int) -> list[Maxima]:
-    """Return the coarse groups that there may be; those beyond the end of a part are empty."""
+def _coarse_groups(problem: Problem, policy: GridPolicy, part_size: int) -> int:
+    """Return how many coarse groups there may be; those beyond the end of a part are empty."""
     n_chunks = max(1, ceil_div(part_size * problem.element_size, _chunk_bytes(problem, policy)))
-    if policy.is_transposed(problem):
-        # Rows may be many and short: no more groups than make whole vectors of keys.
-        keys_per_vector = VECTOR_BYTES // group_key_bytes(problem.element_size)
-        return [Maxima(ceil_div(n_chunks, keys_per_vector) * keys_per_vector, 1)]
-    return [
-        Maxima(ceil_div(n_chunks, coarse_chunks * MAXIMA_WARPS) * MAXIMA_WARPS, coarse_chunks)
-        for coarse_chunks in policy.coarse_chunks
-    ]
+    # Transposed rows may be many and short: no more groups than make whole vectors of keys.
+    keys_per_vector = VECTOR_BYTES // group_key_bytes(problem.element_size)
+    together = keys_per_vector if policy.is_transposed(problem) else MAXIMA_WARPS
+    return ceil_div(n_chunks, together) * together
 
 
 def _maxima_launches(
-    problem: Problem, policy: GridPolicy, part_size: int, maxima: Maxima, workspace: Workspace
+    problem: Problem, policy: GridPolicy, part_size: int, n_coarse: int, workspace: Workspace
 ) -> tuple[Sources, list[Launch]]:
     """Return where the maxima will be, and what finds them."""
     n_parts = ceil_div(problem.axis_size, part_size)
-    n_coarse_keys = problem.n_rows * n_parts * maxima.n_coarse
+    n_coarse_keys = problem.n_rows * n_parts * n_coarse
     key_bytes = group_key_bytes(problem.element_size)
-    fine = workspace.take(n_coarse_keys * maxima.fine_per_coarse * key_bytes)
+    fine = workspace.take(n_coarse_keys * FINE_PER_CHUNK * key_bytes)
     coarse = workspace.take(n_coarse_keys * key_bytes)
     offsets, launches = fill_offsets(problem, workspace)
     of_rows, of_transposed_rows = grid_variants(problem.element_size)
-    kernel, n_blocks = of_rows, problem.n_rows * (maxima.n_coarse // MAXIMA_WARPS)
+    kernel, n_blocks = of_rows, problem.n_rows * (n_coarse // MAXIMA_WARPS)
     if policy.is_transposed(problem):
-        kernel, n_blocks = of_transposed_rows, ceil_div(problem.n_rows, TRANSPOSED_ROWS) * maxima.n_coarse
-    more = MaximaParameters(part_size, n_parts, maxima.n_coarse, maxima.coarse_chunks)
+        kernel, n_blocks = of_transposed_rows, ceil_div(problem.n_rows, TRANSPOSED_ROWS) * n_coarse
+    more = MaximaParameters(part_size, n_parts, n_coarse)
     pointers = Pointer(X), lengths_of(problem), fine, coarse, offsets
     parameters = row_parameters(problem)
     launch = Launch(kernel, n_blocks * n_parts, MAXIMA_THREADS, pointers, parameters, more=(more,))
     return Sources(fine=fine, coarse=coarse), launches + launch_all(launch, policy)
 
 
-class Split(NamedTuple):
-    """The blocks that finish rows by their group maxima, and the elements of a part of a row."""
-
-    shape: BlockShape
-    part_size: int
-
-
-def _split(problem: Problem, policy: GridPolicy) -> Split | None:
-    """Return how rows are split, or None if they cannot be served."""
+def _split(problem: Problem, policy: GridPolicy) -> tuple[BlockShape, int] | None:
+    """Return the blocks that finish rows, and the elements of a part of one; None if it is not served."""
     k, shapes = problem.k, policy.shapes(problem)
     has_few_rows = problem.n_rows <= problem.target.multiprocessors
     has_large_blocks = len(shapes) > 2
-    n_fine = problem.row_bytes // VECTOR_BYTES >> _group_bits(problem, policy)
+    n_fine = problem.row_bytes * FINE_PER_CHUNK // _chunk_bytes(problem, policy)
     if has_large_blocks and k > SMALL_K:
         shape = shapes[-1]
     elif has_large_blocks and has_few_rows:
@@ -175,16 +137,15 @@ def _split(problem: Problem, policy: GridPolicy) -> Split | None:
         return None
     per_vector = VECTOR_BYTES // problem.element_size
     most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
-    coarse_chunks = 1 if policy.is_transposed(problem) else policy.coarse_chunks[-1]
     chunk_elements = _chunk_bytes(problem, policy) // problem.element_size
-    largest_part = min(policy.part_elements, most_coarse * coarse_chunks * chunk_elements)
+    largest_part = min(policy.part_elements, most_coarse * chunk_elements)
     n_parts = ceil_div(problem.axis_size, largest_part)
     if n_parts == 1:
-        return Split(shape, problem.axis_size)
+        return shape, problem.axis_size
     # One block finishes what is selected from all parts.
     if n_parts * k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
         return None
-    return Split(shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector)
+    return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 
 
 def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) -> list[Launch]:
@@ -194,9 +155,9 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
         raise UnservedError(problem, "grid")
     shape, part_size = split
     n_parts = ceil_div(problem.axis_size, part_size)
-    maxima = _fastest_maxima(problem, policy, shape, part_size)
-    sources, launches = _maxima_launches(problem, policy, part_size, maxima, workspace)
-    stages = _choose_stages(problem.k, policy, shape, maxima, _group_bits(problem, policy))
+    n_coarse = _coarse_groups(problem, policy, part_size)
+    sources, launches = _maxima_launches(problem, policy, part_size, n_coarse, workspace)
+    stages = _choose_stages(problem, policy, shape, n_coarse)
     if n_parts == 1:
         return launches + finish_rows(problem, policy, shape, part_size, stages, OPERANDS, sources, workspace)
 
@@ -224,50 +185,21 @@ def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) ->
     return launches + finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
 
 
-def _fastest_maxima(problem: Problem, policy: GridPolicy, shape: BlockShape, part_size: int) -> Maxima:
-    """Choose the coarse groups that a block finishes the soonest."""
-    choices = _maxima_choices(problem, policy, part_size)
-    if len(choices) == 1:
-        return choices[0]
-    return min(choices, key=lambda maxima: _finish_microseconds(problem.k, policy, shape, maxima))
-
-
-def _finish_microseconds(k: int, policy: GridPolicy, shape: BlockShape, maxima: Maxima) -> float:
-    """Estimate what a block takes for what depends on the coarse groups."""
-    fine_per_coarse = maxima.fine_per_coarse
-    coarse_bytes = maxima.n_coarse * shape.key_bytes
-    if coarse_bytes // VECTOR_BYTES > shape.n_groups << LARGEST_LANE_BITS:
-        return math.inf
-    block_rate = THREAD_BYTES_PER_MICROSECOND * shape.n_threads
-    stages = _choose_stages(k, policy, shape, maxima, FINE_BITS)
-    if stages.top == FINE:
-        return coarse_bytes * fine_per_coarse / block_rate
-    # At worst all coarse groups are listed.
-    n_candidate_groups = k if maxima.n_coarse >= enough_groups(k) else maxima.n_coarse
-    listed_bytes = n_candidate_groups * fine_per_coarse * shape.key_bytes
-    rounds = listed_bytes / (VECTOR_BYTES * VECTORS_AHEAD * shape.n_threads)
-    n_stages = 1 if stages.has_unit_groups else 2
-    return coarse_bytes / block_rate + rounds * ROUND_MICROSECONDS + n_stages * STAGE_MICROSECONDS
-
-
-def _choose_stages(
-    k: int, policy: GridPolicy, shape: BlockShape, maxima: Maxima, fine_group_bits: int
-) -> Stages:
+def _choose_stages(problem: Problem, policy: GridPolicy, shape: BlockShape, n_coarse: int) -> Stages:
     """Choose what a block starts from, by the numbers of group maxima that there are."""
-    n_coarse, fine_per_coarse = maxima.n_coarse, maxima.fine_per_coarse
     keys_per_vector = VECTOR_BYTES // shape.key_bytes
-    coarse_bits = (fine_per_coarse // keys_per_vector).bit_length() - 1
-    n_fine = n_coarse * fine_per_coarse
-    has_enough_coarse = n_coarse >= enough_groups(k)
+    group_bits = fine_bits(problem.element_size, policy.is_transposed(problem))
+    coarse_bits = (FINE_PER_CHUNK // keys_per_vector).bit_length() - 1
+    n_fine = n_coarse * FINE_PER_CHUNK
+    has_enough_coarse = n_coarse >= enough_groups(problem.k)
     # There is one stage less to go through where each maximum may be a group by itself.
     most_units = min(shape.n_groups, policy.unit_groups_per_thread * shape.n_threads)
-    if n_fine <= (policy.unit_fine_groups if has_enough_coarse else most_units):
-        return Stages(FINE, n_coarse, coarse_bits, fine_group_bits, has_unit_groups=True)
-    if has_enough_coarse and n_coarse <= most_units:
-        return Stages(COARSE, n_coarse, coarse_bits, fine_group_bits, has_unit_groups=True)
+    n_units, unit_stage = (n_coarse, COARSE) if has_enough_coarse else (n_fine, FINE)
+    if n_units <= most_units:
+        return Stages(unit_stage, n_coarse, coarse_bits, group_bits, has_unit_groups=True)
     fits_fine = n_fine // keys_per_vector <= shape.n_groups << LARGEST_LANE_BITS
     takes_fine = n_fine * shape.key_bytes <= policy.fine_bytes or not has_enough_coarse
-    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, fine_group_bits)
+    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, group_bits)
 
 
 GRID = Algorithm(grid_launches, grid_variants, GridPolicy())

@@ -29,7 +29,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.ptx import i64, u16, u32, u64
+from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
@@ -53,9 +53,6 @@ from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_f
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
 WRITTEN = 13
 N_STATE = 14
-# Nanoseconds from one reading of the clock to the next, about, and at least.
-_POLL = 100
-_SHORTEST_POLL = 8
 
 
 def block_kernel(element_size: int, n_threads: int) -> Any:
@@ -119,15 +116,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         if stage == FINE:
             bits = u32(coarse_bits)
         return bits
-
-    @linked_function
-    def wait(nanoseconds):
-        begin = ptx.global_timer()
-        # Should the clock stand still, this ends all the same.
-        polls = nanoseconds // _SHORTEST_POLL
-        while polls > 0 and ptx.global_timer() - begin < nanoseconds:
-            ptx.sleep_some_nanoseconds(u32(_POLL))
-            polls -= 1
 
     @linked_function
     def first_pass(memory, stage, vectors, bits, has_unit_groups, unaligned_bits, p, m, scratch, ids):
@@ -253,8 +241,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
         ptx.grid_dependency_wait()
-        if i64(cuda.blockIdx.x) < m.n_staggered:
-            wait(u64(u32(cuda.blockIdx.x) // u32(m.n_together)) * u64(m.stagger_nanoseconds))
         if lengths != 0:
             padded = min(p.k, count, length) + i64(thread)
             end = min(p.k, m.part_size, p.axis_size - begin)

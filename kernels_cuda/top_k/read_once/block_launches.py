@@ -58,9 +58,6 @@ MANY_ROWS_PER_MULTIPROCESSOR = 7
 # or above it. From `SMALL_K` on, there are fewer groups to search, but more elements to read.
 GROUPS_PER_SELECTED = 8
 GROUPS_PER_SELECTED_OF_LARGE_K = 4
-# These determine how many blocks are expected to share a multiprocessor; a wrong value costs only time.
-REGISTERS_PER_MULTIPROCESSOR = 1 << 16
-REGISTERS_PER_THREAD = 64
 LARGEST_LANE_BITS = 3
 # The stages that a block goes through: maxima of coarse groups, of fine groups, and elements.
 ELEMENTS, FINE, COARSE = range(3)
@@ -130,14 +127,8 @@ class BlockPolicy(Policy):
     # Up to this size, a block reads all fine maxima as fast as the coarse ones and the fine ones that they
     # lead to.
     fine_bytes: int = 256 * KIB
-    # Up to this many maxima per thread are groups by themselves; of fine ones, only up to `unit_fine_groups`
-    # if there are enough coarse ones.
+    # Up to this many maxima per thread are groups by themselves.
     unit_groups_per_thread: int = 16
-    unit_fine_groups: int = 2048
-    # Blocks that share a multiprocessor start one after the other if each reads at least this many bytes, and
-    # if there are at least `staggered_waves` times as many blocks as run at a time.
-    staggered_bytes: int = 32 * KIB
-    staggered_waves: int = 2
 
     def shapes(self, problem: Problem) -> list[BlockShape]:
         """Return the blocks that the device has room for, in the order of `BLOCK_THREADS`."""
@@ -170,8 +161,6 @@ class BlockParameters(NamedTuple):
         shared memory, in words.
     n_coarse, coarse_bits, fine_bits : int
         Coarse groups of a part, and the bits of the vectors of a coarse group and of a fine one.
-    n_together, n_staggered, stagger_nanoseconds : int
-        Blocks that start together, blocks that start staggered, and the time from start to start.
     """
 
     source_size: int
@@ -191,9 +180,6 @@ class BlockParameters(NamedTuple):
     n_coarse: int
     coarse_bits: int
     fine_bits: int
-    n_together: int
-    n_staggered: int
-    stagger_nanoseconds: int
 
 
 def _variant(element_size: int, n_threads: int) -> Variant:
@@ -294,9 +280,6 @@ def finish_rows(
     if stages.has_unit_groups:
         n_groups = n_vectors * VECTOR_BYTES // largest.key_bytes
     shape, most_groups = _needed_shape(problem, part_size, n_groups, largest)
-    n_blocks = problem.n_rows * n_parts
-    part_bytes = part_size * problem.element_size if stages.top == ELEMENTS else 0
-    n_staggered, stagger_nanoseconds = _staggered_starts(problem, policy, shape, n_blocks, part_bytes)
     x, *outputs = operands
     offsets, launches = fill_offsets(problem, workspace)
     more = BlockParameters(
@@ -317,13 +300,10 @@ def finish_rows(
         n_coarse=stages.n_coarse,
         coarse_bits=stages.coarse_bits,
         fine_bits=stages.fine_bits,
-        n_together=problem.target.multiprocessors,
-        n_staggered=n_staggered,
-        stagger_nanoseconds=stagger_nanoseconds,
     )
     launch = Launch(
         _variant(problem.element_size, shape.n_threads),
-        n_blocks,
+        problem.n_rows * n_parts,
         shape.n_threads,
         (x, lengths_of(problem), *outputs, sources.indices, sources.fine, sources.coarse, offsets),
         row_parameters(problem),
@@ -336,25 +316,6 @@ def finish_rows(
 def enough_groups(k: int) -> int:
     """Return among how many groups a threshold should be looked for."""
     return k * (GROUPS_PER_SELECTED if k < SMALL_K else GROUPS_PER_SELECTED_OF_LARGE_K)
-
-
-def _staggered_starts(
-    problem: Problem, policy: BlockPolicy, shape: BlockShape, n_blocks: int, part_bytes: int
-) -> tuple[int, int]:
-    """Return how many blocks start staggered, and nanoseconds from start to start.
-
-    Blocks that share a multiprocessor start one after the other, so that one reads while another computes:
-    left alone they all read together for as long as they last, and then all compute. Rows with lengths end at
-    different times.
-    """
-    target = problem.target
-    by_registers = REGISTERS_PER_MULTIPROCESSOR // (REGISTERS_PER_THREAD * shape.n_threads)
-    by_memory = target.block_shared_bytes // shape.shared_bytes
-    n_running = target.multiprocessors * min(by_registers, by_memory)
-    is_too_little = part_bytes < policy.staggered_bytes or n_blocks < policy.staggered_waves * n_running
-    if is_too_little or problem.lengths is not None:
-        return 0, 0
-    return n_running, part_bytes * target.multiprocessors * 1000 // target.bytes_per_microsecond
 
 
 def _needed_shape(
