@@ -116,6 +116,21 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
             planned((5000, axis_size, 1), k, element_size, algorithm="rounds")
 
 
+def test_most_elements_are_dropped_before_the_others_are_sorted():
+    """Where at most a quarter is selected, of enough bytes in all and in each row."""
+    shapes = {
+        (1, 1 << 20): (1 << 18, True),
+        (1, (1 << 20) - 1): (100, False),
+        (1, 1 << 21): ((1 << 19) + 1, False),
+        (16, 1 << 16): (9000, True),
+        (1000, 1 << 15): (5000, False),
+        (1, 1 << 30): (9000, False),
+    }
+    for (n_rows, axis_size), (k, is_filtered) in shapes.items():
+        launches = planned((n_rows, axis_size, 1), k, algorithm="sort").launches
+        assert is_filtered == any(launch.variant.name == "top_k_keep" for launch in launches)
+
+
 def test_columns_are_transposed_before_they_are_sorted():
     """Not few of them, and not more than a batch of the sort would take."""
     names = {

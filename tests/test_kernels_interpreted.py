@@ -44,7 +44,7 @@ pytestmark = needs_compilations
 MOST_ELEMENTS = 5000
 MOST_THREADS = 1 << 13
 # Elements that change meanwhile lead none of these outside of their memory; see docs/reliability.md.
-READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort"}
+READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort", "sort-filtered"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # The exhaustive run tries all but the slow.
 ORDINARY = tuple(f"dmlops_{name}_" for name in ("nonzero_mask_4", "top_k_copy"))
@@ -183,6 +183,7 @@ MIXED = {
     "cluster": (5003, (300, 20, 1), ("distinct",)),
     "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
+    "sort-filtered": (9001, (700, 70), ("distinct", "few")),
 }
 
 
@@ -190,7 +191,7 @@ MIXED = {
     "name",
     [
         "rounds",
-        *map(exhaustive, ("warp", "grid-transposed", "sort")),
+        *map(exhaustive, ("warp", "grid-transposed", "sort", "sort-filtered")),
         *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "tile", "partition")),
     ],
 )

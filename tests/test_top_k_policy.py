@@ -99,8 +99,7 @@ def test_the_choice_follows_the_measured_times(choices):
         assert {place[what] for place in places} == {place[what] for place in problems}
     # Where most of a kind were never timed, what holds for a larger k stands for them.
     n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (problems, places))
-    rare = {each for each, n in n_problems.items() if n_measured[each] < n / 2}
-    assert rare == {(choices.Kind(8, True, is_sorted), 1000) for is_sorted in (True, False)}
+    assert all(n_measured[each] >= n / 2 for each, n in n_problems.items())
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())
     assert table["fastest"] == choices.table_of(measured)
 

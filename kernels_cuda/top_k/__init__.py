@@ -16,15 +16,16 @@ read_once       one_pass   from about 1000 on, k <= 128            one read, the
 many_blocks     cluster    few long ones; by value, k <= 4096      one read, in a cluster's shared memory
                 grid       few, very long or strided ones          all blocks read; then one block per row
 columns         columns    side by side in memory, small k         one read, one lane per row
-sort            sort       any, any k                              a radix sort of whole rows
+sort            sort       any, any k                              a radix sort, of what a filter leaves
 copy            copy       any, k is all of it, by index           one read
 ==============  =========  ======================================  ===========================================
 
 An algorithm has its kernels in the module of its name, and its policy, shapes, variants and launches in
 ``<name>_launches``, which needs no Numba. Longer kernels are divided: the modules that begin with the same
 name, and `candidates` of columns, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
-cluster. `shared` has what several families use: keys, rows and their results, groups of neighbouring elements
-and their maxima, thresholds, the order of candidates, and launches that order results by index.
+cluster, `filter` of sort. `shared` has what several families use: keys, rows and their results, groups of
+neighbouring elements and their maxima, thresholds, the order of candidates, and launches that order results
+by index.
 
 All compare ordered keys (`shared.keys`), so a kernel is compiled for an element width, not for a data type.
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.

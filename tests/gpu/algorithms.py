@@ -102,6 +102,8 @@ _PARTS = {"part_elements": 1 << 15}
 # Rows of any layout, read as if they lay side by side.
 _TRANSPOSED = {"transposed_rows": 1}
 _FEW_BLOCKS = {"launch_blocks": 7}
+# Rows of any length, of which any number of elements is selected.
+_FILTERED = {"filtered_bytes": 0, "kept_share": 1}
 
 ALGORITHMS = {
     "top_k": (
@@ -126,6 +128,8 @@ ALGORITHMS = {
         *(_top_k(f"cluster-{n}", "cluster", blocks=(n,)) for n in (4, 8)),
         _top_k("sort-long_positions", "sort", narrow_elements=0),
         _top_k("sort-few_rows_at_a_time", "sort", batch_bytes=1 << 20),
+        _top_k("sort-filtered", "sort", **_FILTERED),
+        _top_k("sort-filtered-few_rows_at_a_time", "sort", batch_bytes=1 << 20, **_FILTERED),
         _top_k("one_multiprocessor", multiprocessors=1),
         _top_k("many_launches", **_FEW_BLOCKS),
     ),

@@ -94,13 +94,14 @@ class Machine:
         return races
 
     def _go_on(self):
-        """Run the threads of the first cluster that are furthest behind, and all others at the same place.
+        """Run the threads of a cluster that are furthest behind, and all others at the same place.
 
-        As the first cluster always goes on, none may wait for ever for one before it.
+        Mostly the first cluster, which all may wait for, and sometimes another, which it may wait for.
         """
         running = np.flatnonzero(self._states == RUNNING)
         clusters = self._threads.clusters
-        first = clusters[self._states != DONE].min()
+        unfinished = clusters[self._states != DONE]
+        first = unfinished.min() if self._rng.random() < 7 / 8 else self._rng.choice(unfinished)
         of_first = running[clusters[running] == first]
         if not of_first.size and self._deliver():
             self._pass_barriers()

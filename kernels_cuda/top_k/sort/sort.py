@@ -1,7 +1,8 @@
 """Any k: stable radix sort of whole rows, least significant digit first, eight bits a pass.
 
 1. `clear_words` empties what the launches below count in.
-2. `digit_histograms` reads the rows once and counts the digits of all passes.
+2. `digit_histograms` reads the rows once and counts the digits of all passes. Where few elements of long rows
+   are selected, most are dropped before that (`filter`), and only what is left is sorted.
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
    and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
    it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
@@ -29,13 +30,14 @@ from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
-from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, pair_bytes
+from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
     COUNT_BYTES,
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
+    STATE_BYTES,
     ClearParameters,
 )
 
@@ -63,14 +65,15 @@ def clear_kernel() -> Any:
     return clear_words
 
 
-def histogram_kernel(element_size: int) -> Any:
-    """Make `digit_histograms` for one width of elements."""
+def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
+    """Make `digit_histograms` for one width of elements, and its `n_digits` highest digits."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     find_row, _, _ = row_functions(element_size)
-    n_counters = element_size * N_DIGITS
+    n_counters = n_digits << digit_bits
+    lowest = 8 * element_size - n_digits * digit_bits
 
     @cuda.jit(max_registers=32)
     def digit_histograms(x, lengths, histograms, offsets, p: RowParameters, blocks_per_row):
@@ -100,9 +103,9 @@ def histogram_kernel(element_size: int) -> Any:
             for item in range(COUNTED_PER_THREAD):
                 if u32(item * COUNTING_THREADS) < n_left:
                     key = ~ordered_key(keys[item], p.key_format)
-                    for digit in range(element_size):
-                        value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                        ptx.count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
+                    for digit in range(n_digits):
+                        value = u32(key >> key_type(lowest + digit * digit_bits)) & u32((1 << digit_bits) - 1)
+                        ptx.count_shared(counters + ((u32(digit << digit_bits) + value) << 2))
             first += blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
         counter = thread
@@ -197,6 +200,7 @@ def sort_kernel(
         values,
         indices,
         histograms,
+        n_kept,
         states,
         next_tile,
         offsets,
@@ -227,6 +231,8 @@ def sort_kernel(
         row = i64(taken[0] // u32(n_tiles))
         tile = i64(taken[0]) - row * n_tiles
         x_base, values, indices, length = find_row(x, lengths, values, indices, offsets, p.first + row, p)
+        if n_kept != 0:
+            length = i64(ptx.load_u32(n_kept + row * STATE_BYTES))
         tile_first = tile * tile_size
         if is_last != 0:
             rank = max(length, tile_first) + i64(thread)

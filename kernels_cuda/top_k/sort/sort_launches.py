@@ -26,10 +26,17 @@ from kernels_cuda.top_k.shared.launches import (
     row_parameters,
     variant,
 )
-from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, VECTOR_BYTES, pair_bytes
+from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, VECTOR_BYTES, WARP_LANES, pair_bytes
 
-# An entry of a row's histogram.
-COUNT_BYTES = 8
+# An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
+COUNT_BYTES, STATE_BYTES = 8, 4
+# So many of the highest bits of keys tell which are kept, by the bytes of an element.
+TOP_BITS = {1: 8, 2: 12, 4: 12, 8: 12}
+# What is kept is marked in so many words of a block, whose threads load so many elements at a time.
+KEEPING_THREADS = 512
+KEPT_PER_THREAD = 16
+KEEPING_ROUND = KEEPING_THREADS * KEPT_PER_THREAD
+KEPT_WORDS = 4096
 CLEARING_THREADS = 256
 CLEARED_BYTES = VECTOR_BYTES * CLEARING_THREADS
 # Large blocks, for each adds its counts to those of the whole row.
@@ -72,6 +79,17 @@ class SortPolicy(Policy):
     batch_bytes: int = 1 << 28
     # Rows from this length on have positions and counts of 8 bytes: counts have two bits of state.
     narrow_elements: int = 1 << 30
+    # Most elements are dropped first if at most one in `kept_share` is selected, of so many bytes in all. Not
+    # more rows count than `filtered_rows`: that of many short ones takes longer than it saves.
+    filtered_bytes: int = 1 << 22
+    filtered_rows: int = 16
+    kept_share: int = 4
+
+    def filters(self, problem: Problem) -> bool:
+        """Tell whether elements are dropped before those left are sorted."""
+        is_large = problem.row_bytes * min(problem.n_rows, self.filtered_rows) >= self.filtered_bytes
+        selects_few = problem.k * self.kept_share <= problem.axis_size
+        return is_large and selects_few and problem.axis_size < self.narrow_elements
 
 
 class ClearParameters(NamedTuple):
@@ -85,8 +103,12 @@ def clear_variant() -> Variant:
     return variant("clear", "sort.sort:clear_kernel")
 
 
-def _histogram(element_size: int) -> Variant:
-    return variant("histogram", "sort.sort:histogram_kernel", element_size)
+def _histogram(element_size: int, digit_bits: int, n_digits: int) -> Variant:
+    return variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
+
+
+def _keep(element_size: int) -> Variant:
+    return variant("keep", "sort.filter:keep_kernel", element_size)
 
 
 def _sort(element_size: int, position_size: int, tile: SortTile) -> Variant:
@@ -96,9 +118,11 @@ def _sort(element_size: int, position_size: int, tile: SortTile) -> Variant:
 
 
 def sort_variants(element_size: int) -> Iterator[Variant]:
-    """List the kernels for an element size: they count digits, and sort by one of them."""
+    """List the kernels for an element size: they count digits, drop elements, and sort by a digit."""
     yield matrix_kernel("transposed", element_size)
-    yield _histogram(element_size)
+    counted = (DIGIT_BITS, element_size), (TOP_BITS[element_size], 1)
+    yield from dict.fromkeys(_histogram(element_size, *each) for each in counted)
+    yield _keep(element_size)
     for position_size in POSITION_SIZES:
         for tile in SORT_TILES[pair_bytes(element_size, position_size)]:
             yield _sort(element_size, position_size, tile)
@@ -136,20 +160,31 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
     n_pair_bytes = pair_bytes(element_size, position_size)
     tile, *others = SORT_TILES[n_pair_bytes]
     n_tiles = ceil_div(axis_size, tile.n_elements)
-    # The last pass writes the results, the others one buffer after the other.
-    n_buffers = min(2, n_passes - 1)
+    is_filtered = policy.filters(problem)
+    # The last pass writes the results, what comes before it one buffer after the other.
+    n_buffers = min(2, n_passes - 1 + is_filtered)
     histogram_bytes = N_DIGITS * COUNT_BYTES
+    top_bytes = COUNT_BYTES << TOP_BITS[element_size] if is_filtered else 0
     state_bytes = n_tiles * N_DIGITS * position_size
     buffer_bytes = axis_size * n_pair_bytes
-    row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes)
+    row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes) + top_bytes
     n_rows = min(
         problem.n_rows, max(1, policy.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
     )
     if others and n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * multiprocessors:
         (tile,) = others
 
-    counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes)]
+    counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes + is_filtered)]
     histograms = workspace.take(n_rows * n_passes * histogram_bytes)
+    blocks = BLOCKS_PER_MULTIPROCESSOR * multiprocessors
+    n_rounds = ceil_div(n_rows * axis_size, blocks * KEEPING_ROUND)
+    keep_size = min(n_rounds * KEEPING_ROUND, KEPT_WORDS * WARP_LANES)
+    n_keep_tiles = ceil_div(axis_size, keep_size)
+    kept, tops, tile_sums = (
+        workspace.take(n_rows * n_bytes * is_filtered)
+        for n_bytes in (STATE_BYTES, top_bytes, n_keep_tiles * STATE_BYTES)
+    )
+    n_kept = kept if is_filtered else NULL
     states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
     n_cleared = workspace.size - counters[0].offset
     buffers = [workspace.take(n_rows * buffer_bytes) for _ in range(n_buffers)]
@@ -164,27 +199,30 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
         (counters[0],),
         ClearParameters(n_vectors=n_cleared // VECTOR_BYTES),
     )
+    counted = (TOP_BITS[element_size], 1) if is_filtered else (DIGIT_BITS, element_size)
     for first, batch in batches(problem.n_rows, n_rows):
-        blocks_per_row = min(
-            ceil_div(axis_size, COUNTED_ELEMENTS),
-            ceil_div(BLOCKS_PER_MULTIPROCESSOR * multiprocessors, batch),
-        )
+        blocks_per_row = min(ceil_div(axis_size, COUNTED_ELEMENTS), ceil_div(blocks, batch))
         parameters = row_parameters(problem, first=first)
         launches += [
             clear,
             Launch(
-                _histogram(element_size),
+                _histogram(element_size, *counted),
                 batch * blocks_per_row,
                 COUNTING_THREADS,
-                (x, lengths, histograms, offsets),
+                (x, lengths, tops if is_filtered else histograms, offsets),
                 parameters,
                 more=(blocks_per_row,),
             ),
         ]
+        if is_filtered:
+            written = buffers[0], histograms, kept, tile_sums, counters[n_passes]
+            keeping, n_blocks = (x, lengths, tops, *written, offsets), batch * n_keep_tiles
+            keep, more = _keep(element_size), (n_keep_tiles, keep_size)
+            launches.append(Launch(keep, n_blocks, KEEPING_THREADS, keeping, parameters, more=more))
         for number in range(n_passes):
-            is_last = number == n_passes - 1
-            source = buffers[(number - 1) % 2] if number else NULL
-            destination = NULL if is_last else buffers[number % 2]
+            is_first, is_last = number == 0 and not is_filtered, number == n_passes - 1
+            source = NULL if is_first else buffers[(number - 1 + is_filtered) % 2]
+            destination = NULL if is_last else buffers[(number + is_filtered) % 2]
             histogram = histograms._replace(offset=histograms.offset + number * histogram_bytes)
             launches.append(
                 Launch(
@@ -193,11 +231,11 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
                     tile.n_threads,
                     (
                         *(x, lengths, source, destination, Pointer(VALUES), Pointer(INDICES)),
-                        *(histogram, states[number], counters[number], offsets),
+                        *(histogram, n_kept, states[number], counters[number], offsets),
                     ),
                     parameters,
                     tile.n_elements * n_pair_bytes,
-                    more=(n_tiles, number * DIGIT_BITS, int(number == 0), int(is_last)),
+                    more=(n_tiles, number * DIGIT_BITS, int(is_first), int(is_last)),
                 )
             )
     return launches
