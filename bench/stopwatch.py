@@ -21,8 +21,9 @@ from kernels_cuda import top_k
 # Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.
 DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 SAMPLES = 9
-# A sample is taken again if the host was too slow, with twice the time for it.
-MOST_TRIES = 5
+# A sample is taken again if the host was too slow, with twice the time for it: at last 13 ms, enough for the
+# hundreds of launches that sort a gigabyte.
+MOST_TRIES = 8
 # An algorithm that takes this many times as long as the best one is given up after a few samples.
 HOPELESS, HOPELESS_AFTER = 3, 1
 
