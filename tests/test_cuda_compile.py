@@ -198,7 +198,7 @@ def test_kernels_that_begin_early_wait():
 @pytest.mark.nightly
 def test_ptx_for_architectures_to_come():
     """A driver compiles it, and must know how many registers a thread may have."""
-    variant = VARIANTS["dmlops_top_k_histogram_1"]
+    variant = VARIANTS["dmlops_top_k_histogram_1_8_1"]
     ptx = compiler.compile_variant(variant, "compute_100").decode()
     _, limited = linked(ptx, "sm_120")
     _, free = linked(ptx.replace(".maxnreg", "//"), "sm_120")

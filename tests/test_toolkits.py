@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(not FOLDER, reason="DMLOPS_TOOLKITS is not set: see tests/toolkits.py"),
 ]
 # They compile in seconds, and have static arrays, dynamic shared memory, or both; other targets try the last.
-KERNELS = ("dmlops_top_k_list_4", "dmlops_top_k_sample_4", "dmlops_top_k_histogram_1")
+KERNELS = ("dmlops_top_k_list_4", "dmlops_top_k_sample_4", "dmlops_top_k_histogram_1_8_1")
 # Devices from 8.0 on take so much of a block's shared memory for themselves.
 RESERVED_BYTES = 1 << 10
 REGISTERS, REGISTER_GRANULE = 1 << 16, 8
