@@ -183,7 +183,8 @@ MIXED = {
     "cluster": (5003, (300, 20, 1), ("distinct",)),
     "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
-    "sort-filtered": (9001, (700, 70), ("distinct", "few")),
+    "sort-filtered": (16_384, (700, 70), ("distinct", "few")),
+    "sort-filtered-few_rows_at_a_time": (20_003, (700,), ("distinct",)),
 }
 
 
@@ -192,6 +193,7 @@ MIXED = {
     [
         "rounds",
         *map(exhaustive, ("warp", "grid-transposed", "sort", "sort-filtered")),
+        exhaustive("sort-filtered-few_rows_at_a_time"),
         *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "tile", "partition")),
     ],
 )
