@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench.stopwatch import Problem, Stopwatch, microseconds, plain_problem
@@ -130,21 +131,35 @@ def problems(
 
 
 def measure(
-    watch: Stopwatch, element_size: int, places: Iterable[tuple[Kind, int, int, int]]
+    watch: Stopwatch,
+    element_size: int,
+    places: Iterable[tuple[Kind, int, int, int]],
+    only: Sequence[str] = (),
+    known: Mapping[tuple[Kind, int, int, int], dict[str, float]] = MappingProxyType({}),
 ) -> list[Choice]:
-    """Time all algorithms on problems, as far as there is time."""
+    """Time algorithms on problems, as far as there is time: all of them, or some where they serve.
+
+    Beside some, the fastest other one that is known is timed anew; what is known of the rest stays. Where
+    nothing is known of the rest, some would be the fastest of all, and are not timed.
+    """
     choices = []
     for place in places:
         if watch.is_over:
             break
         problem = problem_of(*place)
+        before = known.get(place, {})
+        if only and not (before and any(watch.plan(problem, element_size, name) for name in only)):
+            continue
         chosen = watch.plan(problem, element_size).variant.partition(" ")[0]
+        others = {name: time for name, time in before.items() if name not in only}
+        names = [*only, *sorted(others, key=others.__getitem__)[:1]] if only else [*ALGORITHMS]
         try:
-            found = zip(ALGORITHMS, watch.compare(problem, element_size, ALGORITHMS), strict=True)
+            found = zip(names, watch.compare(problem, element_size, names), strict=True)
         except RuntimeError as error:
             print(f"FAILED: {problem}, {element_size} bytes: {error}", flush=True)
             continue
-        times = {algorithm: time for algorithm, time in found if time is not None}
+        kept = {name: time for name, time in others.items() if name not in names}
+        times = kept | {algorithm: time for algorithm, time in found if time is not None}
         choices.append(Choice(*place, chosen, times))
     return choices
 

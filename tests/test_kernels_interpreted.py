@@ -179,7 +179,7 @@ MIXED = {
     "grid": (40_001, (100, 2), ("distinct", "few", "equal_together", "ascending")),
     "grid-transposed": (9001, (100, 50), ("distinct", "few")),
     "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
-    "partition": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
+    "partition-0": (1000, (80, 900), ("distinct", "few", "constant", "special_thresholds")),
     "cluster": (5003, (300, 20, 1), ("distinct",)),
     "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
@@ -192,9 +192,10 @@ MIXED = {
     "name",
     [
         "rounds",
+        "partition-0",
         *map(exhaustive, ("warp", "grid-transposed", "sort", "sort-filtered")),
         exhaustive("sort-filtered-few_rows_at_a_time"),
-        *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "tile", "partition")),
+        *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "tile")),
     ],
 )
 def test_rows_of_many_kinds(name):

@@ -13,16 +13,7 @@ import dmlops
 import dmlops.integrations.numba
 from tests import data, reference
 from tests.marks import exhaustive, nightly
-from tests.numba_callers import (
-    assert_same,
-    fill,
-    find,
-    gather,
-    make,
-    sample,
-    select,
-    select_into,
-)
+from tests.numba_callers import assert_same, fill, find, gather, make, sample, select, select_into
 from tests.scripts import run_page
 
 WRITABLE, READ_ONLY = ("packed", "every_other", "reversed", "empty"), ("read_only", "broadcast_last")

@@ -108,7 +108,7 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     timed = choices.Choice(choices.Kind(4, False, True), 1, 64, 8, "warp", {"warp": 1.0})
     earlier, seen = choices.write_results([timed], "a GPU", TARGET), []
-    monkeypatch.setattr(choices, "measure", lambda watch, size, places: seen.extend(places) or [])
+    monkeypatch.setattr(choices, "measure", lambda _, size, places, *others: seen.extend(places) or [])
     monkeypatch.setattr("bench.stopwatch.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
     run = importlib.import_module("bench.commands.choices").choices
@@ -146,6 +146,14 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     for part in (found[:3], found[2:]):
         path = choices.write_results(part, "a GPU", TARGET)
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
+
+    # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
+    known = {each[:4]: {"block": 4.0, "tile": 9.0, "sort": 2.5} for each in found}
+    again = choices.measure(watch, 4, known, ["tile"], known)
+    assert [each.times for each in again] == [{"block": 4.0, "tile": 3.0, "sort": 2.25}] * 4
+    assert choices.measure(watch, 4, known, ["tile"], {}) == []  # it would be the fastest of one
+    watch.plan = lambda *_: None
+    assert choices.measure(watch, 4, known, ["tile"], known) == []
 
 
 def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):

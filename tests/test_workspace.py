@@ -4,12 +4,7 @@ from unittest import mock
 
 import pytest
 
-from dmlops import (
-    DiagonalMatrix1,
-    NonzeroCoordinates,
-    TensorDataType,
-    TensorDesc,
-)
+from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDesc
 from dmlops.calls import dispatch
 from dmlops.devices import cpu
 from dmlops.devices.memory import CPU

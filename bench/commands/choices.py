@@ -19,6 +19,14 @@ def choices(
     contiguous: Annotated[
         bool, typer.Option("--contiguous", help="Leave out rows that lie side by side.")
     ] = False,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="all",
+            help="Beside the fastest other one of --add-to, whose times stay otherwise; may be repeated.",
+        ),
+    ] = None,
     add_to: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +56,7 @@ def choices(
         return
     watch = Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
-    known = {each[:4] for each in search.load(add_to) if each.times} if add_to else set()
+    known = {each[:4]: each.times for each in search.load(add_to) if each.times} if add_to else {}
     ks, row_counts, lengths = k or search.KS, rows or search.ROWS, length or search.LENGTHS
     found = [
         each
@@ -57,6 +65,8 @@ def choices(
             watch,
             size,
             sorted(search.problems(size, ks, row_counts, lengths, layouts), key=known.__contains__),
+            algorithm or (),
+            known,
         )
     ]
     search.print_losses(found)

@@ -6,12 +6,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
-from kernels_cuda.gather_nd.parameters import (
-    CHECKED_TUPLES,
-    THREADS,
-    CheckDims,
-    CheckParameters,
-)
+from kernels_cuda.gather_nd.parameters import CHECKED_TUPLES, THREADS, CheckDims, CheckParameters
 from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import dims_type, offset_functions
 from kernels_cuda.ptx import i64, u32, u64

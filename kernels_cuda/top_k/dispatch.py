@@ -137,16 +137,13 @@ def rule(problem: Problem) -> Iterator[str]:
     is_narrow = element_size < 8
     if k <= 8 and length <= 512:
         yield "rounds"
-    is_for_a_warp = (k <= 32 and length <= 1024) or (k <= 128 and length <= 256)
-    if is_for_a_warp and (is_sorted or k <= 16 or per_multiprocessor >= 8):
+    if not is_transposed and k <= 16 and length <= (1024 if is_narrow else 256):
         yield "warp"
     if is_transposed and k <= 16 and per_multiprocessor >= 32:
         yield "columns"
-    if is_sorted and is_narrow and length <= min(2048, 4 * k):
+    if is_sorted and is_narrow and length <= min(2048, 2 * k):
         yield "tile"
-    if length <= max(1024, (32 if is_transposed else 16) * k) or (
-        not is_sorted and length <= (4096 if is_transposed else 8192)
-    ):
+    if length <= max(8192, 32 * k):
         yield "partition"
     if k > 4096 and (is_sorted or is_transposed):
         yield "tile" if is_sorted and length <= 16384 else "sort"

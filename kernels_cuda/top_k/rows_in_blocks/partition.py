@@ -20,7 +20,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_BIN_BITS, PARTITION_BINS
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
@@ -38,7 +38,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
     key_type = ptx.REGISTER[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
-    sort_pairs = pair_sort(element_size, n_threads)
+    shape = PartitionShape(n_threads, n_keys)
+    n_bins = shape.n_bins
+    bin_bits = n_bins.bit_length() - 1
+    sort_pairs = pair_sort(element_size, n_threads, shape.most_sorted)
     is_wide = element_size == 8
     load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
@@ -58,10 +61,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     field_mask = (1 << field_bits) - 1
     fields_per_word = 32 // field_bits
     n_words = -(-n_vectors // fields_per_word)
-    # Threads of large blocks add up four bins, or none; those of small blocks add up some fours.
-    n_adding = min(n_threads, PARTITION_BINS // 4)
-    fours_per_thread = PARTITION_BINS // 4 // n_adding
-    bins_per_thread = 4 * fours_per_thread
+    # Threads add up four bins, or none.
+    n_adding = n_bins // 4
     block_vector = n_threads * per_vector
 
     @linked_function
@@ -73,7 +74,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         """
         top = ~key_type(0)
         last_shift = u32(unused)
-        shift = max(u32(register_bits - PARTITION_BIN_BITS), last_shift)
+        shift = max(u32(register_bits - bin_bits), last_shift)
         searching = True
         amount = n_selected
         while searching:
@@ -82,28 +83,21 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                     for element in range(per_vector):
                         below = (top - keys[vector * per_vector + element]) >> shift
                         # Out-of-range keys go to one overflow bin.
-                        into = u32(min(below, key_type(PARTITION_BINS)))
+                        into = u32(min(below, key_type(n_bins)))
                         ptx.count_shared_if(bins + (into << 2), True)
             cuda.syncthreads()
-            amounts = cuda.local.array(bins_per_thread, u32)
+            amounts = cuda.local.array(4, u32)
             own = u32(0)
             if thread < n_adding:
-                for four in range(fours_per_thread):
-                    at = bins + (thread * fours_per_thread + u32(four)) * VECTOR_BYTES
-                    (
-                        amounts[4 * four],
-                        amounts[4 * four + 1],
-                        amounts[4 * four + 2],
-                        amounts[4 * four + 3],
-                    ) = ptx.load_shared_u32x4(at)
-                    ptx.store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
-                    for bin in range(4):
-                        own += amounts[4 * four + bin]
+                at = bins + thread * VECTOR_BYTES
+                amounts[0], amounts[1], amounts[2], amounts[3] = ptx.load_shared_u32x4(at)
+                ptx.store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
+                own = amounts[0] + amounts[1] + amounts[2] + amounts[3]
             before, _ = block_exclusive_sum(own, thread, totals)
             if thread < n_adding and before < n_selected <= before + own:
-                for bin in range(bins_per_thread):
+                for bin in range(4):
                     if before < n_selected <= before + amounts[bin]:
-                        cut[BIN] = thread * bins_per_thread + u32(bin)
+                        cut[BIN] = thread * 4 + u32(bin)
                         cut[SELECTED] = n_selected - before
                         cut[AMOUNT] = amounts[bin]
                     before += amounts[bin]
@@ -113,7 +107,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             amount = cut[AMOUNT]
             searching = n_selected < amount and shift > last_shift
             if searching:
-                shift = max(shift, last_shift + PARTITION_BIN_BITS) - PARTITION_BIN_BITS
+                shift = max(shift, last_shift + bin_bits) - bin_bits
         return top - ((key_type(1) << shift) - 1), n_selected, amount
 
     @linked_function
@@ -202,10 +196,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         keys = cuda.local.array(n_keys, key_type)
         load_elements(keys, base, first, n_live, p)
 
-        four = thread
-        while four < PARTITION_BINS // 4:
-            ptx.store_shared_u32x4(memory + four * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
-            four += n_threads
+        if thread < n_adding:
+            ptx.store_shared_u32x4(memory + thread * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
         cuda.syncthreads()
 
         make_keys(keys, n_used, p.key_format)

@@ -17,6 +17,7 @@ from kernels_cuda.top_k.shared.launches import (
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
+    ELEMENT_SIZES,
     MOST_SHARED_BYTES,
     SORTED_PAIRS,
     pair_bytes,
@@ -24,9 +25,6 @@ from kernels_cuda.top_k.shared.shapes import (
     pair_sort_bytes,
 )
 
-# Histograms of keys.
-PARTITION_BIN_BITS = 11
-PARTITION_BINS = 1 << PARTITION_BIN_BITS
 # Shared memory of a block besides, at most.
 PARTITION_STATIC_BYTES = 1024
 
@@ -42,21 +40,30 @@ class PartitionShape(NamedTuple):
         """The longest row."""
         return self.n_threads * self.n_keys
 
+    @property
+    def n_bins(self) -> int:
+        """The bins of a histogram: at most four per thread."""
+        return min(4 * self.n_threads, 2048)
+
+    @property
+    def most_sorted(self) -> int:
+        """The most that it sorts of what it selects: a thread's pairs are in registers."""
+        return min(SORTED_PAIRS, self.n_threads * min(self.n_keys, 16))
+
     def dynamic_bytes(self, element_size: int, k: int, is_sorted: bool) -> int:
         """Return the dynamic shared memory for a histogram, and then for what is selected."""
         n_bytes = k * pair_bytes(element_size)
         if is_sorted:
             n_bytes = pair_sort_bytes(element_size, k, self.n_threads)
         # The last bin is for keys that are out of range.
-        return max(4 * (PARTITION_BINS + 1), n_bytes)
+        return max(4 * (self.n_bins + 1), n_bytes)
 
 
+# Threads, and keys of at most 4 bytes for each; of 8 bytes there are half as many.
+_SHAPES = ((64, 16), (128, 16), (128, 32), (256, 32), (512, 16), (512, 32), (1024, 16), (1024, 32))
 PARTITION_SHAPES = {
-    element_size: tuple(PartitionShape(*shape) for shape in shapes)
-    for element_size, shapes in {
-        **dict.fromkeys((1, 2, 4), ((256, 16), (512, 16), (512, 32), (1024, 16), (1024, 32))),
-        8: ((256, 8), (512, 8), (512, 16), (1024, 8), (1024, 16)),
-    }.items()
+    size: tuple(PartitionShape(n_threads, n_keys // max(1, size // 4)) for n_threads, n_keys in _SHAPES)
+    for size in ELEMENT_SIZES
 }
 
 
@@ -68,16 +75,15 @@ class PartitionPolicy(Policy):
     sorted.
     """
 
-    shapes: tuple[int, ...] = (0, 1, 2, 4)
-    shapes_of_few_rows: tuple[int, ...] = (1, 3, 4)
-    shapes_of_few_sorted_rows: tuple[int, ...] = (1, 2, 4)
+    shapes: tuple[int, ...] = (0, 1, 2, 3, 5, 7)
+    shapes_of_few_rows: tuple[int, ...] = (4, 6, 7)
+    shapes_of_few_sorted_rows: tuple[int, ...] = (4, 5, 7)
 
 
 def _variant(element_size: int, shape: PartitionShape) -> Variant:
-    most_sorted = min(shape.n_elements, SORTED_PAIRS)
     needed = max(
         shape.dynamic_bytes(element_size, shape.n_elements, is_sorted=False),
-        shape.dynamic_bytes(element_size, most_sorted, is_sorted=True),
+        shape.dynamic_bytes(element_size, shape.most_sorted, is_sorted=True),
     )
     needed = min(needed, MOST_SHARED_BYTES - PARTITION_STATIC_BYTES)
     factory = "rows_in_blocks.partition:partition_kernel"
@@ -92,15 +98,14 @@ def partition_variants(element_size: int) -> Iterator[Variant]:
 
 def _fitting_shape(problem: Problem, policy: PartitionPolicy) -> PartitionShape | None:
     """Return the shape of blocks that hold a row each, or None if there is none."""
-    if problem.is_sorted and problem.k > SORTED_PAIRS:
-        return None
     numbers = policy.shapes
     if problem.n_rows <= problem.target.multiprocessors:
         numbers = policy.shapes_of_few_sorted_rows if problem.is_sorted else policy.shapes_of_few_rows
     room = problem.target.block_shared_bytes - PARTITION_STATIC_BYTES
     for shape in (PARTITION_SHAPES[problem.element_size][number] for number in numbers):
         needed = shape.dynamic_bytes(problem.element_size, problem.k, problem.is_sorted)
-        if problem.axis_size <= shape.n_elements and needed <= room:
+        most = shape.most_sorted if problem.is_sorted else shape.n_elements
+        if problem.axis_size <= shape.n_elements and problem.k <= most and needed <= room:
             return shape
     return None
 

@@ -38,6 +38,18 @@ def add_over_lanes(amount, n_lanes):
 
 
 @device_function
+def place_of_few(n_pairs, n_threads, thread):
+    """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
+    bits = u32(0)
+    while bits < 5 and n_pairs << (bits + 1) <= n_threads:
+        bits += 1
+    place = thread >> bits
+    if thread & ((1 << bits) - 1) != 0:
+        place = n_pairs
+    return bits, place
+
+
+@device_function
 def block_inclusive_sum(sums, half, amount, lane, warp):
     """Return the sum of `amount` over the threads of the block up to this one.
 

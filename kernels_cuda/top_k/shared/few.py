@@ -13,9 +13,8 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.cooperate import add_over_lanes
+from kernels_cuda.top_k.shared.cooperate import add_over_lanes, place_of_few
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
-from kernels_cuda.top_k.shared.rank import rank_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
 PAIR_BYTES = 8
@@ -101,7 +100,6 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
     `pairs` is the address of the candidates, a multiple of 16 bytes. They are fewer than 2^16, so that two
     counts of them fit into a word.
     """
-    place_of_few = rank_functions(n_threads, u32).place_of_few
     write_result = result_function(element_size)
     functions = element_functions(element_size)
     ordered_key, at_or_above = functions.ordered_key, functions.at_or_above
@@ -174,7 +172,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
     @linked_function
     def pair_at(pairs, found, n_pairs, rank, thread):
         """Return the pair that `rank` candidates come before; `found` is a shared array of one uint64."""
-        lane_bits, number = place_of_few(n_pairs, thread)
+        lane_bits, number = place_of_few(n_pairs, n_threads, thread)
         found_rank, _ = rank_by_counting(pairs, n_pairs, thread, lane_bits)
         if number < n_pairs and found_rank == rank:
             found[0] = load_pair(pairs, number)
@@ -190,7 +188,7 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
         pairs, bits = areas
         # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
-        lane_bits, number = place_of_few(n_pairs, thread)
+        lane_bits, number = place_of_few(n_pairs, n_threads, thread)
         rank, place = rank_by_counting(pairs, n_pairs, thread, lane_bits)
         is_selected = number < n_pairs and rank < n_selected
         if is_by_index:

@@ -236,11 +236,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
                 word = 4 * ahead
                 if other < n_vectors:
                     ptx.store_shared_u32x4(
-                        at + (other << 4),
-                        words[word],
-                        words[word + 1],
-                        words[word + 2],
-                        words[word + 3],
+                        at + (other << 4), words[word], words[word + 1], words[word + 2], words[word + 3]
                     )
             vector += u32(_COPIED * n_threads)
 

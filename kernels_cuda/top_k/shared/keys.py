@@ -83,12 +83,7 @@ def element_functions(element_size: int) -> ElementFunctions:
         return bits
 
     return ElementFunctions(
-        key_type,
-        ordered_key,
-        restore,
-        load_element,
-        store_element,
-        *_unfolded_functions(element_size),
+        key_type, ordered_key, restore, load_element, store_element, *_unfolded_functions(element_size)
     )
 
 
@@ -219,10 +214,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
         def unfolded_maximum(words, at, unfolding):
             """Return the largest unfolded key of a vector, the words from `at` on."""
             first = unfold(u64(words[at]) | (u64(words[at + 1]) << 32), unfolding)
-            return max(
-                first,
-                unfold(u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding),
-            )
+            return max(first, unfold(u64(words[at + 2]) | (u64(words[at + 3]) << 32), unfolding))
 
         @linked_function
         def at_or_above(words, at, threshold, unfolding, are_unfolded):

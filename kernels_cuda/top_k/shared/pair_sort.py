@@ -1,8 +1,8 @@
-"""A block sorts (key, position) pairs in shared memory: radix sort, least significant digit first.
+"""A block sorts (key, position) pairs in shared memory. Of equal keys, the first in the row stays the first.
 
-Each warp counts the digits of its own pairs, and the others' counts tell it where these go. The pairs come by
-ascending position, and passes are stable: of equal keys the first in the row stays the first. Passes go over
-the bits in which the keys differ, and take the same time whatever the keys.
+Few pairs are compared with each other: as many come before one as its place says. More are sorted by digits,
+least significant digit first: each warp counts the digits of its own pairs, and the others' counts tell it
+where these go. Passes go over the bits in which the keys differ, and take the same time whatever the keys.
 """
 
 import functools
@@ -12,9 +12,9 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import u32, u64
-from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.shared.cooperate import warp_maximum
+from kernels_cuda.top_k.shared.cooperate import add_over_lanes, place_of_few, warp_maximum
 from kernels_cuda.top_k.shared.shapes import (
     DIGIT_BITS,
     N_DIGITS,
@@ -28,33 +28,53 @@ from kernels_cuda.top_k.shared.threshold import bit_length
 
 # Counters have 16 bits.
 _COUNTER_BYTES = 2
+# As many comparisons by a thread take about as long as a pass over a byte of the keys.
+_COMPARISONS_PER_BYTE = 32
 
 
 @functools.cache
-def pair_sort(element_size: int, n_threads: int) -> Any:
-    """Make the device function for one element width and block size."""
+def pair_sort(element_size: int, n_threads: int, most: int = SORTED_PAIRS) -> Any:
+    """Make the device function for one element width and block size, and up to `most` pairs."""
     is_wide = element_size == 8
     key_type = u64 if is_wide else u32
     load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
     first_bit = max(0, 32 - 8 * element_size)
-    n_items = SORTED_PAIRS // n_threads
+    n_items = most // n_threads
     n_warps = n_threads // WARP_LANES
-    # Threads that share a digit, each of which adds up the counts of some warps.
-    n_sharing = n_threads // N_DIGITS
+    # Threads share a digit, each of which adds up the counts of some warps, or have several digits.
+    n_sharing = max(1, n_threads // N_DIGITS)
     n_shared = n_warps // n_sharing
+    digits_each = max(1, N_DIGITS // n_threads)
+    n_counts = n_shared * digits_each
     largest_of_warp = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
     block_exclusive_sum = block_scan(n_threads)
 
     @linked_function
-    def sort_pairs(pairs, counters, n_pairs, lowest, maxima, totals, thread):
-        """Sort by descending key; all keys are at or above `lowest`.
+    def sort_by_counting(pairs, n_pairs, thread):
+        lane_bits, written = place_of_few(n_pairs, n_threads, thread)
+        own = min(thread >> lane_bits, max(n_pairs, u32(1)) - 1)
+        key, position = load_pair(pairs + own * n_pair_bytes)
+        place = u32(0)
+        other = thread - (thread >> lane_bits << lane_bits)
+        while other < n_pairs:
+            other_key, _ = load_pair(pairs + other * n_pair_bytes)
+            place += u32(other_key > key or (other_key == key and other < own))
+            other += 1 << lane_bits
+        place = add_over_lanes(place, 1 << lane_bits)
+        cuda.syncthreads()
+        store_pair_if(pairs + place * n_pair_bytes, key, position, written < n_pairs)
+        cuda.syncthreads()
 
-        `pairs` and `counters` are addresses in shared memory; there is room for the same number of pairs for
-        each thread.
-        """
+    @device_function
+    def offset_of(number):
+        """Return where a thread has a count: all its warps' of its first digit, then those of the next."""
+        return u32(number % n_shared * WARP_COUNTER_BYTES + number // n_shared * _COUNTER_BYTES)
+
+    @linked_function
+    def sort_by_digits(pairs, counters, n_pairs, lowest, maxima, totals, thread):
         lane = thread & 31
         warp = thread >> 5
         below = ptx.lanes_below()
@@ -110,13 +130,13 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
             cuda.syncthreads()
             amount = u32(0)
             counter = counters + (thread & (n_sharing - 1)) * (n_shared * WARP_COUNTER_BYTES)
-            counter += thread // n_sharing * _COUNTER_BYTES
-            for other in range(n_shared):
-                amount += ptx.load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
+            counter += thread // n_sharing * (digits_each * _COUNTER_BYTES)
+            for number in range(n_counts):
+                amount += ptx.load_shared_u16(counter + offset_of(number))
             start, _ = block_exclusive_sum(amount, thread, totals)
-            for other in range(n_shared):
-                of_warp = ptx.load_shared_u16(counter + u32(other * WARP_COUNTER_BYTES))
-                ptx.store_shared_u16(counter + u32(other * WARP_COUNTER_BYTES), start)
+            for number in range(n_counts):
+                of_warp = ptx.load_shared_u16(counter + offset_of(number))
+                ptx.store_shared_u16(counter + offset_of(number), start)
                 start += of_warp
             cuda.syncthreads()
             is_last = shift + DIGIT_BITS >= end
@@ -135,5 +155,18 @@ def pair_sort(element_size: int, n_threads: int) -> Any:
                     if u32(item) < n_used:
                         at = own_pairs + u32(item * WARP_LANES) * n_pair_bytes
                         distances[item], positions[item] = load_pair(at)
+
+    @device_function
+    def sort_pairs(pairs, counters, n_pairs, lowest, maxima, totals, thread):
+        """Sort by descending key; all keys are at or above `lowest`, and pairs come by ascending position.
+
+        `pairs` and `counters` are addresses in shared memory; there is room for the same number of pairs for
+        each thread.
+        """
+        n_compared = n_pairs * n_pairs
+        if n_pairs <= n_threads and n_compared <= n_threads * element_size * _COMPARISONS_PER_BYTE:
+            sort_by_counting(pairs, n_pairs, thread)
+        else:
+            sort_by_digits(pairs, counters, n_pairs, lowest, maxima, totals, thread)
 
     return sort_pairs

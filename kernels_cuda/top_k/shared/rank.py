@@ -9,7 +9,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
+from kernels_cuda.top_k.shared.cooperate import add_over_lanes, place_of_few, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import load_index
@@ -83,7 +83,6 @@ class Candidates(NamedTuple):
 class RankFunctions(NamedTuple):
     """Device functions for one block size and key."""
 
-    place_of_few: Any
     rank_by_counting: Any
     pair_extremes: Any
     make_bins: Any
@@ -97,7 +96,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     """Make the three ways to order shared (key, low) pairs by descending key, then descending low.
 
     `rank_by_counting` returns the rank of pair ``thread >> lane_bits``: few pairs, no barrier.
-    `place_of_few` tells how many lanes there are for each pair.
+    `cooperate.place_of_few` tells how many lanes there are for each pair.
 
     `fill_bins` puts the pairs' numbers in order of bins, descending ranges of (key, low) told by `make_bins`,
     and `rank_in_bin` compares a pair with its bin's others. Where some bins have many pairs, all are refined:
@@ -297,17 +296,6 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         cuda.syncthreads()
         return bins, n_placed
 
-    @device_function
-    def place_of_few(n_pairs, thread):
-        """Return the bits of the lanes that rank one pair, and the pair that this thread writes, if any."""
-        bits = u32(0)
-        while bits < 5 and n_pairs << (bits + 1) <= n_threads:
-            bits += 1
-        place = thread >> bits
-        if thread & ((1 << bits) - 1) != 0:
-            place = n_pairs
-        return bits, place
-
     @linked_function
     def rank_by_counting(keys, lows, n_pairs, thread, lane_bits):
         other_keys = cuda.local.array(keys_per_vector, key_type)
@@ -393,15 +381,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
             else:
                 cuda.syncwarp()
 
-    return RankFunctions(
-        place_of_few,
-        rank_by_counting,
-        pair_extremes,
-        make_bins,
-        fill_bins,
-        rank_in_bin,
-        sort_pairs,
-    )
+    return RankFunctions(rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs)
 
 
 @functools.cache
@@ -413,7 +393,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
     load_element = functions.load_element
     _, write_result, _ = row_functions(element_size)
     ranks = rank_functions(n_threads, key_type)
-    place_of_few, rank_by_counting = ranks.place_of_few, ranks.rank_by_counting
+    rank_by_counting = ranks.rank_by_counting
     pair_extremes, make_bins, fill_bins = ranks.pair_extremes, ranks.make_bins, ranks.fill_bins
     rank_in_bin, sort_pairs = ranks.rank_in_bin, ranks.sort_pairs
 
@@ -458,7 +438,7 @@ def write_function(element_size: int, n_threads: int) -> Any:
             place = thread
             bins = make_bins(count, lowest, highest)
             if counts_ranks:
-                pair_lanes, place = place_of_few(n_pairs, thread)
+                pair_lanes, place = place_of_few(n_pairs, n_threads, thread)
                 rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
             else:
                 bins, n_placed = fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread)
