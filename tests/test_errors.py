@@ -90,12 +90,7 @@ def test_what_has_no_directml_form(call, text):
     assert str(error.value) == f"top_k.{text}the lowest level that supports it is EXTENDED"
 
 
-ARGUMENTS = {
-    "top_k": (X, 2),
-    "nonzero_coordinates": (X,),
-    "gather_nd": (X, INDICES),
-    "diagonal_matrix": (X,),
-}
+ARGUMENTS = {"top_k": (X, 2), "nonzero_coordinates": (X,), "gather_nd": (X, INDICES), "diagonal_matrix": (X,)}
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

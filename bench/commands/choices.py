@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dmlops.cli.console import out
+from dmlops.cli.ending import CommandError
 
 
 def choices(
@@ -50,10 +51,20 @@ def choices(
 
     from bench import choices as search  # noqa: PLC0415
     from bench.stopwatch import Stopwatch  # noqa: PLC0415
+    from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
 
     if table is not None:
         search.write_table(table)
         return
+    for name in algorithm or ():
+        if name not in ALGORITHMS:
+            message = f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}"
+            raise CommandError(message)
+        if add_to is None:
+            message = (
+                f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to"
+            )
+            raise CommandError(message)
     watch = Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
     known = {each[:4]: each.times for each in search.load(add_to) if each.times} if add_to else {}
