@@ -70,6 +70,8 @@ SHOWN = 60
 # Less than this is noise.
 MARGIN = 1.05
 RESULTS = Path(__file__).parent / "results" / "top_k_policy"
+# A problem: the rows, their length, and k.
+Place = tuple[Kind, int, int, int]
 
 
 class Choice(NamedTuple):
@@ -117,7 +119,7 @@ def problems(
     row_counts: Iterable[int] = ROWS,
     lengths: Sequence[int] = LENGTHS,
     layouts: Sequence[bool] = (False, True),
-) -> Iterator[tuple[Kind, int, int, int]]:
+) -> Iterator[Place]:
     """Yield the problems; those of the same input follow each other.
 
     One element is in any order. All elements of a row, by index, are a copy, which has no other algorithm.
@@ -133,14 +135,14 @@ def problems(
 def measure(
     watch: Stopwatch,
     element_size: int,
-    places: Iterable[tuple[Kind, int, int, int]],
+    places: Iterable[Place],
     only: Sequence[str] = (),
-    known: Mapping[tuple[Kind, int, int, int], dict[str, float]] = MappingProxyType({}),
+    known: Mapping[Place, dict[str, float]] = MappingProxyType({}),
 ) -> list[Choice]:
-    """Time algorithms on problems, as far as there is time: all of them, or some where they serve.
+    """Time all algorithms on problems, as far as there is time, or only those named.
 
-    Beside some, the fastest other one that is known is timed anew; what is known of the rest stays. Where
-    nothing is known of the rest, some would be the fastest of all, and are not timed.
+    These are timed beside the fastest other one that is known, and what is known of the rest stays. A problem
+    of which nothing is known is left out, because one of these would be the fastest whatever it takes.
     """
     choices = []
     for place in places:
