@@ -5,12 +5,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.diagonal_matrix.parameters import (
-    THREADS,
-    Dims,
-    ElementsParameters,
-    elements_per_thread,
-)
+from kernels_cuda.diagonal_matrix.parameters import THREADS, Dims, ElementsParameters, elements_per_thread
 from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
 from kernels_cuda.ptx import i64, u32
 

@@ -11,12 +11,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import along, index_functions
-from kernels_cuda.gather_nd.parameters import (
-    PLANAR_COORDINATES,
-    STRIDED_THREADS,
-    VECTOR,
-    UnalignedParameters,
-)
+from kernels_cuda.gather_nd.parameters import PLANAR_COORDINATES, STRIDED_THREADS, VECTOR, UnalignedParameters
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import device_function

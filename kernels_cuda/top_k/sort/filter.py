@@ -14,13 +14,14 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
+from kernels_cuda.top_k.sort.sort import counting_functions
 from kernels_cuda.top_k.sort.sort_launches import (
     COUNT_BYTES,
     KEEPING_ROUND,
@@ -53,6 +54,8 @@ def keep_kernel(element_size: int) -> Any:
     tops_each = max(1, n_tops // KEEPING_THREADS)
     ones = (1 << 8 * element_size) - 1
     n_counters = element_size * N_DIGITS
+    shape = (element_size, DIGIT_BITS, 0)
+    clear_counts, count_digits, add_counts = counting_functions(key_type, shape, KEEPING_THREADS)
     n_warps = KEEPING_THREADS // WARP_LANES
 
     @device_function
@@ -112,10 +115,7 @@ def keep_kernel(element_size: int) -> Any:
         warp = thread >> 5
         if thread == 0:
             shared[0] = ptx.atomic_add_u32(ticket, u32(1))
-        counter = thread
-        while counter < n_counters:
-            histogram[counter] = u32(0)
-            counter += KEEPING_THREADS
+        clear_counts(histogram, thread)
         cuda.syncthreads()
         row = i64(shared[0] // u32(n_tiles))
         tile = i64(shared[0]) - row * n_tiles
@@ -190,16 +190,9 @@ def keep_kernel(element_size: int) -> Any:
                 key = ordered_key(load_element(base + i64(within) * step), p.key_format) ^ key_type(ones)
                 at = i64(before + places[number] + ptx.popcount_u32(word & ptx.lanes_below()))
                 store_pair(pairs + (row * p.axis_size + at) * pair_size, key, u32(tile_first) + within)
-                for digit in range(element_size):
-                    value = u32(key >> key_type(digit * DIGIT_BITS)) & u32(N_DIGITS - 1)
-                    ptx.count_shared(counters + ((u32(digit * N_DIGITS) + value) << 2))
+                count_digits(counters, key)
             number += n_warps
         cuda.syncthreads()
-        counter = thread
-        while counter < n_counters:
-            if histogram[counter] != 0:
-                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                ptx.reduce_add_u64(at, u64(histogram[counter]))
-            counter += KEEPING_THREADS
+        add_counts(histogram, histograms, row, thread)
 
     return keep_pairs

@@ -65,6 +65,39 @@ def clear_kernel() -> Any:
     return clear_words
 
 
+def counting_functions(key_type: Any, shape: tuple[int, int, int], n_threads: int) -> tuple[Any, Any, Any]:
+    """Make what counts digits of keys in a block, and adds its counts to those of a row.
+
+    `shape` is how many digits there are, their bits, and the lowest bit of them all.
+    """
+    n_digits, digit_bits, lowest = shape
+    n_counters = n_digits << digit_bits
+
+    @device_function
+    def clear_counts(histogram, thread):
+        counter = thread
+        while counter < n_counters:
+            histogram[counter] = u32(0)
+            counter += n_threads
+
+    @device_function
+    def count_digits(counters, key):
+        for digit in range(n_digits):
+            value = u32(key >> key_type(lowest + digit * digit_bits)) & u32((1 << digit_bits) - 1)
+            ptx.count_shared(counters + ((u32(digit << digit_bits) + value) << 2))
+
+    @device_function
+    def add_counts(histogram, histograms, row, thread):
+        counter = thread
+        while counter < n_counters:
+            if histogram[counter] != 0:
+                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
+                ptx.reduce_add_u64(at, u64(histogram[counter]))
+            counter += n_threads
+
+    return clear_counts, count_digits, add_counts
+
+
 def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
     """Make `digit_histograms` for one width of elements, and its `n_digits` highest digits."""
     functions = element_functions(element_size)
@@ -73,7 +106,8 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
     load_element = functions.load_element
     find_row, _, _ = row_functions(element_size)
     n_counters = n_digits << digit_bits
-    lowest = 8 * element_size - n_digits * digit_bits
+    shape = (n_digits, digit_bits, 8 * element_size - n_digits * digit_bits)
+    clear_counts, count_digits, add_counts = counting_functions(key_type, shape, COUNTING_THREADS)
 
     @cuda.jit(max_registers=32)
     def digit_histograms(x, lengths, histograms, offsets, p: RowParameters, blocks_per_row):
@@ -85,10 +119,7 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
         row = block // blocks_per_row
         base, _, _, length = find_row(x, lengths, i64(0), i64(0), offsets, p.first + row, p)
         step = p.strides.x * element_size
-        counter = thread
-        while counter < n_counters:
-            histogram[counter] = u32(0)
-            counter += COUNTING_THREADS
+        clear_counts(histogram, thread)
         cuda.syncthreads()
         keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
         first = (block - row * blocks_per_row) * COUNTED_ELEMENTS + i64(thread)
@@ -102,18 +133,10 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
                 address += COUNTING_THREADS * step
             for item in range(COUNTED_PER_THREAD):
                 if u32(item * COUNTING_THREADS) < n_left:
-                    key = ~ordered_key(keys[item], p.key_format)
-                    for digit in range(n_digits):
-                        value = u32(key >> key_type(lowest + digit * digit_bits)) & u32((1 << digit_bits) - 1)
-                        ptx.count_shared(counters + ((u32(digit << digit_bits) + value) << 2))
+                    count_digits(counters, ~ordered_key(keys[item], p.key_format))
             first += blocks_per_row * COUNTED_ELEMENTS
         cuda.syncthreads()
-        counter = thread
-        while counter < n_counters:
-            if histogram[counter] != 0:
-                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                ptx.reduce_add_u64(at, u64(histogram[counter]))
-            counter += COUNTING_THREADS
+        add_counts(histogram, histograms, row, thread)
 
     return digit_histograms
 
