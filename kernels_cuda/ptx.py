@@ -309,9 +309,7 @@ add_shared_if = _instruction(
 count_shared = _instruction(_void, [u32], "red.shared.add.u32 [$0], 1;")
 # (address, condition): the hardware counts lanes with the same address in one step.
 count_shared_if = _instruction(
-    _void,
-    [u32, u32],
-    "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }",
+    _void, [u32, u32], "{ .reg .pred holds; setp.ne.u32 holds, $1, 0; @holds red.shared.add.u32 [$0], 1; }"
 )
 
 # (address in shared memory, address): copies a vector while the thread goes on, until it waits for all.

@@ -32,17 +32,9 @@ def rows_kernel(element_size: int, are_strided: bool) -> Any:
     @device_function
     def vector_of_strided(source, step, has_before, has_after):
         words = cuda.local.array(LOADED_WORDS, u32)
-        (
-            words[0],
-            words[1],
-            words[2],
-            words[3],
-            words[4],
-            words[5],
-            words[6],
-            words[7],
-            is_odd,
-        ) = read_strided(source, step, has_before, has_after)
+        (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], is_odd) = (
+            read_strided(source, step, has_before, has_after)
+        )
         return pack(words, 0, is_odd)
 
     @device_function

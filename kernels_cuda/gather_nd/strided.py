@@ -99,17 +99,9 @@ def strided_kernel(element_size: int) -> Any:
                 words[i] = u32(0)
             is_odd = u32(0)
             if is_read:
-                (
-                    words[0],
-                    words[1],
-                    words[2],
-                    words[3],
-                    words[4],
-                    words[5],
-                    words[6],
-                    words[7],
-                    is_odd,
-                ) = read_strided(source, p.step, column > 0, behind < run_end)
+                (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], is_odd) = (
+                    read_strided(source, p.step, column > 0, behind < run_end)
+                )
             a, b, c, d = pack(words, 0, is_odd)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return

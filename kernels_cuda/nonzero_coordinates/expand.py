@@ -297,10 +297,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         second = rank + counts_of_words[0]
         third = second + counts_of_words[1]
         fourth = third + counts_of_words[2]
-        word_ranks[thread] = ptx.join_u32(
-            (rank & 0xFFFF) | (second << 16),
-            (third & 0xFFFF) | (fourth << 16),
-        )
+        word_ranks[thread] = ptx.join_u32((rank & 0xFFFF) | (second << 16), (third & 0xFFFF) | (fourth << 16))
         ranks[thread] = rank
         if thread == u32(THREADS - 1):
             ranks[THREADS] = total

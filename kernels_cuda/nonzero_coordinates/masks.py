@@ -120,12 +120,9 @@ def mask_kernel(element_size: int) -> Any:
             if first >= p.skipped and first + chunks * CHUNK <= p.end:
                 address = base + first * element_size + lane * 16
                 for k in range(chunks * loads):
-                    (
-                        vectors[4 * k],
-                        vectors[4 * k + 1],
-                        vectors[4 * k + 2],
-                        vectors[4 * k + 3],
-                    ) = ptx.stream_u32x4(address + k * 512)
+                    (vectors[4 * k], vectors[4 * k + 1], vectors[4 * k + 2], vectors[4 * k + 3]) = (
+                        ptx.stream_u32x4(address + k * 512)
+                    )
                 for chunk in range(chunks):
                     word = u32(0)
                     for k in range(loads):

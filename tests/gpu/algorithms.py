@@ -8,13 +8,14 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from typing import Any, NamedTuple
 from unittest import mock
 
 from dmlops.calls.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.top_k.read_once.block_launches import BLOCK_THREADS
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_SHAPES
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION, PARTITION_SHAPES
 from kernels_cuda.top_k.shared.launches import UnservedError as CannotServeError
 
 __all__ = ["ALGORITHMS", "CannotServeError", "Choice", "forced"]
@@ -92,8 +93,8 @@ def _blocks_of(n_threads: int) -> dict[str, Any]:
 
 def _partitions_of(number: int) -> dict[str, Any]:
     """Give all rows that a block holds blocks of one shape, by its number."""
-    names = ("shapes", "shapes_of_few_rows", "shapes_of_few_sorted_rows")
-    return dict.fromkeys(names, (number,))
+    names = (field.name for field in fields(PARTITION.policy))
+    return dict.fromkeys((name for name in names if name.startswith("shapes")), (number,))
 
 
 _NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}

@@ -6,8 +6,8 @@
    elements.
 3. Read the listed groups again, from cache, and keep the elements at or above the threshold in shared memory
    (`filter_pass`).
-4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, all are ordered
-   once more, those first that are selected.
+4. Order these candidates by (key, position) (`rank`); the first k are the answer. By index, they are kept in
+   order of position, and a threshold tells which of them are written.
 
 Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
 threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
@@ -43,7 +43,7 @@ from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.rank import Candidates, write_function
+from kernels_cuda.top_k.shared.rank import Candidates, place_in_order, rank_functions, write_functions
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
@@ -67,9 +67,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     block_extremes = finding.block_extremes
     find_threshold, list_groups = finding.find_threshold, finding.list_groups
     filters = filter_functions(element_size, n_threads)
-    forget_found, count_before = filters.forget_found, filters.count_before
+    forget_found = filters.forget_found
     select = select_function(element_size, n_threads)
-    write_first = write_function(element_size, n_threads)
+    pair_extremes = rank_functions(n_threads, key_type).pair_extremes
+    write_by_value, write_by_index = write_functions(element_size, n_threads)
     _, _, pad_results = row_functions(element_size)
 
     n_key_bytes = group_key_bytes(element_size)
@@ -296,6 +297,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         n_items = n_vectors
         if has_candidate_groups:
             n_items = n_at_or_above << group_bits
+        n_above = u32(0)
         n_pairs = u32(0)
         searching_stages = True
         while searching_stages:
@@ -320,7 +322,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 u32(m.n_slots),
                 limit,
                 Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
-                Source(address, step, first_position, are_unfolded),
+                Source(address, step, first_position, are_unfolded, are_unfolded or m.is_by_index != 0),
                 (has_unaligned and not are_unfolded, unaligned_bits, unaligned_key, unaligned, u32(prefix)),
                 (threshold, highest),
                 n_selected,
@@ -338,11 +340,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 # Those above the threshold and those that equal it are in order each: merge them.
                 pair = thread
                 while pair < n_pairs:
-                    position = ~lows[pair]
-                    place = pair + count_before(lows, n_above, n_pairs, position)
-                    if pair >= n_above:
-                        place = pair - n_above + count_before(lows, u32(0), n_above, position)
-                    candidate_groups[place] = position
+                    candidate_groups[place_in_order(lows, n_above, n_pairs, pair)] = ~lows[pair]
                     pair += n_threads
                 has_candidate_groups = True
                 stage -= 1
@@ -352,18 +350,16 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 n_items = n_pairs << group_bits
                 forget_found(counters, thread)
 
-        write_first(
-            candidates,
-            n_pairs,
-            u32(state[WRITTEN]),
-            (threshold, highest),
-            has_candidate_groups,
-            m.is_by_index != 0,
-            (state[BASE], state[COUNT]),
-            (state[VALUES], state[INDICES], (state[SOURCE], sources, m.source_size)),
-            p,
-            scratch,
-            ids,
-        )
+        extent = threshold, highest
+        if not has_candidate_groups:
+            extent = pair_extremes(keys, n_pairs, scratch, ids)
+        row = state[BASE], state[COUNT]
+        output = state[VALUES], state[INDICES], (state[SOURCE], sources, m.source_size)
+        n_written = u32(state[WRITTEN])
+        if m.is_by_index != 0:
+            counts = n_above, n_pairs, n_written
+            write_by_index(candidates, *counts, extent, candidate_groups, row, output, p, scratch, ids)
+        else:
+            write_by_value(candidates, n_pairs, n_written, extent, row, output, p, scratch, ids)
 
     return block_top_k

@@ -60,12 +60,15 @@ class Source(NamedTuple):
         The position of the first element.
     are_unfolded : bool
         Whether the vectors hold unfolded keys.
+    in_order : bool
+        Whether candidates are to be in order of position.
     """
 
     address: Any
     step: Any
     first_position: Any
     are_unfolded: Any
+    in_order: Any
 
 
 class FilterFunctions(NamedTuple):
@@ -81,7 +84,6 @@ class FilterFunctions(NamedTuple):
     reserve: Any
     forget_found: Any
     narrow: Any
-    count_before: Any
 
 
 @functools.cache
@@ -98,6 +100,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
     # Vectors whose elements have a bit each in a mask of 32 bits.
     per_mask = min(VECTORS_AHEAD, 32 // per_vector)
     n_masks = VECTORS_AHEAD // per_mask
+    vector_mask = (1 << per_vector) - 1
     element_bits = 8 * element_size
     ones = (1 << element_bits) - 1
     exclusive_sum = block_scan(n_threads)
@@ -198,56 +201,67 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         return load_element(source.address + offset)
 
     @device_function
-    def keep(candidates, slot, kept, vectors, at, source):
-        """Store the elements whose bits are set, of some vectors from number `at` on, and their positions."""
+    def bits_of(kept, ahead):
+        return (kept[ahead // per_mask] >> u32(ahead % per_mask * per_vector)) & u32(vector_mask)
+
+    @device_function
+    def bits_before(kept, ahead):
+        return kept[ahead // per_mask] & u32((1 << ahead % per_mask * per_vector) - 1)
+
+    @device_function
+    def keep(candidates, n_slots, slots, kept, vectors, at, source):
+        """Store the elements whose bits are set, of some vectors from number `at` on, and their positions.
+
+        Number n of all bits goes n slots after that of its vector.
+        """
+        n_kept = u32(0)
         while kept != 0:
             lowest = kept & (0 - kept)
             kept ^= lowest
             bit = 31 - ptx.leading_zeros_u32(lowest)
             which = bit // per_vector
             vector = vectors[at]
+            slot = slots[at]
             for other in range(1, per_mask):
                 if which == u32(other):
                     vector = vectors[at + other]
+                    slot = slots[at + other]
+            slot += n_kept
+            n_kept += 1
             element = bit % per_vector
-            if not source.are_unfolded:
-                candidates.keys[slot] = load_one(vector, element, source)
-            candidates.lows[slot] = low_of(vector, element, source)
-            slot += 1
-        return slot
+            if slot < n_slots:
+                if not source.are_unfolded:
+                    candidates.keys[slot] = load_one(vector, element, source)
+                candidates.lows[slot] = low_of(vector, element, source)
 
     @linked_function
-    def collect(candidates, n_slots, items, source, unfolded_threshold, limit, unfolding, scratch, ids):
-        """Keep what is at or above a threshold, and count it; a warp with a slot beyond `limit` stops.
+    def collect(candidates, n_found, limits, items, source, unfolded_threshold, unfolding, scratch, ids):
+        """Keep what is at or above a threshold, and count it.
 
-        Elements are kept as they are, not as keys. Of a stage only the positions are kept, and in order, for
-        they will be a list.
+        Elements are kept as they are, not as keys; of a stage, only their positions. What is in order follows
+        the `n_found` candidates that there are already. `limits` are the number of slots, and that of
+        candidates beyond which a warp stops.
         """
+        n_slots, limit = limits
         thread, lane, _ = ids
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(VECTORS_AHEAD, u32)
         # One bit per element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
+        slots = cuda.local.array(VECTORS_AHEAD, u32)
         n_items = items.n_items
         is_strided = source.step != CONTIGUOUS
         are_unfolded = source.are_unfolded
-        n_found = u32(0)
-        half = u32(0)
-        own = thread
-        apart = u32(n_threads)
-        if are_unfolded:
-            own = thread * VECTORS_AHEAD
-            apart = u32(1)
         # The first item of the warp: it skips together what none of its lanes has.
-        warp_item = ptx.shuffle_from_u32(own, u32(0))
+        warp_item = ptx.shuffle_from_u32(thread, u32(0))
         first = u32(0)
         while first < n_items and n_found <= limit:
-            vectors[0] = vector_of(first + own, items)
+            vectors[0] = vector_of(first + thread, items)
             for ahead in range(1, VECTORS_AHEAD):
                 vectors[ahead] = u32(_NO_VECTOR)
-            if warp_item + apart < n_items:
+            if warp_item + n_threads < n_items:
                 for ahead in range(1, VECTORS_AHEAD):
-                    vectors[ahead] = vector_of(first + own + u32(ahead) * apart, items)
+                    vectors[ahead] = vector_of(first + thread + u32(ahead * n_threads), items)
             for ahead in range(VECTORS_AHEAD):
                 load_vector(words, 4 * ahead, vectors[ahead], source)
             if is_strided:
@@ -256,29 +270,41 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             for part in range(n_masks):
                 kept[part] = u32(0)
             for ahead in range(VECTORS_AHEAD):
-                if warp_item + u32(ahead) * apart < n_items:
+                if warp_item + u32(ahead * n_threads) < n_items:
                     found = at_or_above(words, 4 * ahead, unfolded_threshold, unfolding, are_unfolded)
                     if vectors[ahead] != _NO_VECTOR:
                         kept[ahead // per_mask] |= found << u32(ahead % per_mask * per_vector)
-            amount = u32(0)
-            for part in range(n_masks):
-                amount += ptx.popcount_u32(kept[part])
-            slot = u32(0)
-            if are_unfolded:
-                before, total = exclusive_sum(amount, thread, ptx.shared_from(scratch.sums, half))
-                half = 32 - half
-                slot = n_found + before
-                n_found += total
-            elif ptx.ballot(amount) != 0:
-                slot = reserve(scratch.counters, amount, lane)
-                if ptx.ballot(slot > limit) != 0:
-                    n_found = limit + 1
-            if amount != 0 and slot + amount <= n_slots:
+            if source.in_order:
+                for at in range(0, VECTORS_AHEAD, 2):
+                    if first + u32(at * n_threads) < n_items:
+                        # Two counts in a word: both are of less than 2^16 elements.
+                        one = ptx.popcount_u32(bits_of(kept, at))
+                        both = one | (ptx.popcount_u32(bits_of(kept, at + 1)) << 16)
+                        sums = ptx.shared_from(scratch.sums, u32(at * 16))
+                        before, total = exclusive_sum(both, thread, sums)
+                        earlier = ptx.popcount_u32(bits_before(kept, at))
+                        slots[at] = n_found + (before & 0xFFFF) - earlier
+                        n_found += total & 0xFFFF
+                        earlier = ptx.popcount_u32(bits_before(kept, at + 1))
+                        slots[at + 1] = n_found + (before >> 16) - earlier
+                        n_found += total >> 16
+            else:
+                amount = u32(0)
                 for part in range(n_masks):
-                    slot = keep(candidates, slot, kept[part], vectors, part * per_mask, source)
+                    amount += ptx.popcount_u32(kept[part])
+                if ptx.ballot(amount) != 0:
+                    slot = reserve(scratch.counters, amount, lane)
+                    if ptx.ballot(slot > limit) != 0:
+                        n_found = limit + 1
+                    for ahead in range(VECTORS_AHEAD):
+                        slots[ahead] = slot
+                        if ahead % per_mask == per_mask - 1:
+                            slot += ptx.popcount_u32(kept[ahead // per_mask])
+            for part in range(n_masks):
+                keep(candidates, n_slots, slots, kept[part], vectors, part * per_mask, source)
             first += u32(VECTORS_AHEAD * n_threads)
             warp_item += u32(VECTORS_AHEAD * n_threads)
-        if are_unfolded and thread == 0:
+        if source.in_order and thread == 0:
             scratch.counters[FOUND] = n_found
 
     @linked_function
@@ -383,16 +409,4 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             narrowing = shift > 0 and not fits
         return threshold, fits
 
-    @device_function
-    def count_before(lows, first, end, position):
-        """Return how many of the ascending positions from slot `first` to `end` are before this one."""
-        begin = first
-        while first < end:
-            middle = (first + end) >> 1
-            if ~lows[middle] < position:
-                first = middle + 1
-            else:
-                end = middle
-        return first - begin
-
-    return FilterFunctions(collect, collect_ties, reserve, forget_found, narrow, count_before)
+    return FilterFunctions(collect, collect_ties, reserve, forget_found, narrow)

@@ -8,8 +8,10 @@ from typing import Any
 
 from numba import cuda
 
+from kernels_cuda import ptx
 from kernels_cuda.ptx import u32
 from kernels_cuda.runtime.compiler import linked_function
+from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.filter_pass import NOT_UNALIGNED, filter_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.threshold import FOUND
@@ -30,6 +32,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
     filters = filter_functions(element_size, n_threads)
     collect, collect_ties, narrow = filters.collect, filters.collect_ties, filters.narrow
     reserve, forget_found = filters.reserve, filters.forget_found
+    exclusive_sum = block_scan(n_threads)
 
     @linked_function
     def select(
@@ -81,12 +84,22 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 kept_threshold = unfolded_threshold
                 if only_above:
                     kept_threshold = next_above
-                collect(candidates, n_slots, items, source, kept_threshold, limit, unfolding, scratch, ids)
+                is_kept = is_unaligned and (
+                    unaligned_key > threshold or (unaligned_key == threshold and not only_above)
+                )
+                comes_first = is_kept and source.in_order and unaligned_position < prefix
+                slot = u32(0)
+                n_first = u32(0)
+                if source.in_order and prefix != 0 and not are_unfolded:
+                    sums = ptx.shared_from(scratch.sums, 32)
+                    slot, n_first = exclusive_sum(u32(comes_first), thread, sums)
+                limits = n_slots, limit
+                collect(candidates, n_first, limits, items, source, kept_threshold, unfolding, scratch, ids)
                 if warp == 0 and not are_unfolded:
-                    is_kept = is_unaligned and (
-                        unaligned_key > threshold or (unaligned_key == threshold and not only_above)
-                    )
-                    slot = reserve(counters, u32(is_kept), lane)
+                    cuda.syncwarp()
+                    last = reserve(counters, u32(is_kept and not comes_first), lane)
+                    if not comes_first:
+                        slot = last
                     if is_kept and slot < n_slots:
                         keys[slot] = unaligned_bits
                         lows[slot] = ~unaligned_position

@@ -71,13 +71,14 @@ PARTITION_SHAPES = {
 class PartitionPolicy(Policy):
     """Which of the shapes are tried, by their numbers; the first that holds a row serves it.
 
-    Few rows are faster with more threads each, but with fewer keys per thread only if the results need not be
-    sorted.
+    Rows are few if there are up to two per multiprocessor: they are faster with more threads each. So are
+    single rows, one at most per multiprocessor: short ones if results are sorted, long ones if not.
     """
 
     shapes: tuple[int, ...] = (0, 1, 2, 3, 5, 7)
-    shapes_of_few_rows: tuple[int, ...] = (4, 6, 7)
-    shapes_of_few_sorted_rows: tuple[int, ...] = (4, 5, 7)
+    shapes_of_few_rows: tuple[int, ...] = (0, 1, 4, 5, 7)
+    shapes_of_single_rows: tuple[int, ...] = (0, 1, 4, 6, 7)
+    shapes_of_single_sorted_rows: tuple[int, ...] = (4, 5, 7)
 
 
 def _variant(element_size: int, shape: PartitionShape) -> Variant:
@@ -100,7 +101,9 @@ def _fitting_shape(problem: Problem, policy: PartitionPolicy) -> PartitionShape 
     """Return the shape of blocks that hold a row each, or None if there is none."""
     numbers = policy.shapes
     if problem.n_rows <= problem.target.multiprocessors:
-        numbers = policy.shapes_of_few_sorted_rows if problem.is_sorted else policy.shapes_of_few_rows
+        numbers = policy.shapes_of_single_sorted_rows if problem.is_sorted else policy.shapes_of_single_rows
+    elif problem.n_rows <= 2 * problem.target.multiprocessors:
+        numbers = policy.shapes_of_few_rows
     room = problem.target.block_shared_bytes - PARTITION_STATIC_BYTES
     for shape in (PARTITION_SHAPES[problem.element_size][number] for number in numbers):
         needed = shape.dynamic_bytes(problem.element_size, problem.k, problem.is_sorted)

@@ -1,4 +1,4 @@
-"""The final order of a block's candidates, (key, low) pairs in shared memory."""
+"""How a block orders its candidates, (key, low) pairs in shared memory, and writes the first ones."""
 
 import functools
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ from kernels_cuda.top_k.shared.shapes import BINS_PER_THREAD
 from kernels_cuda.top_k.shared.threshold import (
     AMOUNT,
     CROWDED,
-    LAST_LOW,
     bit_length,
     bit_length_u32,
     threshold_functions,
@@ -384,18 +383,43 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     return RankFunctions(rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs)
 
 
+@device_function
+def place_in_order(lows, n_first, n_pairs, pair):
+    """Return the place of a pair by position, if the first `n_first` and the others are in order each."""
+    first = n_first
+    end = n_pairs
+    place = pair
+    if pair >= n_first:
+        first = u32(0)
+        end = n_first
+        place = pair - n_first
+    place -= first
+    while first < end:
+        middle = (first + end) >> 1
+        if lows[middle] > lows[pair]:
+            first = middle + 1
+        else:
+            end = middle
+    return place + first
+
+
 @functools.cache
-def write_function(element_size: int, n_threads: int) -> Any:
-    """Make the device function for one element width and block size."""
+def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
+    """Make the device functions `write_by_value` and `write_by_index` for one element width and block size.
+
+    Both write the first `n_selected` candidates. `extent` are keys from which and up to which all of them
+    are, `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, of which the last are what
+    `index_of` needs.
+    """
     functions = element_functions(element_size)
     key_type = functions.key_type
     restore = functions.restore
-    load_element = functions.load_element
     _, write_result, _ = row_functions(element_size)
     ranks = rank_functions(n_threads, key_type)
-    rank_by_counting = ranks.rank_by_counting
-    pair_extremes, make_bins, fill_bins = ranks.pair_extremes, ranks.make_bins, ranks.fill_bins
-    rank_in_bin, sort_pairs = ranks.rank_in_bin, ranks.sort_pairs
+    rank_by_counting, rank_in_bin, sort_pairs = ranks.rank_by_counting, ranks.rank_in_bin, ranks.sort_pairs
+    make_bins, fill_bins = ranks.make_bins, ranks.fill_bins
+    finding = threshold_functions(n_threads, key_type)
+    find_threshold, list_groups = finding.find_threshold, finding.list_groups
 
     @linked_function
     def index_of(position, first, sources, source_size):
@@ -406,79 +430,76 @@ def write_function(element_size: int, n_threads: int) -> Any:
         return index
 
     @linked_function
-    def write_first(
-        candidates, n_pairs, n_selected, extent, is_close, is_by_index, row, output, p, scratch, ids
-    ):
-        """Write the first `n_selected` of the candidates, in order, or by ascending position.
-
-        `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, of which the last are what
-        `index_of` needs. `extent` are keys from which and up to which all candidates are; if these are not
-        close, others are found.
-
-        By position, candidates are ordered twice: the last one that is selected tells which are, and then all
-        of these have one key, and the others a smaller one.
-        """
-        keys, lows, order, _ = candidates
+    def write_pair(candidates, pair, rank, row, output, p):
         address, count = row
         values, indices, origin = output
-        lowest, highest = extent
+        position = min(i64(~candidates.lows[pair]), count - 1)
+        at = address + position * p.strides.x * element_size
+        bits = restore(candidates.keys[pair], p.key_format, at)
+        write_result(values, indices, rank, bits, index_of(position, *origin), p)
+
+    @linked_function
+    def write_by_value(candidates, n_pairs, n_selected, extent, row, output, p, scratch, ids):
+        keys, lows, order, _ = candidates
         thread, _, _ = ids
         # Elements that have changed since they were read first may be missing.
         n_selected = min(n_selected, n_pairs)
         counts_ranks = n_pairs <= u32(n_threads // 4)
-        if not is_close and not counts_ranks:
-            lowest, highest = pair_extremes(keys, n_pairs, scratch, ids)
-        is_first_of_two = is_by_index
-        ordering = n_selected > 0
-        while ordering:
-            is_binned = False
-            # So many places hold the first ones.
-            n_placed = n_pairs
-            rank = n_pairs
-            place = thread
-            bins = make_bins(count, lowest, highest)
-            if counts_ranks:
-                pair_lanes, place = place_of_few(n_pairs, n_threads, thread)
-                rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
-            else:
-                bins, n_placed = fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread)
-                is_binned = n_placed > 0
-                if not is_binned:
-                    sort_pairs(keys, lows, n_pairs, thread)
-                    n_placed = n_selected
-            if is_first_of_two and is_binned:
-                # The last one is in the last bin.
-                place += max(n_placed, u32(_CROWDED)) - _CROWDED
-            while place < n_placed:
-                pair = place
-                if is_binned:
-                    pair = u32(order[place])
-                    rank = rank_in_bin(candidates, pair, bins, scratch.histogram)
-                elif not counts_ranks:
-                    rank = place
-                if is_first_of_two:
-                    if rank == n_selected - 1:
-                        scratch.extremes[0] = keys[pair]
-                        scratch.counters[LAST_LOW] = lows[pair]
-                elif rank < n_selected:
-                    position = min(i64(~lows[pair]), count - 1)
-                    at = address + position * p.strides.x * element_size
-                    bits = load_element(at) if is_by_index else restore(keys[pair], p.key_format, at)
-                    write_result(values, indices, rank, bits, index_of(position, *origin), p)
-                place += n_threads
-            ordering = is_first_of_two
-            if is_first_of_two:
-                cuda.syncthreads()
-                last_key = scratch.extremes[0]
-                last_low = scratch.counters[LAST_LOW]
-                pair = thread
-                while pair < n_pairs:
-                    key = keys[pair]
-                    keys[pair] = key_type(key > last_key or (key == last_key and lows[pair] >= last_low))
-                    pair += n_threads
-                lowest = key_type(0)
-                highest = key_type(1)
-                is_first_of_two = False
-                cuda.syncthreads()
+        is_binned = False
+        # So many places hold the first ones.
+        n_placed = n_pairs
+        rank = n_pairs
+        place = thread
+        bins = make_bins(row[1], *extent)
+        if counts_ranks:
+            pair_lanes, place = place_of_few(n_pairs, n_threads, thread)
+            rank = rank_by_counting(keys, lows, n_pairs, thread, pair_lanes)
+        else:
+            bins, n_placed = fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread)
+            is_binned = n_placed > 0
+            if not is_binned:
+                sort_pairs(keys, lows, n_pairs, thread)
+                n_placed = n_selected
+        while place < n_placed:
+            pair = place
+            if is_binned:
+                pair = u32(order[place])
+                rank = rank_in_bin(candidates, pair, bins, scratch.histogram)
+            elif not counts_ranks:
+                rank = place
+            if rank < n_selected:
+                write_pair(candidates, pair, rank, row, output, p)
+            place += n_threads
 
-    return write_first
+    @linked_function
+    def write_by_index(
+        candidates, n_above, n_pairs, n_selected, extent, listed, row, output, p, scratch, ids
+    ):
+        """Write in order of position, as the first `n_above` candidates are, and so are the others.
+
+        If there are others, they have the smallest key. `listed` has room for the numbers of what is written.
+        """
+        thread, _, _ = ids
+        if n_above < n_pairs:
+            n_pairs = min(n_pairs, n_selected)
+        is_listed = n_pairs > n_selected
+        if is_listed:
+            n_ties = u32(0xFFFFFFFF)
+            least, n_larger, n_reached = find_threshold(
+                candidates.keys, n_pairs, extent, n_selected, n_selected, scratch, ids
+            )
+            if n_reached > n_selected:
+                n_ties = n_selected - n_larger
+            list_groups(candidates.keys, n_pairs, least, n_ties, listed, scratch, ids)
+        rank = thread
+        while rank < min(n_selected, n_pairs):
+            pair = rank
+            place = rank
+            if is_listed:
+                pair = listed[rank]
+            else:
+                place = place_in_order(candidates.lows, n_above, n_pairs, pair)
+            write_pair(candidates, pair, place, row, output, p)
+            rank += n_threads
+
+    return write_by_value, write_by_index
