@@ -401,11 +401,7 @@ def _diagonal_matrix(maker):
     else:
         answer = reference.diagonal_matrix(shape=sizes, dtype=dtype, **band)
     descriptor = DiagonalMatrix1(
-        input_tensor=x,
-        output_tensor=output,
-        value=value,
-        diagonal_fill_begin=begin,
-        diagonal_fill_end=end,
+        input_tensor=x, output_tensor=output, value=value, diagonal_fill_begin=begin, diagonal_fill_end=end
     )
     return descriptor, Options(), inputs, {"output_tensor": (output, answer)}
 

@@ -42,14 +42,7 @@ LARGEST_PROBLEM = 1 << 30
 
 
 def planned(
-    shape,
-    k,
-    element_size=4,
-    arch="sm_90",
-    algorithm=None,
-    changes=None,
-    is_sorted=True,
-    multiprocessors=132,
+    shape, k, element_size=4, arch="sm_90", algorithm=None, changes=None, is_sorted=True, multiprocessors=132
 ):
     """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape

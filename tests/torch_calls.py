@@ -118,10 +118,7 @@ CALLS = {
 
 # Each has a call, and a function that makes the tensors that it writes to.
 WRITES = {
-    "top_k": (
-        lambda x, *out: dmlops.top_k(x, 2, out=out),
-        (_new((3, 2)), _new((3, 2), torch.int64)),
-    ),
+    "top_k": (lambda x, *out: dmlops.top_k(x, 2, out=out), (_new((3, 2)), _new((3, 2), torch.int64))),
     "nonzero_coordinates": (
         lambda x, *out: dmlops.nonzero_coordinates(x, fill_value=-1, out=out),
         (_new((15, 2), torch.int64), _new((), torch.int64)),
@@ -161,8 +158,7 @@ WRITES |= {
     "TopK1_with_workspace": _executed(_TOP_K, workspace_bytes=1 << 20),
     "NonzeroCoordinates": _executed(NonzeroCoordinates(input_tensor=_X)),
     "GatherND1": _executed(
-        gather_of(_X, TensorDesc(TensorDataType.INT64, (2, 1))),
-        lambda x, out: (x, rows(x, 2, 0)),
+        gather_of(_X, TensorDesc(TensorDataType.INT64, (2, 1))), lambda x, out: (x, rows(x, 2, 0))
     ),
     "DiagonalMatrix1": _executed(
         DiagonalMatrix1(output_tensor=_X, value=1, diagonal_fill_begin=0, diagonal_fill_end=1),
