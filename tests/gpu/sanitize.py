@@ -19,15 +19,18 @@ MOST_ELEMENTS = 70_000
 SMALL_SHARE = 10
 
 
-def rounds(seconds, most_elements, operators):
+def rounds(seconds, most_elements, operators, prefix=""):
     """Take all algorithms again and again, each time with other problems; return how many were solved."""
     end, solved, number = time.monotonic() + seconds, 0, 0
-    unserved = {(operator, str(algorithm)) for operator in operators for algorithm in ALGORITHMS[operator]}
+    named = {
+        operator: [a for a in ALGORITHMS[operator] if str(a).startswith(prefix)] for operator in operators
+    }
+    unserved = {(operator, str(algorithm)) for operator in operators for algorithm in named[operator]}
     while True:
         for operator in operators:
             most = most_elements if number % 2 else most_elements // SMALL_SHARE
             case = random_case(operator, -1000 - number, most)
-            for algorithm in (None, *ALGORITHMS[operator]):
+            for algorithm in (None, *named[operator]):
                 try:
                     with forced(algorithm):
                         execute(case, np.random.default_rng(number), fence=0)
@@ -48,6 +51,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--elements", type=int, default=MOST_ELEMENTS, help="of the largest problems")
+    parser.add_argument("--algorithm", default="", help="how the names of those to run begin")
     given = parser.parse_args()
-    count = rounds(given.seconds, given.elements, given.operators)
+    count = rounds(given.seconds, given.elements, given.operators, given.algorithm)
     print(f"{count} problems of seed {SEED} solved as NumPy solves them", flush=True)
