@@ -261,9 +261,9 @@ class Bench:
         return row
 
     def _check_rate(self, workload: Workload, outcome: Outcome) -> None:
-        """Leave out a time in which a GPU cannot have read the input, which is in no cache."""
+        """Leave out times of which a quarter are too short to have read the input, which is in no cache."""
         least = LEAST_OF_COPY * workload.bytes_moved / self.bandwidth if self.device == CUDA else 0
-        if outcome.seconds is not None and outcome.seconds < least:
+        if outcome.low is not None and outcome.low < least:
             outcome.status, outcome.message = FAILED, "less than half of the time of a copy"
             outcome.seconds = None
 

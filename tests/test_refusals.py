@@ -387,10 +387,7 @@ OUTPUTS = {
         lambda array: array.astype("float64" if array.itemsize == 4 else "float32"),
         "types must be equal|sizes must be equal|must be uint32",
     ),
-    "complex": (
-        lambda array: np.zeros(array.shape, "c8"),
-        "types must be equal|must be uint32",
-    ),
+    "complex": (lambda array: np.zeros(array.shape, "c8"), "types must be equal|must be uint32"),
     "one more dimension": (lambda array: array[..., None].repeat(2, -1), "(shapes|sizes) must be equal"),
     "one more element": (
         lambda array: np.resize(array, (*array.shape[:-1], (array.shape or (1,))[-1] + 1)),
