@@ -1,5 +1,6 @@
 """The launches of `grid`: many blocks write group maxima, and blocks finish rows, or parts, by these."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -37,6 +38,7 @@ from kernels_cuda.top_k.shared.launches import (
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
+    BINS_PER_THREAD,
     CHUNK_VECTORS,
     FINE_BITS,
     MAXIMA_THREADS,
@@ -142,8 +144,9 @@ def _split(problem: Problem, policy: GridPolicy) -> tuple[BlockShape, int] | Non
     n_parts = ceil_div(problem.axis_size, largest_part)
     if n_parts == 1:
         return shape, problem.axis_size
-    # One block finishes what is selected from all parts.
-    if n_parts * k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
+    # One block finishes what is selected from all parts; by index, it may list all of that for an empty row.
+    most_listed = BINS_PER_THREAD * shape.n_threads if problem.is_by_index and problem.lengths else math.inf
+    if n_parts * k > min((shape.n_groups << LARGEST_LANE_BITS) * per_vector, most_listed):
         return None
     return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 
