@@ -311,10 +311,7 @@ def refusals(device):
     x = distribute(numbers, mesh, [Shard(1)])
     partial = DTensor.from_local(torch.ones(4, 10, device=device), mesh, [Partial()], run_check=False)
     wrong = DTensor.from_local(
-        *(torch.ones(4, 9, device=device), mesh, [Shard(1)]),
-        run_check=False,
-        shape=(4, 10),
-        stride=(10, 1),
+        *(torch.ones(4, 9, device=device), mesh, [Shard(1)]), run_check=False, shape=(4, 10), stride=(10, 1)
     )
     strided = DTensor.from_local(
         *(torch.ones(1, 10, device=device), other, [_StridedShard(0, split_factor=2), Shard(0)]),

@@ -12,6 +12,5 @@ ARE_SHIPPED = any(ROOT.glob("dmlops/kernels/sm_*.zip"))
 
 NO_COMPILER = "numba-cuda is not installed"
 needs_compilations = pytest.mark.skipif(
-    not CAN_COMPILE or ARE_SHIPPED,
-    reason="the kernels are in the package" if CAN_COMPILE else NO_COMPILER,
+    not CAN_COMPILE or ARE_SHIPPED, reason="the kernels are in the package" if CAN_COMPILE else NO_COMPILER
 )

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -155,6 +156,21 @@ def test_what_could_not_be_kept_leaves_no_file(root, monkeypatch, error):
         keep(key("s"), CODE)
     assert [path for path in root.rglob("*") if path.is_file()] == []
     assert read(key("s")) is None
+
+
+def test_a_folder_that_another_process_is_removing(root, monkeypatch, caplog):
+    """It is there when it is made, and not when that is looked up; or it is made, and gone at once."""
+    errors = [FileExistsError(), FileNotFoundError(), FileExistsError()]
+    make = pathlib.Path.mkdir
+
+    def fail(*arguments, **options):
+        if errors:
+            raise errors.pop()
+        make(*arguments, **options)
+
+    monkeypatch.setattr("pathlib.Path.mkdir", fail)
+    keep(key("s"), CODE)
+    assert (read(key("s")), caplog.records) == (CODE, [])
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are told apart on POSIX")

@@ -225,8 +225,7 @@ def test_ties_by_index():
 
 
 @pytest.mark.parametrize(
-    ("kind", "n_elements", "k"),
-    [exhaustive("descending", 20_003, 600), nightly("one_of_512", 40_003, 100)],
+    ("kind", "n_elements", "k"), [exhaustive("descending", 20_003, 600), nightly("one_of_512", 40_003, 100)]
 )
 def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
     """One block has all that is selected; a block has more candidates than room, so that all begin anew."""

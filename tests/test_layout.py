@@ -19,10 +19,7 @@ def addresses(dims, tensor):
     return [sum(i * s for i, s in zip(place, strides, strict=True)) for place in itertools.product(*steps)]
 
 
-@given(
-    sizes=st.lists(st.integers(0, 4), max_size=5),
-    data=st.data(),
-)
+@given(sizes=st.lists(st.integers(0, 4), max_size=5), data=st.data())
 def test_merging_keeps_the_walk(sizes, data):
     choices = st.lists(
         st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12, 24, -1, -4]), min_size=len(sizes), max_size=len(sizes)

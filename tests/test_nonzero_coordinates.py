@@ -31,10 +31,7 @@ class TestPageExamples:
     def test_function(self):
         result = dmlops.nonzero_coordinates(PAGE_INPUT)
         assert_same(result.count, np.array(4))
-        assert_same(
-            result.coordinates,
-            np.array([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 1, 1], [0, 0, 1, 3]]),
-        )
+        assert_same(result.coordinates, np.array([[0, 0, 0, 0], [0, 0, 0, 3], [0, 0, 1, 1], [0, 0, 1, 3]]))
 
 
 @pytest.mark.parametrize("case", as_parameters(cases.NONZERO), ids=str)

@@ -34,14 +34,7 @@ def gather_nd(
 @overload
 def gather_nd(x: Array, indices: Any, /, **options: Unpack[GatherOptions]) -> Array: ...
 def gather_nd(
-    x: Any,
-    indices: Any,
-    /,
-    *,
-    batch_dims: int = 0,
-    mode: Mode = "raise",
-    out: Any = None,
-    stream: Any = None,
+    x: Any, indices: Any, /, *, batch_dims: int = 0, mode: Mode = "raise", out: Any = None, stream: Any = None
 ) -> Any:
     """Return the elements or slices of `x` that index tuples point at.
 

@@ -31,6 +31,7 @@ _WRITABLE_BY_OTHERS = 0o022
 # Root compiles for a container image, and every user in it reads the files.
 _MODE = 0o644
 _KEPT_GENERATIONS = 4
+_RETRIES = 4
 # Clocks of one file system differ by less; a time that lies further ahead was set by a wrong clock.
 _AHEAD_SECONDS = 86_400
 # Of a file of kernels: the largest have a few megabytes.
@@ -191,9 +192,11 @@ def keep(key: Key, code: bytes) -> None:
     path = root / key.path
     try:
         is_new_generation = not path.parent.parent.exists()
-        try:
-            _write_atomically(path, _content(key, code))
-        except FileNotFoundError:  # another process has just removed the folder
+        for _ in range(_RETRIES):
+            with suppress(FileNotFoundError, FileExistsError):  # another process is removing the folder
+                _write_atomically(path, _content(key, code))
+                break
+        else:
             _write_atomically(path, _content(key, code))
     except OSError as error:
         warn_once(f"{path.parent} cannot be written to ({error.strerror or error})")

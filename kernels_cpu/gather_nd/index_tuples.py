@@ -58,14 +58,7 @@ def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
 
 @njit
 def resolve(
-    indices: Any,
-    index: Any,
-    index_stride: Any,
-    offset: Any,
-    stride: Any,
-    n: Any,
-    table: Any,
-    offsets: Any,
+    indices: Any, index: Any, index_stride: Any, offset: Any, stride: Any, n: Any, table: Any, offsets: Any
 ) -> Any:
     """Write the input offsets of `n` tuples to `offsets`; return whether any of them is out of range."""
     step = table[COORDINATE]

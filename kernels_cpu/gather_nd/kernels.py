@@ -35,15 +35,7 @@ BLOCK = 256  # tuples: their offsets are 2 KiB of stack, their lines 16 KiB of t
 
 @inline
 def _copy_pieces(
-    piece: Any,
-    x: Any,
-    offsets: Any,
-    first: Any,
-    last: Any,
-    output: Any,
-    target: Any,
-    stride: Any,
-    rest: Any,
+    piece: Any, x: Any, offsets: Any, first: Any, last: Any, output: Any, target: Any, stride: Any, rest: Any
 ) -> Any:
     """Copy slices of one piece of `piece` bytes, or of a second one that starts `rest` elements later."""
     for i in range(first, last):

@@ -51,10 +51,7 @@ def gather(arrays, mode, **options):
 
 # A call on arrays by name, and what errors call each of its arrays.
 CALLS = {
-    "top_k": (
-        top_k,
-        {"x": "x", "lengths": "lengths", "values": "out[0]", "places": "out[1]"},
-    ),
+    "top_k": (top_k, {"x": "x", "lengths": "lengths", "values": "out[0]", "places": "out[1]"}),
     "nonzero_coordinates": (
         lambda arrays, **options: dmlops.nonzero_coordinates(arrays["x"], **options),
         {"x": "x", "coordinates": "out[0]", "count": "out[1]"},

@@ -20,13 +20,7 @@ _MERGED_AT_ONCE = 8
 
 
 def top_k(
-    x: Any,
-    k: int,
-    *,
-    axis: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-    index_dtype: Any = None,
+    x: Any, k: int, *, axis: int = -1, largest: bool = True, sorted: bool = True, index_dtype: Any = None
 ) -> TopKResult[da.Array, da.Array]:
     """Return the `k` largest or smallest elements along an axis, as `dmlops.top_k` does.
 

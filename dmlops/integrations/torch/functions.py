@@ -101,14 +101,7 @@ def gather_nd(
 
 
 def diagonal_matrix(
-    words: Words,
-    inputs: Sequence[Any],
-    out: Any,
-    stream: Any,
-    pattern: Any,
-    value: Any,
-    begin: int,
-    end: int,
+    words: Words, inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: int, end: int
 ) -> Sequence[Tensor]:
     """Run `dmlops.diagonal_matrix`.
 
