@@ -2,7 +2,6 @@
 
 import functools
 import os
-import pathlib
 import subprocess
 import sys
 import textwrap
@@ -161,7 +160,7 @@ def test_what_could_not_be_kept_leaves_no_file(root, monkeypatch, error):
 def test_a_folder_that_another_process_is_removing(root, monkeypatch, caplog):
     """It is there when it is made, and not when that is looked up; or it is made, and gone at once."""
     errors = [FileExistsError(), FileNotFoundError(), FileExistsError()]
-    make = pathlib.Path.mkdir
+    make = kernel_cache.Path.mkdir
 
     def fail(*arguments, **options):
         if errors:

@@ -215,13 +215,17 @@ def test_rows_of_many_kinds(name):
 
 
 def test_ties_by_index():
-    """More elements tie than a block has room for; what is larger, and what fills parts up, is among them."""
-    rng = np.random.default_rng(7)
-    rows = rng.choice(np.float32([2, 1, 0, -np.inf]), (3, 1501), p=[0.02, 0.48, 0.3, 0.2])
+    """More elements tie than a block has room for, and what is larger is among them."""
+    rows = np.random.default_rng(7).choice(np.float32([2, 1, 0]), (2, 1501), p=[0.02, 0.48, 0.5])
     run_top_k("block", TensorDataType.FLOAT32, rows, 50, False)
-    rows = np.where(np.arange(1501) % 7 < 2, rows, np.float32(-np.inf))
-    lengths = np.array([0, 47, 1501])
-    run_top_k("grid-parts", TensorDataType.FLOAT32, rows, 50, False, lengths=lengths, part_elements=256)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_rows_in_parts_that_are_filled_up(is_sorted):
+    """Some have fewer elements than are selected, or none, and elements equal what fills parts up."""
+    rows = np.random.default_rng(7).choice(np.float32([2, 1, 0, -np.inf]), (3, 1501))
+    given = {"lengths": np.array([0, 147, 1501]), "part_elements": 384}
+    run_top_k("grid-parts", TensorDataType.FLOAT32, rows, 150, is_sorted, **given)
 
 
 @pytest.mark.parametrize(

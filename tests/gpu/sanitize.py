@@ -22,9 +22,7 @@ SMALL_SHARE = 10
 def rounds(seconds, most_elements, operators, prefix=""):
     """Take all algorithms again and again, each time with other problems; return how many were solved."""
     end, solved, number = time.monotonic() + seconds, 0, 0
-    named = {
-        operator: [a for a in ALGORITHMS[operator] if str(a).startswith(prefix)] for operator in operators
-    }
+    named = {name: [a for a in ALGORITHMS[name] if str(a).startswith(prefix)] for name in operators}
     unserved = {(operator, str(algorithm)) for operator in operators for algorithm in named[operator]}
     while True:
         for operator in operators:

@@ -1,6 +1,5 @@
 """The launches of `grid`: many blocks write group maxima, and blocks finish rows, or parts, by these."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -144,9 +143,12 @@ def _split(problem: Problem, policy: GridPolicy) -> tuple[BlockShape, int] | Non
     n_parts = ceil_div(problem.axis_size, largest_part)
     if n_parts == 1:
         return shape, problem.axis_size
-    # One block finishes what is selected from all parts; by index, it may list all of that for an empty row.
-    most_listed = BINS_PER_THREAD * shape.n_threads if problem.is_by_index and problem.lengths else math.inf
-    if n_parts * k > min((shape.n_groups << LARGEST_LANE_BITS) * per_vector, most_listed):
+    # One block finishes what is selected from all parts.
+    most_left = (shape.n_groups << LARGEST_LANE_BITS) * per_vector
+    if problem.lengths and k > shape.n_threads // 4:
+        # Nothing of a row of length 0 is selected, so that no threshold is found: there is room for all.
+        most_left = min(per_vector * k, BINS_PER_THREAD * shape.n_threads)
+    if n_parts * k > most_left:
         return None
     return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 

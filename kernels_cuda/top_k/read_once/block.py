@@ -11,9 +11,9 @@
 
 Elements that share few groups, or tie, can overflow step 3 (`select`). If fewer than k are above the
 threshold, those are kept, and the first that equal it. Otherwise the threshold is raised, by histograms of
-the elements of the listed groups, until the elements at or above it fit, or it is the k-th key. So the order
-in which elements arrive in shared memory never matters, and no data make a block read more than k groups a
-few times.
+the elements of the listed groups, until the elements at or above it fit, or it is the k-th key. So, by value,
+the order in which elements arrive in shared memory never matters, and no data make a block read more than k
+groups a few times.
 
 Of a long row, other blocks have written two stages of group maxima (`grid`). Steps 1 and 2 are then done with
 the unfolded keys of a stage instead of elements, each of which is a group by itself if they are few; and step

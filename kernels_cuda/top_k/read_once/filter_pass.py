@@ -61,7 +61,7 @@ class Source(NamedTuple):
     are_unfolded : bool
         Whether the vectors hold unfolded keys.
     in_order : bool
-        Whether candidates are to be in order of position.
+        Whether what is kept of them is to be in order of position.
     """
 
     address: Any
@@ -210,10 +210,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
 
     @device_function
     def keep(candidates, n_slots, slots, kept, vectors, at, source):
-        """Store the elements whose bits are set, of some vectors from number `at` on, and their positions.
-
-        Number n of all bits goes n slots after that of its vector.
-        """
+        """Store the elements whose bits are set, of some vectors from number `at` on, and their positions."""
         n_kept = u32(0)
         while kept != 0:
             lowest = kept & (0 - kept)
@@ -240,7 +237,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
 
         Elements are kept as they are, not as keys; of a stage, only their positions. What is in order follows
         the `n_found` candidates that there are already. `limits` are the number of slots, and that of
-        candidates beyond which a warp stops.
+        candidates beyond which a warp stops, or the block. The count is left in ``counters[FOUND]``.
         """
         n_slots, limit = limits
         thread, lane, _ = ids
@@ -248,6 +245,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         vectors = cuda.local.array(VECTORS_AHEAD, u32)
         # One bit per element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
+        # Where the first bit of a vector goes, less how many bits of its mask come before.
         slots = cuda.local.array(VECTORS_AHEAD, u32)
         n_items = items.n_items
         is_strided = source.step != CONTIGUOUS

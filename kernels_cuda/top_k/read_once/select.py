@@ -96,6 +96,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 limits = n_slots, limit
                 collect(candidates, n_first, limits, items, source, kept_threshold, unfolding, scratch, ids)
                 if warp == 0 and not are_unfolded:
+                    # The first thread may just have stored the count.
                     cuda.syncwarp()
                     last = reserve(counters, u32(is_kept and not comes_first), lane)
                     if not comes_first:

@@ -71,8 +71,8 @@ PARTITION_SHAPES = {
 class PartitionPolicy(Policy):
     """Which of the shapes are tried, by their numbers; the first that holds a row serves it.
 
-    Rows are few if there are up to two per multiprocessor: they are faster with more threads each. So are
-    single rows, one at most per multiprocessor: short ones if results are sorted, long ones if not.
+    Few rows, up to two per multiprocessor, are faster with more threads each. If there is at most one, short
+    rows are too where results are sorted, and long ones where they are not.
     """
 
     shapes: tuple[int, ...] = (0, 1, 2, 3, 5, 7)

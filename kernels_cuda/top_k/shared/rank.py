@@ -408,8 +408,8 @@ def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
     """Make the device functions `write_by_value` and `write_by_index` for one element width and block size.
 
     Both write the first `n_selected` candidates. `extent` are keys from which and up to which all of them
-    are, `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, of which the last are what
-    `index_of` needs.
+    are, `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, with what else `index_of`
+    needs as `origin`.
     """
     functions = element_functions(element_size)
     key_type = functions.key_type
@@ -477,10 +477,11 @@ def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
     ):
         """Write in order of position, as the first `n_above` candidates are, and so are the others.
 
-        If there are others, they have the smallest key. `listed` has room for the numbers of what is written.
+        The others tie for the last places. `listed` has room for the numbers of what is written.
         """
         thread, _, _ = ids
         if n_above < n_pairs:
+            # Only fillers of a part of a row are too many; they come last.
             n_pairs = min(n_pairs, n_selected)
         is_listed = n_pairs > n_selected
         if is_listed:
