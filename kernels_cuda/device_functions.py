@@ -14,12 +14,12 @@ from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import warp_maximum
 from kernels_cuda.ptx import i32, i64, u32
 from kernels_cuda.runtime.compiler import call_linked, import_numba_registries, linked_function
 from kernels_cuda.scan import scan_of_warps
 from kernels_cuda.top_k.problem import key_format, last_element
 from kernels_cuda.top_k.shared import shapes
-from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES

@@ -19,6 +19,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import warp_maximum_u64
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import (
@@ -37,7 +38,6 @@ from kernels_cuda.top_k.many_blocks.cluster_messages import (
     wait_for_all,
 )
 from kernels_cuda.top_k.many_blocks.shared_keys import STEP_BYTES, key_functions
-from kernels_cuda.top_k.shared.cooperate import warp_maximum_u64
 from kernels_cuda.top_k.shared.few import (
     PAIR_BYTES,
     PLACES_BYTES,

@@ -16,10 +16,10 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.many_blocks.cluster_launches import CLUSTER_THREADS
-from kernels_cuda.top_k.shared.cooperate import add_over_lanes, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 

@@ -20,6 +20,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import warp_maximum
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import linked_function
 from kernels_cuda.top_k.many_blocks.grid_launches import (
@@ -28,7 +29,6 @@ from kernels_cuda.top_k.many_blocks.grid_launches import (
     MaximaParameters,
     fine_bits,
 )
-from kernels_cuda.top_k.shared.cooperate import warp_maximum
 from kernels_cuda.top_k.shared.groups import CHUNK_WORDS, group_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters

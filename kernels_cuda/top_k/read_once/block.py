@@ -29,6 +29,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import place_in_order
 from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.read_once.block_launches import (
@@ -43,7 +44,7 @@ from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.rank import Candidates, place_in_order, rank_functions, write_functions
+from kernels_cuda.top_k.shared.rank import Candidates, rank_functions, write_functions
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes

@@ -245,7 +245,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         vectors = cuda.local.array(VECTORS_AHEAD, u32)
         # One bit per element; each of these holds those of some vectors.
         kept = cuda.local.array(n_masks, u32)
-        # Where the first bit of a vector goes, less how many bits of its mask come before.
+        # A bit goes to the slot of its vector, or as many further on as bits of its mask come before.
         slots = cuda.local.array(VECTORS_AHEAD, u32)
         n_items = items.n_items
         is_strided = source.step != CONTIGUOUS

@@ -5,12 +5,12 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import shared_vectors
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, SAMPLED_THREADS, SampledParameters
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
-from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets

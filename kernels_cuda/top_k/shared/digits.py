@@ -6,9 +6,9 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import block_inclusive_sum
 from kernels_cuda.ptx import u16, u32
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, WARP_LANES
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import add_over_lanes, place_of_few
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.cooperate import add_over_lanes, place_of_few
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import shared_vectors
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.cooperate import shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import CHUNK_VECTORS, MAXIMA_WARPS, VECTOR_BYTES, VECTORS_PER_LANE
 

@@ -11,10 +11,10 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import add_over_lanes, place_of_few, warp_maximum
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.shared.cooperate import add_over_lanes, place_of_few, warp_maximum
 from kernels_cuda.top_k.shared.shapes import (
     DIGIT_BITS,
     N_DIGITS,

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import add_over_lanes, place_in_order, place_of_few, shared_vectors
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.shared.cooperate import add_over_lanes, place_of_few, shared_vectors
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import load_index
@@ -383,33 +383,12 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
     return RankFunctions(rank_by_counting, pair_extremes, make_bins, fill_bins, rank_in_bin, sort_pairs)
 
 
-@device_function
-def place_in_order(lows, n_first, n_pairs, pair):
-    """Return the place of a pair by position, if the first `n_first` and the others are in order each."""
-    first = n_first
-    end = n_pairs
-    place = pair
-    if pair >= n_first:
-        first = u32(0)
-        end = n_first
-        place = pair - n_first
-    place -= first
-    while first < end:
-        middle = (first + end) >> 1
-        if lows[middle] > lows[pair]:
-            first = middle + 1
-        else:
-            end = middle
-    return place + first
-
-
 @functools.cache
 def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
     """Make the device functions `write_by_value` and `write_by_index` for one element width and block size.
 
-    Both write the first `n_selected` candidates. `extent` are keys from which and up to which all of them
-    are, `row` is ``(address, count)``, and `output` ``(values, indices, origin)``, with what else `index_of`
-    needs as `origin`.
+    Both write the first `n_selected` candidates, whose keys lie in `extent`. `row` is ``(address, count)``,
+    and `output` is ``(values, indices, origin)``; `index_of` takes the parts of `origin`.
     """
     functions = element_functions(element_size)
     key_type = functions.key_type

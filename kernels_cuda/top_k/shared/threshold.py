@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import block_inclusive_sum, shared_vectors, warp_maximum
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum, shared_vectors, warp_maximum
 
 # Places of the shared counters.
 FOUND = 0

@@ -24,9 +24,9 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
+from kernels_cuda.cooperate import block_inclusive_sum
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
-from kernels_cuda.top_k.shared.cooperate import block_inclusive_sum
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions

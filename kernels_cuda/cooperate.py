@@ -1,4 +1,4 @@
-"""Maxima over a warp, sums over lanes and over a block, and keys in shared memory 16 bytes at a time."""
+"""What threads do together: maxima, sums, places in an order, and keys in shared memory by 16 bytes."""
 
 import functools
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
+from kernels_cuda.strided import VECTOR
 
 
 @device_function
@@ -50,6 +50,26 @@ def place_of_few(n_pairs, n_threads, thread):
 
 
 @device_function
+def place_in_order(lows, n_first, n_pairs, pair):
+    """Return the place of a pair by position, if the first `n_first` and the others are in order each."""
+    first = n_first
+    end = n_pairs
+    place = pair
+    if pair >= n_first:
+        first = u32(0)
+        end = n_first
+        place = pair - n_first
+    place -= first
+    while first < end:
+        middle = (first + end) >> 1
+        if lows[middle] > lows[pair]:
+            first = middle + 1
+        else:
+            end = middle
+    return place + first
+
+
+@device_function
 def block_inclusive_sum(sums, half, amount, lane, warp):
     """Return the sum of `amount` over the threads of the block up to this one.
 
@@ -83,7 +103,7 @@ def shared_vectors(key_type: Any) -> SharedVectors:
 
     @device_function
     def place_of(array, number):
-        return ptx.shared_address(array) + number * VECTOR_BYTES
+        return ptx.shared_address(array) + number * VECTOR
 
     if key_type is u64:
 
