@@ -224,7 +224,7 @@ def test_ties_by_index():
 def test_rows_in_parts_that_are_filled_up(is_sorted):
     """Some have fewer elements than are selected, or none, and elements equal what fills parts up."""
     rows = np.random.default_rng(7).choice(np.float32([2, 1, 0, -np.inf]), (3, 1501))
-    given = {"lengths": np.array([0, 147, 1501]), "part_elements": 384}
+    given = {"lengths": np.array([0, 147, 1501]), "part_elements": 256}
     run_top_k("grid-parts", TensorDataType.FLOAT32, rows, 150, is_sorted, **given)
 
 

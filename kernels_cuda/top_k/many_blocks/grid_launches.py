@@ -37,7 +37,6 @@ from kernels_cuda.top_k.shared.launches import (
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
-    BINS_PER_THREAD,
     CHUNK_VECTORS,
     FINE_BITS,
     MAXIMA_THREADS,
@@ -144,11 +143,7 @@ def _split(problem: Problem, policy: GridPolicy) -> tuple[BlockShape, int] | Non
     if n_parts == 1:
         return shape, problem.axis_size
     # One block finishes what is selected from all parts.
-    most_left = (shape.n_groups << LARGEST_LANE_BITS) * per_vector
-    if problem.lengths and k > shape.n_threads // 4:
-        # Nothing of a row of length 0 is selected, so that no threshold is found: there is room for all.
-        most_left = min(per_vector * k, BINS_PER_THREAD * shape.n_threads)
-    if n_parts * k > most_left:
+    if n_parts * k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
         return None
     return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
 

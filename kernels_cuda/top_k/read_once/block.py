@@ -357,6 +357,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         row = state[BASE], state[COUNT]
         output = state[VALUES], state[INDICES], (state[SOURCE], sources, m.source_size)
         n_written = u32(state[WRITTEN])
+        if n_written == 0:
+            # All candidates are fillers.
+            n_pairs = u32(0)
         if m.is_by_index != 0:
             counts = n_above, n_pairs, n_written
             write_by_index(candidates, *counts, extent, candidate_groups, row, output, p, scratch, ids)
