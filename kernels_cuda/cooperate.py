@@ -3,8 +3,6 @@
 import functools
 from typing import Any, NamedTuple
 
-from numba import cuda
-
 from kernels_cuda import ptx
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function
@@ -67,23 +65,6 @@ def place_in_order(lows, n_first, n_pairs, pair):
         else:
             end = middle
     return place + first
-
-
-@device_function
-def block_inclusive_sum(sums, half, amount, lane, warp):
-    """Return the sum of `amount` over the threads of the block up to this one.
-
-    It uses 64 shared uint32. `half` (0 or 32) alternates from call to call, so that one barrier per call
-    suffices.
-    """
-    total = ptx.warp_inclusive_sum(amount)
-    if lane == 31:
-        sums[half + warp] = total
-    cuda.syncthreads()
-    part = u32(0)
-    if lane < warp:
-        part = sums[half + lane]
-    return total + ptx.warp_add(part)
 
 
 class SharedVectors(NamedTuple):

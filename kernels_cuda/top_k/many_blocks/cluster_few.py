@@ -333,16 +333,8 @@ def few_function(element_size: int) -> Any:
                 take_candidates(memory, count, lane, warp)
         cuda.syncthreads()
         if has_room and rank == 0:
-            write_first(
-                (memory + _PAIRS, memory + _BITS),
-                (address, stride),
-                output,
-                n_candidates,
-                n_selected,
-                c.is_sorted == 0,
-                p.key_format,
-                thread,
-            )
+            areas, row, is_by_index = (memory + _PAIRS, memory + _BITS), (address, stride), c.is_sorted == 0
+            write_first(areas, row, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
         return has_room
 
     return select_few

@@ -162,16 +162,8 @@ def cluster_launches(problem: Problem, policy: ClusterPolicy, workspace: Workspa
         step_bits=step_elements.bit_length() - 1,
         chunk_bits=(chunk - 1).bit_length(),
     )
-    launch = Launch(
-        kernel,
-        problem.n_rows * n_blocks,
-        CLUSTER_THREADS,
-        (),
-        row_parameters(problem),
-        _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES,
-        n_blocks,
-        (more,),
-    )
+    grid, n_bytes = problem.n_rows * n_blocks, _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES
+    launch = Launch(kernel, grid, CLUSTER_THREADS, (), row_parameters(problem), n_bytes, n_blocks, (more,))
     return launch_rows(launch, problem, policy, workspace)
 
 

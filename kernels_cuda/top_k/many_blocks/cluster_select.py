@@ -109,16 +109,8 @@ def select_function(element_size: int, hand_on: Any) -> Any:
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
-            is_one, offset = find_digit(
-                (found, memory, barriers),
-                turn,
-                (own, n_steps),
-                (low, high - low),
-                shift,
-                n_left,
-                finds_ends,
-                ids,
-            )
+            areas, bounds = (found, memory, barriers), (low, high - low)
+            is_one, offset = find_digit(areas, turn, (own, n_steps), bounds, shift, n_left, finds_ends, ids)
             turn += 1
             if is_one:
                 low += offset

@@ -48,7 +48,7 @@ from kernels_cuda.top_k.shared.rank import Candidates, rank_functions, write_fun
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
-from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
+from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
 
 # Entries of the block's state in shared memory; the first two have one for each stage.
 VECTORS, ADDRESS, COUNT, PREFIX, UNALIGNED, BASE, VALUES, INDICES, SOURCE = 0, 3, 6, 7, 8, 9, 10, 11, 12
@@ -65,7 +65,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     unfolding_of = functions.unfolding_of
     group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
     finding = threshold_functions(n_threads, key_type)
-    block_extremes = finding.block_extremes
+    block_extremes, new_scratch = finding.block_extremes, finding.new_scratch
     find_threshold, list_groups = finding.find_threshold, finding.list_groups
     filters = filter_functions(element_size, n_threads)
     forget_found = filters.forget_found
@@ -178,11 +178,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         order = ptx.shared_from(dynamic_shared_array(u16), 2 * m.list_word)
         bin_ends = ptx.shared_from(words, m.bins_word)
         candidates = Candidates(keys, lows, order, bin_ends)
-        histogram = cuda.shared.array(n_threads, u32)
-        sums = cuda.shared.array(64, u32)
-        extremes = cuda.shared.array(64, key_type)
-        counters = cuda.shared.array(N_COUNTERS, u32)
-        scratch = Scratch(histogram, sums, extremes, counters)
+        scratch = new_scratch()
         state = cuda.shared.array(N_STATE, i64)
 
         thread = u32(cuda.threadIdx.x)
@@ -201,9 +197,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         begin = part * m.part_size
         values += (value_row + part * p.k * p.strides.values) * element_size
         indices += (index_row + part * p.k * p.strides.indices) * p.index_size
-        histogram[thread] = u32(0)
+        scratch.histogram[thread] = u32(0)
         if thread < N_COUNTERS:
-            counters[thread] = u32(0)
+            scratch.counters[thread] = u32(0)
 
         # Find the address of the vectors of the first stage, and their number.
         n_coarse = i64(0)
@@ -318,20 +314,15 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             if are_unfolded:
                 n_each = u32(keys_per_vector)
             are_too_many = not has_candidate_groups and n_items * n_each > limit
+            limits, wanted = (u32(m.n_slots), limit), (n_selected, are_too_many, are_many_equal)
+            items = Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors)
+            in_order = are_unfolded or m.is_by_index != 0
+            source = Source(address, step, first_position, are_unfolded, in_order)
+            exists = has_unaligned and not are_unfolded
+            outside = exists, unaligned_bits, unaligned_key, unaligned, u32(prefix)
+            extent, formats = (threshold, highest), (p.unfolded_format, p.key_format)
             n_above, n_ties, threshold = select(
-                candidates,
-                u32(m.n_slots),
-                limit,
-                Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors),
-                Source(address, step, first_position, are_unfolded, are_unfolded or m.is_by_index != 0),
-                (has_unaligned and not are_unfolded, unaligned_bits, unaligned_key, unaligned, u32(prefix)),
-                (threshold, highest),
-                n_selected,
-                are_too_many,
-                are_many_equal,
-                (p.unfolded_format, p.key_format),
-                scratch,
-                ids,
+                candidates, limits, items, source, outside, extent, wanted, formats, scratch, ids
             )
             n_pairs = n_above + n_ties
             are_many_equal = n_ties > 0
@@ -349,7 +340,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 n_vectors = u32(state[VECTORS + stage])
                 group_bits = vector_bits(stage, m.fine_bits, m.coarse_bits)
                 n_items = n_pairs << group_bits
-                forget_found(counters, thread)
+                forget_found(scratch.counters, thread)
 
         extent = threshold, highest
         if not has_candidate_groups:

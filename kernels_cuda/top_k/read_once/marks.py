@@ -198,17 +198,11 @@ def mark_functions(element_size: int) -> MarkFunctions:
                 vector = ptx.next_pass(vector)
         return marks
 
-    return MarkFunctions(
-        mark_type,
-        bound_of,
-        bound_above,
-        marks_at_or_above,
-        marks_before,
-        ptx.popcount_u64 if mark_bits == 64 else ptx.popcount_u32,
-        ptx.trailing_zeros_u64 if mark_bits == 64 else ptx.trailing_zeros_u32,
-        swizzled,
-        element_address,
-    )
+    marking = mark_type, bound_of, bound_above, marks_at_or_above, marks_before
+    count, first = ptx.popcount_u32, ptx.trailing_zeros_u32
+    if mark_bits == 64:
+        count, first = ptx.popcount_u64, ptx.trailing_zeros_u64
+    return MarkFunctions(*marking, count, first, swizzled, element_address)
 
 
 def _marks_of_halves(below: Any) -> Any:

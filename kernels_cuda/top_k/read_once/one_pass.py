@@ -288,16 +288,9 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             n_candidates = keep_candidates(candidates, n_candidates, threshold, thread)
         values += value_row * element_size
         indices += index_row * p.index_size
-        write_first(
-            (pairs, memory + bits_at),
-            (base, i64(1)),
-            (values, indices, p.strides.values, p.strides.indices, p.index_size),
-            n_candidates,
-            n_selected,
-            m.is_sorted == 0,
-            p.key_format,
-            thread,
-        )
+        areas, row, is_by_index = (pairs, memory + bits_at), (base, i64(1)), m.is_sorted == 0
+        output = values, indices, p.strides.values, p.strides.indices, p.index_size
+        write_first(areas, row, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
         pad_results(values, indices, n_selected + thread, n_threads, p.k, p)
 
     return one_pass_top_k

@@ -22,7 +22,7 @@ from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.rank import Candidates, rank_functions
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import SORTED_PAIRS, VECTOR_BYTES, group_key_bytes, pair_bytes
-from kernels_cuda.top_k.shared.threshold import N_COUNTERS, Scratch, threshold_functions
+from kernels_cuda.top_k.shared.threshold import threshold_functions
 
 # Two blocks share a multiprocessor.
 _REGISTERS = 64
@@ -121,7 +121,7 @@ def write_function(element_size: int) -> Any:
 def finish_kernel(element_size: int) -> Any:
     """Make the kernel for one element width."""
     key_type = ptx.REGISTER[element_size]
-    block_extremes = threshold_functions(SAMPLED_THREADS, key_type).block_extremes
+    new_scratch, _, block_extremes, *_ = threshold_functions(SAMPLED_THREADS, key_type)
     write_first = write_function(element_size)
     find_row, _, pad_results = row_functions(element_size)
     key_bytes = group_key_bytes(element_size)
@@ -151,14 +151,10 @@ def finish_kernel(element_size: int) -> Any:
         bin_ends = ptx.shared_from(places, m.n_segments)
         selected = ptx.shared_from(dynamic_shared_array(u16), 2 * m.selected_word)
         candidates = Candidates(keys, lows, selected, bin_ends)
-        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
-        sums = cuda.shared.array(64, u32)
-        extremes = cuda.shared.array(64, key_type)
-        counters = cuda.shared.array(N_COUNTERS, u32)
-        scratch = Scratch(histogram, sums, extremes, counters)
+        scratch = new_scratch()
         thread = u32(cuda.threadIdx.x)
         ids = thread, thread & 31, thread >> 5
-        histogram[thread] = u32(0)
+        scratch.histogram[thread] = u32(0)
 
         row = p.first + i64(cuda.blockIdx.x)
         base, values, indices, count = find_row(x, lengths, values, indices, offsets, row, p)
@@ -174,7 +170,7 @@ def finish_kernel(element_size: int) -> Any:
         n_pairs = ptx.load_u32(state + LISTED)
         if n_selected <= n_pairs <= u32(m.n_slots):
             lists = (listed + row * m.n_slots * key_bytes, listed_lows + row * m.n_slots * 4)
-            of_row = segments + row * m.n_segments * SEGMENT_BYTES
+            of_row, sums = segments + row * m.n_segments * SEGMENT_BYTES, scratch.sums
             highest = take_listed(
                 candidates, places, lists, of_row, n_segments, n_pairs, prefix, sums, p.key_format, thread
             )

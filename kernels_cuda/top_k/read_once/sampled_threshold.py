@@ -15,7 +15,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.rows import row_length, row_offsets
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
-from kernels_cuda.top_k.shared.threshold import FOUND, N_COUNTERS, Scratch, threshold_functions
+from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
 # Offsets in a row's state, after the threshold: of a counter of what is listed, and of the position before
 # which elements that equal the threshold are listed too.
@@ -36,8 +36,7 @@ def sample_kernel(element_size: int) -> Any:
     aligned = aligned_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
-    finding = threshold_functions(SAMPLED_THREADS, key_type)
-    block_extremes, find_threshold = finding.block_extremes, finding.find_threshold
+    new_scratch, _, block_extremes, find_threshold, _ = threshold_functions(SAMPLED_THREADS, key_type)
     exclusive_sum = block_scan(SAMPLED_THREADS)
     unused, spread = aligned.unused, aligned.spread
     keys_per_vector, _, store_vector = shared_vectors(key_type)
@@ -136,11 +135,7 @@ def sample_kernel(element_size: int) -> Any:
     def choose_threshold(x, lengths, states, offsets, p: RowParameters, m: SampledParameters):
         ptx.grid_dependency_wait()
         keys = dynamic_shared_array(key_type)
-        histogram = cuda.shared.array(SAMPLED_THREADS, u32)
-        sums = cuda.shared.array(64, u32)
-        extremes = cuda.shared.array(64, key_type)
-        counters = cuda.shared.array(N_COUNTERS, u32)
-        scratch = Scratch(histogram, sums, extremes, counters)
+        scratch = new_scratch()
         thread = u32(cuda.threadIdx.x)
         ids = (thread, thread & 31, thread >> 5)
         row = p.first + i64(cuda.blockIdx.x)
@@ -150,7 +145,7 @@ def sample_kernel(element_size: int) -> Any:
         threshold = key_type(0)
         equals_end = u32(_NO_END)
         if count > m.n_slots:
-            histogram[thread] = u32(0)
+            scratch.histogram[thread] = u32(0)
             threshold, n_above, rank, is_crowded = threshold_of_sample(
                 keys, base, count, p.k, m.sample_bits, scratch, p.key_format, ids
             )

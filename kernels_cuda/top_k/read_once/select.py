@@ -35,33 +35,21 @@ def select_function(element_size: int, n_threads: int) -> Any:
     exclusive_sum = block_scan(n_threads)
 
     @linked_function
-    def select(
-        candidates,
-        n_slots,
-        limit,
-        items,
-        source,
-        unaligned,
-        extent,
-        n_selected,
-        are_too_many,
-        are_many_equal,
-        formats,
-        scratch,
-        ids,
-    ):
+    def select(candidates, limits, items, source, unaligned, extent, wanted, formats, scratch, ids):
         """Return how many candidates are above the threshold, how many equal it, and what it is.
 
-        What is at or above the threshold is kept, if it is no more than `limit`; else the same with a higher
-        threshold. If this is that of element number `n_selected`, and too many equal it, the first of these
-        are kept; so they are if `are_many_equal`. If they `are_too_many` for sure, a higher threshold is
-        looked for at once.
+        `limits` are the number of slots, and how many candidates there may be; `wanted` are how many elements
+        are selected, and whether it is known that there are too many candidates, and that too many equal the
+        threshold. What is at or above the threshold is kept if it is not too much; else the same with a
+        higher threshold. Of too many that equal that of the last element selected, the first are kept.
 
         `extent` are the threshold and the highest key. `unaligned` is ``(exists, bits, key, position,
         prefix)``, of the thread's element outside all vectors, of which those before `prefix` come before all
         vectors. The others are as `FilterFunctions` have them.
         """
         keys, lows, _, _ = candidates
+        n_slots, limit = limits
+        n_selected, are_too_many, only_above = wanted
         threshold, highest = extent
         unfolded_format, key_format = formats
         is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
@@ -73,7 +61,6 @@ def select_function(element_size: int, n_threads: int) -> Any:
         next_above = key_type(0)
         n_found = u32(0)
         n_ties = u32(0)
-        only_above = are_many_equal
         if only_above:
             next_above = unfold_next_above(threshold, key_format)
         collecting = True
@@ -93,7 +80,6 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 if source.in_order and prefix != 0 and not are_unfolded:
                     sums = ptx.shared_from(scratch.sums, 32)
                     slot, n_first = exclusive_sum(u32(comes_first), thread, sums)
-                limits = n_slots, limit
                 collect(candidates, n_first, limits, items, source, kept_threshold, unfolding, scratch, ids)
                 if warp == 0 and not are_unfolded:
                     # The first thread may just have stored the count.

@@ -78,7 +78,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
             for item in range(n_items):
                 places[item] |= u32(exchanged_positions[own + u32(item * 32)]) << 16
             cuda.syncthreads()
-            counts_to_starts(warp_counts, sums, thread, lane, warp)
+            counts_to_starts(warp_counts, sums, thread)
             cuda.syncthreads()
             # An opaque copy: otherwise compilers would keep all digits, and where they are counted, in
             # registers.

@@ -6,9 +6,9 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import block_inclusive_sum
 from kernels_cuda.ptx import u16, u32
 from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, WARP_LANES
 
 
@@ -43,6 +43,7 @@ def digit_functions(key_type: Any, n_items: int) -> tuple[Any, Any]:
 def block_digit_functions(n_threads: int) -> tuple[Any, Any]:
     """Make `clear_counts` and `counts_to_starts` of the counters that each warp of a block has for digits."""
     n_warps = n_threads // WARP_LANES
+    exclusive_sum = block_scan(n_threads)
 
     @device_function
     def clear_counts(warp_counts, thread):
@@ -52,13 +53,13 @@ def block_digit_functions(n_threads: int) -> tuple[Any, Any]:
             counter += n_threads
 
     @device_function
-    def counts_to_starts(warp_counts, sums, thread, lane, warp):
+    def counts_to_starts(warp_counts, sums, thread):
         """Replace each count by how many keys come before: of smaller digits, or of earlier warps."""
         amount = u32(0)
         if thread < N_DIGITS:
             for other in range(n_warps):
                 amount += u32(warp_counts[u32(other * N_DIGITS) + thread])
-        start = block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount
+        start, _ = exclusive_sum(amount, thread, sums)
         if thread < N_DIGITS:
             for other in range(n_warps):
                 of_warp = u32(warp_counts[u32(other * N_DIGITS) + thread])

@@ -221,18 +221,7 @@ def rank_functions(n_threads: int, key_type: Any) -> RankFunctions:
         cuda.syncthreads()
         before, n_bins = exclusive_sum(n_own, thread, sums)
         parts[thread] |= before | (bits << _BITS_SHIFT)
-        refined = Bins(
-            bins.lowest,
-            bins.low_base,
-            bins.left,
-            bins.right,
-            bins.low_right,
-            bins.low_bits,
-            True,
-            ~furthest,
-            bit_length_u32(furthest),
-        )
-        return refined, n_bins
+        return Bins(*bins[:6], True, ~furthest, bit_length_u32(furthest)), n_bins
 
     @linked_function
     def fill_bins(candidates, n_pairs, n_selected, bins, scratch, thread):

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import block_inclusive_sum, shared_vectors, warp_maximum
+from kernels_cuda.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.scan import block_scan
 
 # Places of the shared counters.
 FOUND = 0
@@ -65,6 +66,7 @@ class Scratch(NamedTuple):
 class ThresholdFunctions(NamedTuple):
     """Device functions for one block size and key."""
 
+    new_scratch: Any
     find_digit: Any
     block_extremes: Any
     find_threshold: Any
@@ -75,13 +77,21 @@ class ThresholdFunctions(NamedTuple):
 def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
     """Make the functions that find a threshold, and list what is at or above it.
 
-    `scratch` is a `Scratch`, and `ids` are ``(thread, lane, warp)``.
+    `scratch` is a `Scratch`, such as `new_scratch` returns with undefined contents, and `ids` are ``(thread,
+    lane, warp)``.
     """
     n_warps = n_threads // 32
     digit_bits = n_threads.bit_length() - 1
     warp_max = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
+    exclusive_sum = block_scan(n_threads)
     keys_per_vector, load_vector, _ = shared_vectors(key_type)
+
+    @device_function
+    def new_scratch():
+        histogram, sums = cuda.shared.array(n_threads, u32), cuda.shared.array(64, u32)
+        extremes, counters = cuda.shared.array(64, key_type), cuda.shared.array(N_COUNTERS, u32)
+        return Scratch(histogram, sums, extremes, counters)
 
     @linked_function
     def find_digit(scratch, needed, ids):
@@ -90,21 +100,13 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
         Returns it, how many elements have larger ones, and how many have it.
         """
         histogram, sums, _, counters = scratch
-        thread, lane, warp = ids
+        thread, _, _ = ids
         cuda.syncthreads()
         digit = u32(n_threads - 1) - thread
         amount = histogram[digit]
-        through = ptx.warp_inclusive_sum(amount)
-        if lane == 31:
-            sums[warp] = through
-        cuda.syncthreads()
         histogram[digit] = u32(0)
-        before = u32(0)
-        if lane < warp:
-            before = sums[lane]
-        through += ptx.warp_add(before)
-        above = through - amount
-        if above < needed <= through:
+        above, _ = exclusive_sum(amount, thread, sums)
+        if above < needed <= above + amount:
             counters[DIGIT] = digit
             counters[ABOVE] = above
             counters[AMOUNT] = amount
@@ -190,7 +192,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
     def list_groups(maxima, n_groups, low, n_ties, candidate_groups, scratch, ids):
         """List the groups above `low` and the first `n_ties` that equal it, in ascending order."""
         vector = cuda.local.array(keys_per_vector, key_type)
-        thread, lane, warp = ids
+        thread, _, _ = ids
         # A thread has neighbouring groups. It counts those above in the lower half of a word, and those that
         # equal in the upper one.
         vectors_each = (n_groups - 1) // u32(keys_per_vector * n_threads) + 1
@@ -209,7 +211,7 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
                     amounts += 1 << 16
             number += 1
             group += keys_per_vector
-        before = block_inclusive_sum(scratch.sums, u32(0), amounts, lane, warp) - amounts
+        before, _ = exclusive_sum(amounts, thread, scratch.sums)
         above = before & 0xFFFF
         equal = before >> 16
         if amounts != 0:
@@ -230,4 +232,4 @@ def threshold_functions(n_threads: int, key_type: Any) -> ThresholdFunctions:
                 group += keys_per_vector
         cuda.syncthreads()
 
-    return ThresholdFunctions(find_digit, block_extremes, find_threshold, list_groups)
+    return ThresholdFunctions(new_scratch, find_digit, block_extremes, find_threshold, list_groups)

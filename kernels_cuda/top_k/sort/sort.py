@@ -24,9 +24,9 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import block_inclusive_sum
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
+from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.results import row_functions
@@ -160,6 +160,7 @@ def sort_kernel(
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
+    exclusive_sum = block_scan(n_threads)
     tile_size = n_threads * n_items
     state_shift = 8 * position_size - 2
     of_tile = 1 << state_shift
@@ -179,10 +180,11 @@ def sort_kernel(
             return ptx.permute(key, u32(0), 0x4440 | byte)
 
     @device_function
-    def exclusive_sum_of_digits(sums, amount, wide_sums, thread, lane, warp):
+    def exclusive_sum_of_digits(sums, amount, wide_sums, thread):
         """Return the sum of `amount` over the digits before the thread's own."""
         if position_size == 4:
-            return block_inclusive_sum(sums, u32(32), amount, lane, warp) - amount
+            before, _ = exclusive_sum(amount, thread, ptx.shared_from(sums, 32))
+            return before
         if thread < N_DIGITS:
             wide_sums[thread] = amount
         cuda.syncthreads()
@@ -307,13 +309,13 @@ def sort_kernel(
                 amount += counts[u32(other * N_DIGITS) + thread]
         before = position_type(0)
         if tile == 0:
-            before = exclusive_sum_of_digits(sums, of_digit, digit_base, thread, lane, warp)
+            before = exclusive_sum_of_digits(sums, of_digit, digit_base, thread)
         known = of_tile | position_type(amount)
         if tile == 0:
             known = of_all | (before + position_type(amount))
         if thread < N_DIGITS:
             store_state(own_state, known)
-        start = block_inclusive_sum(sums, u32(0), amount, lane, warp) - amount
+        start, _ = exclusive_sum(amount, thread, sums)
         if thread < N_DIGITS:
             running = start
             for other in range(n_warps):

@@ -200,20 +200,14 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
         ClearParameters(n_vectors=n_cleared // VECTOR_BYTES),
     )
     counted = (TOP_BITS[element_size], 1) if is_filtered else (DIGIT_BITS, element_size)
+    sorter = _sort(element_size, position_size, tile)
+    histogram, first_counts = _histogram(element_size, *counted), tops if is_filtered else histograms
     for first, batch in batches(problem.n_rows, n_rows):
         blocks_per_row = min(ceil_div(axis_size, COUNTED_ELEMENTS), ceil_div(blocks, batch))
         parameters = row_parameters(problem, first=first)
-        launches += [
-            clear,
-            Launch(
-                _histogram(element_size, *counted),
-                batch * blocks_per_row,
-                COUNTING_THREADS,
-                (x, lengths, tops if is_filtered else histograms, offsets),
-                parameters,
-                more=(blocks_per_row,),
-            ),
-        ]
+        counting, n_blocks = (x, lengths, first_counts, offsets), batch * blocks_per_row
+        count = Launch(histogram, n_blocks, COUNTING_THREADS, counting, parameters, more=(blocks_per_row,))
+        launches += [clear, count]
         if is_filtered:
             written = buffers[0], histograms, kept, tile_sums, counters[n_passes]
             keeping, n_blocks = (x, lengths, tops, *written, offsets), batch * n_keep_tiles
@@ -223,21 +217,13 @@ def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) ->
             is_first, is_last = number == 0 and not is_filtered, number == n_passes - 1
             source = NULL if is_first else buffers[(number - 1 + is_filtered) % 2]
             destination = NULL if is_last else buffers[(number + is_filtered) % 2]
-            histogram = histograms._replace(offset=histograms.offset + number * histogram_bytes)
-            launches.append(
-                Launch(
-                    _sort(element_size, position_size, tile),
-                    batch * n_tiles,
-                    tile.n_threads,
-                    (
-                        *(x, lengths, source, destination, Pointer(VALUES), Pointer(INDICES)),
-                        *(histogram, n_kept, states[number], counters[number], offsets),
-                    ),
-                    parameters,
-                    tile.n_elements * n_pair_bytes,
-                    more=(n_tiles, number * DIGIT_BITS, int(is_first), int(is_last)),
-                )
-            )
+            digits = histograms._replace(offset=histograms.offset + number * histogram_bytes)
+            moved = x, lengths, source, destination, Pointer(VALUES), Pointer(INDICES)
+            sorting = *moved, digits, n_kept, states[number], counters[number], offsets
+            this_pass = n_tiles, number * DIGIT_BITS, int(is_first), int(is_last)
+            n_blocks, n_bytes = batch * n_tiles, tile.n_elements * n_pair_bytes
+            sort = Launch(sorter, n_blocks, tile.n_threads, sorting, parameters, n_bytes, more=this_pass)
+            launches.append(sort)
     return launches
 
 
