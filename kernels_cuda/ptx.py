@@ -415,16 +415,19 @@ unfolded_key_u32 = _unfolded_key(u32, 32, "lop3.b32 mask, mask, $2, $1, 0x6A; ma
 unfolded_key_u64 = _unfolded_key(
     u64, 64, "and.b64 mask, mask, $2; xor.b64 mask, mask, $1; xor.b64 mask, mask, $3; add.u64 $0, mask, $4;"
 )
-# (word, change, flip, offset) to the unfolded keys of two elements of 16 bits, for compute capability 9.0 and
-# later: the sign bits of the changed word say where it is flipped.
-unfolded_keys_u16x2 = _instruction(
-    u32,
-    [u32] * 4,
-    "{ .reg .b32 word, mask; xor.b32 word, $1, $2; prmt.b32 mask, word, word, 0xBB99; "
-    "lop3.b32 word, mask, $3, word, 0x6A; add.u16x2 $0, word, $4; }",
-    _PURE,
-)
-max_u16x2 = _instruction(u32, [u32, u32], "max.u16x2 $0, $1, $2;", _PURE)
+
+
+def _of_halves(name: str) -> Any:
+    parts = (
+        "{ .reg .b16 a, b, c, d; mov.b32 {a, b}, $1; mov.b32 {c, d}, $2; "
+        f"{name}.u16 a, a, c; {name}.u16 b, b, d; mov.b32 $0, {{a, b}}; }}"
+    )
+    whole = f"{name}.u16x2 $0, $1, $2;"
+    return _instruction(u32, [u32] * 2, lambda: whole if target_capability() >= (9, 0) else parts, _PURE)
+
+
+# Of both halves of a word; older GPUs take one after the other.
+add_u16x2, max_u16x2, min_u16x2 = _of_halves("add"), _of_halves("max"), _of_halves("min")
 # (marks, mark, word, number): the marks, and this one if the word, a float, is less than the number.
 mark_if_below_f32 = _instruction(
     u32,

@@ -1,15 +1,15 @@
 """Rows of some thousand elements: a block holds one in registers, and selects by histograms of its keys.
 
-1. Each warp loads a part of the row, its lanes a vector each at a time, and makes keys of the elements.
-2. A histogram of the keys' top bits tells which bin the k-th key is in; another one, of this bin, divides it
-   by the next bits; and so on, until a bin ends with the k-th key, or all keys in it are equal. Of equal ones
-   the first in the row are selected.
+1. Each warp loads a part of the row, its lanes a vector each at a time, and makes codes of the elements.
+2. A histogram of the codes' top bits tells which bin the k-th code is in; another one, of this bin, divides
+   it by the next bits; and so on, until a bin ends with the k-th code, or all codes in it are equal. Of equal
+   ones the first in the row are selected.
 3. Sums over lanes and warps tell where each selected element goes. The block brings them together in shared
    memory, and writes them side by side.
 
-Keys are aligned ones (`aligned_keys`). Most data take two histograms, and none take more than the bits of an
-element ask for. Results that are to be in order are sorted in shared memory (`pair_sort`). Reads the row
-once, writes k values and indices.
+Codes are the complements of aligned keys (`aligned_keys`), so that the first elements have the smallest. Most
+data take two histograms, and none take more than the bits of an element ask for. Results that are to be in
+order are sorted in shared memory (`pair_sort`). Reads the row once, writes k values and indices.
 """
 
 from typing import Any
@@ -50,12 +50,17 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     exclusive_sum_of_warps = scan_of_warps(n_threads)
     unused, _, _, _, restore = aligned_functions(element_size)
     register_bits = max(32, 8 * element_size)
+    key_mask = ((1 << register_bits) - 1) >> unused << unused
     n_warps = n_threads // WARP_LANES
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
     warp_vector = WARP_LANES * per_vector
-    load_elements, make_keys = register_functions(element_size, n_keys, warp_vector)
-    vector_mask = (1 << per_vector) - 1
+    load_elements, make_codes = register_functions(element_size, n_keys, warp_vector, are_codes=True)
+    # Codes of 16 bits lie in registers by twos, which have a bit each in the halves of a mask.
+    is_paired = element_size == 2
+    per_register = 2 if is_paired else 1
+    n_registers, vector_registers = n_keys // per_register, per_vector // per_register
+    vector_mask = 0xF000F if is_paired else (1 << per_vector) - 1
     # What a warp selects of its vectors is added up in fields of a word, several vectors at a time.
     field_bits = 8 if warp_vector < 1 << 8 else 16
     field_mask = (1 << field_bits) - 1
@@ -65,26 +70,65 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     n_adding = n_bins // 4
     block_vector = n_threads * per_vector
 
-    @linked_function
-    def find_cut(keys, n_used, bins, totals, cut, n_selected, thread):
-        """Return a threshold, how many keys equal to it are selected, and how many there are.
+    @device_function
+    def code_of(codes, number):
+        """Return a code; the low bits are undefined if it has less than 32."""
+        code = codes[number // per_register]
+        if is_paired and number % 2 == 0:
+            code <<= 16
+        return code
 
-        Larger keys are selected. If all that equal the threshold are selected, so are all above it, and the
-        threshold need not be a key.
+    @device_function
+    def bit_of(number):
+        return u32(1) << u32(number // per_register + number % per_register * 16)
+
+    @linked_function
+    def live_bits(n_live):
+        """Return the bits of a lane's first codes."""
+        if is_paired:
+            lower, upper = (n_live + 1) >> 1, n_live >> 1
+            return ((u32(1) << lower) - 1) | (((u32(1) << upper) - 1) << 16)
+        return u32((u64(1) << u64(n_live)) - 1)
+
+    @device_function
+    def minus_half(code):
+        """Return the two's complement of a code of 16 bits, in both halves of a word."""
+        return (0 - (code >> 16) & 0xFFFF) * 0x10001
+
+    @linked_function
+    def count(codes, n_used, bins, first, shift, is_first):
+        """Count codes from `first` on in bins of ``1 << shift``; the others in one bin behind them."""
+        for vector in range(n_vectors):
+            if u32(vector) < n_used:
+                if is_first:
+                    for number in range(vector * per_vector, (vector + 1) * per_vector):
+                        into = u32(code_of(codes, number) >> key_type(shift))
+                        ptx.count_shared(bins + (into << 2))
+                elif is_paired:
+                    # Now each code has a bin of its own.
+                    for register in range(vector * vector_registers, (vector + 1) * vector_registers):
+                        into = ptx.add_u16x2(codes[register], minus_half(first))
+                        into = ptx.min_u16x2(into, n_bins * 0x10001)
+                        ptx.count_shared(bins + ((into & 0xFFFF) << 2))
+                        ptx.count_shared(bins + (into >> 16 << 2))
+                else:
+                    for number in range(vector * per_vector, (vector + 1) * per_vector):
+                        within = (code_of(codes, number) - first) >> key_type(shift)
+                        ptx.count_shared(bins + (u32(min(within, key_type(n_bins))) << 2))
+
+    @linked_function
+    def find_cut(codes, n_used, bins, totals, cut, n_selected, thread):
+        """Return the last code selected, how many codes in its bin are selected, and how many there are.
+
+        If all in the bin are selected, it need not be a code. Bits that codes do not have are set.
         """
-        top = ~key_type(0)
+        first = key_type(0)
         last_shift = u32(unused)
         shift = max(u32(register_bits - bin_bits), last_shift)
         searching = True
         amount = n_selected
+        count(codes, n_used, bins, first, shift, True)
         while searching:
-            for vector in range(n_vectors):
-                if u32(vector) < n_used:
-                    for element in range(per_vector):
-                        below = (top - keys[vector * per_vector + element]) >> shift
-                        # Out-of-range keys go to one overflow bin.
-                        into = u32(min(below, key_type(n_bins)))
-                        ptx.count_shared_if(bins + (into << 2), True)
             cuda.syncthreads()
             amounts = cuda.local.array(4, u32)
             own = u32(0)
@@ -94,7 +138,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                 ptx.store_shared_u32x4(at, u32(0), u32(0), u32(0), u32(0))
                 own = amounts[0] + amounts[1] + amounts[2] + amounts[3]
             before, _ = block_exclusive_sum(own, thread, totals)
-            if thread < n_adding and before < n_selected <= before + own:
+            if before < n_selected <= before + own:
                 for bin in range(4):
                     if before < n_selected <= before + amounts[bin]:
                         cut[BIN] = thread * 4 + u32(bin)
@@ -102,34 +146,38 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         cut[AMOUNT] = amounts[bin]
                     before += amounts[bin]
             cuda.syncthreads()
-            top -= key_type(cut[BIN]) << shift
+            first += key_type(cut[BIN]) << key_type(shift)
             n_selected = cut[SELECTED]
             amount = cut[AMOUNT]
             searching = n_selected < amount and shift > last_shift
             if searching:
                 shift = max(shift, last_shift + bin_bits) - bin_bits
-        return top - ((key_type(1) << shift) - 1), n_selected, amount
+                count(codes, n_used, bins, first, shift, False)
+        return first + ((key_type(1) << key_type(shift)) - 1), n_selected, amount
 
     @linked_function
-    def at_or_above(keys, n_used, threshold):
-        """Return one bit for each of a lane's keys."""
-        found = u32(0)
+    def bits_up_to(codes, n_used, last):
+        """Return the bits of a lane's codes up to `last`, and of vectors that are not used."""
+        beyond = u32(0)
         for vector in range(n_vectors):
             if u32(vector) < n_used:
-                for element in range(per_vector):
-                    number = vector * per_vector + element
-                    found |= u32(keys[number] >= threshold) << u32(number)
-        return found
+                for register in range(vector * vector_registers, (vector + 1) * vector_registers):
+                    exceeds = u32(codes[register] > last)
+                    if is_paired:
+                        most = ptx.max_u16x2(codes[register], (last >> 16) * 0x10001)
+                        exceeds = ptx.min_u16x2(ptx.add_u16x2(most, minus_half(last)), 0x10001)
+                    beyond |= exceeds << u32(register)
+        return ~beyond
 
     @device_function
     def bits_of(chosen, vector):
-        return (chosen >> u32(vector * per_vector)) & u32(vector_mask)
+        return (chosen >> u32(vector * vector_registers)) & u32(vector_mask)
 
     @linked_function
     def rank_in_warp(chosen, ranks):
-        """Put into `ranks` how many keys the warp has chosen before each of the lane's vectors.
+        """Put into `ranks` how many codes the warp has chosen before each of the lane's vectors.
 
-        A lane has one bit of `chosen` for each of its keys.
+        A lane has one bit of `chosen` for each of its codes.
         """
         total = u32(0)
         for word in range(n_words):
@@ -158,7 +206,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             for vector in range(n_vectors):
                 rank = ranks[vector]
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
-                    tie = ties & u32(1 << number)
+                    tie = ties & bit_of(number)
                     if rank < n_kept:
                         kept |= tie
                     if tie != 0:
@@ -188,38 +236,38 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         n_used = (count + u32(block_vector - 1)) // u32(block_vector)
         warp_first = warp * n_used * warp_vector
         first = warp_first + lane * per_vector
-        # So many of the lane's keys, the first ones, are of elements of the row.
+        # So many of the lane's codes, the first ones, are of elements of the row.
         of_warp = min(max(count, warp_first) - warp_first, n_used * warp_vector)
         whole = of_warp // warp_vector
         rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
         n_live = whole * per_vector + min(rest, u32(per_vector))
-        keys = cuda.local.array(n_keys, key_type)
-        load_elements(keys, base, first, n_live, p)
+        codes = cuda.local.array(n_registers, key_type)
+        load_elements(codes, base, first, n_live, p)
 
         if thread < n_adding:
             ptx.store_shared_u32x4(memory + thread * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
         cuda.syncthreads()
 
-        make_keys(keys, n_used, p.key_format)
-        # Keys beyond the row come last, and are not selected.
+        make_codes(codes, n_used, p.key_format)
+        # Codes beyond the row come last, and are not selected.
+        last_code = key_type(0xFFFF) if is_paired else ~key_type(0)
         for vector in range(n_vectors):
             if u32(vector) < n_used and n_live < (vector + 1) * per_vector:
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
                     if n_live <= number:
-                        keys[number] = key_type(0)
-        live = u32((u64(1) << u64(n_live)) - 1)
+                        codes[number // per_register] |= last_code << key_type(number % per_register * 16)
 
-        threshold = key_type(0)
+        last = ~key_type(0)
         n_ties = u32(0)
         n_equal = u32(0)
         if n_selected < count:
-            threshold, n_ties, n_equal = find_cut(keys, n_used, memory, totals, cut, n_selected, thread)
-        chosen = at_or_above(keys, n_used, threshold) & live
+            last, n_ties, n_equal = find_cut(codes, n_used, memory, totals, cut, n_selected, thread)
+        chosen = bits_up_to(codes, n_used, last) & live_bits(n_live)
         ties = u32(0)
         if n_ties < n_equal:
             ties = chosen
-            if threshold != ~key_type(0):
-                ties = chosen & ~at_or_above(keys, n_used, threshold + 1)
+            if last >> unused != 0:
+                ties = chosen & ~bits_up_to(codes, n_used, last - (key_type(1) << unused))
             chosen ^= ties
         # Two counts in a word: both are of less than 2^16 elements.
         of_warp = ptx.warp_add(ptx.popcount_u32(chosen) | (ptx.popcount_u32(ties) << 16))
@@ -235,15 +283,16 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             if bits_of(chosen, vector) != 0:
                 at = memory + (start + ranks[vector]) * n_pair_bytes
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
-                    is_chosen = chosen & u32(1 << number)
+                    is_chosen = chosen & bit_of(number)
                     position = first + u32(vector * warp_vector + number % per_vector)
-                    store_pair_if(at, keys[number], position, is_chosen)
+                    key = ~code_of(codes, number) & key_type(key_mask)
+                    store_pair_if(at, key, position, is_chosen)
                     if is_chosen != 0:
                         at += n_pair_bytes
         cuda.syncthreads()
         if counters_offset != 0:
             counters = memory + u32(counters_offset)
-            sort_pairs(memory, counters, n_selected, threshold, maxima, totals, thread)
+            sort_pairs(memory, counters, n_selected, ~last, maxima, totals, thread)
 
         rank = thread
         while rank < n_selected:

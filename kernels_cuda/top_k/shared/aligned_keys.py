@@ -64,9 +64,11 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
                 elements[at + element] = bits & element_mask
 
     @device_function
-    def format_of(key_format):
-        """Return the `AlignedFormat` of a `problem.KeyFormat`."""
+    def format_of(key_format, are_codes):
+        """Return the `AlignedFormat` of a `problem.KeyFormat`, or what it is for the complements of keys."""
         positive = key_type(key_format.positive) << unused
+        if are_codes:
+            positive = ~positive & key_type(element_mask)
         direction = positive ^ (key_type(key_format.sign) << unused)
         magnitude = key_type(key_format.flip) << unused
         infinity = key_type(key_format.infinity) << unused
@@ -83,7 +85,7 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
     @linked_function
     def restore(key, key_format, address):
         """Return the element at `address`, read from there only if its key does not tell it."""
-        aligned = format_of(key_format)
+        aligned = format_of(key_format, False)
         bits = key ^ aligned.positive
         if key_format.flip != 0:
             number = (key ^ aligned.direction) - aligned.infinity
@@ -98,16 +100,24 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
 
 
 @functools.cache
-def register_functions(element_size: int, n_keys: int, vector_step: int) -> tuple[Any, Any]:
+def register_functions(element_size: int, n_keys: int, vector_step: int, are_codes: bool = False) -> Any:
     """Make the device functions `load_elements` and `make_keys` for rows in registers.
 
     A thread has `n_keys` elements: of several vectors of 16 bytes, from each to the next of which it is
     `vector_step` elements. Vectors are loaded whole where all of the row's are aligned in memory.
+
+    Instead of keys, there may be codes, their complements: elements that come first have the smallest ones.
+    Codes of 16 bits lie in registers by twos, as elements do in memory.
     """
     read_if = ptx.READ_IF[element_size]
     unused, spread, format_of, float_key, _ = aligned_functions(element_size)
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
+    is_paired = are_codes and element_size == 2
+    if is_paired:
+        spread = aligned_functions(4).spread
+    per_register = 2 if is_paired else 1
+    vector_registers = per_vector // per_register
 
     @device_function
     def load_elements(elements, base, first, n_live, p):
@@ -120,25 +130,47 @@ def register_functions(element_size: int, n_keys: int, vector_step: int) -> tupl
                     address + vector * vector_step * element_size, n_live > vector * per_vector
                 )
             for vector in range(n_vectors):
-                spread(words[vector], elements, vector * per_vector)
+                spread(words[vector], elements, vector * vector_registers)
         else:
             step = p.strides.x * element_size
             for number in range(n_keys):
                 position = first + u32(number // per_vector * vector_step + number % per_vector)
-                elements[number] = read_if(base + i64(position) * step, n_live > number) << unused
+                bits = read_if(base + i64(position) * step, n_live > number)
+                bits <<= u32(number % 2 * 16 if is_paired else unused)
+                if is_paired and number % 2 != 0:
+                    bits |= elements[number // 2]
+                elements[number // per_register] = bits
+
+    @device_function
+    def twice(aligned):
+        return aligned | (aligned >> 16)
+
+    @device_function
+    def float_keys(word, aligned):
+        """Return the keys of two floats of 16 bits."""
+        negative = ptx.permute(word, word, 0xBB99)
+        number = (word & twice(aligned.magnitude)) ^ negative
+        # Infinity is even.
+        distance = ptx.add_u16x2(number, (negative & 0x10001) | twice(aligned.infinity))
+        return ptx.min_u16x2(distance, twice(aligned.unordered)) ^ twice(aligned.direction)
+
+    key_of = float_keys if is_paired else float_key
 
     @linked_function
     def make_keys(elements, n_used, key_format):
-        """Turn the elements of the vectors before `n_used` into keys, in place."""
-        aligned = format_of(key_format)
+        """Turn the elements of the vectors before `n_used` into keys, or codes, in place."""
+        aligned = format_of(key_format, are_codes)
+        positive = aligned.positive
+        if is_paired:
+            positive = twice(positive)
         for vector in range(n_vectors):
             if u32(vector) < n_used:
-                first = vector * per_vector
+                first = vector * vector_registers
                 if key_format.flip == 0:
-                    for number in range(first, first + per_vector):
-                        elements[number] ^= aligned.positive
+                    for number in range(first, first + vector_registers):
+                        elements[number] ^= positive
                 else:
-                    for number in range(first, first + per_vector):
-                        elements[number] = float_key(elements[number], aligned)
+                    for number in range(first, first + vector_registers):
+                        elements[number] = key_of(elements[number], aligned)
 
     return load_elements, make_keys

@@ -62,15 +62,8 @@ def element_functions(element_size: int) -> ElementFunctions:
 
     @device_function
     def ordered_key(element, key_format):
-        return make_key(
-            element,
-            key_format.sign,
-            key_format.flip,
-            key_format.infinity,
-            key_format.positive,
-            key_format.negative,
-            key_format.unordered,
-        )
+        sign, flip, infinity, positive, negative, unordered = key_format
+        return make_key(element, sign, flip, infinity, positive, negative, unordered)
 
     @linked_function
     def restore(key, key_format, address):
@@ -249,7 +242,10 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
                 offset = ((unfolding.offset + 1) >> 16) * 0x10001
             best = u32(0)
             for word in range(4):
-                best = ptx.max_u16x2(best, ptx.unfolded_keys_u16x2(words[at + word], change, flip, offset))
+                # The sign bits of the changed word say where it is flipped.
+                changed = words[at + word] ^ change
+                flipped = (ptx.permute(changed, changed, 0xBB99) & flip) ^ changed
+                best = ptx.max_u16x2(best, ptx.add_u16x2(flipped, offset))
             return largest_half(best)
 
         @linked_function
