@@ -21,7 +21,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.ptx import i64, u32
+from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.marks import mark_functions
 from kernels_cuda.top_k.read_once.sampled_launches import (
@@ -46,6 +46,8 @@ _WARP_BYTES = WARP_LANES * VECTOR_BYTES
 _STAGE_BYTES = SEGMENT_VECTORS * VECTOR_BYTES
 # A lane marks neighbouring vectors.
 _OWN_BYTES = SEGMENT_VECTORS_PER_LANE * VECTOR_BYTES
+# So many marked elements of a segment take longer if each lane writes its own.
+_MANY_MARKED = 256
 
 
 def list_kernel(element_size: int) -> Any:
@@ -66,6 +68,7 @@ def list_kernel(element_size: int) -> Any:
     n_elements = segment_elements(element_size)
     # Each lane marks so many neighbouring elements.
     n_own = n_elements // WARP_LANES
+    shuffle_marks = ptx.shuffle_from_u64 if mark_type is u64 else ptx.shuffle_from_u32
 
     @device_function
     def start_segment(stage, base, position, limit, lane):
@@ -110,6 +113,22 @@ def list_kernel(element_size: int) -> Any:
             store_key(elements + i64(slot) * key_bytes, load_shared_element(element_address(own, number)))
             ptx.store_u32(lows + i64(slot) * 4, ~(position + number))
             slot += 1
+
+    @linked_function
+    def write_many(stage, marks, position, slot, lists, lane):
+        """Do the same for a segment of which many are marked, neighbours together."""
+        elements, lows = lists
+        element = lane
+        while element < n_elements:
+            owner, number = element // u32(n_own), element % u32(n_own)
+            of_owner = shuffle_marks(marks, owner)
+            at = ptx.shuffle_from_u32(slot, owner)
+            at += n_marks(of_owner & ((mark_type(1) << mark_type(number)) - 1))
+            if (of_owner >> mark_type(number)) & 1 != 0:
+                own = stage + swizzled(owner * _OWN_BYTES)
+                store_key(elements + i64(at) * key_bytes, load_shared_element(element_address(own, number)))
+                ptx.store_u32(lows + i64(at) * 4, ~(position + element))
+            element += WARP_LANES
 
     @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(
@@ -187,7 +206,10 @@ def list_kernel(element_size: int) -> Any:
 
             if place + n_listed <= u32(m.n_slots):
                 slot = place + through - amount
-                write_marked(own, marks, u32(position), slot, lists)
+                if n_listed < _MANY_MARKED:
+                    write_marked(own, marks, u32(position), slot, lists)
+                else:
+                    write_many(stage, marks, u32(first), slot, lists, lane)
             # All lanes have read what is overwritten now.
             cuda.syncwarp()
             first = next_first
