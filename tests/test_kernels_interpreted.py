@@ -223,9 +223,9 @@ def test_ties_by_index():
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_rows_in_parts_that_are_filled_up(is_sorted):
     """Some have fewer elements than are selected, or none, and elements equal what fills parts up."""
-    rows = np.random.default_rng(7).choice(np.float32([2, 1, 0, -np.inf]), (3, 1501))
+    rows = np.random.default_rng(7).choice(np.float64([2, 1, 0, -np.inf]), (3, 1501))
     given = {"lengths": np.array([0, 147, 1501]), "part_elements": 256}
-    run_top_k("grid-parts", TensorDataType.FLOAT32, rows, 150, is_sorted, **given)
+    run_top_k("grid-parts", TensorDataType.FLOAT64, rows, 150, is_sorted, **given)
 
 
 @pytest.mark.parametrize(
