@@ -150,7 +150,7 @@ def register_functions(element_size: int, n_keys: int, vector_step: int, are_cod
         """Return the keys of two floats of 16 bits."""
         negative = ptx.permute(word, word, 0xBB99)
         number = (word & twice(aligned.magnitude)) ^ negative
-        # Infinity is even.
+        # What is negative is one more than the complement of its magnitude. Infinity is even.
         distance = ptx.add_u16x2(number, (negative & 0x10001) | twice(aligned.infinity))
         return ptx.min_u16x2(distance, twice(aligned.unordered)) ^ twice(aligned.direction)
 
