@@ -7,6 +7,7 @@ refers to no outside symbols but C's memory functions.
 
 import importlib
 import threading
+from types import FunctionType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -35,11 +36,14 @@ _LOCK = threading.RLock()
 def compile_kernel(kernel: Kernel) -> bytes:
     """Return the object code of a kernel for this processor."""
     from kernels_cpu.intrinsics.pointers import type_of  # noqa: PLC0415
+    from kernels_cpu.numba_frontend import compilable  # noqa: PLC0415
 
     module_name, _, attribute = kernel.source.partition(":")
     dispatcher: Any = getattr(importlib.import_module(module_name), attribute)
     if kernel.parameters:
         dispatcher = dispatcher(*kernel.parameters)
+    if isinstance(dispatcher, FunctionType):
+        dispatcher = compilable(dispatcher)
     types = tuple(type_of(name) for name in kernel.signature)
     with _LOCK:
         dispatcher.compile(types)

@@ -9,6 +9,7 @@ the IR.
 """
 
 import functools
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -72,6 +73,19 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
 
     def load_additional_registries(self) -> None:
         pass
+
+    def resolve_value_type(self, value: Any) -> Any:
+        """Return the type of a global; plain functions, of which plans consist, are compiled as they are."""
+        return super().resolve_value_type(compilable(value) if type(value) is FunctionType else value)
+
+
+@functools.cache
+def compilable(function: Any) -> Any:
+    """Return what stands for a plain Python function in compiled code: itself, compiled, or an intrinsic."""
+    from kernels_cpu.intrinsics.plans import COMPILED  # noqa: PLC0415 - it imports this module
+    from kernels_cpu.jit import njit  # noqa: PLC0415 - as well
+
+    return COMPILED.get(function) or njit(function)
 
 
 class _TargetContext(cpu.CPUContext):  # type: ignore[misc]

@@ -1,0 +1,99 @@
+"""The words of a plan: what a compiled plan writes, and what launches it reads.
+
+A plan is a plain Python function of integers. Compiled, it takes nanoseconds; until it is compiled, Python
+runs the same source. So it is written for both: its arguments are words (a list or an array here, a pointer
+there), and it calls only functions of plain integers and of named tuples of them. All words are signed
+integers of 64 bits, and no intermediate result may exceed them.
+
+Words begin with a header, and the launches follow:
+
+============== ===================================================================================
+`WORKSPACE`    the bytes of scratch memory that one run needs
+`ALGORITHM`    a number that tells people what runs; each operator has its own
+`N_LAUNCHES`   how many launches follow
+`CURRENT`      where the last of them begins
+`END`          where its last word ends
+============== ===================================================================================
+
+Each launch has `KERNEL`, a number by which its operator knows the kernel; the sizes of its grid (`GRID`,
+`BLOCK`, `SHARED`, `CLUSTER`; on the CPU, `GRID` counts the tasks, and `BLOCK` the units that they share); the
+numbers of its pointers and of its values; then the slot and the offset in bytes of each pointer; then the
+values. A pointer's slot is the number of one of the addresses that the plan is launched with: the operands in
+their order, and the workspace. `NULL_SLOT` stands for the null pointer.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+Words = Any
+"""Integers by number: a list or an array in Python, a pointer in compiled code."""
+
+WORKSPACE, ALGORITHM, N_LAUNCHES, CURRENT, END, LAUNCHES = range(6)
+KERNEL, GRID, BLOCK, SHARED, CLUSTER, N_POINTERS, N_VALUES, CONTENT = range(8)
+NULL_SLOT = -1
+
+MAX_WORDS = 1024
+"""The most words of a plan that compiled code has room for."""
+
+Values = Iterable["int | Values"]
+"""Integers, and tuples of them: a kernel's named tuple of parameters is one."""
+
+
+def begin_plan(out: Words, algorithm: int) -> None:
+    """Begin a plan without launches and without a workspace."""
+    out[WORKSPACE] = 0
+    out[ALGORITHM] = algorithm
+    out[N_LAUNCHES] = 0
+    out[CURRENT] = LAUNCHES
+    out[END] = LAUNCHES
+
+
+def begin_launch(out: Words, kernel: int, grid: int, block: int, shared: int, cluster: int) -> None:
+    """Begin a launch, whose pointers and then values are put after it."""
+    at = out[END]
+    out[CURRENT] = at
+    out[N_LAUNCHES] += 1
+    out[at + KERNEL] = kernel
+    out[at + GRID] = grid
+    out[at + BLOCK] = block
+    out[at + SHARED] = shared
+    out[at + CLUSTER] = cluster
+    out[at + N_POINTERS] = 0
+    out[at + N_VALUES] = 0
+    out[END] = at + CONTENT
+
+
+def put_pointer(out: Words, slot: int, offset: int) -> None:
+    """Put the next pointer of the last launch; all pointers come before its values."""
+    at = out[END]
+    out[at] = slot
+    out[at + 1] = offset
+    out[out[CURRENT] + N_POINTERS] += 1
+    out[END] = at + 2
+
+
+def put_value(out: Words, value: int) -> None:
+    """Put the next value of the last launch."""
+    at = out[END]
+    out[at] = value
+    out[out[CURRENT] + N_VALUES] += 1
+    out[END] = at + 1
+
+
+def put_values(out: Words, values: Values) -> None:
+    """Put the integers of a tuple, those of tuples in it included, in their order.
+
+    Compiled code has an intrinsic in its place (`intrinsics.plans`).
+    """
+    for value in values:
+        if isinstance(value, int):
+            put_value(out, value)
+        else:
+            put_values(out, value)
+
+
+def take_workspace(out: Words, n_bytes: int, alignment: int) -> int:
+    """Return where an area of the workspace begins, and make room for it; areas are aligned."""
+    begin: int = out[WORKSPACE]
+    out[WORKSPACE] = begin + -(-n_bytes // alignment) * alignment
+    return begin
