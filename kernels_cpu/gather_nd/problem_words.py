@@ -1,8 +1,8 @@
 """The words of a gather's problem, which plans of both devices read.
 
 After the header come the dimensions, the slowest first, with strides in elements: those of batches and then
-those of tuples (size, strides of x, indices and output), the bounds of coordinates (size, stride of x), and the
-dimensions of slices (size, strides of x and output). A residue is that of an address modulo 16.
+those of tuples (size, strides of x, indices and output), the bounds of coordinates (size, stride of x), and
+the dimensions of slices (size, strides of x and output). A residue is that of an address modulo 16.
 """
 
 ELEMENT_SIZE, INDEX_SIZE, INDEX_SIGNED, CLIPS, COORDINATE_STEP, X_OFFSET, CHECKS = range(7)

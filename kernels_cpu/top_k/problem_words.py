@@ -1,7 +1,7 @@
 """The words of a top-k problem, which plans of both devices read.
 
-After `N_DIMS` comes each dimension of rows, the slowest first: its size, and the strides of x, values, indices
-and lengths along it, in elements. Masks and padding are bits, as signed integers.
+After `N_DIMS` comes each dimension of rows, the slowest first: its size, and the strides of x, values,
+indices and lengths along it, in elements. Masks and padding are bits, as signed integers.
 """
 
 ELEMENT_SIZE, INDEX_SIZE, SIGN, FLIP, INFINITY, LARGEST, K, AXIS_SIZE = range(8)
