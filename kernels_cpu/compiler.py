@@ -28,6 +28,7 @@ _PYTHON_IMPORTS = {
         "PyObject_Type",
     ),
     *("PyTuple_GetItem", "Py_DecRef", "PyEval_SaveThread", "PyEval_RestoreThread"),
+    *("PyErr_Occurred", "PyLong_AsLongLong"),
 }
 
 _LOCK = threading.RLock()

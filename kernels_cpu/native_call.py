@@ -1,53 +1,70 @@
-"""Check in one native call that arrays are of known kinds and do not overlap, and run a kernel in it.
+"""One native call for any sizes: read the arrays, fit the problem, plan it, and run its kernels.
 
-As a call of its own, each of these steps would take as long as a small kernel. Arrays are described by a
-public C interface: the array interface, whose structure every NumPy array hands out as a capsule, or DLPack's
-exchange functions, which describe an array in place.
+As calls of their own, each of these steps would take as long as a small kernel. What does not change from one
+call of a kind to the next is in a table (`KindTable`). Arrays are described by a public C interface: the
+array interface, whose structure every NumPy array hands out as a capsule, or DLPack's exchange functions,
+which describe an array in place.
 
-`native_call` also runs a kernel on the CPU, or launches kernels on a GPU. For a small kernel it keeps the
-GIL: releasing and taking it would be another such step. Otherwise it releases the GIL once the arrays are
-checked. `native_look` only checks the arrays.
+`native_call` does nothing and returns a negative number where it cannot serve a call: the arrays are of
+another kind, or their sizes do not fit (`MISMATCH`); or a kernel is not loaded, several threads are worth
+their while, or the workspace is too small (`NEEDS_PYTHON`). `native_plan` then returns the addresses and the
+plan, to be run from Python.
 """
 
 import ctypes
 import functools
-import struct
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kernels_cpu.kernel import INTEGER, INTEGERS, BoundKernel, Kernel, Load, Table
+from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
+from kernels_cpu.kernel import INTEGER, INTEGERS, WORD_MASK, Kernel, Load
 
 CALL = Kernel(
-    "native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGERS, *(INTEGER,) * 3), uses_python=True
+    "native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGERS, INTEGER), uses_python=True
 )
-LOOK = Kernel(
-    "native_look", "kernels_cpu.native_call_kernel:native_look", (INTEGERS, INTEGER), uses_python=True
+PLAN = Kernel(
+    "native_plan", "kernels_cpu.native_call_kernel:native_plan", (INTEGERS, INTEGER), uses_python=True
 )
-LAUNCH = Kernel("native_launch", "kernels_cpu.native_call_kernel:native_launch", (INTEGERS, *(INTEGER,) * 7))
-"""Launches a list on a GPU: its words, the number of addresses, and these, with the stream after the last."""
-KERNELS = (CALL, LOOK, LAUNCH)
-MAX_ARGUMENTS = 16
+LAUNCH = Kernel("native_launch", "kernels_cpu.kind_kernel:native_launch", 3 * (INTEGERS,))
+"""Launches a plan on a GPU: the kind's table, the addresses with the stream after them, and the plan."""
+KERNELS = (CALL, PLAN)
 
-# A native call returns this if it has done nothing; no kernel of an operator returns a negative number.
-MISMATCH = -1
+# Native calls return these if they have done nothing; no kernel of an operator returns a negative number but
+# for a check, which returns -1 where it finds nothing.
+MISMATCH, NEEDS_PYTHON = -2, -3
+
+# Fields of the table.
+(TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)
+(MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_READ, N_SIZES, N_TEMPLATE) = range(8, 16)
+N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS = range(16, 21)
+OPERANDS = 21
+# Fields of an operand: the type of its elements and its device, as the interface has them; flags that the
+# array interface must set, or bits of the address that must be 0 for DLPack; its number of dimensions; the
+# logarithm of its element size; and the word of the problem for its residue, or -1.
+KIND, FLAGS, N_DIMS, ITEM_SHIFT, RESIDUE = range(5)
+OPERAND = 5
+FIXED_WORDS = OPERANDS + MAX_ARRAYS * OPERAND
+TEMPLATE = FIXED_WORDS + MAX_SIZES
+MAX_TEMPLATE = 24
+KERNEL_LIST = TEMPLATE + MAX_TEMPLATE
+MAX_KERNELS = 64
+TABLE_WORDS = KERNEL_LIST + 2 * MAX_KERNELS
 
 # Flags of the array interface.
-_ALIGNED, _NOT_SWAPPED, _WRITEABLE = 0x100, 0x200, 0x400
+ALIGNED, NOT_SWAPPED, WRITEABLE = 0x100, 0x200, 0x400
 # Of dlpack.h: a DLPackExchangeAPI begins with its version, as two 32-bit integers, and the address of an
 # older one; the fourth function after these describes an array.
 _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
 # Each of these is a class; one instance is enough.
-_CALL_PROTOTYPE = ctypes.PYFUNCTYPE(
-    *(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
-)
-_LOOK_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
+_CALL_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object)
+_PLAN_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
 
 
 class Operand(NamedTuple):
-    """An array that a native call recognises.
+    """An array that a native call recognises, whatever its sizes.
 
     Attributes
     ----------
@@ -55,46 +72,33 @@ class Operand(NamedTuple):
         The type of its elements and its device, as the interface has them.
     flags : int
         Flags that the array interface must set; for DLPack, bits of the address that must be 0.
-    shape, strides : tuple of int
-        Strides are in bytes for the array interface, and in elements for DLPack.
+    rank : int
+        Its number of dimensions.
+    element_size : int
+        Bytes of an element, a power of two.
+    residue_at : int
+        The word of the problem for its address modulo 16; -1 if plans do not ask for it.
     """
 
     kind: int
     flags: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def aligned_to(self, alignment: int) -> "Operand":
-        """Return the operand of DLPack whose address is a multiple of `alignment`, a power of two."""
-        return self._replace(flags=self.flags | alignment - 1)
+    rank: int
+    element_size: int
+    residue_at: int = -1
 
     @classmethod
-    def of_array_interface(cls, arrays: Sequence[Any], n_inputs: int) -> "list[Operand]":
-        """Return the descriptions of arrays by NumPy's array interface, inputs first."""
-        described = []
-        for place, array in enumerate(arrays):
-            flags = _ALIGNED | _NOT_SWAPPED | (_WRITEABLE if place >= n_inputs else 0)
-            kind = ord(array.dtype.kind) | array.itemsize << 32
-            described.append(_new_operand((kind, flags, array.shape, array.strides)))
-        return described
+    def of_array_interface(cls, array: Any, *, is_written: bool) -> "Operand":
+        """Return how NumPy's array interface describes arrays of a type and a number of dimensions."""
+        flags = ALIGNED | NOT_SWAPPED | (WRITEABLE if is_written else 0)
+        kind = ord(array.dtype.kind) | array.itemsize << 32
+        return cls(kind, flags, array.ndim, array.itemsize)
 
     @classmethod
-    def of_dlpack(
-        cls,
-        code: int,
-        bits: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        device: tuple[int, int],
-    ) -> "Operand":
-        """Return how DLPack describes an array of a DLDataTypeCode on a device: its type and its number."""
+    def of_dlpack(cls, code: int, bits: int, rank: int, device: tuple[int, int]) -> "Operand":
+        """Return how DLPack describes arrays of a DLDataTypeCode on a device: its type and its number."""
         lanes, (device_type, device_number) = 1, device
         where = device_type | device_number << 8
-        return cls(code | bits << 8 | lanes << 16 | where << 32, bits // 8 - 1, shape, strides)
-
-
-# The constructor of a named tuple takes three times as long.
-_new_operand: Any = functools.partial(tuple.__new__, Operand)
+        return cls(code | bits << 8 | lanes << 16 | where << 32, bits // 8 - 1, rank, bits // 8)
 
 
 def dlpack_describe(array_type: type) -> int:
@@ -112,104 +116,85 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c
 )
 
 
-def native_call(
-    launch: BoundKernel,
-    n_leading: int,
-    operands: Sequence[Operand],
-    overlaps: Sequence[tuple[int, int, int, int]],
-    *,
-    keeps_gil: bool,
-    array_type: type,
-    load: Load,
-) -> Callable[[tuple[Any, ...], int, int], int]:
-    """Return a function that launches a kernel on arrays, if they are of known kinds.
+class KindTable:
+    """The table of a kind of calls, which native calls read.
 
     Parameters
     ----------
-    launch : BoundKernel
-        The kernel and its first arguments.
-    n_leading : int
-        How many zeros it takes before the addresses of the arrays.
     operands : sequence of Operand
-        The arrays, in the order in which they are passed.
-    overlaps : sequence of (first, second, above, below)
-        Operands `first` and `second` may share memory, if the second begins more than `above` and less than
-        `below` bytes after the first.
-    keeps_gil : bool
-        Whether other threads have to wait for the kernel.
-    array_type : type
-        Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions.
-    load : callable
-        Where native calls come from.
-
-    Returns
-    -------
-    callable
-        It takes the arrays as a tuple, the address of a workspace, and a stream; these follow the arrays'
-        addresses. It returns what the kernel does, or `MISMATCH` with nothing done.
+        The arrays, in the order in which kernels take them.
+    array_type : type or None
+        Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions; None where arrays
+        are described in words.
+    fit, plan : int
+        Entries of compiled functions (`call_words`, `plan_words`).
+    host : int
+        The address of the words of the host or the device that plans read.
+    fixed, template : sequence of int
+        What `fit` needs besides, and the words of a problem as far as the kind fixes them.
     """
-    leading = [*launch.leading, *[0] * n_leading]
-    template = [*leading, *[0] * (len(operands) + 1)]
-    head = launch.kernel.address, int(keeps_gil)
-    table = _table(head, template, len(leading), operands, overlaps, array_type)
-    entry: Any = _CALL_PROTOTYPE(load(CALL).address)
-    call = functools.partial(entry, table.address)
-    call.keeps = table, launch  # type: ignore[attr-defined]
-    return call
+
+    def __init__(
+        self,
+        operands: Sequence[Operand],
+        array_type: Any,
+        fit: int,
+        plan: int,
+        host: int,
+        fixed: Sequence[int],
+        template: Sequence[int],
+    ) -> None:
+        if len(operands) > MAX_ARRAYS or len(fixed) > MAX_SIZES or len(template) > MAX_TEMPLATE:
+            message = f"a kind has at most {MAX_ARRAYS} arrays, {MAX_SIZES} numbers, {MAX_TEMPLATE} words"
+            raise ValueError(message)
+        self._memory = (ctypes.c_int64 * TABLE_WORDS)()
+        self.address = ctypes.addressof(self._memory)
+        self._put(0, [0 if array_type is None else id(array_type), 0, id(_ATTRIBUTE), fit, plan, host])
+        if array_type is not None:
+            self._memory[DESCRIBE] = dlpack_describe(array_type)
+        self._memory[N_OPERANDS] = self._memory[N_READ] = len(operands)
+        self._memory[N_TEMPLATE] = len(template)
+        self._memory[GATHERED] = -1
+        for number, operand in enumerate(operands):
+            shift = operand.element_size.bit_length() - 1
+            words = (operand.kind, operand.flags, operand.rank, shift, operand.residue_at)
+            self._put(OPERANDS + number * OPERAND, words)
+        self._put(FIXED_WORDS, fixed)
+        self._put(TEMPLATE, template)
+        self._keys: set[int] = set()
+
+    def _put(self, at: int, words: Sequence[int]) -> None:
+        for number, word in enumerate(words):
+            self._memory[at + number] = signed(word)
+
+    def set(self, field: int, word: int) -> None:
+        """Set a field of the table."""
+        self._memory[field] = signed(word)
+
+    def add_kernel(self, key: int, address: int) -> None:
+        """Let native calls find a kernel; if there is no room, one that was added earlier is forgotten."""
+        if key in self._keys:
+            return
+        number = len(self._keys) % MAX_KERNELS
+        at = KERNEL_LIST + 2 * number
+        self._keys.discard(self._memory[at])
+        self._keys.add(key)
+        self._memory[at + 1] = address
+        self._memory[at] = key
+        self._memory[N_KERNELS] = max(self._memory[N_KERNELS], number + 1)
+
+    def caller(self, load: Load) -> Callable[[tuple[Any, ...]], int]:
+        """Return the native call; it takes arrays, then integers, as a tuple (`native_call_kernel`)."""
+        entry: Any = _CALL_PROTOTYPE(load(CALL).address)
+        return functools.partial(entry, self.address)
+
+    def planner(self, load: Load) -> Callable[[tuple[Any, ...]], bytes]:
+        """Return the native call that plans: addresses and plan as words, or nothing after a mismatch."""
+        entry: Any = _PLAN_PROTOTYPE(load(PLAN).address)
+        return functools.partial(entry, self.address)
 
 
-def native_look(
-    operands: Sequence[Operand],
-    overlaps: Sequence[tuple[int, int, int, int]],
-    *,
-    array_type: type,
-    load: Load,
-) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    """Return a function that checks whether arrays are of known kinds.
-
-    The parameters are those of `native_call`.
-
-    Returns
-    -------
-    callable
-        It takes the arrays as a tuple. It returns their addresses, or none if one is of another kind.
-    """
-    table = _table((0, 1), [0] * len(operands), 0, operands, overlaps, array_type)
-    return _Look(load(LOOK).address, table, len(operands))
-
-
-def _table(
-    head: tuple[int, int],
-    template: Sequence[int],
-    first: int,
-    operands: Sequence[Operand],
-    overlaps: Sequence[tuple[int, int, int, int]],
-    array_type: type,
-) -> Table:
-    """Return the table that the kernels read; the arrays' addresses go into the template from `first` on."""
-    # Neither a type nor an interned name is ever freed.
-    words = [*head, id(array_type), dlpack_describe(array_type), id(_ATTRIBUTE)]
-    words += [len(overlaps), len(operands), first, len(template), *template]
-    for overlap in overlaps:
-        words += overlap
-    for operand in operands:
-        words += [operand.kind, operand.flags, len(operand.shape), *operand.shape, *operand.strides]
-    return Table(words)
-
-
-class _Look:
-    """The kernel that only checks, called with the GIL held."""
-
-    __slots__ = ("_entry", "_table", "_unpack")
-
-    def __init__(self, address: int, table: Table, n_operands: int) -> None:
-        entry: Any = _LOOK_PROTOTYPE(address)
-        self._entry, self._table = functools.partial(entry, table.address), table
-        self._unpack = struct.Struct(f"={n_operands}q").unpack
-
-    def __call__(self, arrays: tuple[Any, ...]) -> tuple[int, ...]:
-        try:
-            words = self._entry(arrays)
-        except ctypes.ArgumentError:  # out of memory or of stack: the ordinary path says so
-            return ()
-        return self._unpack(words) if words else ()
+def signed(word: int) -> int:
+    """Return the signed integer with the bits of a word."""
+    word &= WORD_MASK
+    return word - (1 << 64) if word >> 63 else word

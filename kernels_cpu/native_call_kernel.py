@@ -1,39 +1,58 @@
-"""The kernels of native calls; `native_call` makes the table that they read."""
+"""The kernels of native calls; `native_call` makes the table that they read.
+
+The tuple that a native call takes has the arrays, in the order in which kernels take them; then, if the table
+has limits, for each array how many bytes its memory has from its first element on; then the sizes; and on a
+GPU the address and the size of the workspace, and the stream.
+"""
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 
-from kernels_cpu import launch_list
-from kernels_cpu.intrinsics.building import I32, I64, emitted
+from kernels_cpu import native_call as table_of
+from kernels_cpu.call_words import (
+    ADDRESS,
+    CALL_WORDS,
+    MAX_ARRAYS,
+    PROBLEM_WORDS,
+    RANK,
+    SHAPE,
+    SIZES,
+    STRIDES,
+    array_at,
+)
+from kernels_cpu.intrinsics.building import I32, emitted
 from kernels_cpu.intrinsics.pointers import address_of, integers_at, short_integers_at, stack_integers, tail
-from kernels_cpu.jit import njit
-from kernels_cpu.native_call import MAX_ARGUMENTS, MISMATCH
+from kernels_cpu.jit import int64, njit
+from kernels_cpu.kind_kernel import (
+    call_entry,
+    called,
+    extent_from,
+    find_kernels,
+    is_small,
+    plan_call,
+    run_with_scratch,
+    shift_of,
+)
+from kernels_cpu.native_call import MISMATCH, NEEDS_PYTHON
+from kernels_cpu.plan_words import END, MAX_WORDS, WORKSPACE
 
-# Fields of the table, in words.
-_CODE, _KEEPS_GIL, _TYPE, _DESCRIBE, _NAME, _N_OVERLAPS, _N_OPERANDS, _FIRST = range(8)
-_N_ARGUMENTS, _TEMPLATE = 8, 9
-# Fields of an operand in the table.
-_KIND, _FLAGS, _N_DIMS, _SIZES = range(4)
+# Addresses of arrays, of a workspace, and a stream; addresses and a plan.
+MAX_ADDRESSES = MAX_ARRAYS + 2
+MAX_REPLY = MAX_ARRAYS + MAX_WORDS
 # Fields of the structure PyArrayInterface: the first four in integers of 32 bits, the others in words.
 _ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = range(1, 5)
 _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = range(3, 6)
 # Fields of the structure DLTensor, as well.
 _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = range(2, 6)
 _TENSOR_DATA, _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 0, 3, 4, 5
-# Words of the memory of a call: its arguments, and a DLTensor.
-_CALL_WORDS = MAX_ARGUMENTS + 6
-# Words of the memory of a launch: its frame, with the address of each value, the null pointer, and the
-# addresses that the list is launched with, with the stream after them.
-_STREAM, _ATTRIBUTES = launch_list.STREAM_AT // 8, launch_list.ATTRIBUTES_AT // 8
-_ATTRIBUTE, _VALUES = launch_list.ATTRIBUTE_AT // 8, launch_list.VALUES_AT // 8
-_ADDRESSES = _VALUES + 2 * launch_list.MAX_VALUES + 1
-_LAUNCH_WORDS = _ADDRESSES + launch_list.MAX_ADDRESSES + 1
+_TENSOR_WORDS = 6
 
 _external: Any = types.ExternalFunction
 # Python's C interface.
 _tuple_item = _external("PyTuple_GetItem", types.intp(types.intp, types.intp))
+_long = _external("PyLong_AsLongLong", types.int64(types.intp))
+_error = _external("PyErr_Occurred", types.intp())
 _capsule_pointer = _external("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
 _bytes_of = _external("PyBytes_FromStringAndSize", types.intp(types.intp, types.intp))
 _type_of = _external("PyObject_Type", types.intp(types.intp))
@@ -44,175 +63,172 @@ _restore_thread = _external("PyEval_RestoreThread", types.void(types.intp))
 _clear_error = _external("PyErr_Clear", types.void())
 
 
-def called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
-    """Call a C function, whose arguments are integers of 64 bits."""
-    kind = ir.FunctionType(result, [I64] * len(arguments))
-    value = builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
-    return value if result == I64 else builder.zext(value, I64)
-
-
-@emitted(lambda *kinds: types.int64(*[types.int64] * 2))
-def call_entry(builder: Any, code: Any, words: Any) -> Any:
-    """Call the entry of a kernel."""
-    return called(builder, I64, code, words)
-
-
 @emitted(lambda *kinds: types.int64(*[types.int64] * 3))
 def _describe(builder: Any, describe: Any, array: Any, tensor: Any) -> Any:
     """Call DLPack's description of an array, which returns 0, or sets an error."""
     return called(builder, I32, describe, array, tensor)
 
 
-@emitted(lambda *kinds: types.int64(*[types.int64] * 5))
-def _ask_driver(builder: Any, entry: Any, config: Any, function: Any, addresses: Any, extra: Any) -> Any:
-    """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
-    return called(builder, I32, entry, config, function, addresses, extra)
+@njit
+def _read_array_interface(name: int, item: int, known: Any, array: Any) -> bool:
+    """Read an array by NumPy's interface into the words of a call; return whether it is of the known kind."""
+    capsule = _attribute(item, name)
+    if capsule == 0:
+        _clear_error()
+        return False
+    at = _capsule_pointer(capsule, 0)
+    words = integers_at(at)
+    numbers = short_integers_at(at)
+    kind = numbers[_ARRAY_KIND] & 0xFF | numbers[_ARRAY_ITEM_SIZE] << 32
+    flags, rank = known[table_of.FLAGS], known[table_of.N_DIMS]
+    is_known = kind == known[table_of.KIND] and numbers[_ARRAY_FLAGS] & flags == flags
+    if is_known and numbers[_ARRAY_N_DIMS] == rank:
+        shape, strides = integers_at(words[_ARRAY_SHAPE]), integers_at(words[_ARRAY_STRIDES])
+        shift = known[table_of.ITEM_SHIFT]
+        array[ADDRESS] = words[_ARRAY_DATA]
+        array[RANK] = rank
+        for d in range(rank):
+            size = shape[d]
+            array[SHAPE + d] = size
+            stride = strides[d] if size > 1 else 0
+            array[STRIDES + d] = stride >> shift
+            if stride & ((1 << shift) - 1):
+                is_known = False
+    else:
+        is_known = False
+    _release(capsule)
+    return is_known
 
 
 @njit
-def _is_known(n_dims: Any, kind: int, shape: Any, strides: Any, known: Any) -> bool:
-    """Return whether an interface describes an array as the table does from `known` on."""
-    if n_dims != known[_N_DIMS] or kind != known[_KIND]:
+def _read_dlpack(describe: int, item: int, tensor: Any, known: Any, array: Any) -> bool:
+    """Read an array by DLPack into the words of a call; return whether it is of the known kind."""
+    if _describe(describe, item, address_of(tensor)) != 0:
+        _clear_error()
         return False
-    for d in range(n_dims):
-        if shape[d] != known[_SIZES + d] or strides[d] != known[_SIZES + n_dims + d]:
-            return False
+    numbers = short_integers_at(tensor)
+    rank = known[table_of.N_DIMS]
+    device = numbers[_TENSOR_DEVICE_TYPE] | numbers[_TENSOR_DEVICE_ID] << 8
+    kind = numbers[_TENSOR_DATA_TYPE] | device << 32
+    if kind != known[table_of.KIND] or numbers[_TENSOR_N_DIMS] != rank:
+        return False
+    if rank > 0 and tensor[_TENSOR_STRIDES] == 0:
+        return False
+    shape, strides = integers_at(tensor[_TENSOR_SHAPE]), integers_at(tensor[_TENSOR_STRIDES])
+    array[ADDRESS] = tensor[_TENSOR_DATA] + tensor[_TENSOR_OFFSET]
+    array[RANK] = rank
+    for d in range(rank):
+        array[SHAPE + d] = shape[d]
+        array[STRIDES + d] = strides[d] if shape[d] > 1 else 0
+    return array[ADDRESS] & known[table_of.FLAGS] == 0
+
+
+@njit
+def _read_integer(arguments: int, number: int, word: Any) -> bool:
+    """Read an integer of the tuple; return whether it has at most 64 bits."""
+    word[0] = _long(_tuple_item(arguments, number))
+    if word[0] == -1 and _error() != 0:
+        _clear_error()
+        return False
     return True
 
 
 @njit
-def _numpy_address(name: int, item: int, known: Any) -> int:
-    """Return where an array of the known kind has its elements; 0 for any other."""
-    capsule = _attribute(item, name)
-    if capsule == 0:
-        _clear_error()
-        return 0
-    array = _capsule_pointer(capsule, 0)
-    words = integers_at(array)
-    numbers = short_integers_at(array)
-    kind = numbers[_ARRAY_KIND] & 0xFF | numbers[_ARRAY_ITEM_SIZE] << 32
-    shape, strides = integers_at(words[_ARRAY_SHAPE]), integers_at(words[_ARRAY_STRIDES])
-    flags = known[_FLAGS]
-    address: int = 0
-    if numbers[_ARRAY_FLAGS] & flags == flags and _is_known(
-        numbers[_ARRAY_N_DIMS], kind, shape, strides, known
-    ):
-        address = words[_ARRAY_DATA]
-    _release(capsule)
-    return address
-
-
-@njit
-def _dlpack_address(describe: int, array: int, tensor: Any, known: Any) -> int:
-    """Return where an array of the known kind has its elements; 0 for any other."""
-    if _describe(describe, array, address_of(tensor)) != 0:
-        _clear_error()
-        return 0
-    numbers = short_integers_at(tensor)
-    n_dims = numbers[_TENSOR_N_DIMS]
-    device = numbers[_TENSOR_DEVICE_TYPE] | numbers[_TENSOR_DEVICE_ID] << 8
-    kind = numbers[_TENSOR_DATA_TYPE] | device << 32
-    shape, strides = integers_at(tensor[_TENSOR_SHAPE]), integers_at(tensor[_TENSOR_STRIDES])
-    if (n_dims > 0 and tensor[_TENSOR_STRIDES] == 0) or not _is_known(n_dims, kind, shape, strides, known):
-        return 0
-    address: int = tensor[_TENSOR_DATA] + tensor[_TENSOR_OFFSET]
-    return 0 if address & known[_FLAGS] else address
-
-
-@njit
-def _addresses(table: Any, arrays: int, words: Any) -> bool:
-    """Write the template with the arrays' addresses; return whether all are of known kinds and apart."""
-    tensor = tail(words, MAX_ARGUMENTS)
-    n_words = table[_N_ARGUMENTS]
-    for i in range(n_words):
-        words[i] = table[_TEMPLATE + i]
-    expected, describe, name = table[_TYPE], table[_DESCRIBE], table[_NAME]
-    overlaps = tail(table, _TEMPLATE + n_words)
-    n_overlaps = table[_N_OVERLAPS]
-    known = tail(overlaps, 4 * n_overlaps)
-    addresses = tail(words, table[_FIRST])
-    for i in range(table[_N_OPERANDS]):
-        item = _tuple_item(arrays, i)
+def _read_arrays(table: Any, arguments: int, call: Any) -> bool:
+    """Read the arrays of a call; return whether all are of known kinds."""
+    tensor = stack_integers(_TENSOR_WORDS)
+    expected, describe, name = table[table_of.TYPE], table[table_of.DESCRIBE], table[table_of.NAME]
+    for i in range(table[table_of.N_READ]):
+        item = _tuple_item(arguments, i)
         kind = _type_of(item)
         _release(kind)
         if kind != expected:
             return False
-        address = (
-            _dlpack_address(describe, item, tensor, known) if describe else _numpy_address(name, item, known)
-        )
-        if address == 0:
-            return False
-        addresses[i] = address
-        known = tail(known, _SIZES + 2 * known[_N_DIMS])
-    for i in range(n_overlaps):
-        pair = tail(overlaps, 4 * i)
-        distance = addresses[pair[1]] - addresses[pair[0]]
-        if pair[2] < distance < pair[3]:
+        known, array = tail(table, table_of.OPERANDS + i * table_of.OPERAND), tail(call, array_at(i))
+        if describe:
+            if not _read_dlpack(describe, item, tensor, known, array):
+                return False
+        elif not _read_array_interface(name, item, known, array):
             return False
     return True
 
 
 @njit
-def native_call(table: Any, arrays: int, workspace: int, stream: int) -> int:
-    """Launch a kernel on arrays of known kinds; its last arguments are the workspace and the stream."""
-    words = stack_integers(_CALL_WORDS)
-    if not _addresses(table, arrays, words):
+def _read_call(table: Any, arguments: int, call: Any, rest: Any) -> bool:
+    """Read the tuple of a call; `rest` gets workspace, its size and the stream on a GPU."""
+    if not _read_arrays(table, arguments, call):
+        return False
+    number = table[table_of.N_READ]
+    if table[table_of.HAS_LIMITS]:
+        for i in range(table[table_of.N_READ]):
+            if not _read_integer(arguments, number, rest):
+                return False
+            number += 1
+            if extent_from(call, array_at(i), shift_of(table, i)) > rest[0]:
+                return False
+    for i in range(table[table_of.N_SIZES]):
+        if not _read_integer(arguments, number, tail(call, SIZES + i)):
+            return False
+        number += 1
+    for i in range(3 if table[table_of.DRIVER] else 0):
+        if not _read_integer(arguments, number + i, tail(rest, i)):
+            return False
+    return True
+
+
+@njit
+def native_call(table: Any, arguments: int) -> int:
+    """Make a call, or do nothing and return a negative number (`native_call`)."""
+    call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
+    rest = stack_integers(3)
+    if not _read_call(table, arguments, call, rest) or not plan_call(table, call, problem, out):
         return MISMATCH
-    last = table[_N_ARGUMENTS] - 1
-    words[last] = workspace
-    words[last + 1] = stream
-    keeps_gil = table[_KEEPS_GIL]
+    is_on_device = table[table_of.DRIVER] != 0
+    if not find_kernels(table, out, is_on_device):
+        return NEEDS_PYTHON
+    if is_on_device:
+        return _launch(table, call, out, rest)
+    keeps_gil = is_small(table, call)
     thread = 0 if keeps_gil else _save_thread()
-    result: int = call_entry(table[_CODE], address_of(words))
+    result = run_with_scratch(table, call, out)
     if not keeps_gil:
         _restore_thread(thread)
-    return result
+    return int64(result)
 
 
 @njit
-def native_launch(table: Any, n_addresses: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
-    """Launch a list (`launch_list`) on a GPU; return 0, or the driver's error.
-
-    The stream comes after `n_addresses` addresses.
-    """
-    frame = stack_integers(_LAUNCH_WORDS)
-    values = tail(frame, _VALUES)
-    addresses = tail(frame, _ADDRESSES)
-    addresses[-1] = 0  # slot -1 is the null pointer
-    addresses[0] = a
-    addresses[1] = b
-    addresses[2] = c
-    addresses[3] = d
-    addresses[4] = e
-    addresses[5] = f
-    stream = addresses[n_addresses]
-    at = tail(table, 2)
-    for _ in range(table[1]):
-        function, n_pointers, n_values = at[0], at[1], at[2]
-        n_words = _VALUES + n_values
-        at = tail(at, 3)
-        for i in range(n_words):
-            frame[i] = at[i]
-        at = tail(at, n_words)
-        frame[_STREAM] = stream
-        if frame[_ATTRIBUTES]:
-            frame[_ATTRIBUTES] = address_of(tail(frame, _ATTRIBUTE))
-        for i in range(n_pointers):
-            values[i] = addresses[at[2 * i]] + at[2 * i + 1]
-        at = tail(at, 2 * n_pointers)
-        value_addresses = tail(values, n_values)
-        for i in range(n_values):
-            value_addresses[i] = address_of(tail(values, i))
-        status: int = _ask_driver(table[0], address_of(frame), function, address_of(value_addresses), 0)
-        if status != 0:
-            return status
-    return 0
+def _launch(table: Any, call: Any, out: Any, rest: Any) -> int:
+    """Launch a plan on a GPU; `rest` are the workspace, its size and the stream."""
+    if rest[1] < out[WORKSPACE]:
+        return NEEDS_PYTHON
+    addresses, arguments = stack_integers(MAX_ADDRESSES), stack_integers(3)
+    n_operands = table[table_of.N_OPERANDS]
+    for i in range(n_operands):
+        addresses[i] = call[array_at(i) + ADDRESS]
+    addresses[n_operands] = rest[0]
+    addresses[n_operands + 1] = rest[2]
+    arguments[0] = address_of(table)
+    arguments[1] = address_of(addresses)
+    arguments[2] = address_of(out)
+    thread = _save_thread()
+    status = call_entry(table[table_of.LAUNCH_ENTRY], address_of(arguments))
+    _restore_thread(thread)
+    return status
 
 
 @njit
-def native_look(table: Any, arrays: int) -> int:
-    """Return the addresses of arrays of known kinds as a bytes object, which is empty if there are others."""
-    words = stack_integers(_CALL_WORDS)
-    size = 8 * table[_N_OPERANDS] if _addresses(table, arrays, words) else 0
-    found: int = _bytes_of(address_of(words), size)
+def native_plan(table: Any, arguments: int) -> int:
+    """Return the addresses and the plan of a call as a bytes object, which is empty after a mismatch."""
+    call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
+    rest = stack_integers(3)
+    words = stack_integers(MAX_REPLY)
+    n_words = int64(0)
+    if _read_call(table, arguments, call, rest) and plan_call(table, call, problem, out):
+        n_operands = table[table_of.N_OPERANDS]
+        for i in range(n_operands):
+            words[i] = call[array_at(i) + ADDRESS]
+        n_words = n_operands + out[END]
+        for i in range(out[END]):
+            words[n_operands + i] = out[i]
+    found: int = _bytes_of(address_of(words), 8 * n_words)
     return found

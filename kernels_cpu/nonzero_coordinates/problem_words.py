@@ -1,8 +1,8 @@
 """The words of the problem of listing non-zero elements, which plans of both devices read.
 
 After the header come the merged dimensions of x, the slowest first (size and stride in elements), and then
-the sizes whose coordinates are columns. A residue is that of an address modulo 16. `STEP` tells what is planned:
-the whole (`WHOLE`), or the count, or the rows after it.
+the sizes whose coordinates are columns. A residue is that of an address modulo 16. `STEP` tells what is
+planned: the whole (`WHOLE`), or the count, or the rows after it.
 """
 
 ELEMENT_SIZE, MAGNITUDE, X_OFFSET, CAPACITY, ROW_STEP, COLUMN_STEP, COORDINATE_SIZE, COUNT_SIZE = range(8)

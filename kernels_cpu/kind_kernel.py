@@ -1,0 +1,381 @@
+"""Plan a call of a kind and run it, without Python: what native calls and calls from compiled code share.
+
+`native_call` describes the table of a kind, and `call_words` the words of a call.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from kernels_cpu import native_call as table_of
+from kernels_cpu.call_words import (
+    ADDRESS,
+    FIXED,
+    MAX_SIZES,
+    RANK,
+    SHAPE,
+    STRIDES,
+    array_at,
+    count_of,
+    overlaps_itself,
+)
+from kernels_cpu.intrinsics.building import I32, I64, emitted
+from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integers, tail
+from kernels_cpu.jit import int64, njit
+from kernels_cpu.native_call import NEEDS_PYTHON
+from kernels_cpu.plan_words import (
+    BLOCK,
+    CLUSTER,
+    CONTENT,
+    GRID,
+    KERNEL,
+    LAUNCHES,
+    N_LAUNCHES,
+    N_POINTERS,
+    N_VALUES,
+    RESULT,
+    SHARED,
+    WORKSPACE,
+)
+
+# Calls that read and write up to this many bytes take some microseconds, and keep the GIL: to release and
+# take it would be another step.
+_SMALL_BYTES = 1 << 16
+# Workspaces up to this size are on the stack: to allocate one takes a fifth of the time of a small top-k.
+_STACK_BYTES = 1 << 14
+# Larger ones are kept for the next call up to this size: fresh pages cost more than the work done in them.
+_KEPT_BYTES = 1 << 26
+_ALIGNMENT = 256
+_STACK_WORDS = (_STACK_BYTES + _ALIGNMENT) // 8
+_MAX_DML_ELEMENTS = (1 << 32) - 1
+# A kernel's arguments on the CPU: its table, up to three numbers, and the addresses.
+_ARGUMENTS = 16
+# Words of a launch on a GPU: CUlaunchConfig, two CUlaunchAttributes, values, and the address of each.
+_CONFIG_WORDS, _ATTRIBUTE_WORDS, _ATTRIBUTES_WORDS, _MAX_VALUES = 7, 9, 18, 192
+_EARLY, _CLUSTER_DIMENSION = 6, 4  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, _CLUSTER_DIMENSION
+
+_external: Any = types.ExternalFunction
+# These need no GIL.
+_allocate = _external("PyMem_RawMalloc", types.intp(types.intp))
+_free = _external("PyMem_RawFree", types.void(types.intp))
+
+
+def called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
+    """Call a C function, whose arguments are integers of 64 bits."""
+    kind = ir.FunctionType(result, [I64] * len(arguments))
+    value = builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
+    return value if result == I64 else builder.zext(value, I64)
+
+
+@emitted(lambda *kinds: types.int64(*[types.int64] * 2))
+def call_entry(builder: Any, code: Any, words: Any) -> Any:
+    """Call the entry of a kernel."""
+    return called(builder, I64, code, words)
+
+
+@emitted(lambda *kinds: types.int64(*[types.int64] * 5))
+def _ask_driver(builder: Any, entry: Any, config: Any, function: Any, addresses: Any, extra: Any) -> Any:
+    """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
+    return called(builder, I32, entry, config, function, addresses, extra)
+
+
+@emitted(lambda words, word: types.int64(words, types.int64))
+def _exchange(builder: Any, words: Any, word: Any) -> Any:
+    """Replace the first word, and return what it was."""
+    return builder.atomic_rmw("xchg", words, word, "acq_rel")
+
+
+@njit
+def shift_of(table: Any, number: int) -> int:
+    shift: int = table[table_of.OPERANDS + number * table_of.OPERAND + table_of.ITEM_SHIFT]
+    return shift
+
+
+@njit
+def extent_from(call: Any, at: int, shift: int) -> int:
+    """Return how many bytes an array needs from its first element on; its strides are not negative."""
+    if count_of(call, at, 0, call[at + RANK]) == 0:
+        return 0
+    last = 0
+    for d in range(call[at + RANK]):
+        last += (call[at + SHAPE + d] - 1) * call[at + STRIDES + d]
+    return last + 1 << shift
+
+
+@njit
+def _begin_of(call: Any, at: int, shift: int) -> int:
+    """Return the lowest address of an array that has elements."""
+    below = 0
+    for d in range(call[at + RANK]):
+        below += min((call[at + SHAPE + d] - 1) * call[at + STRIDES + d], 0)
+    return int64(call[at + ADDRESS] + (below << shift))
+
+
+@njit
+def _end_of(call: Any, at: int, shift: int) -> int:
+    """Return the address behind an array that has elements."""
+    above = 0
+    for d in range(call[at + RANK]):
+        above += max((call[at + SHAPE + d] - 1) * call[at + STRIDES + d], 0)
+    return int64(call[at + ADDRESS] + (above + 1 << shift))
+
+
+@njit
+def are_apart(table: Any, call: Any) -> bool:
+    """Return whether no output that the caller gave comes near another array, or near itself."""
+    n_operands = table[table_of.N_OPERANDS]
+    for j in range(n_operands - table[table_of.N_GIVEN], n_operands):
+        at = array_at(j)
+        if count_of(call, at, 0, call[at + RANK]) == 0:
+            continue
+        if overlaps_itself(call, at):
+            return False
+        begin, end = _begin_of(call, at, shift_of(table, j)), _end_of(call, at, shift_of(table, j))
+        for i in range(j):
+            other, shift = array_at(i), shift_of(table, i)
+            if count_of(call, other, 0, call[other + RANK]) == 0:
+                continue
+            if begin < _end_of(call, other, shift) and _begin_of(call, other, shift) < end:
+                return False
+    return True
+
+
+@njit
+def _are_of_directml(table: Any, call: Any) -> bool:
+    """Return whether DirectML has tensors of these sizes and strides."""
+    for i in range(table[table_of.N_OPERANDS]):
+        at = array_at(i)
+        extent = 1
+        for d in range(call[at + RANK]):
+            size, stride = call[at + SHAPE + d], call[at + STRIDES + d]
+            if size == 0 or stride < 0 or stride > _MAX_DML_ELEMENTS:
+                return False
+            extent += (size - 1) * stride
+        count = count_of(call, at, 0, call[at + RANK])
+        if count < 0 or max(count, extent) > _MAX_DML_ELEMENTS:
+            return False
+    return True
+
+
+@njit
+def _are_expected(table: Any, call: Any) -> bool:
+    """Return whether arrays have the sizes and the strides that a compiled operator was planned for."""
+    expected = integers_at(table[table_of.EXPECTED])
+    for i in range(table[table_of.N_OPERANDS]):
+        at = array_at(i)
+        has_elements = count_of(call, at, 0, call[at + RANK]) != 0
+        for d in range(call[at + RANK]):
+            if call[at + SHAPE + d] != expected[at + SHAPE + d]:
+                return False
+            if has_elements and call[at + STRIDES + d] != expected[at + STRIDES + d]:
+                return False
+    return True
+
+
+@njit
+def plan_call(table: Any, call: Any, problem: Any, out: Any) -> bool:
+    """Fit and plan a call whose arrays and sizes are read; return whether both could be done."""
+    if table[table_of.EXPECTED] and not _are_expected(table, call):
+        return False
+    if table[table_of.IS_LIMITED] and not _are_of_directml(table, call):
+        return False
+    for i in range(table[table_of.N_OPERANDS]):
+        at = array_at(i)
+        if call[at + ADDRESS] == 0 and count_of(call, at, 0, call[at + RANK]) != 0:
+            return False
+    if table[table_of.N_GIVEN] and not are_apart(table, call):
+        return False
+    for i in range(MAX_SIZES):
+        call[FIXED + i] = table[table_of.FIXED_WORDS + i]
+    for i in range(table[table_of.N_TEMPLATE]):
+        problem[i] = table[table_of.TEMPLATE + i]
+    for i in range(table[table_of.N_OPERANDS]):
+        residue_at = table[table_of.OPERANDS + i * table_of.OPERAND + table_of.RESIDUE]
+        if residue_at >= 0:
+            problem[residue_at] = call[array_at(i) + ADDRESS] & 15
+    arguments = stack_integers(4)
+    arguments[0] = address_of(call)
+    arguments[1] = address_of(problem)
+    if call_entry(table[table_of.FIT], address_of(arguments)) != 0:
+        return False
+    arguments[0] = address_of(problem)
+    arguments[1] = table[table_of.HOST]
+    arguments[2] = address_of(out)
+    if table[table_of.DEVICE]:
+        arguments[2] = table[table_of.DEVICE]
+        arguments[3] = address_of(out)
+    return call_entry(table[table_of.PLAN_ENTRY], address_of(arguments)) == 0
+
+
+@njit
+def next_launch(out: Any, at: int) -> int:
+    """Return where the launch after that at `at` begins."""
+    return int64(at + CONTENT + 2 * out[at + N_POINTERS] + out[at + N_VALUES])
+
+
+@njit
+def find_kernels(table: Any, out: Any, may_share: bool) -> bool:
+    """Put the address of each launch's kernel in the place of its number, if all are loaded.
+
+    Unless they `may_share`, launches whose work several threads should share are not for native code.
+    """
+    at = LAUNCHES
+    for _ in range(out[N_LAUNCHES]):
+        address = 0
+        for i in range(table[table_of.N_KERNELS]):
+            if table[table_of.KERNEL_LIST + 2 * i] == out[at + KERNEL]:
+                address = table[table_of.KERNEL_LIST + 2 * i + 1]
+        if address == 0 or (out[at + GRID] > 1 and not may_share):
+            return False
+        out[at + KERNEL] = address
+        at = next_launch(out, at)
+    return True
+
+
+@njit
+def _pointer(table: Any, call: Any, slot: int, offset: int, workspace: int) -> int:
+    """Return an address that a kernel takes."""
+    if slot < 0:
+        return 0
+    if slot == table[table_of.N_OPERANDS]:
+        return workspace + offset
+    return int64(call[array_at(slot) + ADDRESS] + offset)
+
+
+@njit
+def run_on_host(table: Any, call: Any, out: Any, workspace: int) -> int:
+    """Run the launches of a plan one after the other, each as a single task; return the result."""
+    arguments = stack_integers(_ARGUMENTS)
+    found = 0
+    at = LAUNCHES
+    for number in range(out[N_LAUNCHES]):
+        n_pointers, n_leading = out[at + N_POINTERS], out[at + SHARED]
+        pointers = tail(out, at + CONTENT)
+        arguments[0] = address_of(tail(pointers, 2 * n_pointers))
+        arguments[1] = 0
+        arguments[2] = out[at + BLOCK]
+        arguments[3] = 0
+        for i in range(n_pointers):
+            arguments[1 + n_leading + i] = _pointer(
+                table, call, pointers[2 * i], pointers[2 * i + 1], workspace
+            )
+        if out[at + GRID] > 0:
+            result = call_entry(out[at + KERNEL], address_of(arguments))
+            if number == out[RESULT]:
+                found = result
+        at = next_launch(out, at)
+    return found
+
+
+@njit
+def take_scratch(cell: Any, n_bytes: int) -> int:
+    """Return the address of memory whose first word is its size: what the last call kept, or new memory."""
+    kept = _exchange(cell, 0)
+    if kept != 0:
+        if integers_at(kept)[0] >= n_bytes:
+            return kept
+        _free(kept)
+    memory = int64(_allocate(n_bytes + 2 * _ALIGNMENT))
+    if memory != 0:
+        integers_at(memory)[0] = n_bytes
+    return memory
+
+
+@njit
+def give_scratch(cell: Any, memory: int) -> None:
+    """Keep memory for the next call, or free it."""
+    other = memory
+    if integers_at(memory)[0] <= _KEPT_BYTES:
+        other = _exchange(cell, memory)
+    if other != 0:
+        _free(other)
+
+
+@njit
+def run_with_scratch(table: Any, call: Any, out: Any) -> int:
+    """Run a plan on the CPU with scratch memory; `NEEDS_PYTHON` if there is no memory."""
+    n_bytes = out[WORKSPACE]
+    if n_bytes <= _STACK_BYTES:
+        on_stack = address_of(stack_integers(_STACK_WORDS))
+        return run_on_host(table, call, out, (on_stack + _ALIGNMENT - 1) & -_ALIGNMENT)
+    cell = integers_at(table[table_of.SCRATCH])
+    memory = take_scratch(cell, n_bytes)
+    if memory == 0:
+        return NEEDS_PYTHON
+    result = run_on_host(table, call, out, (memory + 8 + _ALIGNMENT - 1) & -_ALIGNMENT)
+    give_scratch(cell, memory)
+    return result
+
+
+@njit
+def is_small(table: Any, call: Any) -> bool:
+    """Return whether a call reads and writes few bytes; a gather reads of its input what it selects."""
+    n_operands, total = table[table_of.N_OPERANDS], 0
+    for i in range(n_operands):
+        number = n_operands - 1 if i == table[table_of.GATHERED] else i
+        at = array_at(number)
+        count = count_of(call, at, 0, call[at + RANK])
+        if count < 0 or count > _SMALL_BYTES:
+            return False
+        total += count << shift_of(table, number)
+    return total <= _SMALL_BYTES
+
+
+@njit
+def native_launch(table: Any, addresses: Any, plan: Any) -> int:
+    """Launch a plan on a GPU; return 0, or the driver's error.
+
+    `addresses` are those of the operands, of the workspace, and the stream. The plan's launches have the
+    addresses of kernels in the place of their numbers (`find_kernels`).
+    """
+    config = stack_integers(_CONFIG_WORDS)
+    attributes = stack_integers(_ATTRIBUTES_WORDS)
+    values = stack_integers(_MAX_VALUES)
+    value_addresses = stack_integers(_MAX_VALUES)
+    stream = addresses[table[table_of.N_OPERANDS] + 1]
+    at = LAUNCHES
+    for number in range(plan[N_LAUNCHES]):
+        is_early = number > 0 and table[table_of.MAY_OVERLAP] != 0
+        _configure(tail(plan, at), stream, is_early, config, attributes)
+        n_pointers = plan[at + N_POINTERS]
+        n_values = n_pointers + plan[at + N_VALUES]
+        pointers = tail(plan, at + CONTENT)
+        for i in range(n_pointers):
+            slot = pointers[2 * i]
+            values[i] = addresses[slot] + pointers[2 * i + 1] if slot >= 0 else 0
+        for i in range(n_pointers, n_values):
+            values[i] = pointers[n_pointers + i]
+        for i in range(n_values):
+            value_addresses[i] = address_of(tail(values, i))
+        status: int = _ask_driver(
+            table[table_of.DRIVER], address_of(config), plan[at + KERNEL], address_of(value_addresses), 0
+        )
+        if status != 0:
+            return status
+        at = next_launch(plan, at)
+    return 0
+
+
+@njit
+def _configure(launch: Any, stream: int, is_early: bool, config: Any, attributes: Any) -> None:
+    """Write the CUlaunchConfig of a launch, and its attributes."""
+    n_attributes = 0
+    if is_early:
+        attributes[0] = _EARLY
+        attributes[1] = 1
+        attributes[2] = 0
+        n_attributes = 1
+    if launch[CLUSTER] > 1:
+        attribute = tail(attributes, n_attributes * _ATTRIBUTE_WORDS)
+        attribute[0] = _CLUSTER_DIMENSION
+        attribute[1] = launch[CLUSTER] | 1 << 32
+        attribute[2] = 1
+        n_attributes += 1
+    config[0] = launch[GRID] | 1 << 32
+    config[1] = 1 | launch[BLOCK] << 32
+    config[2] = 1 | 1 << 32
+    config[3] = launch[SHARED]
+    config[4] = stream
+    config[5] = address_of(attributes) if n_attributes else 0
+    config[6] = n_attributes

@@ -1,0 +1,72 @@
+"""From the arrays of a listing of non-zero elements to its problem (`call_words`)."""
+
+from kernels_cpu.call_words import (
+    FITS,
+    FIXED,
+    MISFIT,
+    RANK,
+    SHAPE,
+    SIZES,
+    STRIDES,
+    array_at,
+    count_of,
+    merged,
+)
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.nonzero_coordinates.problem_words import (
+    CAPACITY,
+    COLUMN_STEP,
+    DIMENSION,
+    DIMS,
+    FILL,
+    N_DIMS,
+    N_SIZES,
+    ROW_STEP,
+    STEP,
+    X_OFFSET,
+)
+from kernels_cpu.plan_words import Words
+
+FIT = Kernel("nonzero_coordinates_fit", "kernels_cpu.nonzero_coordinates.fit:fit", (INTEGERS, INTEGERS))
+STEP_SIZE, FILL_SIZE = SIZES, SIZES + 1
+HIGHEST_INDEX, MUST_HOLD_ALL = range(FIXED, FIXED + 2)
+
+
+def fit(call: Words, problem: Words) -> int:
+    """Write the sizes of a call into a problem; `MISFIT` where they do not go together.
+
+    The sizes of a call are its step, and the fill. The arrays are x, the coordinates, and the count.
+    """
+    x, coordinates, count = array_at(0), array_at(1), array_at(2)
+    rank = call[x + RANK]
+    n_elements = count_of(call, x, 0, rank)
+    highest = call[HIGHEST_INDEX]
+    if n_elements < 0 or n_elements > highest:
+        return MISFIT
+    if call[coordinates + RANK] != 2 or call[coordinates + SHAPE + 1] != rank:
+        return MISFIT
+    if call[count + RANK] > 1 or (call[count + RANK] == 1 and call[count + SHAPE] != 1):
+        return MISFIT
+    if call[MUST_HOLD_ALL] and call[coordinates + SHAPE] != n_elements:
+        return MISFIT
+    problem[STEP] = call[STEP_SIZE]
+    problem[FILL] = call[FILL_SIZE]
+    problem[CAPACITY] = call[coordinates + SHAPE]
+    problem[ROW_STEP] = call[coordinates + STRIDES]
+    problem[COLUMN_STEP] = call[coordinates + STRIDES + 1]
+    below = 0
+    end = DIMS
+    for d in range(rank):
+        size = call[x + SHAPE + d]
+        if size - 1 > highest:
+            return MISFIT
+        below -= min((size - 1) * call[x + STRIDES + d], 0) if n_elements else 0
+        problem[end] = size
+        problem[end + 1] = call[x + STRIDES + d]
+        end = merged(problem, DIMS, end, DIMENSION)
+    problem[X_OFFSET] = below
+    problem[N_DIMS] = (end - DIMS) // DIMENSION
+    for d in range(rank):
+        problem[end + d] = call[x + SHAPE + d]
+    problem[N_SIZES] = rank
+    return FITS
