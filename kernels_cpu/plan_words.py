@@ -13,13 +13,20 @@ Words begin with a header, and the launches follow:
 `N_LAUNCHES`   how many launches follow
 `CURRENT`      where the last of them begins
 `END`          where its last word ends
+`RESULT`       which launch gives the result of a run; `NO_RESULT` where none does
 ============== ===================================================================================
 
 Each launch has `KERNEL`, a number by which its operator knows the kernel; the sizes of its grid (`GRID`,
-`BLOCK`, `SHARED`, `CLUSTER`; on the CPU, `GRID` counts the tasks, and `BLOCK` the units that they share); the
-numbers of its pointers and of its values; then the slot and the offset in bytes of each pointer; then the
-values. A pointer's slot is the number of one of the addresses that the plan is launched with: the operands in
-their order, and the workspace. `NULL_SLOT` stands for the null pointer.
+`BLOCK`, `SHARED`, `CLUSTER`); the numbers of its pointers and of its values; then the slot and the offset in
+bytes of each pointer; then the values. A pointer's slot is the number of one of the addresses that the plan
+is launched with: the operands in their order, and the workspace. `NULL_SLOT` stands for the null pointer.
+
+On the CPU, `GRID` counts the tasks of a launch, and `BLOCK` the units of work that they share: task i has
+those from ``i * step`` on, ``step = ceil(BLOCK / GRID)`` of them or what is left; none is empty. A kernel is
+called once for each task, with the address of the launch's values, then `N_LEADING` integers, then its
+pointers. One integer is the number of the task; two are its first unit and the end of its units, and three
+these and its number. The result of a launch is the least of its tasks' results as unsigned integers: -1 is
+the greatest. Launches run one after the other. A run without a result gives -1.
 """
 
 from collections.abc import Iterable
@@ -28,9 +35,11 @@ from typing import Any
 Words = Any
 """Integers by number: a list or an array in Python, a pointer in compiled code."""
 
-WORKSPACE, ALGORITHM, N_LAUNCHES, CURRENT, END, LAUNCHES = range(6)
+WORKSPACE, ALGORITHM, N_LAUNCHES, CURRENT, END, RESULT, LAUNCHES = range(7)
 KERNEL, GRID, BLOCK, SHARED, CLUSTER, N_POINTERS, N_VALUES, CONTENT = range(8)
-NULL_SLOT = -1
+N_LEADING = SHARED
+"""On the CPU, how many integers a kernel takes between the address of its values and its pointers."""
+NULL_SLOT = NO_RESULT = -1
 
 MAX_WORDS = 1024
 """The most words of a plan that compiled code has room for."""
@@ -46,6 +55,7 @@ def begin_plan(out: Words, algorithm: int) -> None:
     out[N_LAUNCHES] = 0
     out[CURRENT] = LAUNCHES
     out[END] = LAUNCHES
+    out[RESULT] = NO_RESULT
 
 
 def begin_launch(out: Words, kernel: int, grid: int, block: int, shared: int, cluster: int) -> None:
@@ -61,6 +71,12 @@ def begin_launch(out: Words, kernel: int, grid: int, block: int, shared: int, cl
     out[at + N_POINTERS] = 0
     out[at + N_VALUES] = 0
     out[END] = at + CONTENT
+
+
+def begin_tasks(out: Words, kernel: int, n_units: int, n_tasks: int, n_leading: int) -> None:
+    """Begin a launch on the CPU, of at most `n_tasks` tasks that share `n_units` (at least one) evenly."""
+    step = -(-n_units // max(n_tasks, 1))
+    begin_launch(out, kernel, -(-n_units // step), n_units, n_leading, 1)
 
 
 def put_pointer(out: Words, slot: int, offset: int) -> None:
@@ -90,6 +106,13 @@ def put_values(out: Words, values: Values) -> None:
             put_value(out, value)
         else:
             put_values(out, value)
+
+
+def put_values_of(out: Words, launch: int) -> None:
+    """Put the values of an earlier launch, which begins at the word `launch`."""
+    first = launch + CONTENT + 2 * out[launch + N_POINTERS]
+    for at in range(first, first + out[launch + N_VALUES]):
+        put_value(out, out[at])
 
 
 def take_workspace(out: Words, n_bytes: int, alignment: int) -> int:

@@ -1,5 +1,19 @@
 """DIAGONAL_MATRIX1 on the CPU."""
 
-from kernels_cpu.diagonal_matrix.planning import all_kernels, plan
+from typing import Any
+
+from kernels_cpu.diagonal_matrix.plan import KINDS, all_kernels, kernel_of
+from kernels_cpu.diagonal_matrix.plan import plan as plan_of_words
+from kernels_cpu.diagonal_matrix.problem_words import problem_words
+from kernels_cpu.plan import Launches, Plan, Target, planned
+from kernels_cpu.plan_words import ALGORITHM
 
 __all__ = ["all_kernels", "plan"]
+
+
+def plan(problem: Any, target: Target) -> Plan:
+    """Plan a band of diagonals; loads its kernel."""
+    words = planned(plan_of_words, problem_words(problem), target.threads)
+    launches = Launches(words, kernel_of, target)
+    variant = f"row segments, {KINDS[words[ALGORITHM]]}"
+    return Plan(variant, 0, {"launch": lambda: launches.bound() or launches.run})

@@ -9,7 +9,7 @@ input that is kept.
 import functools
 from typing import Any
 
-from kernels_cpu.diagonal_matrix.planning import (
+from kernels_cpu.diagonal_matrix.plan import (
     BATCH,
     BEGIN,
     CONTIGUOUS,
