@@ -8,4 +8,8 @@ The width of vectors is no word: compiled plans are for one processor, as kernel
 ================= ================================================================
 """
 
+import ctypes
+
 THREADS, STREAMING_BYTES = range(2)
+WORDS = (ctypes.c_int64 * 2)()
+"""Those of this process, for compiled plans; 0 threads if it is not known yet how many there may be."""

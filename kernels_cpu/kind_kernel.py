@@ -88,6 +88,7 @@ def _exchange(builder: Any, words: Any, word: Any) -> Any:
 
 @njit
 def shift_of(table: Any, number: int) -> int:
+    """Return the logarithm of an array's element size."""
     shift: int = table[table_of.OPERANDS + number * table_of.OPERAND + table_of.ITEM_SHIFT]
     return shift
 
@@ -132,7 +133,7 @@ def are_apart(table: Any, call: Any) -> bool:
         if overlaps_itself(call, at):
             return False
         begin, end = _begin_of(call, at, shift_of(table, j)), _end_of(call, at, shift_of(table, j))
-        for i in range(j):
+        for i in range(table[table_of.FIRST], j):
             other, shift = array_at(i), shift_of(table, i)
             if count_of(call, other, 0, call[other + RANK]) == 0:
                 continue
@@ -144,7 +145,7 @@ def are_apart(table: Any, call: Any) -> bool:
 @njit
 def _are_of_directml(table: Any, call: Any) -> bool:
     """Return whether DirectML has tensors of these sizes and strides."""
-    for i in range(table[table_of.N_OPERANDS]):
+    for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
         at = array_at(i)
         extent = 1
         for d in range(call[at + RANK]):
@@ -162,7 +163,7 @@ def _are_of_directml(table: Any, call: Any) -> bool:
 def _are_expected(table: Any, call: Any) -> bool:
     """Return whether arrays have the sizes and the strides that a compiled operator was planned for."""
     expected = integers_at(table[table_of.EXPECTED])
-    for i in range(table[table_of.N_OPERANDS]):
+    for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
         at = array_at(i)
         has_elements = count_of(call, at, 0, call[at + RANK]) != 0
         for d in range(call[at + RANK]):
@@ -180,7 +181,7 @@ def plan_call(table: Any, call: Any, problem: Any, out: Any) -> bool:
         return False
     if table[table_of.IS_LIMITED] and not _are_of_directml(table, call):
         return False
-    for i in range(table[table_of.N_OPERANDS]):
+    for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
         at = array_at(i)
         if call[at + ADDRESS] == 0 and count_of(call, at, 0, call[at + RANK]) != 0:
             return False
@@ -188,16 +189,20 @@ def plan_call(table: Any, call: Any, problem: Any, out: Any) -> bool:
         return False
     for i in range(MAX_SIZES):
         call[FIXED + i] = table[table_of.FIXED_WORDS + i]
+    if integers_at(table[table_of.HOST])[0] == 0:  # the ordinary way finds out how many threads there are
+        return False
+    is_compiled = table[table_of.EXPECTED] != 0
+    template = integers_at(table[table_of.PROBLEM]) if is_compiled else tail(table, table_of.TEMPLATE)
     for i in range(table[table_of.N_TEMPLATE]):
-        problem[i] = table[table_of.TEMPLATE + i]
-    for i in range(table[table_of.N_OPERANDS]):
+        problem[i] = template[i]
+    for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
         residue_at = table[table_of.OPERANDS + i * table_of.OPERAND + table_of.RESIDUE]
         if residue_at >= 0:
             problem[residue_at] = call[array_at(i) + ADDRESS] & 15
     arguments = stack_integers(4)
     arguments[0] = address_of(call)
     arguments[1] = address_of(problem)
-    if call_entry(table[table_of.FIT], address_of(arguments)) != 0:
+    if not is_compiled and call_entry(table[table_of.FIT], address_of(arguments)) != 0:
         return False
     arguments[0] = address_of(problem)
     arguments[1] = table[table_of.HOST]
@@ -236,7 +241,7 @@ def find_kernels(table: Any, out: Any, may_share: bool) -> bool:
 @njit
 def _pointer(table: Any, call: Any, slot: int, offset: int, workspace: int) -> int:
     """Return an address that a kernel takes."""
-    if slot < 0:
+    if slot < table[table_of.FIRST]:
         return 0
     if slot == table[table_of.N_OPERANDS]:
         return workspace + offset
@@ -312,7 +317,7 @@ def run_with_scratch(table: Any, call: Any, out: Any) -> int:
 def is_small(table: Any, call: Any) -> bool:
     """Return whether a call reads and writes few bytes; a gather reads of its input what it selects."""
     n_operands, total = table[table_of.N_OPERANDS], 0
-    for i in range(n_operands):
+    for i in range(table[table_of.FIRST], n_operands):
         number = n_operands - 1 if i == table[table_of.GATHERED] else i
         at = array_at(number)
         count = count_of(call, at, 0, call[at + RANK])

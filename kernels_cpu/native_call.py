@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
-from kernels_cpu.kernel import INTEGER, INTEGERS, WORD_MASK, Kernel, Load
+from kernels_cpu.integers import signed
+from kernels_cpu.kernel import INTEGER, INTEGERS, Kernel, Load
 
 CALL = Kernel(
     "native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGERS, INTEGER), uses_python=True
@@ -36,9 +37,9 @@ MISMATCH, NEEDS_PYTHON = -2, -3
 
 # Fields of the table.
 (TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)
-(MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_READ, N_SIZES, N_TEMPLATE) = range(8, 16)
-N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS = range(16, 21)
-OPERANDS = 21
+(MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(8, 15)
+N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS, FIRST, PROBLEM, OTHER_TYPE = range(15, 23)
+OPERANDS = 23
 # Fields of an operand: the type of its elements and its device, as the interface has them; flags that the
 # array interface must set, or bits of the address that must be 0 for DLPack; its number of dimensions; the
 # logarithm of its element size; and the word of the problem for its residue, or -1.
@@ -121,8 +122,8 @@ class KindTable:
 
     Parameters
     ----------
-    operands : sequence of Operand
-        The arrays, in the order in which kernels take them.
+    operands : sequence of Operand or None
+        The arrays, in the order in which kernels take them; None, at the front, for those that there are not.
     array_type : type or None
         Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions; None where arrays
         are described in words.
@@ -136,7 +137,7 @@ class KindTable:
 
     def __init__(
         self,
-        operands: Sequence[Operand],
+        operands: Sequence[Operand | None],
         array_type: Any,
         fit: int,
         plan: int,
@@ -152,10 +153,14 @@ class KindTable:
         self._put(0, [0 if array_type is None else id(array_type), 0, id(_ATTRIBUTE), fit, plan, host])
         if array_type is not None:
             self._memory[DESCRIBE] = dlpack_describe(array_type)
-        self._memory[N_OPERANDS] = self._memory[N_READ] = len(operands)
+        # A matrix without an input has no first operand.
+        first = sum(operand is None for operand in operands)
+        self._memory[FIRST], self._memory[N_OPERANDS] = first, len(operands)
         self._memory[N_TEMPLATE] = len(template)
         self._memory[GATHERED] = -1
         for number, operand in enumerate(operands):
+            if operand is None:
+                continue
             shift = operand.element_size.bit_length() - 1
             words = (operand.kind, operand.flags, operand.rank, shift, operand.residue_at)
             self._put(OPERANDS + number * OPERAND, words)
@@ -193,8 +198,3 @@ class KindTable:
         entry: Any = _PLAN_PROTOTYPE(load(PLAN).address)
         return functools.partial(entry, self.address)
 
-
-def signed(word: int) -> int:
-    """Return the signed integer with the bits of a word."""
-    word &= WORD_MASK
-    return word - (1 << 64) if word >> 63 else word

@@ -138,11 +138,12 @@ def _read_arrays(table: Any, arguments: int, call: Any) -> bool:
     """Read the arrays of a call; return whether all are of known kinds."""
     tensor = stack_integers(_TENSOR_WORDS)
     expected, describe, name = table[table_of.TYPE], table[table_of.DESCRIBE], table[table_of.NAME]
-    for i in range(table[table_of.N_READ]):
-        item = _tuple_item(arguments, i)
+    first = table[table_of.FIRST]
+    for i in range(first, table[table_of.N_OPERANDS]):
+        item = _tuple_item(arguments, i - first)
         kind = _type_of(item)
         _release(kind)
-        if kind != expected:
+        if kind not in (expected, table[table_of.OTHER_TYPE]):
             return False
         known, array = tail(table, table_of.OPERANDS + i * table_of.OPERAND), tail(call, array_at(i))
         if describe:
@@ -158,9 +159,10 @@ def _read_call(table: Any, arguments: int, call: Any, rest: Any) -> bool:
     """Read the tuple of a call; `rest` gets workspace, its size and the stream on a GPU."""
     if not _read_arrays(table, arguments, call):
         return False
-    number = table[table_of.N_READ]
+    first, n_operands = table[table_of.FIRST], table[table_of.N_OPERANDS]
+    number = n_operands - first
     if table[table_of.HAS_LIMITS]:
-        for i in range(table[table_of.N_READ]):
+        for i in range(first, n_operands):
             if not _read_integer(arguments, number, rest):
                 return False
             number += 1
@@ -203,7 +205,8 @@ def _launch(table: Any, call: Any, out: Any, rest: Any) -> int:
         return NEEDS_PYTHON
     addresses, arguments = stack_integers(MAX_ADDRESSES), stack_integers(3)
     n_operands = table[table_of.N_OPERANDS]
-    for i in range(n_operands):
+    addresses[0] = 0
+    for i in range(table[table_of.FIRST], n_operands):
         addresses[i] = call[array_at(i) + ADDRESS]
     addresses[n_operands] = rest[0]
     addresses[n_operands + 1] = rest[2]
@@ -225,7 +228,8 @@ def native_plan(table: Any, arguments: int) -> int:
     n_words = int64(0)
     if _read_call(table, arguments, call, rest) and plan_call(table, call, problem, out):
         n_operands = table[table_of.N_OPERANDS]
-        for i in range(n_operands):
+        words[0] = 0
+        for i in range(table[table_of.FIRST], n_operands):
             words[i] = call[array_at(i) + ADDRESS]
         n_words = n_operands + out[END]
         for i in range(out[END]):

@@ -115,6 +115,7 @@ class Launches:
     def __init__(self, words: Sequence[int], kernel_of: Callable[[int], Kernel], target: Target) -> None:
         self._threads = target.threads
         self._result = words[words_of.RESULT]
+        self.workspace_size = words[words_of.WORKSPACE]
         self.launches: list[Launch] = []
         at = words_of.LAUNCHES
         for _ in range(words[words_of.N_LAUNCHES]):

@@ -120,3 +120,13 @@ def take_workspace(out: Words, n_bytes: int, alignment: int) -> int:
     begin: int = out[WORKSPACE]
     out[WORKSPACE] = begin + -(-n_bytes // alignment) * alignment
     return begin
+
+
+def kernels_of(words: Words) -> list[int]:
+    """Return the number of each launch's kernel; for Python alone."""
+    numbers = []
+    at = LAUNCHES
+    for _ in range(words[N_LAUNCHES]):
+        numbers.append(words[at + KERNEL])
+        at += CONTENT + 2 * words[at + N_POINTERS] + words[at + N_VALUES]
+    return numbers

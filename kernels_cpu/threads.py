@@ -17,6 +17,7 @@ from itertools import repeat
 from queue import SimpleQueue
 from typing import Any
 
+from kernels_cpu.host_words import THREADS, WORDS
 from kernels_cpu.kernel import Arguments, LoadedKernel, packed, packer
 
 MAX_THREADS = 1024
@@ -43,6 +44,8 @@ def set_num_threads(n: int | None) -> None:
     if n is None:
         _default_num_threads.cache_clear()
     _chosen_num_threads = None if n is None else _checked("set_num_threads.n", n)
+    # A default that is no number is an error of the next call, which then asks for it.
+    WORDS[THREADS] = _chosen_num_threads or 0
 
 
 def get_num_threads() -> int:

@@ -40,13 +40,15 @@ class ArrayLibrary:
     """The interface of an array library.
 
     Arrays are vouched for only by `as_input` and `as_output`. `as_plain`, `takes_over`, `check_scalar`,
-    `signature` and what `plain_check` returns may get arrays that nobody has vouched for; all other methods
+    `signature`, `kind_signature` and `limits` may get arrays that nobody has vouched for; all other methods
     get only vouched ones, and those that the library itself has made.
     """
 
     name: str
     native_type: Any = None
-    """The type whose instances native calls can inspect; None if there is none."""
+    """The type whose instances native calls can read; None if there is none."""
+    other_native_type: Any = None
+    """Another such type, of the same layout."""
     index_type = TensorDataType.INT64
     needs_ordering = False
     """Whether calls must be ordered with streams that its arrays name, or keep the arrays."""
@@ -56,10 +58,11 @@ class ArrayLibrary:
     """Whether memory that it allocates and frees is not used again before the stream has done with it."""
     was_written: Callable[[Sequence[Any]], None] | None = None
     """Takes note that a call has written to arrays of the caller; None if the library keeps no account."""
-    plain_check: Callable[[Sequence[Any]], Callable[[Sequence[Any], Sequence[Any]], bool]] | None = None
-    """Returns a check, for arrays with the signatures of these, of what native calls would miss; or None.
+    limits: Callable[[Sequence[Any], Sequence[Any]], tuple[int, ...] | None] | None = None
+    """Checks what native calls would miss, of all arrays that the caller gives, and those that are written to.
 
-    The check takes all arrays that the caller gives, and those of them that the call writes to."""
+    It returns how many bytes the memory of each has from its first element on, or None if the call must take
+    the ordinary way. None itself if native calls miss nothing."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
 
@@ -139,6 +142,10 @@ class ArrayLibrary:
         """Return `Operand.signature`; arrays of `native_type` need not have been vouched for."""
         raise NotImplementedError
 
+    def kind_signature(self, array: Any) -> Hashable:
+        """Return what tells the kind of an array of `native_type`: its type, its rank and its device."""
+        raise NotImplementedError
+
     def device(self, array: Any) -> Device:
         """Return the device that has the array."""
         raise NotImplementedError
@@ -157,8 +164,8 @@ class ArrayLibrary:
         """Return the address of element [0, ..., 0] of the array."""
         raise NotImplementedError
 
-    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
-        """Return the descriptions by which native calls recognise such arrays, inputs first, or None."""
+    def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
+        """Return how native calls recognise arrays of the kind of this one; None if they cannot."""
         return None
 
     def is_current(self, device: Device) -> bool:
@@ -195,8 +202,12 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
-        """Return `empty` for one kind of array, as fast as possible."""
+        """Return `empty` for arrays of one type and shape, as fast as possible."""
         return functools.partial(self.empty, desc.sizes, desc.data_type, device)
+
+    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], Any]:
+        """Return `empty` for arrays of one type, which takes their shape, as fast as possible."""
+        raise NotImplementedError
 
     def finalize(self, array: Any, stream: int) -> Any:
         """Return a new array, written on `stream`, in the form that the caller gets."""

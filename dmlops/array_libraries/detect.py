@@ -17,8 +17,8 @@ from dmlops.types.tensor import TensorDesc, describe_arrays_by
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
 _instances: dict[str, ArrayLibrary] = {}
 
-SIGNATURES: dict[type, Callable[[Any], Hashable]] = {np.ndarray: NUMPY.signature}
-"""Says the signature of an array that nobody has vouched for, by the types that native calls can look at.
+KIND_SIGNATURES: dict[type, Callable[[Any], Hashable]] = {np.ndarray: NUMPY.kind_signature}
+"""Tells the kind of an array that nobody has vouched for, by the types that native calls can read.
 
 No array of another library has an equal one."""
 
@@ -30,7 +30,7 @@ _OTHER_DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
 
 def as_plain(array: Any, where: str) -> Any:
     """Return an input as its library converts it; see `ArrayLibrary.as_plain`."""
-    return array if type(array) in SIGNATURES else find_library(array, where).as_plain(array, where)
+    return array if type(array) in KIND_SIGNATURES else find_library(array, where).as_plain(array, where)
 
 
 def as_input(array: Any, where: str, stream: int | None = None) -> Operand:
@@ -86,8 +86,8 @@ def find_library(array: Any, where: str) -> ArrayLibrary:
             library = _instance(*served_by)
             if library.owns(kind):
                 _BY_TYPE[kind] = library
-            if library.native_type is kind:
-                SIGNATURES[kind] = library.signature
+            if library.native_type is not None and library.owns(kind):
+                KIND_SIGNATURES[kind] = library.kind_signature
             return library
     if isinstance(array, getattr(sys.modules.get("torch.fx"), "Proxy", ())):
         reason = "it has no elements, and torch.fx.symbolic_trace sees calls of torch only"

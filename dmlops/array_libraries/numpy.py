@@ -31,8 +31,7 @@ _MOST_DIMENSIONS = 64
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
-_TOLD_CHARACTERS = "D"  # complex128
-# NumPy calls types of these kinds equal that are not the same. `NumPy.signature`, by which native calls are
+# NumPy calls types of these kinds equal that are not the same. `NumPy.kind_signature`, by which kinds are
 # found, does not tell them apart: no native call takes them.
 _AMBIGUOUS_KINDS = "mMV"
 
@@ -55,6 +54,7 @@ class NumPy(ArrayLibrary):
     native_type = np.ndarray
     # A C function, which takes a third of the time of a method.
     signature: Any = staticmethod(operator.attrgetter("dtype", "shape", "strides"))
+    kind_signature: Any = staticmethod(operator.attrgetter("dtype", "ndim"))
 
     def as_plain(self, array: Any, where: str) -> Any:
         return array if type(array) is np.ndarray else _as_plain(array, where)
@@ -93,11 +93,10 @@ class NumPy(ArrayLibrary):
     def address(self, array: Any) -> int:
         return _address(array)
 
-    def native_operands(self, arrays: Sequence[Any], n_inputs: int) -> list[NativeOperand] | None:
-        for array in arrays:
-            if array.dtype.kind not in _TOLD_KINDS and array.dtype.char not in _TOLD_CHARACTERS:
-                return None
-        return NativeOperand.of_array_interface(arrays, n_inputs)
+    def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
+        if array.dtype.kind not in _TOLD_KINDS or array.itemsize > 8:
+            return None
+        return NativeOperand.of_array_interface(array, is_written=is_written)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))
@@ -107,6 +106,9 @@ class NumPy(ArrayLibrary):
 
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
+
+    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], Any]:
+        return partial(np.empty, dtype=numpy_dtype(data_type))
 
 
 def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:

@@ -6,17 +6,18 @@ from typing import Any
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.detect import (
-    SIGNATURES,
+    KIND_SIGNATURES,
     as_input,
     as_output,
     as_plain,
     compiling_framework,
     find_library,
 )
-from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.call_cache import CALLS
-from dmlops.calls.dispatch import check_served, level_or, plan_kernels
+from dmlops.calls.dispatch import check_served, level_or, plan_problems, problems_of
 from dmlops.calls.guard import Named
+from dmlops.calls.kinds import KINDS
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.operators.descriptor import Descriptor, check_index_type
@@ -93,28 +94,33 @@ class Function:
         return framework
 
     def run(
-        self, parameters: Hashable, inputs: tuple[Any, ...], out: Any, stream: Any, *others: Any
+        self,
+        parameters: Hashable,
+        sizes: tuple[int, ...],
+        inputs: tuple[Any, ...],
+        out: Any,
+        stream: Any,
+        *others: Any,
     ) -> Sequence[Any]:
-        """Run the call that is bound for such arguments, on arrays that their libraries vouch for.
+        """Run a call in the ordinary way, on arrays that their libraries vouch for.
 
-        `parameters` holds all that the call depends on but its arrays, and `others` what binding needs of
-        that.
+        `parameters` and `sizes` hold all that the call depends on but its arrays, and `others` what binding
+        needs of that.
         """
         framework = self.framework(inputs)
         if framework is not None:
             run = getattr(framework, self._operator)
             return run(self.words, inputs, out, stream, *others)  # type: ignore[no-any-return]
         names, outs = self.inputs, () if out is None else out if len(self.outputs) > 1 else (out,)
-        if stream is None and any(type(array) not in SIGNATURES for array in inputs):
+        if stream is None and any(type(array) not in KIND_SIGNATURES for array in inputs):
             inputs = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
-            results = CALLS.replay(parameters, inputs, outs)
+            results = KINDS.call(parameters, inputs, sizes, outs)
             if results is not None:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
         operands, outputs = self.operands(inputs, outs, handle)
-        return CALLS.run(
-            parameters, operands, outputs, partial(self.bind, operands, outputs, *others), stream
-        )
+        bind = partial(self.bind, operands, outputs, *others)
+        return CALLS.run(parameters, sizes, operands, outputs, bind, stream)
 
     def operands(
         self, inputs: Sequence[Any], out: Sequence[Any], stream: int | None = None
@@ -211,8 +217,9 @@ class Binding:
         *,
         even_if_empty: bool = False,
         batch_dims: int = 0,
+        form: KindForm | None = None,
     ) -> BoundCall:
-        """Plan a descriptor for these arrays."""
+        """Plan a descriptor for these arrays; `form` tells how native code makes other calls of the kind."""
         level = level_or(FeatureLevel.EXTENDED)
         # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
         served = descriptor if level is FeatureLevel.EXTENDED else descriptor.in_form_of(level, self.words)
@@ -221,15 +228,37 @@ class Binding:
             for where, desc in zip(self.function.types, self._outputs, strict=True):
                 self.library.check_representable(desc.data_type, where)
         if not even_if_empty and not any(desc.element_count for desc in self._outputs):
-            return self._bound(None, Manner.LAUNCH, 0)
-        kernels = plan_kernels(descriptor, self.device, options, f"{self.function.name}.device")
-        return self._bound(kernels, manner, batch_dims)
+            return self._bound(None, Manner.LAUNCH, 0, None, None)
+        problems = problems_of(descriptor, options)
+        kernels = plan_problems(descriptor, problems, self.device, f"{self.function.name}.device")
+        if level is not FeatureLevel.EXTENDED and form is not None:
+            form = self._form_at(level, form)
+        return self._bound(kernels, manner, batch_dims, form, problems[0] if len(problems) == 1 else None)
 
-    def _bound(self, kernels: Any, manner: Manner, batch_dims: int) -> BoundCall:
+    def _form_at(self, level: FeatureLevel, form: KindForm) -> KindForm | None:
+        """Return the form of a kind at a level of DirectML; None if ranks do not tell what the level serves."""
+        most = 8 if level >= FeatureLevel.DML_5_0 else 4
+        is_served = all(desc.dimension_count <= most for desc in (*self.inputs, *self._outputs))
+        return form._replace(is_limited=True) if is_served else None
+
+    def _bound(
+        self, kernels: Any, manner: Manner, batch_dims: int, form: KindForm | None, problem: Any
+    ) -> BoundCall:
         function, library = self.function, self.library
         inputs = list(map(Named, function.inputs, self.inputs))
         outputs = list(map(Named, function.outputs, self._outputs))
-        return BoundCall(function.name, kernels, inputs, outputs, library, self.device, manner, batch_dims)
+        return BoundCall(
+            function.name,
+            kernels,
+            inputs,
+            outputs,
+            library,
+            self.device,
+            manner,
+            batch_dims,
+            form=form,
+            problem=problem,
+        )
 
 
 def check_device(where: str, got: Any, device: Any) -> None:

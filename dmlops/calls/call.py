@@ -6,11 +6,11 @@ that take part.
 
 import ctypes
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,36 @@ _log = logging.getLogger("dmlops")
 _SMALL_BYTES = 1 << 16
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
+
+
+class KindForm(NamedTuple):
+    """What an operator says of a kind of its calls, for native code to make others of the kind.
+
+    Attributes
+    ----------
+    operator : str
+        The module's name in ``kernels_cpu`` and ``kernels_cuda``.
+    make : callable
+        Makes the kind (`kinds.Kind`).
+    sizes : tuple of int
+        The sizes of the first call, in the order in which the operator's `fit` takes them.
+    fixed : tuple of int
+        What `fit` needs besides.
+    shapes : callable
+        Returns the shapes of the outputs for the inputs and the sizes of a call.
+    gathered : int
+        The input of which only what is selected is read; -1 if there is none.
+    is_limited : bool
+        Whether all tensors must be those of DirectML.
+    """
+
+    operator: str
+    make: Callable[..., Any]
+    sizes: tuple[int, ...]
+    fixed: tuple[int, ...]
+    shapes: Callable[[Sequence[Any], tuple[int, ...]], Sequence[tuple[int, ...]]]
+    gathered: int = -1
+    is_limited: bool = False
 
 
 class Manner(Enum):
@@ -62,6 +92,10 @@ class BoundCall:
         How the plan is run.
     batch_dims : int
         Dimensions that the input and the indices of a gather share.
+    form : KindForm, optional
+        How native code can make other calls of the kind.
+    problem : Problem, optional
+        What is planned, if that is one problem.
     """
 
     def __init__(
@@ -74,7 +108,10 @@ class BoundCall:
         device: Device,
         manner: Manner = Manner.LAUNCH,
         batch_dims: int = 0,
+        form: "KindForm | None" = None,
+        problem: Any = None,
     ) -> None:
+        self.form, self.problem = form, problem
         self.name, self.plan, self.library, self.device = name, plan, library, device
         self.manner, self.batch_dims = manner, batch_dims
         self.workspace_size = workspace_bytes(plan)
@@ -96,8 +133,6 @@ class BoundCall:
         uncounted = 1 if counts and not self.is_trimmed else 0
         self.allocators = tuple(allocators[uncounted:])
         self.guard = Guard(name, inputs, outputs[uncounted:], self.workspace_size)
-        self.fast_path: Any = None
-        """What repeats this call (`fast_path`): None until it is requested, False if there is none."""
 
     def __call__(
         self,

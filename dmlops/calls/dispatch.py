@@ -159,13 +159,19 @@ def plan(
     """
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    return plan_kernels(lowest, device, options, f"{descriptor.name}.device"), tuple(operands.items())
+    where = f"{descriptor.name}.device"
+    return plan_problems(lowest, problems_of(lowest, options), device, where), tuple(operands.items())
 
 
-def plan_kernels(descriptor: Descriptor, device: Device, options: Options, where: str) -> Any:
-    """Plan a descriptor of the newest form; an error about the device begins with `where`."""
+def problems_of(descriptor: Descriptor, options: Options) -> list[Any]:
+    """Return the problems of a descriptor of the newest form: one, or one for each part of its elements."""
     operator = OPERATORS[type(descriptor)]
-    problems = [operator.problem(part, options) for part in descriptor.parts()]
+    return [operator.problem(part, options) for part in descriptor.parts()]
+
+
+def plan_problems(descriptor: Descriptor, problems: Sequence[Any], device: Device, where: str) -> Any:
+    """Plan the problems of a descriptor; an error about the device begins with `where`."""
+    operator = OPERATORS[type(descriptor)]
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
     return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
 

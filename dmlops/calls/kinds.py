@@ -9,22 +9,21 @@ a call, it does nothing, and the call takes the ordinary way, which serves it or
 
 import ctypes
 import logging
-import math
 import sys
 from array import array as words_array
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from logging import DEBUG
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 from dmlops.array_libraries.detect import KIND_SIGNATURES
-from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.call import BoundCall
 from dmlops.devices import cpu
 from dmlops.devices.memory import CPU, take_scratch
 from dmlops.types.errors import DmlError
 from kernels_cpu import native_call, plan_words
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable
-from kernels_cpu.nonzero_coordinates.problem_words import COUNT, EXPAND, WHOLE
 from kernels_cpu.plan import Launches
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
@@ -35,37 +34,11 @@ _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 
 # Reading types and shapes raises these if there are none, or if they cannot be hashed; so does the allocation
 # of outputs of impossible shapes. Other exceptions pass: those of a signal handler must reach the caller.
-_NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, MemoryError)
+NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, MemoryError)
 # New arrays have all the memory that their sizes need.
 _NO_LIMIT = 1 << 62
-# If all possible coordinates need so little room, one pass and a copy cost less than two passes.
-_ONE_PASS_BYTES = 1 << 20
 
-Shapes = Sequence[tuple[int, ...]]
-
-
-class KindForm(NamedTuple):
-    """What an operator says of a kind of its calls.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Those of the first call, in the order in which the operator's `fit` takes them.
-    fixed : tuple of int
-        What `fit` needs besides.
-    shapes : callable
-        Returns the shapes of the outputs for the inputs and the sizes of a call.
-    gathered : int
-        The input of which only what is selected is read; -1 if there is none.
-    residues : tuple of int
-        For each array, the word of the problem for its address modulo 16; -1 if it has none.
-    """
-
-    sizes: tuple[int, ...]
-    fixed: tuple[int, ...]
-    shapes: Callable[[Sequence[Any], tuple[int, ...]], Shapes]
-    gathered: int = -1
-    residues: tuple[int, ...] = ()
+NO_CHANGES: Mapping[int, int] = MappingProxyType({})
 
 
 class Kind:
@@ -82,14 +55,14 @@ class Kind:
     """
 
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
-        self._call, self._library, self._form = call, call.library, call.form
+        self.call, self.library = call, call.library
         self._shapes = call.form.shapes
-        self._make = tuple([call.library.maker(desc.data_type, call.device) for desc in call.results])
+        self.make = tuple([call.library.maker(desc.data_type, call.device) for desc in call.results])
         self._limits_of = call.library.limits
-        self._new_limits = () if self._limits_of is None else (_NO_LIMIT,) * len(call.results)
+        self.new_limits = () if self._limits_of is None else (_NO_LIMIT,) * len(call.results)
         self._was_written = call.library.was_written
         n_given = len(call.results) if has_out else 0
-        self._native = Native(call, arrays, n_given)
+        self.native = Native(call, arrays, n_given)
 
     def __call__(
         self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[int, ...]
@@ -102,12 +75,12 @@ class Kind:
             if limits is None:
                 return None
         if not out:
-            return self._into_new(inputs, limits, sizes)
+            return self.into_new(inputs, limits, sizes)
         if self._was_written is None:
-            return out if self._run(given, limits, sizes) else None
+            return out if self.run(given, limits, sizes) else None
         # As in `BoundCall`.
         try:
-            is_done = self._run(given, limits, sizes)
+            is_done = self.run(given, limits, sizes)
             if is_done:
                 self._was_written(out)
         except DmlError:
@@ -117,78 +90,20 @@ class Kind:
             raise
         return out if is_done else None
 
-    def _into_new(
+    def into_new(
         self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
     ) -> Sequence[Any] | None:
         made = []
         try:
-            for make, shape in zip(self._make, self._shapes(inputs, sizes)):  # noqa: B905 - slow with strict
+            for make, shape in zip(self.make, self._shapes(inputs, sizes)):  # noqa: B905 - slow with strict
                 made.append(make(shape))
-        except _NO_ARRAY_ERRORS:  # the ordinary way says what is wrong with the sizes
+        except NO_ARRAY_ERRORS:  # the ordinary way says what is wrong with the sizes
             return None
-        return made if self._run((*inputs, *made), limits + self._new_limits, sizes) else None
+        return made if self.run((*inputs, *made), limits + self.new_limits, sizes) else None
 
-    def _run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call; return whether it is done."""
-        return self._native(arrays + limits + sizes) is not None
-
-
-class CheckedGather(Kind):
-    """A gather that raises for indices out of range, before it writes to memory of the caller."""
-
-    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
-        super().__init__(call, arrays, has_out=has_out)
-        self._check = Native(call, arrays, len(call.results) if has_out else 0, is_check=True)
-        self._has_out = has_out
-
-    def _run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        # A check returns the position of the first tuple out of range, or -1; a gather is 0 if there is none.
-        # Nobody has seen a new output yet. The ordinary way raises the error.
-        arguments = arrays + limits + sizes
-        if self._has_out and self._check(arguments) != -1:
-            return False
-        outside = self._native(arguments)
-        return outside is not None and (self._has_out or outside == 0)
-
-
-class TrimmedList(Kind):
-    """A listing of non-zero elements with as many rows as there are."""
-
-    def _into_new(
-        self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
-    ) -> Sequence[Any] | None:
-        shape = inputs[0].shape
-        n_elements, n_columns = math.prod(shape), len(shape)
-        make_rows, make_count = self._make
-        limits += self._new_limits
-        count = make_count(())
-        if n_elements * n_columns * self._call.results[0].data_type.bytes > _ONE_PASS_BYTES:
-            return self._in_two_passes(inputs[0], count, limits, sizes[1:])
-        try:
-            rows = make_rows((n_elements, n_columns))
-        except _NO_ARRAY_ERRORS:
-            return None
-        found = self._native((*inputs, rows, count, *limits, WHOLE, *sizes[1:]))
-        return None if found is None else [self._library.trimmed(rows, found), count]
-
-    def _in_two_passes(
-        self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
-    ) -> Sequence[Any] | None:
-        make_rows, n_columns = self._make[0], len(x.shape)
-        no_rows = make_rows((0, n_columns))
-        planned = self._native.planned((x, no_rows, count, *limits, COUNT, *others))
-        if planned is None:
-            return None
-        addresses, launches = planned
-        with take_scratch(launches.workspace_size) as scratch:
-            n_rows = launches.run(*addresses, scratch)
-            rows = make_rows((n_rows, n_columns))
-            planned = self._native.planned((x, rows, count, *limits, EXPAND, *others))
-            if planned is None:
-                return None
-            addresses, launches = planned
-            launches.run(*addresses, scratch)
-        return [rows, count]
+        return self.native(arrays + limits + sizes) is not None
 
 
 class Native:
@@ -202,29 +117,33 @@ class Native:
         Its inputs and outputs.
     n_given : int
         How many of them, at the end, are outputs that the caller gives.
-    is_check : bool
-        Whether the indices of a gather are checked, and nothing is gathered.
+    changes : mapping of int to int
+        Words of the problem that are other ones than those of the first call.
     """
 
-    def __init__(self, call: BoundCall, arrays: Sequence[Any], n_given: int, *, is_check: bool = False) -> None:
-        form, library = call.form, call.library
-        self._n_arrays, self._kernel_of = len(arrays), call.kernels.kernel_of
-        operands = library.native_operands(arrays, len(call.inputs), form.residues)
-        fit, plan = cpu.load(call.kernels.FIT), cpu.load(call.kernels.PLAN)
+    def __init__(
+        self, call: BoundCall, arrays: Sequence[Any], n_given: int, changes: Mapping[int, int] = NO_CHANGES
+    ) -> None:
+        form, library, kernels = call.form, call.library, cpu.kernels_of(call.form.operator)
+        self._n_arrays, self._kernel_of = len(call.leading) + len(arrays), kernels.kernel_of
+        template = kernels.problem_words(call.problem)[: kernels.DIMS]
+        for at, word in changes.items():
+            template[at] = word
         self._table = table = KindTable(
-            operands,
+            [*[None] * len(call.leading), *native_operands(call, arrays)],
             library.native_type,
-            fit.address,
-            plan.address,
+            cpu.load(kernels.FIT).address,
+            cpu.load(kernels.PLAN).address,
             cpu.host_words(),
             form.fixed,
-            call.words_of_kind(is_check=is_check),
+            template,
         )
+        table.set(native_call.OTHER_TYPE, id(library.other_native_type or library.native_type))
         table.set(native_call.N_SIZES, len(form.sizes))
         table.set(native_call.HAS_LIMITS, int(library.limits is not None))
         table.set(native_call.GATHERED, form.gathered)
         table.set(native_call.SCRATCH, cpu.scratch_cell())
-        table.set(native_call.IS_LIMITED, int(call.is_limited))
+        table.set(native_call.IS_LIMITED, int(form.is_limited))
         table.set(native_call.N_GIVEN, n_given)
         self._run, self._plan = table.caller(cpu.load), table.planner(cpu.load)
 
@@ -257,7 +176,7 @@ class Native:
         addresses, plan = words[: self._n_arrays], words[self._n_arrays :]
         for key in plan_words.kernels_of(plan):
             self._table.add_kernel(key, cpu.load(self._kernel_of(key)).address)
-        return addresses, Launches(plan, self._kernel_of, cpu.load)
+        return addresses, Launches(plan, self._kernel_of, cpu.target())
 
 
 class Kinds:
@@ -301,7 +220,7 @@ class Kinds:
             return None
         try:
             kind = self._kinds.get(_key(parameters, inputs, out))
-        except _NO_ARRAY_ERRORS:
+        except NO_ARRAY_ERRORS:
             return None
         except KeyError:
             return None
@@ -316,8 +235,7 @@ class Kinds:
             return False
         key = _key(parameters, inputs, out)
         if key not in self._kinds:
-            make = _MANNERS[call.manner] if not (call.manner is Manner.COUNT_THEN_EXPAND and out) else Kind
-            kind = make(call, arrays, has_out=bool(out))
+            kind = call.form.make(call, arrays, has_out=bool(out))
             while len(self._kinds) >= self._max_kinds:
                 try:
                     self._kinds.popitem(last=False)
@@ -330,13 +248,6 @@ class Kinds:
         return len(self._kinds)
 
 
-_MANNERS: dict[Manner, type[Kind]] = {
-    Manner.LAUNCH: Kind,
-    Manner.CHECK_THEN_GATHER: CheckedGather,
-    Manner.COUNT_THEN_EXPAND: TrimmedList,
-}
-
-
 def _key(parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any]) -> Hashable:
     if len(inputs) == 1 and not out:  # most calls
         x = inputs[0]
@@ -344,13 +255,20 @@ def _key(parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any]) -> Has
     return (parameters, *[KIND_SIGNATURES[type(array)](array) for array in (*inputs, *out)])
 
 
+def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
+    """Return how native calls recognise the arrays of a call, inputs first; None for each that they cannot."""
+    describe, n_inputs = call.library.native_operand, len(call.inputs)
+    return [describe(array, is_written=place >= n_inputs) for place, array in enumerate(arrays)]
+
+
 def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     """Return whether native code can make calls of a kind."""
-    if call.form is None or call.device is not CPU or not _has_gil():
+    if call.form is None or call.problem is None or call.device is not CPU or not _has_gil():
         return False
-    if any(type(array) not in KIND_SIGNATURES for array in arrays):
+    native_types = call.library.native_type, call.library.other_native_type
+    if any(type(array) not in native_types for array in arrays):
         return False
-    return call.library.native_operands(arrays, len(call.inputs), call.form.residues) is not None
+    return None not in native_operands(call, arrays)
 
 
 KINDS = Kinds(max_kinds=2048)

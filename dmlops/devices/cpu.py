@@ -1,5 +1,6 @@
 """The CPU: how plans get their kernels, and how they run."""
 
+import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -14,8 +15,11 @@ from dmlops.store import kernel_store
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
+from kernels_cpu.host_words import WORDS
 
 _loaded: dict[Any, Any] = {}
+# The address of scratch memory that native calls keep for the next one.
+_scratch = (ctypes.c_int64 * 1)()
 plan_threads: ContextVar[int | None] = ContextVar("dmlops_plan_threads", default=None)
 """How many threads new plans may use, where that is not the number for all calls."""
 
@@ -71,6 +75,24 @@ def target() -> Any:
     """Return the host as plans see it."""
     n_threads = plan_threads.get() or threads.get_num_threads()
     return kernel_store.imported("kernels_cpu.plan").Target(n_threads, load)
+
+
+def host_words() -> int:
+    """Return the address of the words that plans read of this host, as they are now."""
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    WORDS[:] = threads.get_num_threads(), processor.streaming_bytes()
+    return ctypes.addressof(WORDS)
+
+
+def scratch_cell() -> int:
+    """Return the address of the word by which native calls keep scratch memory for the next one."""
+    return ctypes.addressof(_scratch)
+
+
+def kernels_of(operator: str) -> Any:
+    """Return the package of an operator's kernels."""
+    return kernel_store.imported(f"kernels_cpu.{operator}")
 
 
 class Host:

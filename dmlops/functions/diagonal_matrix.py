@@ -11,8 +11,8 @@ from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.array_libraries.detect import as_input, as_output, compiling_framework, find_library
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Binding, Function, check_type_has_level
-from dmlops.calls.call import BoundCall
-from dmlops.calls.call_cache import CALLS, new_tuple
+from dmlops.calls.call import BoundCall, KindForm
+from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU, Device
 from dmlops.operators.diagonal_matrix import DiagonalMatrix1, held_value, infer_diagonal_matrix, near_band
@@ -22,7 +22,7 @@ from dmlops.types.data_types import data_type_of
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, identity
-from kernels_cpu.threads import get_num_threads
+from kernels_cpu.integers import signed
 
 # No matrix has a diagonal so far out.
 _FAR = 2**63 - 1
@@ -236,15 +236,16 @@ def _fill(
     if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
         value, begin, end = plain_band(function.name, value, begin, end)
     number = value if type(value) is int else scalars.scalar_key(value)
-    parameters = (function.name, number, begin, end, made, level_set(), get_num_threads(), out is None)
+    sizes = begin, end, number, made
+    parameters = function.name, level_set(), None if made is None else made.kind
     outs = () if out is None else (out,)
-    results = CALLS.replay(parameters, inputs, outs) if stream is None else None
+    results = KINDS.call(parameters, inputs, sizes, outs) if stream is None else None
     if results is None:
         if made is not None:
             framework = made.library.takes_over(out if given[2] is None else given[2], False)
             if framework is not None:
                 return framework.diagonal_matrix(function.words, (), out, stream, given, value, begin, end)[0]
-        results = function.run(parameters, inputs, out, stream, made, value, begin, end)
+        results = function.run(parameters, sizes, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
 
@@ -266,6 +267,11 @@ class Made(NamedTuple):
     device: Device
     identity: Hashable = None
     """Tells types apart that are equal to NumPy but not the same."""
+
+    @property
+    def kind(self) -> Hashable:
+        """All but the sizes, of which only the number counts."""
+        return self.library, len(self.sizes), self.data_type, self.device, self.identity
 
 
 def made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
@@ -309,7 +315,39 @@ def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) ->
         diagonal_fill_begin=begin,
         diagonal_fill_end=end,
     )
-    return call.plan(descriptor)
+    has_form = level_set() in (None, FeatureLevel.EXTENDED) and isinstance(output.data_type, TensorDataType)
+    form = KindForm("diagonal_matrix", Band, sizes=(begin, end, 0), fixed=(), shapes=_result_shapes)
+    return call.plan(descriptor, form=form if has_form else None)
+
+
+class Band(Kind):
+    """A band of diagonals, in a copy of the input or in a new matrix.
+
+    The sizes of a call are the bounds of the band, the value, and the form of a new matrix.
+    """
+
+    def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[Any, ...]) -> bool:
+        """Run a call; return whether it is done."""
+        begin, end, number, made = sizes
+        bits = _bits_of(number, self.call.results[0].data_type)
+        if bits is None or (made is not None and tuple(arrays[0].shape) != made.sizes):
+            return False
+        return super().run(arrays, limits, (begin, end, bits))
+
+
+def _result_shapes(inputs: Sequence[Any], sizes: tuple[Any, ...]) -> Sequence[tuple[int, ...]]:
+    made = sizes[3]
+    return (inputs[0].shape if made is None else made.sizes,)
+
+
+@lru_cache(maxsize=1024)
+def _bits_of(number: Hashable, data_type: TensorDataType) -> int | None:
+    """Return the bits of a value that a type holds, by `scalars.scalar_key`; None if it does not hold it."""
+    value = scalars.scalar_of(number)
+    try:
+        return signed(scalars.scalar_bits(held_value(DiagonalMatrix1.words, value, data_type), data_type))
+    except InvalidDescriptorError:
+        return None
 
 
 def refuse_with_input(**given: Any) -> None:

@@ -1,5 +1,7 @@
 """The function `gather_nd`."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Unpack, overload
 
 from numpy import ndarray
@@ -7,9 +9,9 @@ from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import as_plain, compiling_framework
 from dmlops.calls.binding import Binding, Function
-from dmlops.calls.call import BoundCall, Manner
-from dmlops.calls.call_cache import CALLS
+from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.dispatch import level_set
+from dmlops.calls.kinds import KINDS, Kind, Native
 from dmlops.operators.gather_nd import (
     GatherND1,
     check_can_be_in_range,
@@ -20,7 +22,7 @@ from dmlops.operators.gather_nd import (
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode
-from kernels_cpu.threads import get_num_threads
+from kernels_cpu.gather_nd.problem_words import CHECKS
 
 
 @overload
@@ -99,14 +101,14 @@ def gather_nd(
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     outs = () if out is None else (out,)
-    parameters = ("gather_nd", batch_dims, mode, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, inputs, outs) if stream is None else None
+    parameters = "gather_nd", batch_dims, mode, level_set()
+    results = KINDS.call(parameters, inputs, (), outs) if stream is None else None
     if results is None:
         check_is_one_array(indices, as_plain)
         if isinstance(indices, (list, tuple)):
             listed = as_plain(indices, "gather_nd.indices")
             inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
-        results = GATHER_ND.run(parameters, inputs, out, stream, batch_dims, mode)
+        results = GATHER_ND.run(parameters, (), inputs, out, stream, batch_dims, mode)
     return results[0] if out is None else out
 
 
@@ -129,7 +131,41 @@ def _bind(call: Binding, batch_dims: int, mode: str) -> BoundCall:
         indices_dimension_count=tuples.dimension_count,
         batch_dimension_count=batch_dims,
     )
-    return call.plan(descriptor, options, manner, even_if_empty=checks, batch_dims=batch_dims)
+    form = KindForm(
+        "gather_nd",
+        CheckedGather if checks else Kind,
+        sizes=(),
+        fixed=(batch_dims, int(mode == "fill")),
+        shapes=partial(_result_shapes, batch_dims),
+        gathered=0,
+    )
+    return call.plan(descriptor, options, manner, even_if_empty=checks, batch_dims=batch_dims, form=form)
+
+
+def _result_shapes(
+    batch_dims: int, inputs: Sequence[Any], sizes: tuple[int, ...]
+) -> Sequence[tuple[int, ...]]:
+    x, indices = inputs[0].shape, inputs[1].shape
+    return ((*indices[:-1], *x[batch_dims + indices[-1] :]),)
+
+
+class CheckedGather(Kind):
+    """A gather that raises for indices out of range, before it writes to memory of the caller."""
+
+    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
+        super().__init__(call, arrays, has_out=has_out)
+        self._check = Native(call, arrays, len(call.results) if has_out else 0, {CHECKS: 1})
+        self._has_out = has_out
+
+    def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+        """Run a call; return whether it is done. The ordinary way raises the error."""
+        # A check returns the position of the first tuple out of range, or -1; a gather is 0 if there is none.
+        # Nobody has seen a new output yet, so that it may be written before the check has ended.
+        arguments = arrays + limits + sizes
+        if self._has_out and self._check(arguments) != -1:
+            return False
+        outside = self.native(arguments)
+        return outside is not None and (self._has_out or outside <= 0)
 
 
 GATHER_ND = Function(

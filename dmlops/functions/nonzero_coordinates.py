@@ -1,5 +1,7 @@
 """The function `nonzero_coordinates`."""
 
+import math
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from numpy import ndarray
@@ -8,19 +10,23 @@ from numpy.typing import NDArray
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
-from dmlops.calls.call import BoundCall, Manner
-from dmlops.calls.call_cache import CALLS, new_tuple
+from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.dispatch import level_set
+from dmlops.calls.kinds import KINDS, NO_ARRAY_ERRORS, Kind, new_tuple
+from dmlops.devices.memory import take_scratch
 from dmlops.operators.nonzero_coordinates import NonzeroCoordinates, check_fill, infer_nonzero_coordinates
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
-from dmlops.types.data_types import index_data_type
-from dmlops.types.enums import TensorDataType
+from dmlops.types.data_types import index_data_type, index_range
+from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu.threads import get_num_threads
+from kernels_cpu.nonzero_coordinates.problem_words import COUNT, EXPAND, WHOLE
+
+# If all possible coordinates need so little room, one pass and a copy cost less than two passes.
+_ONE_PASS_BYTES = 1 << 20
 
 
 class NonzeroResult(NamedTuple, Generic[Indices]):
@@ -121,10 +127,11 @@ def nonzero_coordinates(
     if out is not None:
         check_is_pair(out, "nonzero_coordinates.out")
         out = tuple(out)
-    parameters = (where, size, fill, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, (x,), out or ()) if stream is None else None
+    parameters = where, size is None, fill is None, index_type, level_set()
+    sizes = WHOLE, fill or 0, size or 0
+    results = KINDS.call(parameters, (x,), sizes, out or ()) if stream is None else None
     if results is None:
-        results = NONZERO_COORDINATES.run(parameters, (x,), out, stream, size, fill, index_type)
+        results = NONZERO_COORDINATES.run(parameters, sizes, (x,), out, stream, size, fill, index_type)
     return new_tuple(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -155,7 +162,61 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
         output_coordinates_tensor=coordinates if capacity == rows else rows_of_all,
     )
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
-    return call.plan(descriptor, Options(coordinates=coordinates, fill=fill), manner, even_if_empty=True)
+    options = Options(coordinates=coordinates, fill=fill)
+    must_hold_all = level_set() not in (None, FeatureLevel.EXTENDED)
+    form = KindForm(
+        where,
+        TrimmedList if is_trimmed and not out else Kind,
+        sizes=(WHOLE, fill or 0, size or 0),
+        fixed=(*index_range(index_type), int(must_hold_all), int(size is not None)),
+        shapes=_result_shapes,
+    )
+    return call.plan(descriptor, options, manner, even_if_empty=True, form=form)
+
+
+def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+    return (sizes[2], len(inputs[0].shape)), ()
+
+
+class TrimmedList(Kind):
+    """A listing of non-zero elements with as many rows as there are."""
+
+    def into_new(
+        self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
+    ) -> Sequence[Any] | None:
+        """Make a call with new outputs; return them, or None with nothing done."""
+        shape = inputs[0].shape
+        n_elements, n_columns = math.prod(shape), len(shape)
+        make_rows, make_count = self.make
+        limits += self.new_limits
+        count = make_count(())
+        if n_elements * n_columns * self.call.results[0].data_type.bytes > _ONE_PASS_BYTES:
+            return self._in_two_passes(inputs[0], count, limits, sizes[1:])
+        try:
+            rows = make_rows((n_elements, n_columns))
+        except NO_ARRAY_ERRORS:
+            return None
+        found = self.native((*inputs, rows, count, *limits, WHOLE, *sizes[1:]))
+        return None if found is None else [self.library.trimmed(rows, found), count]
+
+    def _in_two_passes(
+        self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
+    ) -> Sequence[Any] | None:
+        make_rows, n_columns = self.make[0], len(x.shape)
+        no_rows = make_rows((0, n_columns))
+        planned = self.native.planned((x, no_rows, count, *limits, COUNT, *others))
+        if planned is None:
+            return None
+        addresses, launches = planned
+        with take_scratch(launches.workspace_size) as scratch:
+            n_rows = launches.run(*addresses, scratch)
+            rows = make_rows((n_rows, n_columns))
+            planned = self.native.planned((x, rows, count, *limits, EXPAND, *others))
+            if planned is None:
+                return None
+            addresses, launches = planned
+            launches.run(*addresses, scratch)
+        return [rows, count]
 
 
 def _as_testable(x: Operand, where: str, stream: int | None) -> Operand:

@@ -1,5 +1,6 @@
 """The function `top_k`."""
 
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Unpack, overload
 
 from numpy import ndarray
@@ -7,19 +8,18 @@ from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair
-from dmlops.calls.call import BoundCall
-from dmlops.calls.call_cache import CALLS, new_tuple
+from dmlops.calls.call import BoundCall, KindForm
+from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.devices.memory import CPU
 from dmlops.operators.problem import Options
 from dmlops.operators.top_k import TopK1, infer_top_k
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Values
-from dmlops.types.data_types import index_data_type
-from dmlops.types.enums import AxisDirection, TensorDataType
+from dmlops.types.data_types import index_data_type, index_range
+from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
-from kernels_cpu.threads import get_num_threads
 
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
@@ -136,10 +136,10 @@ def top_k(
     if out is not None:
         check_is_pair(out, "top_k.out")
         out = tuple(out)
-    parameters = ("top_k", k, axis, largest, sorted, index_type, level_set(), get_num_threads(), out is None)
-    results = CALLS.replay(parameters, inputs, out or ()) if stream is None else None
+    parameters = "top_k", axis, largest, sorted, index_type, level_set()
+    results = KINDS.call(parameters, inputs, (k,), out or ()) if stream is None else None
     if results is None:
-        results = TOP_K.run(parameters, inputs, out, stream, k, axis, largest, sorted, index_type)
+        results = TOP_K.run(parameters, (k,), inputs, out, stream, k, axis, largest, sorted, index_type)
     return new_tuple(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -166,7 +166,22 @@ def _bind(
         output_index_tensor=indices,
         axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
     )
-    return call.plan(descriptor, Options(is_sorted=is_sorted, lengths=lengths))
+    options = Options(is_sorted=is_sorted, lengths=lengths)
+    return call.plan(descriptor, options, form=_form_of(descriptor, k))
+
+
+def _form_of(descriptor: TopK1, k: int) -> KindForm:
+    """Return how native code makes other calls of the kind."""
+    axis, index_type = descriptor.axis, descriptor.output_index_tensor.data_type
+    least_k = 0 if level_set() in (None, FeatureLevel.EXTENDED) else 1
+
+    def shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+        given = inputs[0].shape or (1,)
+        shape = (*given[:axis], *sizes, *given[axis + 1 :])
+        return shape, shape
+
+    fixed = axis, least_k, index_range(index_type)[0]
+    return KindForm("top_k", Kind, (k,), fixed, shapes)
 
 
 TOP_K = Function(

@@ -311,6 +311,14 @@ def scalar_key(value: Any) -> Hashable:
     return (value.dtype, value.tobytes()) if isinstance(value, np.generic) else value
 
 
+def scalar_of(key: Any) -> Any:
+    """Return the scalar of a `scalar_key`."""
+    if type(key) is bytes:
+        numbers = struct.unpack(f"{len(key) // 8}d", key)
+        return numbers[0] if len(numbers) == 1 else complex(*numbers)
+    return np.frombuffer(key[1], key[0])[0] if type(key) is tuple else key
+
+
 def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
     """Return the bytes of a scalar of `fill_scalar` in an opaque type; None if the type cannot hold it.
 

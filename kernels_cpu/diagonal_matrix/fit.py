@@ -31,8 +31,8 @@ def fit(call: Words, problem: Words) -> int:
     arrays are x, if there is one, and the output.
     """
     has_input = problem[HAS_INPUT] != 0
-    output = array_at(1) if has_input else array_at(0)
-    x = array_at(0)
+    output = array_at(1)
+    x = array_at(0) if has_input else output
     rank = call[output + RANK]
     if rank < 2 or call[x + RANK] != rank or count_of(call, output, 0, rank) < 0:
         return MISFIT

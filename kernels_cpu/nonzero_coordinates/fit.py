@@ -28,14 +28,15 @@ from kernels_cpu.nonzero_coordinates.problem_words import (
 from kernels_cpu.plan_words import Words
 
 FIT = Kernel("nonzero_coordinates_fit", "kernels_cpu.nonzero_coordinates.fit:fit", (INTEGERS, INTEGERS))
-STEP_SIZE, FILL_SIZE = SIZES, SIZES + 1
-HIGHEST_INDEX, MUST_HOLD_ALL = range(FIXED, FIXED + 2)
+STEP_SIZE, FILL_SIZE, ROWS_SIZE = range(SIZES, SIZES + 3)
+HIGHEST_INDEX, LOWEST_INDEX, MUST_HOLD_ALL, HAS_SIZE = range(FIXED, FIXED + 4)
 
 
 def fit(call: Words, problem: Words) -> int:
     """Write the sizes of a call into a problem; `MISFIT` where they do not go together.
 
-    The sizes of a call are its step, and the fill. The arrays are x, the coordinates, and the count.
+    The sizes of a call are its step, the fill, and how many rows the caller asks for if the kind has a size.
+    The arrays are x, the coordinates, and the count.
     """
     x, coordinates, count = array_at(0), array_at(1), array_at(2)
     rank = call[x + RANK]
@@ -48,6 +49,10 @@ def fit(call: Words, problem: Words) -> int:
     if call[count + RANK] > 1 or (call[count + RANK] == 1 and call[count + SHAPE] != 1):
         return MISFIT
     if call[MUST_HOLD_ALL] and call[coordinates + SHAPE] != n_elements:
+        return MISFIT
+    if call[HAS_SIZE] and call[coordinates + SHAPE] != call[ROWS_SIZE]:
+        return MISFIT
+    if call[FILL_SIZE] < call[LOWEST_INDEX] or call[FILL_SIZE] > highest:
         return MISFIT
     problem[STEP] = call[STEP_SIZE]
     problem[FILL] = call[FILL_SIZE]
