@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import numba
+from numba import types
 from numba.core import codegen, compiler, cpu, descriptors, registry, target_extension, typing
 from numba.core.typed_passes import IRLegalization, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes
@@ -85,7 +86,11 @@ def compilable(function: Any) -> Any:
     from kernels_cpu.intrinsics.plans import COMPILED  # noqa: PLC0415 - it imports this module
     from kernels_cpu.jit import njit  # noqa: PLC0415 - as well
 
-    return COMPILED.get(function) or njit(function)
+    if function in COMPILED:
+        return COMPILED[function]
+    dispatcher = njit(function)
+    dispatcher.is_plain = True
+    return dispatcher
 
 
 class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
@@ -122,6 +127,13 @@ class _Target(descriptors.TargetDescriptor):  # type: ignore[misc]
 
 class _Dispatcher(registry.CPUDispatcher):  # type: ignore[misc]
     targetdescr = _Target(_NAME)
+    is_plain = False
+    """Whether this stands for a plain function, which is not compiled anew for each constant argument."""
+
+    def get_call_template(self, arguments: Any, keywords: Any) -> Any:
+        if self.is_plain:
+            arguments = tuple(types.unliteral(kind) for kind in arguments)
+        return super().get_call_template(arguments, keywords)
 
 
 target_extension.dispatcher_registry[_Kind] = _Dispatcher

@@ -1,5 +1,26 @@
 """GATHER_ND1 on the CPU."""
 
-from kernels_cpu.gather_nd.planning import all_kernels, plan
+from collections.abc import Callable
+from typing import Any
+
+from kernels_cpu.gather_nd.plan import KINDS, all_kernels, kernel_of
+from kernels_cpu.gather_nd.plan import plan as plan_of_words
+from kernels_cpu.gather_nd.problem_words import problem_words
+from kernels_cpu.plan import Launches, Plan, Target, planned
+from kernels_cpu.plan_words import ALGORITHM
 
 __all__ = ["all_kernels", "plan"]
+
+
+def plan(problem: Any, target: Target) -> Plan:
+    """Plan a gather, and load its kernel; the kernel of the check is loaded when that is asked for."""
+    words = planned(plan_of_words, problem_words(problem), target.threads)
+    launches = Launches(words, kernel_of, target)
+
+    def load_check() -> Callable[[int], int]:
+        words = planned(plan_of_words, problem_words(problem, checks=True), target.threads)
+        checks = Launches(words, kernel_of, target)
+        return checks.bound() or (lambda indices: checks.run(0, indices))
+
+    variant = f"{KINDS[words[ALGORITHM]]} slices"
+    return Plan(variant, 0, {"launch": lambda: launches.bound() or launches.run, "check": load_check})

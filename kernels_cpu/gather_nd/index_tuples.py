@@ -5,7 +5,7 @@ All arrays are pointers.
 
 from typing import Any
 
-from kernels_cpu.gather_nd.planning import (
+from kernels_cpu.gather_nd.plan import (
     CLIPS,
     COORDINATE,
     DIMENSIONS,

@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from kernels_cpu.gather_nd.index_tuples import OUTSIDE, outer_offsets, resolve
-from kernels_cpu.gather_nd.planning import (
+from kernels_cpu.gather_nd.plan import (
     DIMENSIONS,
     FAR,
     N_BOUNDS,
