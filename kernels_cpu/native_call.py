@@ -167,6 +167,7 @@ class KindTable:
         self._put(FIXED_WORDS, fixed)
         self._put(TEMPLATE, template)
         self._keys: set[int] = set()
+        self._kept: list[Any] = []
 
     def _put(self, at: int, words: Sequence[int]) -> None:
         for number, word in enumerate(words):
@@ -175,6 +176,22 @@ class KindTable:
     def set(self, field: int, word: int) -> None:
         """Set a field of the table."""
         self._memory[field] = signed(word)
+
+    def expect(self, call: Sequence[int], problem: Sequence[int]) -> None:
+        """Serve only calls whose arrays have these sizes and strides, which need no `fit`.
+
+        Parameters
+        ----------
+        call : sequence of int
+            Sizes and strides of the arrays, in the words of a call.
+        problem : sequence of int
+            The words of their problem.
+        """
+        for field, words in ((EXPECTED, call), (PROBLEM, problem)):
+            memory = (ctypes.c_int64 * len(words))(*map(signed, words))
+            self._kept.append(memory)
+            self._memory[field] = ctypes.addressof(memory)
+        self._memory[N_TEMPLATE] = len(problem)
 
     def add_kernel(self, key: int, address: int) -> None:
         """Let native calls find a kernel; if there is no room, one that was added earlier is forgotten."""
@@ -197,4 +214,3 @@ class KindTable:
         """Return the native call that plans: addresses and plan as words, or nothing after a mismatch."""
         entry: Any = _PLAN_PROTOTYPE(load(PLAN).address)
         return functools.partial(entry, self.address)
-

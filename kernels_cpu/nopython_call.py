@@ -1,9 +1,10 @@
-"""Calls from users' nopython functions: native code finds the plan of a call, without Python.
+"""Calls from users' nopython functions: native code finds the kind of a call, without Python.
 
-Compiled callers describe a call in a *block*: `N_KEY`, which becomes 0 when it is made, the addresses of the
-arrays in the order in which the kernel takes them, the capacity (an integer on which no plan depends), and
-the key, which is all else. They call the function that the *cell* names: at first a callback to Python, later
-`nopython_call`. This one finds plans in slots of a fixed size, two for each hash, or asks the callback.
+Compiled callers describe a call in a *block*: `N_KEY`, which becomes 0 when it is made; the key, which is all
+that tells its kind; then its sizes, and each array: the address, the sizes and, unless it is packed, the
+strides in bytes. They call the function that the *cell* names: at first a callback to Python, later
+`nopython_call`. This one finds the table of a kind (`native_call`) in slots of a fixed size, two for each
+hash, or asks the callback.
 
 No reader waits for a writer. The version of a slot is odd while it is written, and who has read a new word of
 it then sees that the version has changed: stores release, and what is read is read before the version.
@@ -14,17 +15,20 @@ import importlib
 from kernels_cpu.kernel import INTEGERS, Kernel
 
 CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call", 3 * (INTEGERS,), (), True)
-N_KEY, ADDRESSES, MAX_ARRAYS, CAPACITY, KEY = 0, 1, 4, 5, 6
-FORMAT = 1
+N_KEY, KEY = 0, 1
+FORMAT = 2
 """In the high half of a key's first word. It changes with blocks: Numba keeps callers of older versions."""
+# The key's first word has what is asked for; the numbers of scalars, of arrays and of sizes; and whether the
+# caller gives outputs: by how many bits these are shifted. The scalars follow, and then a word for each array,
+# which begins with its type.
+N_SCALARS, N_ARRAYS, N_SIZES, HAS_OUT = 8, 16, 20, 28
+N_DIMS, IS_PACKED, IS_READ_ONLY = 48, 55, 56
 FUNCTION, CALLBACK, SLOTS = range(3)
-VERSION, N_SLOT_KEY, N_PLAN, CONTENT = range(4)
-SLOT_BITS, SLOT_WORDS = 12, 256
+VERSION, N_SLOT_KEY, TABLE, EXPECTED, CONTENT = range(5)
+SLOT_BITS, SLOT_WORDS = 12, 32
+MAX_KEY = SLOT_WORDS - CONTENT
 # A reader of the last slot may read behind it, if the slot changes meanwhile.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
-# Fields of a plan. After them come the first arguments of its kernel, room for addresses, the table that the
-# first argument points at, and overlap candidates, as in `native_call`.
-CODE, EXPECTED, WORKSPACE, CAPACITY_AT, TABLE, FIRST_ADDRESS, N_ADDRESSES, N_OVERLAPS = range(8)
 ANYTHING = 1 << 62
 """Expected of kernels whose result says nothing of success."""
 

@@ -4,23 +4,28 @@ from typing import Any
 
 from numba import types
 
+from kernels_cpu import native_call as table_of
 from kernels_cpu import nopython_call as words_of
+from kernels_cpu.call_words import (
+    ADDRESS,
+    CALL_WORDS,
+    MAX_SIZES,
+    PROBLEM_WORDS,
+    RANK,
+    SHAPE,
+    SIZES,
+    STRIDES,
+    array_at,
+)
 from kernels_cpu.intrinsics.building import I64, emitted
-from kernels_cpu.intrinsics.memory import copy
-from kernels_cpu.intrinsics.pointers import address_of, stack_integers, tail
+from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integers, tail
 from kernels_cpu.jit import int64, njit, uint64
-from kernels_cpu.native_call_kernel import call_entry, called
-from kernels_cpu.nopython_call import SLOT_WORDS
-from kernels_cpu.processor import LINE_BYTES
+from kernels_cpu.kind_kernel import called, find_kernels, plan_call, run_with_scratch, shift_of
+from kernels_cpu.native_call import NEEDS_PYTHON
+from kernels_cpu.nopython_call import MAX_KEY, SLOT_WORDS
+from kernels_cpu.plan_words import MAX_WORDS
 
 _MULTIPLIER, _STEP = 0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A  # of Fibonacci hashing, and twice as much
-# Workspaces up to this size are on the stack: to allocate one takes a fifth of the time of a small top-k.
-_SCRATCH_BYTES = 1 << 14
-_SCRATCH_WORDS = (_SCRATCH_BYTES + LINE_BYTES) // 8
-_external: Any = types.ExternalFunction
-# These need no GIL.
-_allocate = _external("PyMem_RawMalloc", types.intp(types.intp))
-_free = _external("PyMem_RawFree", types.void(types.intp))
 
 
 @emitted(lambda *kinds: types.int64(*[types.int64] * 4))
@@ -52,69 +57,85 @@ def _exchange(builder: Any, words: Any, old: Any, new: Any) -> Any:
 
 
 @njit
-def _keep(slot: Any, key: Any, n_key: int, plan: Any) -> int:
-    """Write a plan, whose words follow their number, to a slot, unless another thread does."""
-    version, n_plan = _load(slot, words_of.VERSION), plan[0]
+def _keep(slot: Any, key: Any, n_key: int, kind: Any) -> int:
+    """Write the table of a kind, and the result that is expected, to a slot, unless another thread does."""
+    version = _load(slot, words_of.VERSION)
     if version & 1 == 0 and _exchange(slot, version, version + 1):
         _store(slot, words_of.N_SLOT_KEY, n_key)
-        _store(slot, words_of.N_PLAN, n_plan)
+        _store(slot, words_of.TABLE, kind[0])
+        _store(slot, words_of.EXPECTED, kind[1])
         for i in range(n_key):
             _store(slot, words_of.CONTENT + i, key[i])
-        for i in range(n_plan):
-            _store(slot, words_of.CONTENT + n_key + i, plan[1 + i])
         _store(slot, words_of.VERSION, version + 2)
     return 0
 
 
 @njit
-def _find(slot: Any, key: Any, n_key: int, words: Any) -> Any:
-    """Copy the plan for a key from a slot, and return how many words it has; 0 if the slot has another."""
+def _find(slot: Any, key: Any, n_key: int, found: Any) -> bool:
+    """Read the table for a key from a slot, and the result that is expected; return whether it is there."""
     version = _load(slot, words_of.VERSION)
     if version & 1 or _load(slot, words_of.N_SLOT_KEY) != n_key:
-        return 0
+        return False
     for i in range(n_key):
         if _load(slot, words_of.CONTENT + i) != key[i]:
-            return 0
-    n_plan = _load(slot, words_of.N_PLAN)
-    copy(slot, words_of.CONTENT + n_key, words, 0, n_plan)
-    _fence()
-    return n_plan if _load(slot, words_of.VERSION) == version else int64(0)
-
-
-@njit
-def _run(block: Any, words: Any, n_words: int, scratch: int) -> bool:
-    """Run a plan; return whether it has succeeded."""
-    if words[words_of.CODE] == 0:  # there is nothing to do
-        return True
-    if block[words_of.CAPACITY] < 0:
-        return False
-    addresses = tail(block, words_of.ADDRESSES)
-    overlaps = tail(words, n_words - 4 * words[words_of.N_OVERLAPS])
-    for i in range(words[words_of.N_OVERLAPS]):
-        pair = tail(overlaps, 4 * i)
-        if pair[2] < addresses[pair[1]] - addresses[pair[0]] < pair[3]:
             return False
-    size = words[words_of.WORKSPACE]
-    is_large = size > _SCRATCH_BYTES
-    memory = int64(_allocate(size + LINE_BYTES)) if is_large else scratch
-    if memory == 0:
-        return False
-    arguments, operands = tail(words, words_of.N_OVERLAPS + 1), tail(words, words[words_of.FIRST_ADDRESS])
-    arguments[0] = address_of(tail(words, words[words_of.TABLE]))
-    for i in range(words_of.MAX_ARRAYS):
-        operands[i] = addresses[i]
-    operands[words[words_of.N_ADDRESSES]] = (memory + LINE_BYTES - 1) & -LINE_BYTES
-    words[words[words_of.CAPACITY_AT]] = block[words_of.CAPACITY]
-    result = call_entry(words[words_of.CODE], address_of(arguments))
-    if is_large:
-        _free(memory)
-    expected: int = words[words_of.EXPECTED]
-    return expected in (result, words_of.ANYTHING)
+    found[0] = _load(slot, words_of.TABLE)
+    found[1] = _load(slot, words_of.EXPECTED)
+    _fence()
+    return _load(slot, words_of.VERSION) == version
 
 
 @njit
-def nopython_call(block: Any, cell: Any, plan: Any) -> int:
-    """Make the call of a block, or keep a plan for its kind."""
+def _read_call(block: Any, table: Any, call: Any) -> bool:
+    """Read sizes and arrays of a block; return whether all elements lie where kernels can use them."""
+    key = tail(block, words_of.KEY)
+    first = key[0]
+    n_scalars, n_sizes = first >> words_of.N_SCALARS & 0xFF, first >> words_of.N_SIZES & 0xFF
+    rest = tail(key, block[words_of.N_KEY])
+    for i in range(min(n_sizes, MAX_SIZES)):
+        call[SIZES + i] = rest[i]
+    rest = tail(rest, n_sizes)
+    n_missing = table[table_of.FIRST]
+    for number in range(n_missing, table[table_of.N_OPERANDS]):
+        described = key[1 + n_scalars + number - n_missing]
+        array, shift = tail(call, array_at(number)), shift_of(table, number)
+        rank = described >> words_of.N_DIMS & 0x7F
+        mask = (1 << shift) - 1
+        array[ADDRESS] = rest[0]
+        array[RANK] = rank
+        is_packed = described >> words_of.IS_PACKED & 1
+        unaligned = rest[0] & mask
+        stride = int64(1)
+        for d in range(rank - 1, -1, -1):
+            size = rest[1 + d]
+            array[SHAPE + d] = size
+            if not is_packed:
+                unaligned |= rest[1 + rank + d] & mask if size > 1 else 0
+                array[STRIDES + d] = rest[1 + rank + d] >> shift if size > 1 else 0
+            else:
+                array[STRIDES + d] = stride if size > 1 else 0
+                stride *= size
+        if unaligned:
+            return False
+        rest = tail(rest, 1 + rank if is_packed else 1 + 2 * rank)
+    return True
+
+
+@njit
+def _run(block: Any, table: Any, expected: int) -> bool:
+    """Make the call of a block by the table of its kind; return whether it is made, and has succeeded."""
+    call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
+    if not _read_call(block, table, call) or not plan_call(table, call, problem, out):
+        return False
+    if not find_kernels(table, out, False):
+        return False
+    result = run_with_scratch(table, call, out)
+    return result != NEEDS_PYTHON and expected in (result, words_of.ANYTHING)
+
+
+@njit
+def nopython_call(block: Any, cell: Any, kind: Any) -> int:
+    """Make the call of a block, or keep the table of its kind."""
     key, n_key = tail(block, words_of.KEY), block[words_of.N_KEY]
     code, multiplier = uint64(n_key), uint64(_MULTIPLIER)
     # The products of the sum do not wait for each other; a vector of words would wait until all are stored.
@@ -125,12 +146,12 @@ def nopython_call(block: Any, cell: Any, plan: Any) -> int:
     number = int64(code >> uint64(64 - words_of.SLOT_BITS))
     slot = tail(cell, words_of.SLOTS + number * SLOT_WORDS)
     other = tail(cell, words_of.SLOTS + (number ^ 1) * SLOT_WORDS)
-    if address_of(plan) != 0:
+    if address_of(kind) != 0:
         is_older = _load(slot, words_of.VERSION) <= _load(other, words_of.VERSION)
-        return _keep(slot if is_older else other, key, n_key, plan)
-    words = stack_integers(SLOT_WORDS)
-    n_words = _find(slot, key, n_key, words) or _find(other, key, n_key, words)
-    if n_words and _run(block, words, n_words, address_of(stack_integers(_SCRATCH_WORDS))):
+        return _keep(slot if is_older else other, key, n_key, kind)
+    found = stack_integers(2)
+    is_known = n_key <= MAX_KEY and (_find(slot, key, n_key, found) or _find(other, key, n_key, found))
+    if is_known and _run(block, integers_at(found[0]), found[1]):
         block[words_of.N_KEY] = 0
     else:
         _ask(cell[words_of.CALLBACK], address_of(block), address_of(cell), 0)

@@ -59,10 +59,10 @@ class ArrayLibrary:
     was_written: Callable[[Sequence[Any]], None] | None = None
     """Takes note that a call has written to arrays of the caller; None if the library keeps no account."""
     limits: Callable[[Sequence[Any], Sequence[Any]], tuple[int, ...] | None] | None = None
-    """Checks what native calls would miss, of all arrays that the caller gives, and those that are written to.
+    """Checks what native calls would miss; None if they miss nothing.
 
-    It returns how many bytes the memory of each has from its first element on, or None if the call must take
-    the ordinary way. None itself if native calls miss nothing."""
+    It takes all arrays that the caller gives, and those of them that are written to. It returns how many
+    bytes the memory of each has from its first element on; None if the call must take the ordinary way."""
     knows_capture = False
     """Whether what it allocates during a graph capture belongs to the graph."""
 

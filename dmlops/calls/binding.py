@@ -236,7 +236,7 @@ class Binding:
         return self._bound(kernels, manner, batch_dims, form, problems[0] if len(problems) == 1 else None)
 
     def _form_at(self, level: FeatureLevel, form: KindForm) -> KindForm | None:
-        """Return the form of a kind at a level of DirectML; None if ranks do not tell what the level serves."""
+        """Return the form of a kind at a level of DirectML; None if ranks do not tell what it serves."""
         most = 8 if level >= FeatureLevel.DML_5_0 else 4
         is_served = all(desc.dimension_count <= most for desc in (*self.inputs, *self._outputs))
         return form._replace(is_limited=True) if is_served else None

@@ -22,6 +22,7 @@ from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import ALIGNMENT, CPU, Device, aligned
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, refuse, shown
+from dmlops.types.tensor import TensorDesc
 
 Executor = Host | Stream
 
@@ -52,6 +53,10 @@ class KindForm(NamedTuple):
         The input of which only what is selected is read; -1 if there is none.
     is_limited : bool
         Whether all tensors must be those of DirectML.
+    expected : sequence of TensorDesc, optional
+        How the arrays must lie in memory, if the kind has no sizes.
+    host : ctypes array, optional
+        The words of the host for which it is planned; by default the host as it is when a call is made.
     """
 
     operator: str
@@ -61,6 +66,8 @@ class KindForm(NamedTuple):
     shapes: Callable[[Sequence[Any], tuple[int, ...]], Sequence[tuple[int, ...]]]
     gathered: int = -1
     is_limited: bool = False
+    expected: Sequence[TensorDesc] | None = None
+    host: Any = None
 
 
 class Manner(Enum):

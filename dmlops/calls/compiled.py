@@ -7,11 +7,12 @@ from typing import Any
 
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import as_input, as_output
-from dmlops.calls.call import BoundCall, workspace_bytes
+from dmlops.calls.call import BoundCall, KindForm, workspace_bytes
 from dmlops.calls.call_cache import CallCache
-from dmlops.calls.dispatch import DESCRIPTORS, check_served, device_of, level_or, plan
+from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS, check_served, device_of, level_or, plan
 from dmlops.calls.guard import Named
-from dmlops.devices import cuda_driver
+from dmlops.calls.kinds import Kind, Kinds
+from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.operators.descriptor import Descriptor
 from dmlops.types.arguments import level_of
@@ -42,7 +43,12 @@ class CompiledOperator:
     """
 
     def __init__(
-        self, descriptor: Descriptor, device: Device, plan: Any, operands: tuple[tuple[str, TensorDesc], ...]
+        self,
+        descriptor: Descriptor,
+        device: Device,
+        plan: Any,
+        operands: tuple[tuple[str, TensorDesc], ...],
+        problem: Any,
     ) -> None:
         self.descriptor = descriptor
         self.device = device
@@ -50,9 +56,21 @@ class CompiledOperator:
         self.outputs: Mapping[str, TensorDesc] = MappingProxyType(descriptor.outputs)
         self._places = tuple((field, f"{descriptor.name}.{field}") for field, _ in operands)
         self._n_inputs = len(operands) - len(self.outputs)
-        self._plan, self._descs = plan, tuple(desc for _, desc in operands)
+        self._plan, self._descs, self._problem = plan, tuple(desc for _, desc in operands), problem
         # One call per kind of arrays that has been found to fit.
-        self._calls = CallCache(_MAX_CALLS)
+        self._kinds = Kinds(_MAX_CALLS)
+        self._calls = CallCache(_MAX_CALLS, self._kinds)
+        operator = OPERATORS[type(descriptor.lower())]
+        self._form = KindForm(
+            operator.name,
+            Kind,
+            sizes=(),
+            fixed=(),
+            shapes=no_shapes,
+            gathered=operator.gathered,
+            expected=self._descs,
+            host=cpu.words_of_host(),
+        )
 
     @property
     def workspace_size(self) -> int:
@@ -103,19 +121,18 @@ class CompiledOperator:
             allowed = f"arrays must be given for {', '.join(field for field, _ in self._places)}"
             refuse(f"{name}.execute", got, "the operator has other fields", allowed)
         has_workspace = workspace is not None
-        if stream is None:
-            given = (*arrays, workspace) if has_workspace else tuple(arrays)
-            if self._calls.replay(has_workspace, (), given) is not None:
-                return
-        handle = None if stream is None else cuda_driver.stream_handle(stream, f"{name}.stream")
         n = self._n_inputs
+        is_plain = stream is None and workspace is None
+        if is_plain and self._kinds.call((), tuple(arrays[:n]), (), tuple(arrays[n:])) is not None:
+            return
+        handle = None if stream is None else cuda_driver.stream_handle(stream, f"{name}.stream")
         inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905
         outputs = [
             as_output(array, where) for array, (_, where) in zip(arrays[n:], self._places[n:], strict=True)
         ]
         scratch = as_output(workspace, f"{name}.workspace") if has_workspace else None
         bind = partial(self._bind, inputs, outputs, scratch)
-        self._calls.run(has_workspace, inputs, outputs, bind, stream, scratch)
+        self._calls.run((), (), inputs, outputs, bind, stream, scratch)
 
     def _bind(
         self, inputs: Sequence[Operand], outputs: Sequence[Operand], workspace: Operand | None
@@ -128,7 +145,16 @@ class CompiledOperator:
             self._check(where, operand, described[field])
             named.append(Named(where, desc))
         n, library = self._n_inputs, outputs[0].library
-        return BoundCall(self.descriptor.name, self._plan, named[:n], named[n:], library, self.device)
+        return BoundCall(
+            self.descriptor.name,
+            self._plan,
+            named[:n],
+            named[n:],
+            library,
+            self.device,
+            form=self._form,
+            problem=self._problem,
+        )
 
     def _check(self, where: str, operand: Operand, desc: TensorDesc) -> None:
         library, array = operand.library, operand.array
@@ -164,6 +190,11 @@ class CompiledOperator:
         if desc.extent != desc.element_count or desc.offset:
             got, allowed = f"strides {desc.effective_strides}", "it must be contiguous"
             refuse(where, got, "it has gaps or runs backwards", allowed)
+
+
+def no_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+    """Return the shapes of no outputs: those of a compiled operator are the caller's."""
+    return ()
 
 
 def _meaningful_strides(desc: TensorDesc) -> list[int]:

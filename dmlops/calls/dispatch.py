@@ -149,18 +149,20 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
 
 def plan(
     descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS
-) -> tuple[Any, tuple[tuple[str, TensorDesc], ...]]:
+) -> tuple[Any, tuple[tuple[str, TensorDesc], ...], Any]:
     """Plan a descriptor, whose level has been checked, for a device.
 
     Returns
     -------
-    plan, operands : object, tuple of (str, TensorDesc)
-        The kernels' plan; the fields that they take, in their order, and how each lies in memory.
+    plan, operands, problem : object, tuple of (str, TensorDesc), Problem
+        The kernels' plan; the fields that they take, in their order, and how each lies in memory; and the
+        problem, if there is a single one.
     """
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    where = f"{descriptor.name}.device"
-    return plan_problems(lowest, problems_of(lowest, options), device, where), tuple(operands.items())
+    problems, where = problems_of(lowest, options), f"{descriptor.name}.device"
+    planned = plan_problems(lowest, problems, device, where)
+    return planned, tuple(operands.items()), problems[0] if len(problems) == 1 else None
 
 
 def problems_of(descriptor: Descriptor, options: Options) -> list[Any]:

@@ -22,7 +22,9 @@ from dmlops.calls.call import BoundCall
 from dmlops.devices import cpu
 from dmlops.devices.memory import CPU, take_scratch
 from dmlops.types.errors import DmlError
+from dmlops.types.tensor import TensorDesc
 from kernels_cpu import native_call, plan_words
+from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable
 from kernels_cpu.plan import Launches
 
@@ -93,6 +95,7 @@ class Kind:
     def into_new(
         self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
     ) -> Sequence[Any] | None:
+        """Make a call with new outputs; return them, or None with nothing done."""
         made = []
         try:
             for make, shape in zip(self.make, self._shapes(inputs, sizes)):  # noqa: B905 - slow with strict
@@ -134,7 +137,7 @@ class Native:
             library.native_type,
             cpu.load(kernels.FIT).address,
             cpu.load(kernels.PLAN).address,
-            cpu.host_words(),
+            cpu.host_words() if form.host is None else ctypes.addressof(form.host),
             form.fixed,
             template,
         )
@@ -145,6 +148,9 @@ class Native:
         table.set(native_call.SCRATCH, cpu.scratch_cell())
         table.set(native_call.IS_LIMITED, int(form.is_limited))
         table.set(native_call.N_GIVEN, n_given)
+        if form.expected is not None:
+            descs = [*[None] * len(call.leading), *form.expected]
+            table.expect(call_words_of(descs), kernels.problem_words(call.problem))
         self._run, self._plan = table.caller(cpu.load), table.planner(cpu.load)
 
     def __call__(self, arguments: tuple[Any, ...]) -> int | None:
@@ -227,7 +233,12 @@ class Kinds:
         return None if kind is None else kind(inputs, out, sizes)
 
     def keep(
-        self, parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any], made: Sequence[Any], call: BoundCall
+        self,
+        parameters: Hashable,
+        inputs: Sequence[Any],
+        out: Sequence[Any],
+        made: Sequence[Any],
+        call: BoundCall,
     ) -> bool:
         """Keep the kind of a call, if native code can serve it; load all that it needs."""
         arrays = (*inputs, *(out or made))
@@ -255,15 +266,29 @@ def _key(parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any]) -> Has
     return (parameters, *[KIND_SIGNATURES[type(array)](array) for array in (*inputs, *out)])
 
 
+def call_words_of(descs: Sequence[TensorDesc | None]) -> list[int]:
+    """Return the words of a call on arrays that lie in memory like this; None for one that there is not."""
+    words = [0] * CALL_WORDS
+    for number, desc in enumerate(descs):
+        if desc is None:
+            continue
+        at = array_at(number)
+        words[at + RANK] = desc.dimension_count
+        for d, (size, stride) in enumerate(zip(desc.sizes, desc.effective_strides, strict=True)):
+            words[at + SHAPE + d] = size
+            words[at + STRIDES + d] = stride if size > 1 else 0
+    return words
+
+
 def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
-    """Return how native calls recognise the arrays of a call, inputs first; None for each that they cannot."""
+    """Return how native calls recognise the arrays of a call, inputs first; None for one that they cannot."""
     describe, n_inputs = call.library.native_operand, len(call.inputs)
     return [describe(array, is_written=place >= n_inputs) for place, array in enumerate(arrays)]
 
 
 def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     """Return whether native code can make calls of a kind."""
-    if call.form is None or call.problem is None or call.device is not CPU or not _has_gil():
+    if call.form is None or call.problem is None or call.device != CPU or not _has_gil():
         return False
     native_types = call.library.native_type, call.library.other_native_type
     if any(type(array) not in native_types for array in arrays):

@@ -85,6 +85,12 @@ def host_words() -> int:
     return ctypes.addressof(WORDS)
 
 
+def words_of_host() -> Any:
+    """Return a copy of the words that plans read of this host, as they are now."""
+    host_words()
+    return type(WORDS)(*WORDS)
+
+
 def scratch_cell() -> int:
     """Return the address of the word by which native calls keep scratch memory for the next one."""
     return ctypes.addressof(_scratch)

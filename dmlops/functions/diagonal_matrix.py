@@ -2,6 +2,7 @@
 # ruff: noqa: N803 - `eye` has NumPy's parameters
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Unpack, overload
 
 from numpy import ndarray
@@ -12,15 +13,15 @@ from dmlops.array_libraries.detect import as_input, as_output, compiling_framewo
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Binding, Function, check_type_has_level
 from dmlops.calls.call import BoundCall, KindForm
-from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.calls.dispatch import level_set
+from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.devices.memory import CPU, Device
 from dmlops.operators.diagonal_matrix import DiagonalMatrix1, held_value, infer_diagonal_matrix, near_band
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Array, DataType, DiagonalOptions, Listed, MatrixOptions, OutputOptions
 from dmlops.types.data_types import data_type_of
-from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.errors import InvalidDescriptorError, error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, identity
 from kernels_cpu.integers import signed
 

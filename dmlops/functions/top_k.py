@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair
 from dmlops.calls.call import BoundCall, KindForm
-from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.calls.dispatch import level_set
+from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.devices.memory import CPU
 from dmlops.operators.problem import Options
 from dmlops.operators.top_k import TopK1, infer_top_k

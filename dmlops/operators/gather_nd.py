@@ -330,4 +330,5 @@ OPERATOR = Operator(
     (GatherND, GatherND1),
     gather_nd_problem,
     ("input_tensor", "indices_tensor", "output_tensor"),
+    gathered=0,
 )

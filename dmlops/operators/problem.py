@@ -49,12 +49,15 @@ class Operator(NamedTuple):
         Makes the ``Problem`` of a descriptor of the newest form, which the kernels of both devices take.
     operands : tuple of str
         The tensors by field name, in the order in which the kernels take them.
+    gathered : int
+        The operand of which only what is selected is read; -1 if there is none.
     """
 
     name: str
     forms: "tuple[type[Descriptor], ...]"
     problem: Callable[[Any, Options], Any]
     operands: tuple[str, ...]
+    gathered: int = -1
 
     def tensors(self, descriptor: "Descriptor", options: Options) -> dict[str, TensorDesc]:
         """Return the operands that are present, as they lie in memory."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kernels_cpu import processor
 from kernels_cpu.diagonal_matrix import problem_words as given
+from kernels_cpu.diagonal_matrix.fit import FIT
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import product
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, pointer
@@ -51,7 +52,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
+    yield from (FIT, PLAN)
     for kind, x_is_contiguous, element_size in pairs(range(len(KINDS)), range(2), ELEMENT_SIZES):
         yield kernel_of(kernel_key(kind, x_is_contiguous, element_size))
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kernels_cpu import processor
 from kernels_cpu.gather_nd import problem_words as given
+from kernels_cpu.gather_nd.fit import FIT
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import MAX_INTEGER, product, total
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INDEX_SIZES, INTEGER, INTEGERS, Kernel, pointer
@@ -74,7 +75,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
+    yield from (FIT, PLAN)
     for index_size in INDEX_SIZES:
         yield kernel_of(kernel_key(CHECK, 0, index_size))
         for kind, element_size in pairs(range(len(KINDS)), ELEMENT_SIZES):

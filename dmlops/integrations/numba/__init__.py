@@ -5,7 +5,6 @@ has imported dmlops. It compiles an implementation here for each of its callers.
 the results, and describe the call to native code (`kernels_cpu.nopython_call`) or to `calls`.
 """
 
-import math
 from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
@@ -19,9 +18,10 @@ import dmlops
 from dmlops import NonzeroResult, TopKResult
 from dmlops.integrations.numba import calls
 from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
+from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
 from dmlops.types.errors import error_text
 from kernels_cpu.intrinsics.building import I64, reserved
-from kernels_cpu.nopython_call import CALLBACK, FORMAT, MAX_ARRAYS
+from kernels_cpu import nopython_call as words_of
 
 _MAY_BE_NONE = ("size", "fill_value", "lengths", "out")
 _SYMBOL = "dmlops_nopython_cell"
@@ -123,59 +123,59 @@ def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
     return words
 
 
-def _described(builder: Any, kind: Any, array: Any) -> list[Any]:
-    """Return the words of an array in the key."""
-    dtype, is_packed, fields = _dtype(kind, "array"), kind.layout == "C", (array.shape, array.strides)
-    # Plans are for aligned arrays; other addresses make another kind of call.
-    unaligned = builder.and_(builder.ptrtoint(array.data, I64), I64(math.gcd(dtype.itemsize, 8) - 1))
-    flags = is_packed << calls.IS_PACKED | (not kind.mutable) << calls.IS_READ_ONLY
-    known = I64(code_of(dtype) | kind.ndim << calls.N_DIMS | flags)
-    word = builder.or_(builder.shl(unaligned, I64(calls.ALIGNMENT)), known)
-    return [word, *(size for each in fields[: 2 - is_packed] for size in cgutils.unpack_tuple(builder, each))]
+def _described(builder: Any, kind: Any, array: Any) -> tuple[Any, list[Any]]:
+    """Return the word of an array in the key, and its address, its sizes and, unless it is packed, strides."""
+    is_packed = kind.layout == "C"
+    flags = is_packed << words_of.IS_PACKED | (not kind.mutable) << words_of.IS_READ_ONLY
+    word = I64(code_of(_dtype(kind, "array")) | kind.ndim << words_of.N_DIMS | flags)
+    fields = (array.shape,) if is_packed else (array.shape, array.strides)
+    layout = [size for each in fields for size in cgutils.unpack_tuple(builder, each)]
+    return word, [builder.ptrtoint(array.data, I64), *layout]
 
 
 @intrinsic
-def call(typing_context, operation, scalars, capacity, given, operands):
+def call(typing_context, operation, scalars, sizes, has_out, operands):
     """Make a call; return the first word of its block, which is 0 if the call was made.
 
     Parameters
     ----------
     operation, scalars : int, tuple
-        What `calls` reads: what to do, and the arguments that are no arrays.
-    capacity : int
-        See `kernels_cpu.nopython_call`.
-    given, operands : tuple of array
-        The arrays of the caller, and all arrays in the order in which the kernel takes their addresses.
+        What `calls` reads: what to do, and the arguments that are neither arrays nor sizes.
+    sizes : tuple of int
+        The arguments that are sizes, as the operator's `fit` takes them.
+    has_out : bool
+        Whether the outputs are the caller's.
+    operands : tuple of array
+        All arrays in the order in which the kernel takes their addresses.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def arrays(kinds: Any, values: Any) -> list[tuple[Any, Any]]:
-            leaves = _leaves(builder, kinds, values)
-            return [(kind, context.make_array(kind)(context, builder, value)) for kind, value in leaves]
-
         pairs = list(zip(signature.args, arguments, strict=True))
-        number, key, rows = (_words(context, builder, *pair) for pair in pairs[:3])
-        described = arrays(*pairs[3])
-        first = builder.or_(number[0], I64(len(key) << 8 | len(described) << 16 | FORMAT << 32))
-        for kind, array in described:
-            key += _described(builder, kind, array)
-        addresses = [builder.ptrtoint(array.data, I64) for _, array in arrays(*pairs[4])]
-        addresses += [I64(0)] * (MAX_ARRAYS - len(addresses))
-        words = [I64(len(key) + 1), *addresses, *rows, first, *key]
+        number, key, rest, [is_given] = (_words(context, builder, *pair) for pair in pairs[:4])
+        leaves = _leaves(builder, *pairs[4])
+        counts = len(key) << words_of.N_SCALARS | len(leaves) << words_of.N_ARRAYS
+        counts |= len(rest) << words_of.N_SIZES | words_of.FORMAT << 32
+        first = builder.or_(number[0], builder.shl(is_given, I64(words_of.HAS_OUT)))
+        first = builder.or_(first, I64(counts))
+        for kind, value in leaves:
+            word, layout = _described(builder, kind, context.make_array(kind)(context, builder, value))
+            key.append(word)
+            rest += layout
+        words = [I64(len(key) + 1), first, *key, *rest]
         block = reserved(builder, I64, len(words))
         for i, word in enumerate(words):
             builder.store(word, builder.gep(block, [I64(i)]))
         cell = builder.module.globals.get(_SYMBOL) or ir.GlobalVariable(builder.module, I64, _SYMBOL)
         entry = ir.FunctionType(I64, [I64] * 3).as_pointer()
         function = builder.inttoptr(builder.load_atomic(cell, "acquire", 8), entry)
-        operands = [builder.ptrtoint(block, I64), builder.ptrtoint(cell, I64)]
-        builder.call(function, [*operands, I64(0)])
+        addresses = [builder.ptrtoint(block, I64), builder.ptrtoint(cell, I64)]
+        builder.call(function, [*addresses, I64(0)])
         with builder.if_then(builder.icmp_signed(">", builder.load(block), I64(0)), likely=False):
-            callback = builder.load(builder.gep(cell, [I64(CALLBACK)]))
-            builder.call(builder.inttoptr(callback, entry), [*operands, I64(1)])
+            callback = builder.load(builder.gep(cell, [I64(words_of.CALLBACK)]))
+            builder.call(builder.inttoptr(callback, entry), [*addresses, I64(1)])
         return builder.load(block)
 
-    return types.int64(operation, scalars, capacity, given, operands), generate
+    return types.int64(operation, scalars, sizes, has_out, operands), generate
 
 
 @intrinsic
@@ -205,7 +205,7 @@ def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=N
     def call_top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
         shape = shape_with((1,) if is_scalar else x.shape, axis, k)
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
-        if call(SELECT, (k, axis, largest, sorted, code), 0, (x, lengths, out), (lengths, x, results)) != 0:
+        if call(SELECT, (axis, largest, sorted, code), (k,), has_out, (x, lengths, results)) != 0:
             raise CallError
         return TopKResult(results[0], results[1])
 
@@ -217,20 +217,20 @@ def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=No
     _check("nonzero_coordinates", {"size": size, "fill_value": fill_value}, x=x)
     has_size, has_fill = not _is_none(size), not _is_none(fill_value)
     fill_kind = has_fill + _is_uint64(fill_value)
-    has_out, is_strided = _is_pair("nonzero_coordinates", out), x.layout != "C"
+    has_out = _is_pair("nonzero_coordinates", out)
     dtype, code = _named(index_dtype, "nonzero_coordinates.index_dtype", np.int64)
 
     def call_nonzero(x, size=None, fill_value=None, index_dtype=None, out=None):
-        packed = np.ascontiguousarray(x) if is_strided else x  # native code runs plans of one kernel
-        rows, fill = size if has_size else 0, np.int64(fill_value) if has_fill else 0  # all of its bits
-        scalars = has_size, rows if has_out else 0, fill_kind, fill, code
-        count = np.empty((), dtype)
+        fill = np.int64(fill_value) if has_fill else 0  # all of its bits
+        scalars, count = (has_size, fill_kind, code), np.empty((), dtype)
+        rows = np.int64(size if has_size else 0)
         if not (has_size or has_out):
-            if call(LIST, scalars, 0, (packed,), (packed, count, count)) != 0:  # counts alone
+            none = np.empty(shape_with((0, x.ndim), 2, 0), dtype)
+            if call(LIST, scalars, (WHOLE, fill, 0), False, (x, none, count)) != 0:  # counts alone
                 raise CallError
             rows = np.int64(count[()])
         results = out if has_out else (np.empty(shape_with((rows, x.ndim), 2, 0), dtype), count)
-        if call(LIST, scalars, 0 if has_out else rows, (packed, out), (packed, results)) != 0:
+        if call(LIST, scalars, (WHOLE, fill, rows), has_out, (x, results)) != 0:
             raise CallError
         return NonzeroResult(results[0], results[1])
 
@@ -249,9 +249,9 @@ def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
     def call_gather(x, indices, batch_dims=0, mode="raise", out=None):
         result = out if has_out else np.empty(indices.shape[:-1], x.dtype)
         scalars = batch_dims, scalar
-        if checks_first and call(CHECK, scalars, 0, (x, indices, out), (indices, x, out)) != 0:
+        if checks_first and call(CHECK, scalars, (), True, (x, indices, out)) != 0:
             raise CallError
-        if call(GATHER, scalars, 0, (x, indices, out), (x, indices, result)) != 0:
+        if call(GATHER, scalars, (), has_out, (x, indices, result)) != 0:
             raise CallError
         return result
 
@@ -282,7 +282,8 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
             result = np.empty(x.shape, x.dtype)
         else:
             result = np.empty(shape_with(sizes, len(sizes), 0), made)
-        if call(operation, (begin, end, described, sizes, number), 0, (x, out), (x, result)) != 0:
+        is_made = not has_shape or result.shape == shape
+        if call(operation, (described, number, is_made), (begin, end, 0, sizes), has_out, (x, result)) != 0:
             raise CallError
         return result
 

@@ -33,9 +33,6 @@ SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
 writes to if all indices are in range; `MAKE` is a matrix without an input."""
 MODES = ("raise", "clip", "fill")
-N_DIMS, IS_PACKED, IS_READ_ONLY, ALIGNMENT = 48, 55, 56, 57
-"""By how many bits these are shifted in the word for an array, which begins with its type. The sizes follow;
-the strides, too, if it is not packed."""
 
 _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
 # Slots that are never written take no memory.
@@ -61,7 +58,7 @@ def code_of(dtype: "np.dtype[Any] | None") -> int:
 
 
 def _dtype_of(code: int) -> Any:
-    code &= (1 << N_DIMS) - 1
+    code &= (1 << words_of.N_DIMS) - 1
     if code & 0xFF == ord("V"):
         return np.dtype([("", f"V{code >> 8}")])
     return np.dtype(code.to_bytes(8, "little").rstrip(b"\0").decode()) if code else None
@@ -74,46 +71,98 @@ def _index_type(code: int, where: str) -> TensorDataType | None:
 class _Array:
     """An array of a compiled caller, for NumPy to read in place."""
 
-    def __init__(self, address: int, words: Iterator[int]) -> None:
-        word = next(words)
-        dtype = _dtype_of(word)
-        shape = tuple(islice(words, word >> N_DIMS & 0x7F))
+    def __init__(self, word: int, rest: Iterator[int]) -> None:
+        dtype, address = _dtype_of(word), next(rest)
+        shape = tuple(islice(rest, word >> words_of.N_DIMS & 0x7F))
         self.__array_interface__ = {
             "version": 3,
-            "data": (address, bool(word >> IS_READ_ONLY & 1)),
+            "data": (address, bool(word >> words_of.IS_READ_ONLY & 1)),
             "typestr": dtype.str,
             "descr": dtype.descr,
             "shape": shape,
-            "strides": None if word >> IS_PACKED & 1 else tuple(islice(words, len(shape))),
+            "strides": None if word >> words_of.IS_PACKED & 1 else tuple(islice(rest, len(shape))),
         }
 
 
-def _arguments(operation: int, scalars: list[int], arrays: list[Any], capacity: int) -> tuple[Any, ...]:
-    """Return a function, its inputs, its outputs if they are given, and what else its `bind` takes."""
+class _Request(NamedTuple):
+    """The call that a block asks for.
+
+    Attributes
+    ----------
+    operation : int
+        What it asks for.
+    key : tuple of int
+        All that tells its kind.
+    scalars, sizes : list of int
+        The arguments that are no arrays.
+    arrays : list of array
+        In the order in which kernels take them.
+    has_out : bool
+        Whether the outputs are the caller's.
+    """
+
+    operation: int
+    key: tuple[int, ...]
+    scalars: list[int]
+    sizes: list[int]
+    arrays: list[Any]
+    has_out: bool
+
+    @classmethod
+    def read(cls, block: int) -> "_Request":
+        """Read a block."""
+        n_key = ctypes.c_int64.from_address(block).value
+        key = tuple((ctypes.c_int64 * n_key).from_address(block + 8 * words_of.KEY))
+        first = key[0]
+        if first >> 32 != words_of.FORMAT:
+            remedy = "remove Numba's cache of its module, and run again"
+            reason = "another version of dmlops made it"
+            raise DmlError(error_text("dmlops", "a compiled caller", reason, remedy))
+        n_scalars, n_arrays = first >> words_of.N_SCALARS & 0xFF, first >> words_of.N_ARRAYS & 0xF
+        rest = _words_from(block + 8 * (words_of.KEY + n_key))
+        sizes = list(islice(rest, first >> words_of.N_SIZES & 0xFF))
+        described = key[1 + n_scalars : 1 + n_scalars + n_arrays]
+        arrays = [np.asarray(_Array(word, rest)) for word in described]
+        has_out = bool(first >> words_of.HAS_OUT & 1)
+        return cls(first & 0xFF, key, list(key[1 : 1 + n_scalars]), sizes, arrays, has_out)
+
+
+def _words_from(address: int) -> Iterator[int]:
+    while True:
+        yield ctypes.c_int64.from_address(address).value
+        address += 8
+
+
+def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
+    """Return the function that a block asks for, how many arrays are inputs, and what `bind` takes."""
+    operation, _, scalars, sizes, arrays, has_out = request
     if operation == SELECT:
-        k, axis, largest, is_sorted, code = scalars
-        n = 2 - len(arrays) % 2  # there may be lengths, and 2 outputs
-        others = k, axis, bool(largest), bool(is_sorted), _index_type(code, "top_k.index_dtype")
-        return TOP_K, arrays[:n], arrays[n:], others
+        axis, largest, is_sorted, code = scalars
+        others = sizes[0], axis, bool(largest), bool(is_sorted), _index_type(code, "top_k.index_dtype")
+        return TOP_K, len(arrays) - 2, others
     if operation == LIST:
-        has_size, size, fill_kind, value, code = scalars
+        has_size, fill_kind, code = scalars
+        _, value, size = sizes
         index_type = _index_type(code, "nonzero_coordinates.index_dtype")
         fill = (None, value, value & WORD_MASK)[fill_kind]
-        if len(arrays) == 1:
+        if not has_out:
             check_fill(fill, index_type or TensorDataType.INT64, is_trimmed=not has_size)
-            has_size, size = True, capacity
-        return NONZERO_COORDINATES, arrays[:1], arrays[1:], (size if has_size else None, fill, index_type)
+            size = size if has_size else len(arrays[1])
+        return NONZERO_COORDINATES, 1, (size if has_size or not has_out else None, fill, index_type)
     if operation in (GATHER, CHECK):
         batch_dims, mode = scalars
-        return GATHER_ND, arrays[:2], arrays[2:], (batch_dims, MODES[mode])
-    begin, end, code, made_code, n_dims, *words = scalars
-    value = np.array(words[max(n_dims, 0) :]).view(_dtype_of(code))[0]
+        return GATHER_ND, 2, (batch_dims, MODES[mode])
+    code, made_code, n_dims, *words, _ = scalars
+    begin, end, _, *shape = sizes
+    value = np.array(words).view(_dtype_of(code))[0]
     band = plain_band("diagonal_matrix", value, begin, end)
     if operation == FILL:
-        return DIAGONAL_MATRIX, arrays[:1], arrays[1:], (None, *band)
-    shape = None if n_dims < 0 else tuple(words[:n_dims])
-    made = made_of("diagonal_matrix", shape, _dtype_of(made_code), None, arrays[0] if arrays else None)
-    return MATRIX_WITHOUT_INPUT, [], arrays, (made, *band)
+        return DIAGONAL_MATRIX, 1, (None, *band)
+    given = arrays[0] if has_out else None
+    made = made_of(
+        "diagonal_matrix", None if n_dims < 0 else tuple(shape), _dtype_of(made_code), None, given
+    )
+    return MATRIX_WITHOUT_INPUT, 0, (made, *band)
 
 
 @_ENTRY  # type: ignore[untyped-decorator]
@@ -134,58 +183,46 @@ def _ask(block: int, cell: int, is_late: int) -> int:
 
 def _answer(block: int) -> None:
     cpu.plan_threads.set(1)
-    native = cpu.load(words_of.CALL).address
-    _cell[words_of.FUNCTION] = native
-    head = (ctypes.c_int64 * words_of.KEY).from_address(block)
-    words = iter((ctypes.c_int64 * head[words_of.N_KEY]).from_address(block + 8 * words_of.KEY))
-    first = next(words)
-    if first >> 32 != words_of.FORMAT:
-        remedy = "remove Numba's cache of its module, and run again"
-        raise DmlError(error_text("dmlops", "a compiled caller", "another version of dmlops made it", remedy))
-    operation, n_scalars, n_arrays = first & 0xFF, first >> 8 & 0xFF, first >> 16 & 0xFF
-    scalars = list(islice(words, n_scalars))
-    order = [1, 0, 2, 3] if operation == CHECK or (operation == SELECT and n_arrays in (2, 4)) else range(4)
-    addresses = [head[words_of.ADDRESSES + i] for i in order]
-    arrays = [np.asarray(_Array(address, words)) for address in addresses[:n_arrays]]
-    function, inputs, out, others = _arguments(operation, scalars, arrays, head[words_of.CAPACITY])
-    operands, outputs = function.operands(inputs, out)
+    _cell[words_of.FUNCTION] = cpu.load(words_of.CALL).address
+    request = _Request.read(block)
+    function, n_inputs, others = _bindable(request)
+    inputs, outs = request.arrays[:n_inputs], request.arrays[n_inputs:]
+    operands, outputs = function.operands(inputs, outs if request.has_out else ())
     call = function.bind(operands, outputs, *others)
-    if function is GATHER_ND and not out and call.results[0].sizes != inputs[1].shape[:-1]:
+    if function is GATHER_ND and not request.has_out and call.results[0].sizes != inputs[1].shape[:-1]:
         reason = f"the result has shape {call.results[0].sizes}, and Numba has to know how many dimensions"
         refuse("gather_nd.out", None, reason, "pass an array of that shape")
-    given = [operand.address for operand in (*operands, *outputs)]
-    made = [] if out else addresses[n_arrays:][: len(call.results)]
+    made = [] if request.has_out else outs
+    addresses = [operand.address for operand in (*operands, *outputs)]
+    addresses += [array.ctypes.data for array in made]
     if call.plan is not None:
-        call.guard.check([*given, *made], are_given=bool(out))
-    is_in_place = all(map(is_, arrays, [operand.array for operand in (*operands, *outputs)]))
-    kept = _plan_words(call, operation, order, has_out=bool(out)) if is_in_place else None
-    if kept and len(kept) + head[words_of.N_KEY] <= words_of.SLOT_WORDS - words_of.CONTENT:
-        table = Table([len(kept), *kept])
-        _ENTRY(native)(block, CELL, table.address)
-    if call.plan is not None:
-        call.run(cpu.HOST, [*given, *made], made)
-    head[words_of.N_KEY] = 0
+        call.guard.check(addresses, are_given=request.has_out)
+        given = [operand.array for operand in (*operands, *outputs)]
+        if call.form is not None and call.problem is not None and all(map(is_, request.arrays, given)):
+            _keep(block, request, call)
+        call.run(cpu.HOST, addresses, list(made))
+    ctypes.c_int64.from_address(block).value = 0
 
 
-def _plan_words(call: BoundCall, operation: int, order: Sequence[int], *, has_out: bool) -> list[int] | None:
-    """Return the words of a call's plan; None where native code cannot run it."""
-    plan, n_operands, head = call.plan, len(call.inputs) + len(call.results), words_of.N_OVERLAPS + 1
-    if plan is None:
-        return [0] * head
-    launch = plan.check if operation == CHECK else plan.launch
-    launch = getattr(launch, "lengths_first", launch)
-    if not isinstance(launch, BoundKernel):
-        return None
-    checks = call.manner is Manner.CHECK_THEN_GATHER and not has_out
-    expected = -1 if operation == CHECK else 0 if checks else words_of.ANYTHING
-    candidates = call.guard.candidates_of(n_operands) if has_out else ()
-    overlaps = [word for i, j, *distances in candidates for word in (order[i], order[j], *distances)]
-    code, leading, table = launch.parts()
-    leading += call.leading
-    table_at = head + len(leading) + words_of.MAX_ARRAYS + 1  # a workspace follows the arrays
-    capacity_at = table_at + CAPACITY if operation == LIST and not has_out else words_of.CAPACITY_AT
-    words = [code, expected, plan.workspace_size, capacity_at, table_at, head + len(leading), n_operands]
-    return [*words, len(overlaps) // 4, *leading, *[0] * (words_of.MAX_ARRAYS + 1), *table, *overlaps]
+def _keep(block: int, request: _Request, call: BoundCall) -> None:
+    """Let native code make later calls of a kind, with the kernels of this one."""
+    changes = {CHECKS: 1} if request.operation == CHECK else {}
+    native = _natives.get(request.key)
+    if native is None:
+        n_given = len(call.results) if request.has_out else 0
+        native = _natives[request.key] = Native(call, request.arrays, n_given, changes, threads=_ONE_THREAD)
+    native.load_kernels(call.problem, changes)
+    # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
+    expected = words_of.ANYTHING
+    if request.operation == CHECK:
+        expected = -1
+    elif call.manner is Manner.CHECK_THEN_GATHER and not request.has_out:
+        expected = 0
+    kind = (ctypes.c_int64 * 2)(native.table.address, expected)
+    if len(request.key) <= words_of.MAX_KEY:
+        _ENTRY(_cell[words_of.FUNCTION])(block, CELL, ctypes.addressof(kind))
 
 
+# The tables of kinds by their keys; native code may read them at any time.
+_natives: dict[tuple[int, ...], Native] = {}
 _cell[words_of.CALLBACK] = _cell[words_of.FUNCTION] = ctypes.cast(_ask, ctypes.c_void_p).value or 0
