@@ -1,5 +1,6 @@
 """Every algorithm of the CPU on rows of every pattern, with canaries behind each area of its workspace."""
 
+import importlib
 import itertools
 
 import numpy as np
@@ -11,7 +12,7 @@ from dmlops.calls import dispatch as operators
 from dmlops.devices.memory import CPU
 from dmlops.operators import Options
 from kernels_cpu import plan as plans
-from kernels_cpu.nonzero_coordinates import planning as nonzero_planning
+from kernels_cpu import plan_words
 from kernels_cpu.top_k import dispatch, problem
 from tests import reference
 from tests.data import assert_same, random, sample
@@ -21,6 +22,7 @@ from tests.random_cases import PATTERNS, elements
 
 pytestmark = pytest.mark.usefixtures("restore_num_threads")
 FENCE = 512
+NONZERO_PLAN = importlib.import_module("kernels_cpu.nonzero_coordinates.plan")
 BEHIND = 1 << 18  # bytes behind all areas, so that what goes far beyond them is seen, and does no harm
 
 
@@ -38,12 +40,22 @@ class Areas:
         }
         return places, self.size
 
+    def take(self, out, n_bytes, alignment):
+        """Do what `plan_words.take_workspace` does, for an area that is longer."""
+        begin = plan_words.take_workspace(out, n_bytes + FENCE, alignment)
+        if begin == 0:  # the first area of a plan
+            self.sizes, self.fences = [], {}
+        self.sizes.append(n_bytes)
+        self.size = out[plan_words.WORKSPACE]
+        self.fences[len(self.fences)] = slice(begin + n_bytes, self.size)
+        return begin
+
     def check(self, memory):
         """Check the canaries of every task, each of which has all of the areas."""
         assert len(memory) % self.size == 0
         for task, part in enumerate(memory.reshape(-1, self.size)):
             for name, fence in self.fences.items():
-                assert (part[fence] == CANARY).all(), f"task {task} wrote behind its {name}"
+                assert (part[fence] == CANARY).all(), f"task {task} wrote behind area {name}"
 
 
 @pytest.fixture
@@ -51,8 +63,8 @@ def areas(monkeypatch):
     made = Areas()
     # Even short rows are worth several threads.
     monkeypatch.setattr(dispatch, "TASK_TIME", 1000)
-    for module in (problem, nonzero_planning):
-        monkeypatch.setattr(module, "lay_out", made.lay_out)
+    monkeypatch.setattr(problem, "lay_out", made.lay_out)
+    monkeypatch.setattr(NONZERO_PLAN, "take_workspace", made.take)
     return made
 
 
@@ -211,5 +223,6 @@ def test_plans_of_more_elements_than_32_bits_count(n, areas):
         output_coordinates_tensor=TensorDesc("UINT64", (n, 1)),
     )
     plan, _ = operators.plan(descriptor, CPU)
-    assert areas.sizes["words"] >= n // 8
-    assert plan.workspace_size >= n // 8 + areas.sizes["counts"]
+    words, counts = areas.sizes
+    assert words >= n // 8
+    assert plan.workspace_size >= n // 8 + counts

@@ -26,7 +26,7 @@ from kernels_cpu.intrinsics.pointers import (
 from kernels_cpu.jit import inline, int64, njit, uint64
 from kernels_cpu.nonzero_coordinates import bits
 from kernels_cpu.nonzero_coordinates.bits import LANES, LIST
-from kernels_cpu.nonzero_coordinates.planning import (
+from kernels_cpu.nonzero_coordinates.plan import (
     CAPACITY,
     COLUMN_STRIDE,
     COUNTS,

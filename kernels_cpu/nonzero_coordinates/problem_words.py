@@ -5,7 +5,22 @@ the sizes whose coordinates are columns. A residue is that of an address modulo 
 planned: the whole (`WHOLE`), or the count, or the rows after it.
 """
 
+from typing import Any
+
+from kernels_cpu.integers import signed
+
 ELEMENT_SIZE, MAGNITUDE, X_OFFSET, CAPACITY, ROW_STEP, COLUMN_STEP, COORDINATE_SIZE, COUNT_SIZE = range(8)
 FILLS, FILL, STEP, X_RESIDUE, COORDINATE_RESIDUE, N_DIMS, N_SIZES = range(8, 15)
 DIMS, DIMENSION = 15, 2
 WHOLE, COUNT, EXPAND = range(3)
+
+
+def problem_words(problem: Any) -> list[int]:
+    """Return the words of a `Problem`, whose arrays are aligned; the whole of it is planned."""
+    words = [problem.element_size, signed(problem.magnitude), problem.x_offset, problem.capacity]
+    words += [*problem.coordinate_strides, problem.coordinate_size, problem.count_size]
+    words += [problem.fill is not None, signed(problem.fill or 0), WHOLE, 0, 0]
+    words += [len(problem.dims), len(problem.sizes)]
+    for dimension in problem.dims:
+        words += dimension
+    return [*words, *problem.sizes]

@@ -27,7 +27,7 @@ from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError, error_text, refuse
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.kernel import WORD_MASK, BoundKernel, Table
-from kernels_cpu.nonzero_coordinates.planning import CAPACITY
+from kernels_cpu.nonzero_coordinates.plan import CAPACITY
 
 SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
