@@ -252,7 +252,7 @@ def _pointer(table: Any, call: Any, slot: int, offset: int, workspace: int) -> i
 def run_on_host(table: Any, call: Any, out: Any, workspace: int) -> int:
     """Run the launches of a plan one after the other, each as a single task; return the result."""
     arguments = stack_integers(_ARGUMENTS)
-    found = 0
+    found = int64(-1)
     at = LAUNCHES
     for number in range(out[N_LAUNCHES]):
         n_pointers, n_leading = out[at + N_POINTERS], out[at + SHARED]

@@ -19,8 +19,8 @@ N_KEY, KEY = 0, 1
 FORMAT = 2
 """In the high half of a key's first word. It changes with blocks: Numba keeps callers of older versions."""
 # The key's first word has what is asked for; the numbers of scalars, of arrays and of sizes; and whether the
-# caller gives outputs: by how many bits these are shifted. The scalars follow, and then a word for each array,
-# which begins with its type.
+# caller gives outputs: by how many bits these are shifted. The scalars follow, and then a word for each
+# array, which begins with its type.
 N_SCALARS, N_ARRAYS, N_SIZES, HAS_OUT = 8, 16, 20, 28
 N_DIMS, IS_PACKED, IS_READ_ONLY = 48, 55, 56
 FUNCTION, CALLBACK, SLOTS = range(3)
@@ -30,7 +30,7 @@ MAX_KEY = SLOT_WORDS - CONTENT
 # A reader of the last slot may read behind it, if the slot changes meanwhile.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 ANYTHING = 1 << 62
-"""Expected of kernels whose result says nothing of success."""
+"""Expected of kernels whose result says nothing of success: up to what is expected, a call succeeds."""
 
 _offered = ""
 _is_wanted = False

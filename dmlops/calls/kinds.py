@@ -25,8 +25,9 @@ from dmlops.types.errors import DmlError
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu import native_call, plan_words
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
-from kernels_cpu.native_call import NEEDS_PYTHON, KindTable
-from kernels_cpu.plan import Launches
+from kernels_cpu.host_words import WORDS
+from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
+from kernels_cpu.plan import Launches, planned
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
 new_tuple: Any = tuple.__new__
@@ -64,7 +65,8 @@ class Kind:
         self.new_limits = () if self._limits_of is None else (_NO_LIMIT,) * len(call.results)
         self._was_written = call.library.was_written
         n_given = len(call.results) if has_out else 0
-        self.native = Native(call, arrays, n_given)
+        self.operands = native_operands(call, arrays)
+        self.native = Native(call, self.operands, n_given, host=call.form.host)
 
     def __call__(
         self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[int, ...]
@@ -116,30 +118,39 @@ class Native:
     ----------
     call : BoundCall
         The first call of the kind.
-    arrays : sequence of array
-        Its inputs and outputs.
+    operands : sequence of Operand
+        How native calls recognise its inputs and outputs.
     n_given : int
         How many of them, at the end, are outputs that the caller gives.
     changes : mapping of int to int
         Words of the problem that are other ones than those of the first call.
+    host : ctypes array, optional
+        The words of the host that plans read; by default those of this process.
     """
 
     def __init__(
-        self, call: BoundCall, arrays: Sequence[Any], n_given: int, changes: Mapping[int, int] = NO_CHANGES
+        self,
+        call: BoundCall,
+        operands: Sequence[Operand],
+        n_given: int,
+        changes: Mapping[int, int] = NO_CHANGES,
+        host: Any = None,
     ) -> None:
-        form, library, kernels = call.form, call.library, cpu.kernels_of(call.form.operator)
-        self._n_arrays, self._kernel_of = len(call.leading) + len(arrays), kernels.kernel_of
-        template = kernels.problem_words(call.problem)[: kernels.DIMS]
-        for at, word in changes.items():
-            template[at] = word
-        self._table = table = KindTable(
-            [*[None] * len(call.leading), *native_operands(call, arrays)],
+        form, library = call.form, call.library
+        assert form is not None
+        self._kernels, self._changes = cpu.kernels_of(form.operator), changes
+        kernels = self._kernels
+        self._n_arrays = len(call.leading) + len(operands)
+        template = self._problem_words(call.problem)
+        cpu.host_words()
+        self.table = table = KindTable(
+            [*[None] * len(call.leading), *operands],
             library.native_type,
             cpu.load(kernels.FIT).address,
             cpu.load(kernels.PLAN).address,
-            cpu.host_words() if form.host is None else ctypes.addressof(form.host),
+            ctypes.addressof(WORDS if host is None else host),
             form.fixed,
-            template,
+            template[: kernels.DIMS],
         )
         table.set(native_call.OTHER_TYPE, id(library.other_native_type or library.native_type))
         table.set(native_call.N_SIZES, len(form.sizes))
@@ -149,9 +160,23 @@ class Native:
         table.set(native_call.IS_LIMITED, int(form.is_limited))
         table.set(native_call.N_GIVEN, n_given)
         if form.expected is not None:
-            descs = [*[None] * len(call.leading), *form.expected]
-            table.expect(call_words_of(descs), kernels.problem_words(call.problem))
+            table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
         self._run, self._plan = table.caller(cpu.load), table.planner(cpu.load)
+
+    def _problem_words(self, problem: Any) -> list[int]:
+        words: list[int] = self._kernels.problem_words(problem)
+        for at, word in self._changes.items():
+            words[at] = word
+        return words
+
+    def load_kernels(self, problem: Any) -> None:
+        """Load the kernels of a problem that one thread runs."""
+        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads=1)
+        self._load(plan)
+
+    def _load(self, plan: Sequence[int]) -> None:
+        for key in plan_words.kernels_of(plan):
+            self.table.add_kernel(key, cpu.load(self._kernels.kernel_of(key)).address)
 
     def __call__(self, arguments: tuple[Any, ...]) -> int | None:
         """Make a call; return what its kernel finds, or None with nothing done."""
@@ -180,9 +205,8 @@ class Native:
             return None
         words = words_array("q", found)
         addresses, plan = words[: self._n_arrays], words[self._n_arrays :]
-        for key in plan_words.kernels_of(plan):
-            self._table.add_kernel(key, cpu.load(self._kernel_of(key)).address)
-        return addresses, Launches(plan, self._kernel_of, cpu.target())
+        self._load(plan)
+        return addresses, Launches(plan, self._kernels.kernel_of, cpu.target())
 
 
 class Kinds:

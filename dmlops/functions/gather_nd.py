@@ -154,7 +154,7 @@ class CheckedGather(Kind):
 
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
-        self._check = Native(call, arrays, len(call.results) if has_out else 0, {CHECKS: 1})
+        self._check = Native(call, self.operands, len(call.results) if has_out else 0, {CHECKS: 1})
         self._has_out = has_out
 
     def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:

@@ -10,7 +10,7 @@ from kernels_cpu.gather_nd.problem_words import DIMS, problem_words
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM
 
-__all__ = ["DIMS", "FIT", "PLAN", "all_kernels", "kernel_of", "plan", "problem_words"]
+__all__ = ["DIMS", "FIT", "PLAN", "all_kernels", "kernel_of", "plan", "plan_of_words", "problem_words"]
 
 
 def plan(problem: Any, target: Target) -> Plan:

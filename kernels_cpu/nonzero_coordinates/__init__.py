@@ -5,19 +5,21 @@ from typing import Any
 
 from kernels_cpu.kernel import BoundKernel
 from kernels_cpu.nonzero_coordinates import problem_words as given
-from kernels_cpu.nonzero_coordinates.plan import ONE_PASS, all_kernels, kernel_of
+from kernels_cpu.nonzero_coordinates.fit import FIT
+from kernels_cpu.nonzero_coordinates.plan import ONE_PASS, PLAN, all_kernels, kernel_of
 from kernels_cpu.nonzero_coordinates.plan import plan as plan_of_words
+from kernels_cpu.nonzero_coordinates.problem_words import DIMS, problem_words
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, BLOCK, LAUNCHES, WORKSPACE
 
-__all__ = ["all_kernels", "plan"]
+__all__ = ["DIMS", "FIT", "PLAN", "all_kernels", "kernel_of", "plan", "plan_of_words", "problem_words"]
 
 
 def plan(problem: Any, target: Target) -> Plan:
     """Plan a list of coordinates; loads kernels when they are asked for."""
 
     def planned_with(changes: dict[int, int]) -> list[int]:
-        words = given.problem_words(problem)
+        words = problem_words(problem)
         for word, value in changes.items():
             words[word] = value
         return planned(plan_of_words, words, target.threads)

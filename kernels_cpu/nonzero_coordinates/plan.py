@@ -19,6 +19,7 @@ from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import ceil_div, product
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INDEX_SIZES, INTEGER, INTEGERS, Kernel, pointer
 from kernels_cpu.nonzero_coordinates import problem_words as given
+from kernels_cpu.nonzero_coordinates.fit import FIT
 from kernels_cpu.plan_words import (
     RESULT,
     Words,
@@ -77,7 +78,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
+    yield from (FIT, PLAN)
     for element_size in ELEMENT_SIZES:
         yield kernel_of(kernel_key(_MARK, 0, element_size, 0, 0))
     for count_size in INDEX_SIZES:

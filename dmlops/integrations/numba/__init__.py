@@ -18,10 +18,10 @@ import dmlops
 from dmlops import NonzeroResult, TopKResult
 from dmlops.integrations.numba import calls
 from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
-from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
 from dmlops.types.errors import error_text
-from kernels_cpu.intrinsics.building import I64, reserved
 from kernels_cpu import nopython_call as words_of
+from kernels_cpu.intrinsics.building import I64, reserved
+from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
 
 _MAY_BE_NONE = ("size", "fill_value", "lengths", "out")
 _SYMBOL = "dmlops_nopython_cell"
@@ -124,7 +124,7 @@ def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
 
 
 def _described(builder: Any, kind: Any, array: Any) -> tuple[Any, list[Any]]:
-    """Return the word of an array in the key, and its address, its sizes and, unless it is packed, strides."""
+    """Return the word of an array in the key; its address, its sizes and, unless it is packed, strides."""
     is_packed = kind.layout == "C"
     flags = is_packed << words_of.IS_PACKED | (not kind.mutable) << words_of.IS_READ_ONLY
     word = I64(code_of(_dtype(kind, "array")) | kind.ndim << words_of.N_DIMS | flags)

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextvars import Context
 from itertools import islice
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.kinds import Native
 from dmlops.devices import cpu
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
 from dmlops.functions.gather_nd import GATHER_ND
@@ -26,8 +27,10 @@ from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError, error_text, refuse
 from kernels_cpu import nopython_call as words_of
-from kernels_cpu.kernel import WORD_MASK, BoundKernel, Table
-from kernels_cpu.nonzero_coordinates.plan import CAPACITY
+from kernels_cpu.gather_nd.problem_words import CHECKS
+from kernels_cpu.host_words import THREADS
+from kernels_cpu.kernel import WORD_MASK
+from kernels_cpu.native_call import Operand
 
 SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
@@ -159,9 +162,7 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     if operation == FILL:
         return DIAGONAL_MATRIX, 1, (None, *band)
     given = arrays[0] if has_out else None
-    made = made_of(
-        "diagonal_matrix", None if n_dims < 0 else tuple(shape), _dtype_of(made_code), None, given
-    )
+    made = made_of("diagonal_matrix", None if n_dims < 0 else tuple(shape), _dtype_of(made_code), None, given)
     return MATRIX_WITHOUT_INPUT, 0, (made, *band)
 
 
@@ -198,10 +199,17 @@ def _answer(block: int) -> None:
     if call.plan is not None:
         call.guard.check(addresses, are_given=request.has_out)
         given = [operand.array for operand in (*operands, *outputs)]
-        if call.form is not None and call.problem is not None and all(map(is_, request.arrays, given)):
+        is_in_place = all(map(is_, request.arrays, given))
+        if is_in_place and _is_native(call, request.arrays):
             _keep(block, request, call)
         call.run(cpu.HOST, addresses, list(made))
     ctypes.c_int64.from_address(block).value = 0
+
+
+def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
+    """Return whether native code can make calls of a kind: their elements are not taken apart."""
+    is_whole = call.problem is not None and call.problem.element_size == arrays[0].itemsize
+    return call.form is not None and is_whole
 
 
 def _keep(block: int, request: _Request, call: BoundCall) -> None:
@@ -210,8 +218,9 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
     native = _natives.get(request.key)
     if native is None:
         n_given = len(call.results) if request.has_out else 0
-        native = _natives[request.key] = Native(call, request.arrays, n_given, changes, threads=_ONE_THREAD)
-    native.load_kernels(call.problem, changes)
+        operands = [Operand(0, 0, array.ndim, array.itemsize) for array in request.arrays]
+        native = _natives[request.key] = Native(call, operands, n_given, changes, host=_ONE_THREAD)
+    native.load_kernels(call.problem)
     # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
     expected = words_of.ANYTHING
     if request.operation == CHECK:
@@ -220,9 +229,12 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
         expected = 0
     kind = (ctypes.c_int64 * 2)(native.table.address, expected)
     if len(request.key) <= words_of.MAX_KEY:
-        _ENTRY(_cell[words_of.FUNCTION])(block, CELL, ctypes.addressof(kind))
+        _ENTRY(int(_cell[words_of.FUNCTION]))(block, CELL, ctypes.addressof(kind))
 
 
+# Compiled callers use one thread.
+_ONE_THREAD = cpu.words_of_host()
+_ONE_THREAD[THREADS] = 1
 # The tables of kinds by their keys; native code may read them at any time.
 _natives: dict[tuple[int, ...], Native] = {}
 _cell[words_of.CALLBACK] = _cell[words_of.FUNCTION] = ctypes.cast(_ask, ctypes.c_void_p).value or 0
