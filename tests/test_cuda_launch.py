@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dmlops.devices import cpu
+from kernels_cpu import plan_words
 from kernels_cpu.kernel import Table
 from kernels_cpu.launch_list import MAX_ADDRESSES, MAX_VALUES
 from kernels_cpu.native_call import LAUNCH
@@ -98,6 +99,29 @@ def by_compiled_code(launches):
 def way(request):
     """Launch in each way that there is."""
     return request.param
+
+
+@pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
+def test_launches_of_a_plan(driver, arch, overlaps, way):
+    """Those that a plan writes as words are those that are told one by one."""
+    words = [0] * plan_words.MAX_WORDS
+    kernels = {5: kernel(driver, 11, 5, arch), 6: kernel(driver, 12, 3, arch)}
+    plan_words.begin_plan(words, 1)
+    plan_words.begin_launch(words, 5, (1 << 31) - 1, 256, 100_000, 1)
+    for pointer in ((0, 16), (3, -8), (plan_words.NULL_SLOT, 0)):
+        plan_words.put_pointer(words, *pointer)
+    plan_words.put_values(words, (-5, (1 << 40,)))
+    plan_words.begin_launch(words, 6, 24, 64, 0, 8)
+    plan_words.put_pointer(words, 2, 4)
+    plan_words.put_pointer(words, 1, 0)
+    plan_words.put_value(words, 7)
+    way(launch.launch_list(words, kernels.__getitem__))(STREAM, *ADDRESSES)
+    a, b, c, d = ADDRESSES
+    assert driver.asked == [
+        (11, (1 << 31) - 1, 1, 1, 256, 1, 1, 100_000, STREAM, False, [a + 16, d - 8, 0, -5, 1 << 40]),
+        (12, 24, 1, 1, 64, 1, 1, 0, STREAM, overlaps, [c + 4, b, 7]),
+    ]
+    assert driver.clusters == [1, 8]
 
 
 @pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])

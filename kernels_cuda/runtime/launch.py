@@ -13,7 +13,7 @@ import ctypes
 import functools
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -28,6 +28,19 @@ from kernels_cpu.launch_list import (
     VALUES_AT,
     fits,
     list_words,
+)
+from kernels_cpu.plan_words import (
+    BLOCK,
+    CLUSTER,
+    CONTENT,
+    GRID,
+    KERNEL,
+    LAUNCHES,
+    N_LAUNCHES,
+    N_POINTERS,
+    N_VALUES,
+    SHARED,
+    Words,
 )
 from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capability_of
 
@@ -242,6 +255,28 @@ class LaunchList:
         with_null = (*addresses, 0)
         for launch in self._launches:
             launch(stream, with_null)
+
+
+def launch_list(words: Words, load_kernel: Callable[[int], Kernel]) -> LaunchList:
+    """Return the launches of a plan (`plan_words`).
+
+    Parameters
+    ----------
+    words : sequence of int
+        The plan's words.
+    load_kernel : callable
+        Returns a loaded kernel for the number by which the plan knows it.
+    """
+    launches, at = [], LAUNCHES
+    for _ in range(words[N_LAUNCHES]):
+        values_at = at + CONTENT + 2 * words[at + N_POINTERS]
+        end = values_at + words[at + N_VALUES]
+        pointers = tuple(Pointer(words[i], words[i + 1]) for i in range(at + CONTENT, values_at, 2))
+        sizes = words[at + GRID], words[at + BLOCK], words[at + SHARED]
+        kernel = load_kernel(words[at + KERNEL])
+        launches.append(Launch(kernel, *sizes, pointers, tuple(words[values_at:end]), words[at + CLUSTER]))
+        at = end
+    return LaunchList(launches)
 
 
 def as_signed(bits: int) -> int:
