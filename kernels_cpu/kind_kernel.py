@@ -31,11 +31,13 @@ from kernels_cpu.plan_words import (
     GRID,
     KERNEL,
     LAUNCHES,
+    N_LAST_POINTERS,
     N_LAUNCHES,
     N_POINTERS,
     N_VALUES,
     RESULT,
     SHARED,
+    WAITS,
     WORKSPACE,
 )
 
@@ -216,7 +218,8 @@ def plan_call(table: Any, call: Any, problem: Any, out: Any) -> bool:
 @njit
 def next_launch(out: Any, at: int) -> int:
     """Return where the launch after that at `at` begins."""
-    return int64(at + CONTENT + 2 * out[at + N_POINTERS] + out[at + N_VALUES])
+    n_pointers = out[at + N_POINTERS] + out[at + N_LAST_POINTERS]
+    return int64(at + CONTENT + 2 * n_pointers + out[at + N_VALUES])
 
 
 @njit
@@ -341,16 +344,17 @@ def native_launch(table: Any, addresses: Any, plan: Any) -> int:
     stream = addresses[table[table_of.N_OPERANDS] + 1]
     at = LAUNCHES
     for number in range(plan[N_LAUNCHES]):
-        is_early = number > 0 and table[table_of.MAY_OVERLAP] != 0
+        is_early = number > 0 and table[table_of.MAY_OVERLAP] != 0 and plan[at + WAITS] == 0
         _configure(tail(plan, at), stream, is_early, config, attributes)
         n_pointers = plan[at + N_POINTERS]
-        n_values = n_pointers + plan[at + N_VALUES]
-        pointers = tail(plan, at + CONTENT)
-        for i in range(n_pointers):
-            slot = pointers[2 * i]
-            values[i] = addresses[slot] + pointers[2 * i + 1] if slot >= 0 else 0
-        for i in range(n_pointers, n_values):
-            values[i] = pointers[n_pointers + i]
+        n_before_last = n_pointers + plan[at + N_VALUES]
+        n_values = n_before_last + plan[at + N_LAST_POINTERS]
+        content = tail(plan, at + CONTENT)
+        _resolve(addresses, content, n_pointers, values)
+        for i in range(n_pointers, n_before_last):
+            values[i] = content[n_pointers + i]
+        last = tail(content, n_pointers + n_before_last)
+        _resolve(addresses, last, n_values - n_before_last, tail(values, n_before_last))
         for i in range(n_values):
             value_addresses[i] = address_of(tail(values, i))
         status: int = _ask_driver(
@@ -360,6 +364,14 @@ def native_launch(table: Any, addresses: Any, plan: Any) -> int:
             return status
         at = next_launch(plan, at)
     return 0
+
+
+@njit
+def _resolve(addresses: Any, pointers: Any, n_pointers: int, values: Any) -> None:
+    """Write the addresses that pointers stand for."""
+    for i in range(n_pointers):
+        slot = pointers[2 * i]
+        values[i] = addresses[slot] + pointers[2 * i + 1] if slot >= 0 else 0
 
 
 @njit

@@ -17,9 +17,11 @@ Words begin with a header, and the launches follow:
 ============== ===================================================================================
 
 Each launch has `KERNEL`, a number by which its operator knows the kernel; the sizes of its grid (`GRID`,
-`BLOCK`, `SHARED`, `CLUSTER`); the numbers of its pointers and of its values; then the slot and the offset in
-bytes of each pointer; then the values. A pointer's slot is the number of one of the addresses that the plan
-is launched with: the operands in their order, and the workspace. `NULL_SLOT` stands for the null pointer.
+`BLOCK`, `SHARED`, `CLUSTER`); the numbers of its pointers, of its values and of its last pointers; and
+`WAITS`, which is 1 if it may not begin before the launch ahead of it has ended. Then come, in the order in
+which the kernel takes them, the slot and the offset in bytes of each pointer; the values; and the slots and
+offsets of the last pointers. A pointer's slot is the number of one of the addresses that the plan is launched
+with: the operands in their order, and the workspace. `NULL_SLOT` stands for the null pointer.
 
 On the CPU, `GRID` counts the tasks of a launch, and `BLOCK` the units of work that they share: task i has
 those from ``i * step`` on, ``step = ceil(BLOCK / GRID)`` of them or what is left; none is empty. A kernel is
@@ -36,7 +38,7 @@ Words = Any
 """Integers by number: a list or an array in Python, a pointer in compiled code."""
 
 WORKSPACE, ALGORITHM, N_LAUNCHES, CURRENT, END, RESULT, LAUNCHES = range(7)
-KERNEL, GRID, BLOCK, SHARED, CLUSTER, N_POINTERS, N_VALUES, CONTENT = range(8)
+KERNEL, GRID, BLOCK, SHARED, CLUSTER, N_POINTERS, N_VALUES, N_LAST_POINTERS, WAITS, CONTENT = range(10)
 N_LEADING = SHARED
 """On the CPU, how many integers a kernel takes between the address of its values and its pointers."""
 NULL_SLOT = NO_RESULT = -1
@@ -70,6 +72,8 @@ def begin_launch(out: Words, kernel: int, grid: int, block: int, shared: int, cl
     out[at + CLUSTER] = cluster
     out[at + N_POINTERS] = 0
     out[at + N_VALUES] = 0
+    out[at + N_LAST_POINTERS] = 0
+    out[at + WAITS] = 0
     out[END] = at + CONTENT
 
 
@@ -77,6 +81,11 @@ def begin_tasks(out: Words, kernel: int, n_units: int, n_tasks: int, n_leading: 
     """Begin a launch on the CPU, of at most `n_tasks` tasks that share `n_units` (at least one) evenly."""
     step = -(-n_units // max(n_tasks, 1))
     begin_launch(out, kernel, -(-n_units // step), n_units, n_leading, 1)
+
+
+def wait_for_last(out: Words) -> None:
+    """Keep the last launch apart from the one ahead of it: its kernel does not wait for that by itself."""
+    out[out[CURRENT] + WAITS] = 1
 
 
 def put_pointer(out: Words, slot: int, offset: int) -> None:
@@ -94,6 +103,15 @@ def put_value(out: Words, value: int) -> None:
     out[at] = value
     out[out[CURRENT] + N_VALUES] += 1
     out[END] = at + 1
+
+
+def put_last_pointer(out: Words, slot: int, offset: int) -> None:
+    """Put the next pointer that comes after the values of the last launch, of which there are no more."""
+    at = out[END]
+    out[at] = slot
+    out[at + 1] = offset
+    out[out[CURRENT] + N_LAST_POINTERS] += 1
+    out[END] = at + 2
 
 
 def put_values(out: Words, values: Values) -> None:
@@ -128,5 +146,5 @@ def kernels_of(words: Words) -> list[int]:
     at = LAUNCHES
     for _ in range(words[N_LAUNCHES]):
         numbers.append(words[at + KERNEL])
-        at += CONTENT + 2 * words[at + N_POINTERS] + words[at + N_VALUES]
+        at += CONTENT + 2 * (words[at + N_POINTERS] + words[at + N_LAST_POINTERS]) + words[at + N_VALUES]
     return numbers

@@ -124,6 +124,30 @@ def test_launches_of_a_plan(driver, arch, overlaps, way):
     assert driver.clusters == [1, 8]
 
 
+def test_launches_of_a_plan_that_wait_and_take_pointers_last(driver):
+    words = [0] * plan_words.MAX_WORDS
+    kernels = {5: kernel(driver, 11, 1), 6: kernel(driver, 12, 5)}
+    plan_words.begin_plan(words, 1)
+    for number in (5, 6, 6):
+        plan_words.begin_launch(words, number, 1, 32, 0, 1)
+        plan_words.put_pointer(words, 0, 8)
+        if number == 6:
+            plan_words.put_values(words, (1, 2))
+            plan_words.put_last_pointer(words, 3, 24)
+            plan_words.put_last_pointer(words, 3, 0)
+    plan_words.wait_for_last(words)
+    launches = launch.launch_list(words, kernels.__getitem__)
+    assert launches.words() is None
+    for a, b, c, d in (ADDRESSES, (5, 6, 7, 1 << 40)):
+        driver.asked.clear()
+        launches(STREAM, a, b, c, d)
+        assert [(function, is_early, values) for function, *_, is_early, values in driver.asked] == [
+            (11, False, [a + 8]),
+            (12, True, [a + 8, 1, 2, d + 24, d]),
+            (12, False, [a + 8, 1, 2, d + 24, d]),
+        ]
+
+
 @pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
 def test_launches_follow_each_other(driver, arch, overlaps, way):
     launches = way(two_launches(driver, arch))

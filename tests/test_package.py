@@ -82,9 +82,18 @@ FORBIDDEN = {
     "dmlops.array_libraries": ("numba", "kernels_cuda"),
     **dict.fromkeys(LAYERS[1], ("numpy", "numba", "llvmlite", "cuda", *PACKAGES[1:])),
 }
-# Plans for a GPU write lists of launches, and compiled host code reads them: one module describes the format.
+# Plans are words, and so are their problems: plans for both devices, and compiled host code, agree on them.
 # `cached` is about Python alone.
-SHARED = {"kernels_cuda": ("kernels_cpu.launch_list.", "kernels_cpu.cached.")}
+SHARED = {
+    "kernels_cuda": (
+        "kernels_cpu.launch_list.",
+        "kernels_cpu.plan_words.",
+        "kernels_cpu.diagonal_matrix.problem_words.",
+        "kernels_cpu.gather_nd.problem_words.",
+        "kernels_cpu.nonzero_coordinates.problem_words.",
+        "kernels_cpu.cached.",
+    )
+}
 
 
 def _is_in(module, package):

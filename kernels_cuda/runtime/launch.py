@@ -36,10 +36,12 @@ from kernels_cpu.plan_words import (
     GRID,
     KERNEL,
     LAUNCHES,
+    N_LAST_POINTERS,
     N_LAUNCHES,
     N_POINTERS,
     N_VALUES,
     SHARED,
+    WAITS,
     Words,
 )
 from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capability_of
@@ -182,6 +184,10 @@ class Launch(NamedTuple):
         The other parameters: integers from -2^63 to 2^63 - 1 (see `as_signed`), and tuples of them.
     cluster : int
         Blocks of a cluster, of which `grid` is a multiple; 1 where there are no clusters.
+    last_pointers : tuple of Pointer
+        The parameters after `arguments`, known when the list is launched.
+    waits : bool
+        Whether it must not begin before the launch ahead of it has ended.
     """
 
     kernel: Kernel
@@ -191,26 +197,40 @@ class Launch(NamedTuple):
     pointers: tuple[Pointer, ...]
     arguments: Arguments
     cluster: int = 1
+    last_pointers: tuple[Pointer, ...] = ()
+    waits: bool = False
 
 
 class _Repeated:
     """A launch of which only stream and addresses change from one time to the next."""
 
-    __slots__ = ("_arguments", "_idle", "_is_early", "_kernel", "_pointers", "_put_pointers", "_sizes")
+    __slots__ = (
+        "_arguments",
+        "_idle",
+        "_is_early",
+        "_kernel",
+        "_last_pointers",
+        "_pointers",
+        "_put_last_pointers",
+        "_put_pointers",
+        "_sizes",
+    )
 
     def __init__(self, launch: Launch, is_early: bool) -> None:
-        kernel, grid, block, shared_bytes, self._pointers, arguments, cluster = launch
-        self._kernel = kernel
-        self._sizes = _Sizes(grid, block, shared_bytes, cluster)
-        self._is_early = is_early and kernel.may_overlap
-        self._arguments = (0,) * len(self._pointers) + flat(arguments)
+        self._kernel = launch.kernel
+        self._sizes = _Sizes(launch.grid, launch.block, launch.shared_bytes, launch.cluster)
+        self._is_early = is_early and not launch.waits and launch.kernel.may_overlap
+        self._pointers, self._last_pointers = launch.pointers, launch.last_pointers
+        unknown = [(0,) * len(pointers) for pointers in (self._pointers, self._last_pointers)]
+        self._arguments = unknown[0] + flat(launch.arguments) + unknown[1]
         self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
+        self._put_last_pointers = struct.Struct(f"={len(self._last_pointers)}q").pack_into
         self._idle: list[_Frame] = []
 
     def described(self) -> tuple[int, bytes, tuple[Pointer, ...]] | None:
         """Return the launch as `list_words` takes it; None if compiled host code has no room for it."""
         n_values = len(self._arguments)
-        if not fits(n_values, (slot for slot, _ in self._pointers)):
+        if self._last_pointers or not fits(n_values, (slot for slot, _ in self._pointers)):
             return None
         frame = _Frame(self._sizes, self._is_early, self._arguments)
         return self._kernel.function, frame.memory.raw[: VALUES_AT + 8 * n_values], self._pointers
@@ -222,6 +242,10 @@ class _Repeated:
             frame = _Frame(self._sizes, self._is_early, self._arguments)
         pointers = [addresses[slot] + offset for slot, offset in self._pointers]
         self._put_pointers(frame.memory, VALUES_AT, *pointers)
+        if self._last_pointers:
+            pointers = [addresses[slot] + offset for slot, offset in self._last_pointers]
+            end = VALUES_AT + 8 * len(self._arguments)
+            self._put_last_pointers(frame.memory, end - 8 * len(pointers), *pointers)
         self._kernel.launch_frame(frame, stream)
         self._idle.append(frame)
 
@@ -270,13 +294,26 @@ def launch_list(words: Words, load_kernel: Callable[[int], Kernel]) -> LaunchLis
     launches, at = [], LAUNCHES
     for _ in range(words[N_LAUNCHES]):
         values_at = at + CONTENT + 2 * words[at + N_POINTERS]
-        end = values_at + words[at + N_VALUES]
-        pointers = tuple(Pointer(words[i], words[i + 1]) for i in range(at + CONTENT, values_at, 2))
-        sizes = words[at + GRID], words[at + BLOCK], words[at + SHARED]
-        kernel = load_kernel(words[at + KERNEL])
-        launches.append(Launch(kernel, *sizes, pointers, tuple(words[values_at:end]), words[at + CLUSTER]))
+        values_end = values_at + words[at + N_VALUES]
+        end = values_end + 2 * words[at + N_LAST_POINTERS]
+        launch = Launch(
+            kernel=load_kernel(words[at + KERNEL]),
+            grid=words[at + GRID],
+            block=words[at + BLOCK],
+            shared_bytes=words[at + SHARED],
+            pointers=_pointers(words, at + CONTENT, values_at),
+            arguments=tuple(words[values_at:values_end]),
+            cluster=words[at + CLUSTER],
+            last_pointers=_pointers(words, values_end, end),
+            waits=bool(words[at + WAITS]),
+        )
+        launches.append(launch)
         at = end
     return LaunchList(launches)
+
+
+def _pointers(words: Words, begin: int, end: int) -> tuple[Pointer, ...]:
+    return tuple(Pointer(words[i], words[i + 1]) for i in range(begin, end, 2))
 
 
 def as_signed(bits: int) -> int:
