@@ -20,11 +20,10 @@ from dmlops.array_libraries.jax import Jax
 from dmlops.calls.binding import default_index_type
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import feature_level
-from dmlops.calls.fast_path import LAUNCH_ALIGNMENT, launch_on_gpu
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import Stream
-from dmlops.devices.memory import CPU, Device, aligned, ask_for_huge_pages
+from dmlops.devices.memory import CPU, Device, ask_for_huge_pages
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
@@ -33,12 +32,10 @@ from dmlops.integrations.jax import xla_ffi
 from dmlops.types.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import error_text, refuse
-from kernels_cpu.native_call import LAUNCH
 from kernels_cpu.threads import get_num_threads
 
 _TARGET = "dmlops"
 _CUDA = "cuda"
-_PADDING = (0,) * len(LAUNCH.signature)
 # Number of calls that are kept ready; others are planned again.
 _MAX_CALLS = 4096
 
@@ -149,8 +146,6 @@ def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> A
 
     def on_gpu(*inputs: Array) -> Any:
         # All kernels are loaded now, because none can be loaded while XLA records a CUDA graph.
-        for gpu in gpus:
-            _native_launch(text.encode(), gpu)
         sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
         workspace = shaped((max(sizes),), np.uint8)
         return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
@@ -204,28 +199,9 @@ def _run_on_gpu(call: xla_ffi.Call, stream: Callable[[], int]) -> None:
         allowed = "trace the function on a machine with such a GPU"
         refuse(f"{bound.name}.workspace", f"{call.last_size} bytes", reason, allowed)
     addresses = (*call.operands, *results)
-    with cuda_driver.device_made_current(device.number):
-        launch = _native_launch(call.text, device)
-        is_aligned = not any(address % LAUNCH_ALIGNMENT for address in addresses)
-        if launch is not None and is_aligned and launch((*addresses, aligned(workspace), handle)) == 0:
-            return
-        # After an error of the driver, everything is launched again, to learn what is wrong.
-        with Stream(handle, bound.library, device) as executor:
-            bound.launch(executor, addresses, workspace)
-
-
-@functools.lru_cache(_MAX_CALLS)
-def _native_launch(text: bytes, device: Device) -> Callable[[Sequence[int]], int] | None:
-    """Return a function that launches all kernels of a call from compiled code; None if Python must do so.
-
-    It takes the addresses, that of the workspace and the stream, and returns the driver's error or 0.
-    """
-    bound = _bound(text, device, 0)
-    launch = launch_on_gpu(bound, [0] * (len(bound.inputs) + len(bound.results)))
-    if launch is None:
-        return None
-    leading = (*launch.leading, *bound.leading)
-    return lambda operands: launch.kernel(*(*leading, *operands, *_PADDING)[: len(LAUNCH.signature)])
+    current = cuda_driver.device_made_current(device.number)
+    with current, Stream(handle, bound.library, device) as executor:
+        bound.launch(executor, addresses, workspace)
 
 
 def _check_count(call: xla_ffi.Call, bound: BoundCall, count: int) -> None:
