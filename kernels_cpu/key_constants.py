@@ -1,41 +1,58 @@
 """The constants that turn bit patterns into keys; `keys` has the formula."""
 
-import functools
-import struct
 import sys
+
+from kernels_cpu.plan_words import Words, put_value
 
 KEY_WORDS = 8
 """Words that the constants take: a line of the cache, whose rest stays empty."""
 
+_N_CONSTANTS = 5
+_BIG_ENDIAN = int(sys.byteorder == "big")
 
-@functools.cache
-def key_constants(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> tuple[int, ...]:
-    """Return the five constants of `keys.KeyMasks` as they lie in memory.
+
+def put_key_constants(
+    out: Words, element_size: int, sign: int, flip: int, infinity: int, largest: int
+) -> None:
+    """Put the five constants of `keys.KeyMasks` as they lie in memory, in `KEY_WORDS` words.
 
     Parameters
     ----------
+    out : words
+        The plan.
     element_size : int
         Bytes of an element: 1, 2, 4 or 8.
     sign, flip, infinity : int
         The bit that is inverted to order bits as unsigned integers, the bits of the magnitude (0 for
-        integers), and the magnitude of infinity (all ones for integers). For bools, 0, all ones and 0.
-    largest : bool
+        integers), and the magnitude of infinity (all ones for integers). For bools, 0, all ones and 0. Those
+        of 64 bits are signed.
+    largest : int
         Whether the greatest elements come first.
-
-    Returns
-    -------
-    tuple of int
-        `KEY_WORDS` words of 64 bits, which begin with five integers of `element_size` bytes in the order of
-        `keys.KeyMasks`.
     """
     width = 8 * element_size
-    top = 1 << (width - 1)
-    to_signed = top  # adding it turns the order of unsigned integers into that of signed ones
-    # 0 lets kernels compute an element from its key. For bools, any bit but the top one serves.
-    negative = (sign or 1) if flip else 0
-    plus = (infinity if flip else sign) + to_signed
-    minus = infinity + top + to_signed
-    limit = (2 * infinity + 1 if flip else infinity) + to_signed
-    constants = (negative, plus, minus, limit, -1 if largest else 0)
-    packed = b"".join((value % (1 << width)).to_bytes(element_size, sys.byteorder) for value in constants)
-    return struct.unpack(f"={KEY_WORDS}q", packed.ljust(8 * KEY_WORDS, b"\0"))
+    top, quarter = -1 << (width - 1), 1 << (width - 2)
+    # To differ by the top bit is to be added to it, which turns the order of unsigned integers into that of
+    # signed ones. Only the low `width` bits of each constant count.
+    negative, plus, limit = 0, sign ^ top, infinity ^ top
+    if flip != 0:
+        # 0 lets kernels compute an element from its key. For bools, any bit but the top one serves.
+        negative = sign if sign != 0 else 1
+        plus = infinity ^ top
+        # 2 * infinity + 1, with the top bit inverted
+        limit = (infinity & (quarter - 1)) << 1 | 1
+        if infinity & quarter == 0:
+            limit |= top
+    constants = (negative, plus, infinity, limit, -1 if largest != 0 else 0)
+    per_word = 8 // element_size
+    mask = -1 if width == 64 else (1 << width) - 1
+    for at in range(0, KEY_WORDS * per_word, per_word):
+        word = 0
+        for number in range(at, min(at + per_word, _N_CONSTANTS)):
+            place = number - at
+            if _BIG_ENDIAN > 0:
+                place = per_word - 1 - place
+            bits = constants[number] & mask
+            if place == per_word - 1 and bits & top != 0:
+                bits |= top  # the sign of the word
+            word |= bits << (width * place)
+        put_value(out, word)

@@ -169,23 +169,3 @@ def tasks_of(launch: Sequence[int]) -> list[tuple[int, ...]]:
     for task, (first, last) in enumerate(threads.split(n_units, n_tasks)):
         tasks.append(((), (task,), (first, last), (first, last, task))[n_leading])
     return tasks
-
-
-def lay_out(areas: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Return where each area begins, in bytes from the start of the workspace, and the size of all of them.
-
-    Parameters
-    ----------
-    areas : mapping of str to int
-        The bytes that each area needs. Kernels write to no byte outside of them.
-
-    Examples
-    --------
-    >>> lay_out({"words": 8, "counts": 72})
-    ({'words': 0, 'counts': 64}, 192)
-    """
-    offsets, size = {}, 0
-    for name, n_bytes in areas.items():
-        offsets[name] = size
-        size += n_bytes + -n_bytes % processor.LINE_BYTES
-    return offsets, size

@@ -24,7 +24,7 @@ from dmlops.devices import cpu
 from dmlops.devices.memory import CPU
 from dmlops.operators import Options
 from kernels_cpu import processor
-from kernels_cpu.top_k.problem import GROUP
+from kernels_cpu.top_k.table import GROUP
 from tests import reference
 from tests.data import DTYPES, random, sample
 from tests.guarded import Guarded

@@ -11,9 +11,7 @@ from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops.calls import dispatch as operators
 from dmlops.devices.memory import CPU
 from dmlops.operators import Options
-from kernels_cpu import plan as plans
 from kernels_cpu import plan_words
-from kernels_cpu.top_k import dispatch, problem
 from tests import reference
 from tests.data import assert_same, random, sample
 from tests.marks import exhaustive, nightly
@@ -23,22 +21,12 @@ from tests.random_cases import PATTERNS, elements
 pytestmark = pytest.mark.usefixtures("restore_num_threads")
 FENCE = 512
 NONZERO_PLAN = importlib.import_module("kernels_cpu.nonzero_coordinates.plan")
+TOP_K_PLAN = importlib.import_module("kernels_cpu.top_k.plan")
 BEHIND = 1 << 18  # bytes behind all areas, so that what goes far beyond them is seen, and does no harm
 
 
 class Areas:
-    """Lays out areas with room behind each, and remembers where that is."""
-
-    def lay_out(self, areas):
-        """Return what `plan.lay_out` does, for areas that are longer."""
-        self.sizes = dict(areas)
-        places, self.size = plans.lay_out({name: size + FENCE for name, size in areas.items()})
-        ends = [*list(places.values())[1:], self.size]
-        self.fences = {
-            name: slice(place + areas[name], end)
-            for (name, place), end in zip(places.items(), ends, strict=True)
-        }
-        return places, self.size
+    """Takes areas with room behind each, and remembers where that is."""
 
     def take(self, out, n_bytes, alignment):
         """Do what `plan_words.take_workspace` does, for an area that is longer."""
@@ -62,9 +50,9 @@ class Areas:
 def areas(monkeypatch):
     made = Areas()
     # Even short rows are worth several threads.
-    monkeypatch.setattr(dispatch, "TASK_TIME", 1000)
-    monkeypatch.setattr(problem, "lay_out", made.lay_out)
-    monkeypatch.setattr(NONZERO_PLAN, "take_workspace", made.take)
+    monkeypatch.setattr(TOP_K_PLAN, "TASK_TIME", 1000)
+    for module in (TOP_K_PLAN, NONZERO_PLAN):
+        monkeypatch.setattr(module, "take_workspace", made.take)
     return made
 
 
@@ -166,7 +154,7 @@ SIDES = [
 @pytest.mark.parametrize(("n", "k"), SIDES)
 def test_the_answer_of_a_row_depends_on_that_row_alone(n, k, is_sorted, monkeypatch):
     """In any batch, at any position, in rows and in columns, for any number of threads."""
-    monkeypatch.setattr(dispatch, "TASK_TIME", 1000)
+    monkeypatch.setattr(TOP_K_PLAN, "TASK_TIME", 1000)
     rng = random((n, k))
     batch = np.where(rng.random((70, n)) < 0.5, rng.integers(0, 40, (70, n)), sample("float32", (70, n), n))
     batch = batch.astype("float32")[: max(200_000 // n, 2)]
@@ -215,8 +203,9 @@ def test_plans_of_more_elements_than_32_bits_count(n, areas):
         )
         operators.plan(descriptor, CPU)
         # Records have 32 bits for a position: of more elements it is kept beside them.
-        assert areas.sizes["positions"] >= (8 * k if n > 2**32 else 0)
-        assert (areas.sizes["positions"] > 0) == (n > 2**32)
+        _, positions, *_ = areas.sizes
+        assert positions >= (8 * k if n > 2**32 else 0)
+        assert (positions > 0) == (n > 2**32)
     descriptor = NonzeroCoordinates(
         input_tensor=x,
         output_count_tensor=TensorDesc("UINT64", (1,)),

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
-from kernels_cpu.top_k.problem import DIMENSION, HEADER, ROW_STATE
 from kernels_cpu.top_k.scan import Limits, Search, search_run
 from kernels_cpu.top_k.scratch import (
     copy_to_stage,
@@ -17,6 +16,7 @@ from kernels_cpu.top_k.scratch import (
     stage_of,
     unpacked,
 )
+from kernels_cpu.top_k.table import DIMENSION, HEADER, ROW_STATE
 
 Array = NDArray[Any]
 

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import put_index
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
-from kernels_cpu.top_k.problem import RANK_LIMIT, Problem
 from kernels_cpu.top_k.records import LOW_HALF, keep_order, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scratch import Sorting
+from kernels_cpu.top_k.table import RANK_LIMIT, Problem
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import simd
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.top_k.problem import BINS, DIGIT_BITS, GAP, GAPS_FROM, PADDED_TO
+from kernels_cpu.top_k.table import BINS, DIGIT_BITS, GAP, GAPS_FROM, PADDED_TO
 from kernels_cpu.top_k.thresholds import threshold_of
 
 Array = NDArray[Any]

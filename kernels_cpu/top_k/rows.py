@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import integers_at
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
-from kernels_cpu.top_k.problem import DIMENSION, HEADER
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
 from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of, sorting_of, unpacked
+from kernels_cpu.top_k.table import DIMENSION, HEADER
 
 Array = NDArray[Any]
 

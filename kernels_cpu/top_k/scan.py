@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
-from kernels_cpu.top_k.problem import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
 from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.table import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
 from kernels_cpu.top_k.thresholds import count_at_most, threshold_of
 
 Array = NDArray[Any]

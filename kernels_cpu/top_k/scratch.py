@@ -8,9 +8,9 @@ from kernels_cpu.intrinsics import simd
 from kernels_cpu.intrinsics.pointers import address_of, elements_at, integers_at, short_integers_at, structure
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import unpack_masks
-from kernels_cpu.top_k.problem import DIMENSION, HEADER, KEY_BYTES, Problem
 from kernels_cpu.top_k.records import LOW_HALF
 from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.table import DIMENSION, HEADER, KEY_BYTES, Problem
 
 Array = NDArray[Any]
 

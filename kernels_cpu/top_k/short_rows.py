@@ -16,10 +16,10 @@ from kernels_cpu.intrinsics.pointers import stack_words, tail
 from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import write_padding, write_ranked
-from kernels_cpu.top_k.problem import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of_column, stage_of, unpacked
+from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
 from kernels_cpu.top_k.thresholds import threshold_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 

@@ -15,11 +15,11 @@ from kernels_cpu.intrinsics.pointers import tail
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import finish_few
-from kernels_cpu.top_k.problem import DIMENSION, HEADER, RANK_LIMIT
-from kernels_cpu.top_k.problem import SIDE_BY_SIDE_COLUMNS as COLUMNS
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import offsets_of, scratch_of_column, stage_of, unpacked
+from kernels_cpu.top_k.table import DIMENSION, HEADER, RANK_LIMIT
+from kernels_cpu.top_k.table import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
 Array = NDArray[Any]
 

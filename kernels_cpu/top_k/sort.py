@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, write_listed, write_padding
-from kernels_cpu.top_k.problem import WORD
 from kernels_cpu.top_k.scan import Scratch, list_all
 from kernels_cpu.top_k.scratch import copy_to_stage, length_of, offsets_of, stage_of, unpacked
+from kernels_cpu.top_k.table import WORD
 from kernels_cpu.top_k.thresholds import bounds_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size, write_all_keys
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
-from kernels_cpu.top_k.problem import WORD
 from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.table import WORD
 
 Array = NDArray[Any]
 

@@ -1,0 +1,370 @@
+"""The plan of a top-k: an algorithm, its workspace and its tasks.
+
+If few elements of a row are selected, the row is *searched*: the minima of groups of elements give a
+threshold that the k-th key does not exceed, and the elements up to it are listed. Memory is read once; only
+the tiles that hold candidates are read again. All other rows are *sorted*. If less than three quarters of a
+row is selected, the elements beyond a threshold are dropped first.
+
+============ ======== ==========================================================================
+algorithm             rows
+============ ======== ==========================================================================
+short_rows   searched contiguous, and short enough for the first-level cache
+rows         searched contiguous; in segments where there are fewer rows than threads
+side_by_side searched adjacent, like the columns of a matrix: one lane for each
+columns      searched any other layout, after copying a part of the rows
+sort         sorted   each by one thread
+============ ======== ==========================================================================
+
+The addresses of a run are those of x, the lengths (if rows have some), the values, the indices and the
+workspace. Its units are rows, segments of rows, or groups of columns; its result says nothing. Segments keep
+their lists until a second launch merges them.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from kernels_cpu.host_words import THREADS
+from kernels_cpu.integers import MAX_INTEGER, ceil_div, product
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, pointer
+from kernels_cpu.key_constants import put_key_constants
+from kernels_cpu.plan_words import (
+    END,
+    GRID,
+    LAUNCHES,
+    NULL_SLOT,
+    WORKSPACE,
+    Words,
+    begin_plan,
+    begin_tasks,
+    put_pointer,
+    put_values,
+    put_values_of,
+    take_workspace,
+)
+from kernels_cpu.processor import LINE_BYTES, lanes
+from kernels_cpu.top_k import problem_words as given
+from kernels_cpu.top_k.table import (
+    BINS,
+    GAP,
+    GAPS_FROM,
+    GROUP,
+    MAX_REFINED,
+    MIN_REFINED,
+    PADDED_TO,
+    RANK_LIMIT,
+    ROW_STATE,
+    SIDE_BY_SIDE_COLUMNS,
+    STREAMS,
+    WORD,
+)
+
+ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side")
+"""The algorithms of a single kernel: `select` in the module of that name."""
+ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NOTHING = range(6)
+_N_OF_TWO_KERNELS = 2  # rows and columns have a kernel for lists to be ranked, and one for lists to be sorted
+_MERGE = 15
+_OPERANDS = (INTEGER, BYTES, BYTES, BYTES, INTEGER)  # lengths, x, values, indices, workspace
+
+MAX_K = 1 << 46
+"""The workspace of a larger one would be beyond every address space, and beyond 64 bits with many columns."""
+TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
+
+SHORT_ROW_BYTES = 1 << 14  # shorter rows are still in the first-level cache when they are read again
+SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
+SHORT_ROWS_MAX_ROWS = 16  # rows that go through each step together
+SHORT_ROWS_KEY_BYTES = 1 << 13  # keys that are written before they are read again
+
+RUN_BYTES = 1 << 22  # part of a row that is searched at a time; each run lists about k elements
+MIN_CAPACITY = 512
+
+SIDE_BY_SIDE_MAX_K = 60  # the list of a random row then stays well below `RANK_LIMIT`
+SIDE_BY_SIDE_MIN_ROWS = SIDE_BY_SIDE_COLUMNS // 2
+SIDE_BY_SIDE_MIN_GROUPS = 64  # per row
+STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
+COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
+
+# All selected elements may lie in one of the streams, as in ascending rows. The groups of that stream must
+# then suffice for a threshold, with some to spare, because thresholds are approximate.
+GROUPS_PER_CANDIDATE = STREAMS + 1
+MIN_GROUPS = 256
+
+PLAN = Kernel("top_k_plan", "kernels_cpu.top_k.plan:plan", (INTEGERS, INTEGERS, INTEGERS))
+
+
+def kernel_key(name: int, element_size: int, k: int) -> int:
+    """Return the number by which plans know the kernel of an algorithm, or of the merge."""
+    sorts = 1 if k > RANK_LIMIT and (name < _N_OF_TWO_KERNELS or name == _MERGE) else 0
+    return name | element_size << 4 | sorts << 8
+
+
+@cache
+def kernel_of(key: int) -> Kernel:
+    """Return a kernel by its number."""
+    name, keys, sorts = key & 15, pointer("i", key >> 4 & 15), bool(key >> 8)
+    if name == _MERGE:
+        return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", (keys, *_OPERANDS), (sorts,))
+    algorithm = ALGORITHMS[name]
+    parameters = (sorts,) if name < _N_OF_TWO_KERNELS else ()
+    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
+    return Kernel(f"top_k_{algorithm}", f"kernels_cpu.top_k.{algorithm}:select", signature, parameters)
+
+
+def all_kernels() -> Iterator[Kernel]:
+    """List all kernels that a plan may need, and the plan itself."""
+    yield PLAN
+    for element_size in ELEMENT_SIZES:
+        for k in (1, RANK_LIMIT + 1):
+            for name in range(len(ALGORITHMS) if k == 1 else _N_OF_TWO_KERNELS):
+                yield kernel_of(kernel_key(name, element_size, k))
+            yield kernel_of(kernel_key(_MERGE, element_size, k))
+
+
+class Shape(NamedTuple):
+    """The shape of a problem, from which an algorithm is chosen."""
+
+    element_size: int
+    k: int
+    axis_size: int
+    n_rows: int
+    n_dims: int
+    """Dimensions of rows that have more than one position."""
+    last_size: int
+    """Rows along the dimension whose elements lie nearest to each other; 1 where there is none."""
+    last_step: int
+    """The stride of x along that dimension; 0 where there is none."""
+    are_contiguous: bool
+    """Whether the elements of a row follow each other."""
+    line: int
+    """Elements of a line of the cache."""
+    lanes: int
+    """Elements of a vector."""
+
+
+class Choice(NamedTuple):
+    """An algorithm, and the sizes that it works with."""
+
+    algorithm: int
+    capacity: int
+    """Records that a list has room for, padding aside."""
+    run: int
+    """Elements of a row that are searched at a time."""
+    columns: int
+    """Rows that go through each step together, by a copy of a part of each; 0 where nothing is copied."""
+    segment: int
+    """Elements of a row that one task searches."""
+    segments: int
+    n_tasks: int
+    """Tasks that may work side by side, as threads and work allow."""
+
+
+def _shape(problem: Words) -> Shape:
+    element_size = problem[given.ELEMENT_SIZE]
+    n_rows, n_dims, last_size, last_step = 1, 0, 1, 0
+    for d in range(problem[given.N_DIMS]):
+        at = given.DIMS + given.DIMENSION * d
+        size, x_stride = problem[at], problem[at + given.X_STRIDE]
+        n_rows = product(n_rows, size)
+        if size != 1:
+            if n_dims == 0 or abs(x_stride) <= abs(last_step):
+                last_size, last_step = size, x_stride
+            n_dims += 1
+    return Shape(
+        element_size,
+        problem[given.K],
+        problem[given.AXIS_SIZE],
+        n_rows,
+        n_dims,
+        last_size,
+        last_step,
+        problem[given.X_STEP] == 1,
+        LINE_BYTES // element_size,
+        lanes(element_size),
+    )
+
+
+def _whole_tiles(shape: Shape, n_bytes: int) -> int:
+    return min(ceil_div(n_bytes, GROUP * LINE_BYTES) * GROUP * shape.line, shape.axis_size)
+
+
+def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
+    """Choose the algorithm; `are_whole` tells whether no row has a length of its own."""
+    element_size, k, n = shape.element_size, shape.k, shape.axis_size
+    row_bytes = product(n, element_size)
+    is_search = k * (32 if row_bytes >= SHORT_ROW_BYTES else 8) <= n
+    # About how many nanoseconds a row takes, from what was measured.
+    row_time = 100 + 20 * k + row_bytes // 30 if is_search else 200 + 2 * row_bytes
+    n_tasks = min(threads, max(product(shape.n_rows, row_time) // TASK_TIME, 1))
+    if not is_search:
+        capacity = k + (k >> 3) + 2 * WORD
+        if 4 * k >= 3 * n or capacity > n:
+            capacity = n
+        return Choice(SORT, capacity, n, 0 if shape.are_contiguous else 1, n, 1, n_tasks)
+    capacity = min(max(4 * k, MIN_CAPACITY), n) + WORD
+    if shape.are_contiguous:
+        if k <= SHORT_ROWS_MAX_K and row_bytes < SHORT_ROW_BYTES:
+            columns = max(min(SHORT_ROWS_KEY_BYTES // row_bytes, SHORT_ROWS_MAX_ROWS, shape.n_rows), 1)
+            return Choice(SHORT_ROWS, RANK_LIMIT + WORD, n, columns, n, 1, n_tasks)
+        segment = n
+        if 2 * shape.n_rows <= n_tasks:
+            segment = max(ceil_div(n, n_tasks // shape.n_rows), 8 * k)
+            segment = ceil_div(segment, shape.line) * shape.line
+        run = _whole_tiles(shape, max(RUN_BYTES, 32 * k * element_size))
+        return Choice(ROWS, capacity, run, 0, segment, ceil_div(n, segment), n_tasks)
+    n_columns = shape.last_size if shape.last_step == 1 else 0
+    share = ceil_div(n_columns, n_tasks)
+    if k <= SIDE_BY_SIDE_MAX_K and n_columns >= SIDE_BY_SIDE_MIN_ROWS and are_whole:
+        columns = min(ceil_div(share, shape.lanes) * shape.lanes, SIDE_BY_SIDE_COLUMNS)
+        run = min(STAGE_BYTES // (SIDE_BY_SIDE_COLUMNS * element_size), n)
+        return Choice(SIDE_BY_SIDE, RANK_LIMIT, run, columns, n, 1, n_tasks)
+    columns = min(COLUMN_LINES * shape.line, share) if n_columns > 0 else 1
+    run = _whole_tiles(shape, max(STAGE_BYTES // columns, 16 * k * element_size))
+    return Choice(COLUMNS, capacity, run, columns, n, 1, n_tasks)
+
+
+def plan(problem: Words, host: Words, out: Words) -> int:
+    """Plan a top-k; of equal elements those at the lowest positions are selected.
+
+    The workspace takes some 200 KB per thread, and 64 bytes for each of k elements; where more than 1/32 of a
+    row is selected, up to 36 bytes per element.
+    """
+    begin_plan(out, NOTHING)
+    shape = _shape(problem)
+    if shape.k == 0 or shape.n_rows == 0:
+        return 0
+    if shape.k > MAX_K:
+        out[WORKSPACE] = MAX_INTEGER
+        return 0
+    length_size = problem[given.LENGTH_SIZE]
+    choice = _choose(shape, length_size == 0, host[THREADS])
+    begin_plan(out, choice.algorithm)
+    n_units = shape.n_rows * choice.segments
+    if choice.algorithm != SORT and not shape.are_contiguous:
+        n_units = shape.n_rows // shape.last_size * ceil_div(shape.last_size, choice.columns)
+    n_tasks = choice.n_tasks if choice.segments == 1 else n_units
+    begin_tasks(out, kernel_key(choice.algorithm, shape.element_size, shape.k), n_units, n_tasks, 3)
+    _put_operands(out, length_size)
+    _put_table(problem, out, shape, choice)
+    out[WORKSPACE] = product(out[WORKSPACE], out[LAUNCHES + GRID])
+    if choice.segments > 1:
+        begin_tasks(out, kernel_key(_MERGE, shape.element_size, shape.k), 1, 1, 0)
+        _put_operands(out, length_size)
+        put_values_of(out, LAUNCHES)
+    return 0
+
+
+def _put_operands(out: Words, length_size: int) -> None:
+    """Put the addresses of the lengths, and then of the others."""
+    if length_size == 0:
+        put_pointer(out, NULL_SLOT, 0)
+        for slot in range(4):
+            put_pointer(out, slot, 0)
+    else:
+        put_pointer(out, 1, 0)
+        put_pointer(out, 0, 0)
+        for slot in range(2, 5):
+            put_pointer(out, slot, 0)
+
+
+class Areas(NamedTuple):
+    """Where a task's areas begin in its part of the workspace, in the order of the table."""
+
+    records: int
+    positions: int
+    spare_records: int
+    spare_positions: int
+    ranks: int
+    order: int
+    taken: int
+    counters: int
+    groups: int
+    minima: int
+    stage: int
+    row_states: int
+
+
+class Layout(NamedTuple):
+    """The sizes of what a task has in its part of the workspace; `table.Problem` explains them."""
+
+    wide: int
+    list_length: int
+    fold: int
+    pitch: int
+    areas: Areas
+
+
+def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layout:
+    """Lay out the areas of a task."""
+    element_size, k, n = shape.element_size, shape.k, shape.axis_size
+    algorithm, capacity, run, columns = choice.algorithm, choice.capacity, choice.run, choice.columns
+    n_together = max(columns, 1)
+    wide = 1 if element_size == 8 or n > 1 << 32 else 0
+    tiles = run // (GROUP * shape.lanes)
+    refined = min(max(MIN_REFINED, min((k + (k >> 1)) // shape.lanes, MAX_REFINED)), tiles)
+    n_groups = ceil_div(max(GROUPS_PER_CANDIDATE * k, MIN_GROUPS), STREAMS * shape.lanes) * STREAMS
+    fold = min(n_groups, max(tiles, 1))
+    pitch, n_staged, group_elements = run + shape.line, columns, shape.lanes * fold
+    if algorithm == SHORT_ROWS:
+        pitch = ceil_div(n, WORD) * WORD
+        group_elements = max(group_elements, (4 * k + shape.lanes) * columns)
+    elif algorithm == SIDE_BY_SIDE:
+        n_staged, fold = SIDE_BY_SIDE_COLUMNS, max(SIDE_BY_SIDE_MIN_GROUPS, 2 * k)
+        group_elements = n_staged * fold
+    elif algorithm == SORT and capacity < n:
+        n_staged = 1  # its keys
+    list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
+    list_bytes = 8 * list_length
+    lists_bytes = list_bytes if algorithm == SORT else list_bytes * n_together
+    sorts = is_sorted and capacity > RANK_LIMIT and (k > RANK_LIMIT or algorithm == SORT)
+    spare_bytes = list_bytes if sorts else 0
+    counter_bytes = 24 * BINS if sorts else 0  # of the last pass, of this one and of the next
+    rank_bytes = 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO)
+    group_elements = max(group_elements, shape.lanes * refined * GROUP // 2)
+    areas = Areas(
+        records=take_workspace(out, lists_bytes, LINE_BYTES),
+        positions=take_workspace(out, wide * lists_bytes, LINE_BYTES),
+        spare_records=take_workspace(out, spare_bytes, LINE_BYTES),
+        spare_positions=take_workspace(out, wide * spare_bytes, LINE_BYTES),
+        ranks=take_workspace(out, rank_bytes, LINE_BYTES),
+        order=take_workspace(out, rank_bytes, LINE_BYTES),
+        taken=take_workspace(out, rank_bytes, LINE_BYTES),
+        counters=take_workspace(out, counter_bytes, LINE_BYTES),
+        groups=take_workspace(out, element_size * group_elements, LINE_BYTES),
+        minima=take_workspace(out, element_size * (tiles + 2 * WORD), LINE_BYTES),
+        stage=take_workspace(out, element_size * (pitch * n_staged + WORD), LINE_BYTES),
+        row_states=take_workspace(out, 8 * ROW_STATE * n_together, LINE_BYTES),
+    )
+    return Layout(wide, list_length, fold, pitch, areas)
+
+
+def _put_table(problem: Words, out: Words, shape: Shape, choice: Choice) -> None:
+    """Put the constants of keys and the fields of `table.Problem`, and lay out the workspace."""
+    sign, flip, infinity = problem[given.SIGN], problem[given.FLIP], problem[given.INFINITY]
+    put_key_constants(out, shape.element_size, sign, flip, infinity, problem[given.LARGEST])
+    is_sorted = problem[given.IS_SORTED]
+    layout = _lay_out(out, shape, choice, is_sorted != 0)
+    put_values(out, (shape.axis_size, shape.k, problem[given.X_STEP], problem[given.VALUE_STEP]))
+    put_values(out, (problem[given.INDEX_STEP], problem[given.INDEX_SIZE], is_sorted))
+    put_values(out, (problem[given.LENGTH_SIZE], problem[given.LENGTH_SIGNED], problem[given.PADDING]))
+    lowest = -1 << (8 * shape.element_size - 1)
+    put_values(out, (lowest, layout.wide, choice.capacity, layout.list_length, layout.fold))
+    put_values(out, (choice.segment, choice.segments, choice.run, choice.columns, shape.last_step))
+    put_values(out, (layout.pitch, out[WORKSPACE], layout.areas, shape.n_dims))
+    _put_dims(problem, out)
+
+
+def _put_dims(problem: Words, out: Words) -> None:
+    """Put the dimensions of rows that have more than one position, by falling strides of x."""
+    first = out[END]
+    for d in range(problem[given.N_DIMS]):
+        at = given.DIMS + given.DIMENSION * d
+        if problem[at] != 1:
+            stride = abs(problem[at + given.X_STRIDE])
+            to = out[END]
+            put_values(out, (0, 0, 0, 0, 0))
+            while to > first and abs(out[to - given.DIMENSION + given.X_STRIDE]) < stride:
+                to -= given.DIMENSION
+                for field in range(given.DIMENSION):
+                    out[to + given.DIMENSION + field] = out[to + field]
+            for field in range(given.DIMENSION):
+                out[to + field] = problem[at + field]

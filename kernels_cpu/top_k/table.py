@@ -1,0 +1,86 @@
+"""A top-k problem as a table of integers, which tells the kernels everything that they need.
+
+The plan and the kernels agree here on sizes and limits, and on the fields of the table. In front of these are
+the constants of keys.
+"""
+
+from typing import NamedTuple
+
+from kernels_cpu.key_constants import KEY_WORDS
+
+RANK_LIMIT = 160
+"""The most records that are ranked by comparing each with each; longer lists are sorted digit by digit."""
+PADDED_TO = 16  # elements to which lists are padded: two vectors of the widest kind
+DIGIT_BITS = 8  # 256 targets to write to: fewer passes over more targets lose to misses of the page tables
+BINS = 1 << DIGIT_BITS
+GAP = 8  # records between two bins of a list of `GAPS_FROM` or more
+GAPS_FROM = 1 << 16
+
+GROUP = 16  # vectors of a tile; a group is a lane of them
+STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
+MIN_REFINED, MAX_REFINED = 8, 512  # tiles whose elements may be compared in pairs
+WORD = 64  # elements whose comparisons make one mask
+
+SIDE_BY_SIDE_COLUMNS = WORD
+"""Rows that lie side by side, per block of keys: one bit of a word each."""
+
+ROW_STATE = 5
+"""Integers that a kernel keeps for each of some rows that go through each step together."""
+
+
+class Problem(NamedTuple):
+    """The integers of a problem; offsets in the workspace are in bytes from the start of a task's part."""
+
+    axis_size: int
+    k: int
+    x_step: int
+    value_step: int
+    index_step: int
+    index_size: int
+    is_sorted: int
+    """Whether the selected elements are written in the order of their keys, and not of their positions."""
+    length_size: int
+    """Bytes of the length of a row, where rows have lengths of their own."""
+    length_is_signed: int
+    padding: int
+    """The bits of the values behind a row that has less than `k` elements."""
+    lowest: int
+    """The least key that the element type has."""
+    wide: int
+    """Whether positions are kept beside the records."""
+    capacity: int
+    list_length: int
+    """`capacity` and room for padding, or for the gaps between bins."""
+    fold: int
+    segment: int
+    segments: int
+    run: int
+    columns: int
+    column_step: int
+    pitch: int
+    """Elements from one row on the stage to the next, where they do not lie side by side there."""
+    task_size: int
+    """Bytes of workspace that a task has."""
+    records: int
+    positions: int
+    spare_records: int
+    spare_positions: int
+    ranks: int
+    order: int
+    taken: int
+    counters: int
+    groups: int
+    minima: int
+    stage: int
+    row_states: int
+    n_dims: int
+    """Dimensions of rows; size, x, value, index and length stride of each follow, the slowest first."""
+
+
+HEADER = len(Problem._fields)
+DIMENSION = 5
+"""Integers that describe a dimension of rows."""
+KEY_BYTES = 8 * KEY_WORDS
+"""Bytes that the constants of keys have in front of a problem's integers."""
+COLUMNS_WORD = KEY_WORDS + Problem._fields.index("columns")
+"""Which word of the table is the number of columns."""
