@@ -44,6 +44,7 @@ from kernels_cpu.plan_words import (
 )
 from kernels_cpu.processor import LINE_BYTES, lanes
 from kernels_cpu.top_k import problem_words as given
+from kernels_cpu.top_k.fit import FIT
 from kernels_cpu.top_k.table import (
     BINS,
     GAP,
@@ -112,7 +113,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
+    yield from (FIT, PLAN)
     for element_size in ELEMENT_SIZES:
         for k in (1, RANK_LIMIT + 1):
             for name in range(len(ALGORITHMS) if k == 1 else _N_OF_TWO_KERNELS):
