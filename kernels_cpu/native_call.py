@@ -35,6 +35,9 @@ KERNELS = (CALL, PLAN)
 # for a check, which returns -1 where it finds nothing.
 MISMATCH, NEEDS_PYTHON = -2, -3
 
+STATUS_BITS = 16
+"""Of what a native call on a GPU returns: the driver's error. The bytes of workspace come above it."""
+
 # Fields of the table.
 (TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)
 (MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(8, 15)

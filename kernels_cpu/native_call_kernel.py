@@ -200,7 +200,10 @@ def native_call(table: Any, arguments: int) -> int:
 
 @njit
 def _launch(table: Any, call: Any, out: Any, rest: Any) -> int:
-    """Launch a plan on a GPU; `rest` are the workspace, its size and the stream."""
+    """Launch a plan on a GPU; `rest` are the workspace, its size and the stream.
+
+    Return the driver's error or 0, and above it the bytes of the workspace that the plan needs.
+    """
     if rest[1] < out[WORKSPACE]:
         return NEEDS_PYTHON
     addresses, arguments = stack_integers(MAX_ADDRESSES), stack_integers(3)
@@ -216,7 +219,7 @@ def _launch(table: Any, call: Any, out: Any, rest: Any) -> int:
     thread = _save_thread()
     status = call_entry(table[table_of.LAUNCH_ENTRY], address_of(arguments))
     _restore_thread(thread)
-    return status
+    return status | out[WORKSPACE] << table_of.STATUS_BITS
 
 
 @njit

@@ -7,27 +7,18 @@ all arrays, fits the problem, plans it and runs it (`kernels_cpu.native_call`). 
 a call, it does nothing, and the call takes the ordinary way, which serves it or says what is wrong.
 """
 
-import ctypes
 import logging
 import sys
-from array import array as words_array
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from logging import DEBUG
-from types import MappingProxyType
 from typing import Any
 
 from dmlops.array_libraries.detect import KIND_SIGNATURES
 from dmlops.calls.call import BoundCall
-from dmlops.devices import cpu
-from dmlops.devices.memory import CPU, take_scratch
+from dmlops.calls.native import DeviceNative, Native
+from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
-from dmlops.types.tensor import TensorDesc
-from kernels_cpu import native_call, plan_words
-from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
-from kernels_cpu.host_words import WORDS
-from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
-from kernels_cpu.plan import Launches, planned
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
 new_tuple: Any = tuple.__new__
@@ -40,8 +31,6 @@ _has_gil: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
 NO_ARRAY_ERRORS = (AttributeError, TypeError, ValueError, RuntimeError, IndexError, MemoryError)
 # New arrays have all the memory that their sizes need.
 _NO_LIMIT = 1 << 62
-
-NO_CHANGES: Mapping[int, int] = MappingProxyType({})
 
 
 class Kind:
@@ -66,7 +55,8 @@ class Kind:
         self._was_written = call.library.was_written
         n_given = len(call.results) if has_out else 0
         self.operands = native_operands(call, arrays)
-        self.native = Native(call, self.operands, n_given, host=call.form.host)
+        make_native = Native if call.device == CPU else DeviceNative
+        self.native = make_native(call, self.operands, n_given, host=call.form.host)
 
     def __call__(
         self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[int, ...]
@@ -109,104 +99,6 @@ class Kind:
     def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call; return whether it is done."""
         return self.native(arrays + limits + sizes) is not None
-
-
-class Native:
-    """The native calls of a kind.
-
-    Parameters
-    ----------
-    call : BoundCall
-        The first call of the kind.
-    operands : sequence of Operand
-        How native calls recognise its inputs and outputs.
-    n_given : int
-        How many of them, at the end, are outputs that the caller gives.
-    changes : mapping of int to int
-        Words of the problem that are other ones than those of the first call.
-    host : ctypes array, optional
-        The words of the host that plans read; by default those of this process.
-    """
-
-    def __init__(
-        self,
-        call: BoundCall,
-        operands: Sequence[Operand],
-        n_given: int,
-        changes: Mapping[int, int] = NO_CHANGES,
-        host: Any = None,
-    ) -> None:
-        form, library = call.form, call.library
-        assert form is not None
-        self._kernels, self._changes = cpu.kernels_of(form.operator), changes
-        kernels = self._kernels
-        self._n_arrays = len(call.leading) + len(operands)
-        template = self._problem_words(call.problem)
-        cpu.host_words()
-        self.table = table = KindTable(
-            [*[None] * len(call.leading), *operands],
-            library.native_type,
-            cpu.load(kernels.FIT).address,
-            cpu.load(kernels.PLAN).address,
-            ctypes.addressof(WORDS if host is None else host),
-            form.fixed,
-            template[: kernels.DIMS],
-        )
-        table.set(native_call.OTHER_TYPE, id(library.other_native_type or library.native_type))
-        table.set(native_call.N_SIZES, len(form.sizes))
-        table.set(native_call.HAS_LIMITS, int(library.limits is not None))
-        table.set(native_call.GATHERED, form.gathered)
-        table.set(native_call.SCRATCH, cpu.scratch_cell())
-        table.set(native_call.IS_LIMITED, int(form.is_limited))
-        table.set(native_call.N_GIVEN, n_given)
-        if form.expected is not None:
-            table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
-        self._run, self._plan = table.caller(cpu.load), table.planner(cpu.load)
-
-    def _problem_words(self, problem: Any) -> list[int]:
-        words: list[int] = self._kernels.problem_words(problem)
-        for at, word in self._changes.items():
-            words[at] = word
-        return words
-
-    def load_kernels(self, problem: Any) -> None:
-        """Load the kernels of a problem that one thread runs."""
-        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads=1)
-        self._load(plan)
-
-    def _load(self, plan: Sequence[int]) -> None:
-        for key in plan_words.kernels_of(plan):
-            self.table.add_kernel(key, cpu.load(self._kernels.kernel_of(key)).address)
-
-    def __call__(self, arguments: tuple[Any, ...]) -> int | None:
-        """Make a call; return what its kernel finds, or None with nothing done."""
-        try:
-            status = self._run(arguments)
-        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
-            return None
-        if status > native_call.MISMATCH:
-            return status
-        if status != NEEDS_PYTHON:
-            return None
-        planned = self.planned(arguments)
-        if planned is None:
-            return None
-        addresses, launches = planned
-        with take_scratch(launches.workspace_size) as scratch:
-            return launches.run(*addresses, scratch)
-
-    def planned(self, arguments: tuple[Any, ...]) -> tuple[Sequence[int], Launches] | None:
-        """Return the addresses of a call's arrays, and its launches with their kernels loaded; or None."""
-        try:
-            found = self._plan(arguments)
-        except ctypes.ArgumentError:  # as above
-            return None
-        if not found:
-            return None
-        words = words_array("q", found)
-        addresses, plan = words[: self._n_arrays], words[self._n_arrays :]
-        self._load(plan)
-        return addresses, Launches(plan, self._kernels.kernel_of, cpu.target())
 
 
 class Kinds:
@@ -290,20 +182,6 @@ def _key(parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any]) -> Has
     return (parameters, *[KIND_SIGNATURES[type(array)](array) for array in (*inputs, *out)])
 
 
-def call_words_of(descs: Sequence[TensorDesc | None]) -> list[int]:
-    """Return the words of a call on arrays that lie in memory like this; None for one that there is not."""
-    words = [0] * CALL_WORDS
-    for number, desc in enumerate(descs):
-        if desc is None:
-            continue
-        at = array_at(number)
-        words[at + RANK] = desc.dimension_count
-        for d, (size, stride) in enumerate(zip(desc.sizes, desc.effective_strides, strict=True)):
-            words[at + SHAPE + d] = size
-            words[at + STRIDES + d] = stride if size > 1 else 0
-    return words
-
-
 def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
     """Return how native calls recognise the arrays of a call, inputs first; None for one that they cannot."""
     describe, n_inputs = call.library.native_operand, len(call.inputs)
@@ -312,7 +190,7 @@ def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
 
 def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     """Return whether native code can make calls of a kind."""
-    if call.form is None or call.problem is None or call.device != CPU or not _has_gil():
+    if call.form is None or call.problem is None or not _has_gil():
         return False
     native_types = call.library.native_type, call.library.other_native_type
     if any(type(array) not in native_types for array in arrays):

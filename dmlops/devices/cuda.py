@@ -1,10 +1,12 @@
 """CUDA devices: how plans get their kernels, and how they run on a stream."""
 
-from collections.abc import Callable
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +74,70 @@ def sources() -> str:
 def target(number: int, where: str) -> Any:
     """Return device number `number` as plans see it; see `cuda_driver.check_device`."""
     return cuda_driver.check_device(number, where)._replace(fetch=_fetch)
+
+
+class NativeTarget(NamedTuple):
+    """A CUDA device as native calls need it.
+
+    Attributes
+    ----------
+    target : Target
+        The device as plans see it.
+    driver : int
+        The address of the driver's cuLaunchKernelEx.
+    may_overlap : bool
+        Whether a launch may begin before the one ahead of it has ended.
+    """
+
+    target: Any
+    driver: int
+    may_overlap: bool
+
+    def plan(self, operator: str) -> Any:
+        """Return the kernel of the CPU that plans an operator; its name has the digest of the sources."""
+        kernel = kernels_of(operator).PLAN
+        return kernel._replace(name=f"{kernel.name}_{sources()[:16]}")
+
+    def words(self, operator: str) -> Any:
+        """Return the words of the device, as the plans of an operator read them."""
+        return _as_memory(kernels_of(operator).plan_device(self.target))
+
+    def measured(self, operator: str) -> Any:
+        """Return the words of what was measured on the device, by which plans choose; None if there are none."""
+        measured_on = getattr(kernels_of(operator), "measured_on", None)
+        return None if measured_on is None else _as_memory(measured_on(self.target))
+
+    def load(self, operator: str, key: int) -> int:
+        """Return the handle of a kernel by the number that plans have for it."""
+        variant = kernels_of(operator).variant_of(key)
+        function: int = (
+            kernel_store.imported("kernels_cuda.runtime.launch").load(variant, self.target).function
+        )
+        return function
+
+
+def native_target(number: int) -> NativeTarget:
+    """Return device number `number` as native calls need it."""
+    launch, found = cuda_driver.launcher("device"), target(number, "device")
+    driver = ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value or 0
+    return NativeTarget(found, driver, launch.may_overlap(found))
+
+
+def kernels_of(operator: str) -> Any:
+    """Return the package of an operator's kernels."""
+    return kernel_store.imported(f"kernels_cuda.{operator}")
+
+
+@functools.cache
+def _kept() -> list[Any]:
+    return []
+
+
+def _as_memory(words: Sequence[int]) -> Any:
+    """Return words at an address, for the life of the process: native code may read them at any time."""
+    memory = (ctypes.c_int64 * len(words))(*words)
+    _kept().append(memory)
+    return memory
 
 
 class Stream:

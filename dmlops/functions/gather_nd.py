@@ -11,7 +11,8 @@ from dmlops.array_libraries.detect import as_plain, compiling_framework
 from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.dispatch import level_set
-from dmlops.calls.kinds import KINDS, Kind, Native
+from dmlops.calls.kinds import KINDS, Kind
+from dmlops.calls.native import Native
 from dmlops.operators.gather_nd import (
     GatherND1,
     check_can_be_in_range,

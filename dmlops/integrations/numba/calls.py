@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlops.calls.call import BoundCall, Manner
-from dmlops.calls.kinds import Native
+from dmlops.calls.native import Native
 from dmlops.devices import cpu
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
 from dmlops.functions.gather_nd import GATHER_ND

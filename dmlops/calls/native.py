@@ -1,0 +1,211 @@
+"""The native calls of a kind, on the CPU and on CUDA devices."""
+
+import ctypes
+from array import array as words_array
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from dmlops.calls.call import BoundCall
+from dmlops.devices import cpu, cuda
+from dmlops.devices.cuda_driver import PER_THREAD_STREAM
+from dmlops.devices.memory import ALIGNMENT, aligned, take_scratch
+from dmlops.types.enums import TensorDataType
+from dmlops.types.tensor import TensorDesc
+from kernels_cpu import native_call, plan_words
+from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
+from kernels_cpu.host_words import WORDS
+from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
+from kernels_cpu.plan import Launches, planned
+
+_ERROR = (1 << native_call.STATUS_BITS) - 1
+NO_CHANGES: Mapping[int, int] = MappingProxyType({})
+
+
+class Native:
+    """The native calls of a kind.
+
+    Parameters
+    ----------
+    call : BoundCall
+        The first call of the kind.
+    operands : sequence of Operand
+        How native calls recognise its inputs and outputs.
+    n_given : int
+        How many of them, at the end, are outputs that the caller gives.
+    changes : mapping of int to int
+        Words of the problem that are other ones than those of the first call.
+    host : ctypes array, optional
+        The words of the host that plans read; by default those of this process.
+    """
+
+    def __init__(
+        self,
+        call: BoundCall,
+        operands: Sequence[Operand],
+        n_given: int,
+        changes: Mapping[int, int] = NO_CHANGES,
+        host: Any = None,
+    ) -> None:
+        form, library = call.form, call.library
+        assert form is not None
+        self._operator, self._changes = form.operator, changes
+        self._kernels = cpu.kernels_of(form.operator)
+        kernels = self._kernels
+        self._n_arrays = len(call.leading) + len(operands)
+        template = self._problem_words(call.problem)
+        plan, words = self._plan_of(form.operator)
+        self.table = table = KindTable(
+            [*[None] * len(call.leading), *operands],
+            library.native_type,
+            cpu.load(kernels.FIT).address,
+            cpu.load(plan).address,
+            ctypes.addressof(words if host is None else host),
+            form.fixed,
+            template[: kernels.DIMS],
+        )
+        table.set(native_call.OTHER_TYPE, id(library.other_native_type or library.native_type))
+        table.set(native_call.N_SIZES, len(form.sizes))
+        table.set(native_call.HAS_LIMITS, int(library.limits is not None))
+        table.set(native_call.GATHERED, form.gathered)
+        table.set(native_call.SCRATCH, cpu.scratch_cell())
+        table.set(native_call.IS_LIMITED, int(form.is_limited))
+        table.set(native_call.N_GIVEN, n_given)
+        if form.expected is not None:
+            table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
+        self._run, self._plan = table.caller(cpu.load), table.planner(cpu.load)
+
+    def _plan_of(self, operator: str) -> tuple[Any, Any]:
+        """Return the kernel that plans, and the words of the host or the device that it reads."""
+        cpu.host_words()
+        return self._kernels.PLAN, WORDS
+
+    def _problem_words(self, problem: Any) -> list[int]:
+        words: list[int] = self._kernels.problem_words(problem)
+        for at, word in self._changes.items():
+            words[at] = word
+        return words
+
+    def load_kernels(self, problem: Any) -> None:
+        """Load the kernels of a problem that one thread runs."""
+        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads=1)
+        self._load(plan)
+
+    def _load(self, plan: Sequence[int]) -> None:
+        for key in plan_words.kernels_of(plan):
+            self.table.add_kernel(key, cpu.load(self._kernels.kernel_of(key)).address)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> int | None:
+        """Make a call; return what its kernel finds, or None with nothing done."""
+        try:
+            status = self._run(arguments)
+        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
+            return None
+        if status > native_call.MISMATCH:
+            return status
+        if status != NEEDS_PYTHON:
+            return None
+        planned = self.planned(arguments)
+        if planned is None:
+            return None
+        addresses, launches = planned
+        with take_scratch(launches.workspace_size) as scratch:
+            return launches.run(*addresses, scratch)
+
+    def planned(self, arguments: tuple[Any, ...]) -> tuple[Sequence[int], Launches] | None:
+        """Return the addresses of a call's arrays, and its launches with their kernels loaded; or None."""
+        found = self.planned_words(arguments)
+        if found is None:
+            return None
+        addresses, plan = found
+        return addresses, Launches(plan, self._kernels.kernel_of, cpu.target())
+
+    def planned_words(self, arguments: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """Return the addresses of all arrays and the words of its plan, with all kernels loaded; or None."""
+        try:
+            found = self._plan(arguments)
+        except ctypes.ArgumentError:  # as above
+            return None
+        if not found:
+            return None
+        words = words_array("q", found)
+        addresses, plan = words[: self._n_arrays], words[self._n_arrays :]
+        self._load(plan)
+        return addresses, plan
+
+
+class DeviceNative(Native):
+    """The native calls of a kind on a CUDA device."""
+
+    def __init__(
+        self,
+        call: BoundCall,
+        operands: Sequence[Operand],
+        n_given: int,
+        changes: Mapping[int, int] = NO_CHANGES,
+        host: Any = None,
+    ) -> None:
+        self._device, self._library = call.device, call.library
+        self._target = cuda.native_target(call.device.number)
+        super().__init__(call, operands, n_given, changes, host)
+        self.table.set(native_call.DRIVER, self._target.driver)
+        self.table.set(native_call.MAY_OVERLAP, int(self._target.may_overlap))
+        self._launch = cpu.load(native_call.LAUNCH)
+        self.table.set(native_call.LAUNCH_ENTRY, self._launch.address)
+        measured = self._target.measured(call.form.operator)
+        if measured is not None:
+            self.table.set(native_call.DEVICE, ctypes.addressof(measured))
+        self._make_scratch = call.library.maker(TensorDataType.UINT8, call.device)
+        # The bytes that the last call needed: most calls of a kind need about the same.
+        self._n_scratch = 0
+
+    def _plan_of(self, operator: str) -> tuple[Any, Any]:
+        return self._target.plan(operator), self._target.words(operator)
+
+    def _load(self, plan: Sequence[int]) -> None:
+        for key in plan_words.kernels_of(plan):
+            self.table.add_kernel(key, self._target.load(self._operator, key))
+
+    def __call__(self, arguments: tuple[Any, ...]) -> int | None:
+        """Launch a call on the current stream; return 0, or None with nothing done."""
+        if not self._library.is_current(self._device):
+            return None
+        stream = self._library.current_stream(self._device)
+        status = self._launched(arguments, stream, self._n_scratch)
+        if status == NEEDS_PYTHON:
+            found = self.planned_words((*arguments, 0, 0, 0))
+            if found is None:
+                return None
+            status = self._launched(arguments, stream, found[1][plan_words.WORKSPACE])
+        # After an error of the driver, the ordinary way launches everything again.
+        if status < 0 or status & _ERROR:
+            return None
+        self._n_scratch = status >> native_call.STATUS_BITS
+        return 0
+
+    def _launched(self, arguments: tuple[Any, ...], stream: int, n_scratch: int) -> int:
+        """Launch a call with so much scratch memory; return what the native call does."""
+        scratch, workspace = None, 0
+        if n_scratch:
+            if stream == PER_THREAD_STREAM:  # a library that keeps memory by stream would mix up threads
+                return native_call.MISMATCH
+            scratch = self._make_scratch((n_scratch + ALIGNMENT,))
+            workspace = aligned(self._library.address(scratch))
+        try:
+            return self._run((*arguments, workspace, n_scratch, stream))
+        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
+            return native_call.MISMATCH
+
+
+def call_words_of(descs: Sequence[TensorDesc | None]) -> list[int]:
+    """Return the words of a call on arrays that lie in memory like this; None for one that there is not."""
+    words = [0] * CALL_WORDS
+    for number, desc in enumerate(descs):
+        if desc is None:
+            continue
+        at = array_at(number)
+        words[at + RANK] = desc.dimension_count
+        for d, (size, stride) in enumerate(zip(desc.sizes, desc.effective_strides, strict=True)):
+            words[at + SHAPE + d] = size
+            words[at + STRIDES + d] = stride if size > 1 else 0
+    return words
