@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 import dmlops
+from bench import new_sizes
 from bench.commands.measuring import Where
 from bench.timing import HostClock, Lane, warm_up
 from dmlops import (
@@ -126,10 +127,31 @@ def rows(library: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
         yield name, figures
 
 
+def print_new_sizes(device: str) -> None:
+    """Print the time of calls of new sizes, of repeated ones, and of the library's own function."""
+    out.print(f"{'microseconds':30s}{'new size':>10s}{'repeated':>10s}{'ratio':>8s}{'peer':>10s}")
+    for library in ("numpy", "torch") if device == Where.CPU else ("torch",):
+        try:
+            for name, (new, repeated, peer) in new_sizes.rows(library, device):
+                figures = f"{new:10.2f}{repeated:10.2f}{new / repeated:8.2f}{peer:10.2f}"
+                out.print(f"{library + ', ' + name:30s}{figures}")
+        except ImportError:
+            out.print(f"{library} is not installed")
+    if device == Where.CPU:
+        many, one = new_sizes.nopython_milliseconds()
+        out.print(f"njit: 8000 lengths {many:.1f} ms, one length {one:.1f} ms, ratio {many / one:.2f}")
+
+
 def host(
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
+    new: Annotated[
+        bool, typer.Option("--new-sizes", help="Call with sizes that were not seen before.")
+    ] = False,
 ) -> None:
     """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
+    if new:
+        print_new_sizes(device)
+        return
     for library in ("numpy", "torch") if device == Where.CPU else ("torch",):
         heads: list[str] = []
         try:

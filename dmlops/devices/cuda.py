@@ -103,7 +103,7 @@ class NativeTarget(NamedTuple):
         return _as_memory(kernels_of(operator).plan_device(self.target))
 
     def measured(self, operator: str) -> Any:
-        """Return the words of what was measured on the device, by which plans choose; None if there are none."""
+        """Return the words of what was measured on the device, by which plans choose, or None."""
         measured_on = getattr(kernels_of(operator), "measured_on", None)
         return None if measured_on is None else _as_memory(measured_on(self.target))
 
