@@ -25,15 +25,7 @@ also compiles that function for the constant.
 
 def njit(function: F) -> F:
     """Compile a function as a kernel, or for the kernels that call it."""
-    decorate: Any = compile_as(
-        _nrt=False,  # nothing here has a reference count
-        nogil=True,
-        boundscheck=False,
-        error_model="numpy",
-        no_cpython_wrapper=True,
-        no_cfunc_wrapper=True,
-    )
-    return decorate(function)  # type: ignore[no-any-return]
+    return compile_as(function)  # type: ignore[no-any-return]
 
 
 def inline(function: F) -> F:

@@ -15,14 +15,43 @@ from typing import Any
 import numba
 from numba import types
 from numba.core import codegen, compiler, cpu, descriptors, registry, target_extension, typing
-from numba.core.typed_passes import IRLegalization, NopythonRewrites
-from numba.core.untyped_passes import InlineClosureLikes
+from numba.core.typed_passes import InlineOverloads, IRLegalization, NopythonRewrites
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    FindLiterallyCalls,
+    GenericRewrites,
+    InlineClosureLikes,
+    InlineInlinables,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    RewriteSemanticConstants,
+    WithLifting,
+)
 from numba.cpython import builtins, numbers, rangeobj, tupleobj  # noqa: F401 - all that kernels consist of
+
+from kernels_cpu.intrinsics.plans import COMPILED
 
 # These look for closures and expressions of arrays, and mark where references to objects end. Kernels have
 # none of these.
 _NEEDLESS_PASSES = (InlineClosureLikes, NopythonRewrites, IRLegalization)
+# Plain functions have integers and tuples of them alone, and call no functions that are to be part of them.
+_NEEDLESS_FOR_PLAIN_ONES = (
+    DeadBranchPrune,
+    FindLiterallyCalls,
+    GenericRewrites,
+    InlineInlinables,
+    InlineOverloads,
+    LiteralPropagationSubPipelinePass,
+    LiteralUnroll,
+    MakeFunctionToJitFunction,
+    RewriteDynamicRaises,
+    RewriteSemanticConstants,
+    WithLifting,
+)
 _NAME = "dmlops"
+_plain_functions: set[Any] = set()
 
 
 class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
@@ -30,7 +59,10 @@ class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[Any]:
         manager = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
-        manager.passes[:] = [step for step in manager.passes if step[0] not in _NEEDLESS_PASSES]
+        needless: tuple[Any, ...] = _NEEDLESS_PASSES
+        if self.state.func_id.func in _plain_functions:
+            needless += _NEEDLESS_FOR_PLAIN_ONES
+        manager.passes[:] = [step for step in manager.passes if step[0] not in needless]
         return [manager]
 
 
@@ -64,6 +96,13 @@ class _Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
         """Do nothing: an environment has the Python objects of a function, and kernels have none."""
 
 
+_signatures: dict[Any, Any] = {}
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, (types.Integer, types.Boolean))
+
+
 class _TypingContext(typing.Context):  # type: ignore[misc]
     """Infers types by what the imported modules of Numba declare, and by nothing else."""
 
@@ -75,6 +114,15 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
     def load_additional_registries(self) -> None:
         pass
 
+    def resolve_function_type(self, function: Any, arguments: Any, keywords: Any) -> Any:
+        """Return the signature of a call; that of arithmetic on numbers is asked for again and again."""
+        if keywords or type(function) is not types.Function or not all(map(_is_number, arguments)):
+            return super().resolve_function_type(function, arguments, keywords)
+        call = function, tuple(arguments)
+        if call not in _signatures:
+            _signatures[call] = super().resolve_function_type(function, arguments, keywords)
+        return _signatures[call]
+
     def resolve_value_type(self, value: Any) -> Any:
         """Return the type of a global; plain functions, of which plans consist, are compiled as they are."""
         return super().resolve_value_type(compilable(value) if type(value) is FunctionType else value)
@@ -83,14 +131,8 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
 @functools.cache
 def compilable(function: Any) -> Any:
     """Return what stands for a plain Python function in compiled code: itself, compiled, or an intrinsic."""
-    from kernels_cpu.intrinsics.plans import COMPILED  # noqa: PLC0415 - it imports this module
-    from kernels_cpu.jit import njit  # noqa: PLC0415 - as well
-
-    if function in COMPILED:
-        return COMPILED[function]
-    dispatcher = njit(function)
-    dispatcher.is_plain = True
-    return dispatcher
+    _plain_functions.add(function)
+    return COMPILED.get(function) or compile_as(function)
 
 
 class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
@@ -127,16 +169,25 @@ class _Target(descriptors.TargetDescriptor):  # type: ignore[misc]
 
 class _Dispatcher(registry.CPUDispatcher):  # type: ignore[misc]
     targetdescr = _Target(_NAME)
-    is_plain = False
-    """Whether this stands for a plain function, which is not compiled anew for each constant argument."""
 
     def get_call_template(self, arguments: Any, keywords: Any) -> Any:
-        if self.is_plain:
+        """Return how to call this; plain functions are not compiled anew for each constant argument."""
+        if self.py_func in _plain_functions:
             arguments = tuple(types.unliteral(kind) for kind in arguments)
         return super().get_call_template(arguments, keywords)
 
 
 target_extension.dispatcher_registry[_Kind] = _Dispatcher
-compile_as: Any = functools.partial(numba.jit, _target=_NAME, pipeline_class=_Frontend)
-"""`numba.jit` with the target here."""
+compile_as: Any = functools.partial(
+    numba.jit,
+    _target=_NAME,
+    pipeline_class=_Frontend,
+    _nrt=False,  # nothing here has a reference count
+    nogil=True,
+    boundscheck=False,
+    error_model="numpy",
+    no_cpython_wrapper=True,
+    no_cfunc_wrapper=True,
+)
+"""`numba.jit` with the target here, and without checks."""
 target_extension.jit_registry[_Kind] = compile_as
