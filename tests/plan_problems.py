@@ -1,0 +1,194 @@
+"""Random problems of every operator, from empty ones to the largest that are legal, for plans on the host."""
+
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators.problem import KeyMasks
+
+LIMIT = 2**63 - 1
+MASKS = [(0, 0, -1), (1, 0, -1), (1, 1, 31), (0, -1, 0)]
+"""Sign, bits of the magnitude, and infinity: the first two in units of the highest bit; -1 is all ones."""
+
+
+def size(rng, room=LIMIT):
+    """Return a size of any magnitude that is at most `room`; often a small one or one near a power of two."""
+    kind = rng.random()
+    if kind < 0.4:
+        found = rng.integers(1, 10)
+    elif kind < 0.8:
+        found = int(2 ** rng.uniform(0, 24))
+    elif kind < 0.9:
+        found = 2 ** int(rng.integers(0, 41)) + int(rng.integers(-2, 3))
+    else:
+        found = int(2 ** rng.uniform(0, 62.9))
+    return max(min(int(found), room), 1)
+
+
+def sizes(rng, n, room=LIMIT):
+    """Return `n` sizes with a product of at most `room`; 0 may be among them."""
+    found = []
+    for _ in range(n):
+        found.append(size(rng, room))
+        room //= found[-1]
+    rng.shuffle(found)
+    if n and rng.random() < 0.03:
+        found[int(rng.integers(n))] = 0
+    return [int(each) for each in found]
+
+
+def strides(rng, shape):
+    """Return strides for `shape`: packed ones in this or another order, with gaps, broadcast or negative."""
+    order = list(range(len(shape)))[::-1]
+    if rng.random() < 0.4:
+        rng.shuffle(order)
+    found = [0] * len(shape)
+    step = 1 if rng.random() < 0.8 else int(rng.integers(1, 5))
+    for axis in order:
+        found[axis] = step
+        step *= max(shape[axis], 1)
+        if rng.random() < 0.1:
+            step += int(rng.integers(0, 100))
+        if step > LIMIT >> 4:
+            step = 0
+    change = rng.random()
+    if found and change < 0.2:
+        found[int(rng.integers(len(found)))] *= -1
+    elif found and change < 0.3:
+        found[int(rng.integers(len(found)))] = 0
+    return found
+
+
+def dims(rng, n, n_tensors, room=LIMIT):
+    """Return dimensions: a size, and a stride of each tensor."""
+    shape = sizes(rng, n, room)
+    if 0 in shape:
+        return ((0,) * (n_tensors + 1),)
+    walks = [strides(rng, shape) for _ in range(n_tensors)]
+    return tuple(each for each in zip(shape, *walks, strict=True) if each[0] != 1)
+
+
+def flag(rng):
+    return bool(rng.integers(2))
+
+
+def choice(rng, *options):
+    return options[int(rng.integers(len(options)))]
+
+
+def bits(rng, n_bits):
+    return choice(rng, 0, 1, 2**n_bits - 1, int(rng.integers(2 ** min(n_bits, 62))))
+
+
+def random_top_k(rng):
+    element_size = choice(rng, 1, 2, 4, 8)
+    n_bits = 8 * element_size
+    sign, flip, infinity = choice(rng, *MASKS)
+    top = 1 << (n_bits - 1)
+    ones = 2**n_bits - 1
+    masks = KeyMasks(sign * top, flip % 2**n_bits if flip < 0 else flip * (top - 1), infinity % 2**n_bits)
+    rows = dims(rng, int(rng.integers(0, 5)), 3)
+    n_rows = 1
+    for row in rows:
+        n_rows *= row[0]
+    axis_size = size(rng, LIMIT // max(n_rows, 1))
+    fraction = choice(rng, 1, 1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100, 10**4)
+    k = min(choice(rng, 0, 1, size(rng), axis_size // fraction, axis_size // fraction + 1), axis_size)
+    length_size = choice(rng, 0, 0, 4, 8)
+    return top_k.Problem(
+        element_size=element_size,
+        index_size=choice(rng, 4, 8),
+        masks=masks,
+        largest=flag(rng),
+        k=k,
+        axis_size=axis_size,
+        rows=rows,
+        axis_strides=tuple(choice(rng, 1, 1, 1, 2, 7, 4096, -1) for _ in range(3)),
+        is_sorted=flag(rng),
+        length_size=length_size,
+        length_signed=flag(rng),
+        length_strides=tuple(int(rng.integers(-9, 9)) for _ in rows) if length_size else (),
+        padding=choice(rng, 0, ones, top, top - 1) if length_size else 0,
+    )
+
+
+def random_gather_nd(rng):
+    batch = dims(rng, int(rng.integers(0, 3)), 3, 2**20)
+    tuples = dims(rng, int(rng.integers(0, 3)), 2, 2**40)
+    slices = dims(rng, int(rng.integers(0, 3)), 2, choice(rng, 2, 64, 2**20, 2**62))
+    if flag(rng):
+        slices = ((size(rng, 4096), 1, 1),)
+    bounds = dims(rng, int(rng.integers(0, 6)), 1, choice(rng, 2**16, LIMIT))
+    if flag(rng) and tuples:
+        tuples = (*tuples[:-1], (tuples[-1][0], len(bounds), slices[-1][0] if slices else 1))
+    return gather_nd.Problem(
+        element_size=choice(rng, 1, 2, 4, 8),
+        index_size=choice(rng, 4, 8),
+        index_signed=flag(rng),
+        batch=batch,
+        tuples=tuples,
+        coordinate_stride=choice(rng, 1, 1, 2, -1, 77),
+        bounds=bounds,
+        slices=slices,
+        mode=choice(rng, "clip", "fill"),
+        x_offset=choice(rng, 0, 0, 5, 2**40),
+    )
+
+
+def random_nonzero_coordinates(rng):
+    coordinate_size = choice(rng, 4, 8)
+    shape = sizes(rng, int(rng.integers(0, 7)))
+    n_columns = choice(rng, len(shape), max(len(shape) - 1, 0))
+    packed = (n_columns, 1)
+    return nonzero_coordinates.Problem(
+        element_size=(element_size := choice(rng, 1, 2, 4, 8)),
+        magnitude=bits(rng, 8 * element_size),
+        sizes=tuple(shape[len(shape) - n_columns :]),
+        dims=choice(rng, dims(rng, len(shape), 1), dims(rng, len(shape), 1), ((size(rng), 1),)),
+        x_offset=choice(rng, 0, 3, 2**40),
+        capacity=choice(rng, 0, 5, size(rng)),
+        coordinate_strides=choice(rng, packed, packed, (1, 100), (2 * n_columns, 2)),
+        coordinate_size=coordinate_size,
+        count_size=coordinate_size,
+        fill=choice(rng, None, 0, bits(rng, 8 * coordinate_size)),
+    )
+
+
+def random_diagonal_matrix(rng):
+    element_size = choice(rng, 1, 2, 4, 8)
+    batch = dims(rng, int(rng.integers(0, 4)), 2)
+    n_batch = 1
+    for dimension in batch:
+        n_batch *= dimension[0]
+    height, width = sizes(rng, 2, LIMIT // max(n_batch, 1))
+    x_strides, output_strides = (tuple(strides(rng, (height, width))) for _ in range(2))
+    if rng.random() < 0.2 and n_batch * height * width and (n_channels := int(rng.integers(2, 9))):
+        room = LIMIT // n_channels
+        height, width = min(height, 2**20), min(width, 2**20)
+        batch = (*(each for each in batch if each[0] != n_channels), (n_channels, 1, 1))
+        batch = batch[-1:] if n_batch * height * width > room else batch
+        x_strides = output_strides = (width * n_channels, n_channels)
+    first, last = (int(rng.integers(-height, width + 1)) for _ in range(2))
+    return diagonal_matrix.Problem(
+        element_size=element_size,
+        has_input=flag(rng),
+        value=bits(rng, 8 * element_size),
+        batch=batch,
+        height=height,
+        width=width,
+        x_strides=x_strides,
+        output_strides=output_strides,
+        begin=min(first, last),
+        end=max(first, last),
+        inverted=flag(rng),
+    )
+
+
+MAKERS = {
+    "top_k": random_top_k,
+    "gather_nd": random_gather_nd,
+    "nonzero_coordinates": random_nonzero_coordinates,
+    "diagonal_matrix": random_diagonal_matrix,
+}
+
+
+def random_host(rng):
+    """Return a number of threads, and the bytes from which on outputs are written past the caches."""
+    return int(choice(rng, 1, 1, 2, 3, 16, rng.integers(1, 65))), int(choice(rng, 1 << 20, 1 << 24))

@@ -1,0 +1,90 @@
+"""Plans on the host: compiled and as plain Python, they write the same words; these name known kernels."""
+
+import functools
+import importlib
+
+import numpy as np
+import pytest
+
+from dmlops.devices import cpu
+from kernels_cpu import plan_words
+from tests.data import random
+from tests.marks import exhaustive
+from tests.plan_problems import MAKERS, random_host
+
+CHANGES = {"gather_nd": [{"CHECKS": 1}], "nonzero_coordinates": [{"STEP": 1}, {"STEP": 2}]}
+"""Words that ask for another step of an operator than its whole."""
+
+
+@functools.cache
+def part_of(operator, name):
+    return importlib.import_module(f"kernels_cpu.{operator}.{name}")
+
+
+def problems(operator, n):
+    """Yield the words of random problems and of their hosts."""
+    rng = random((operator, n))
+    given = part_of(operator, "problem_words")
+    for number in range(n):
+        words = given.problem_words(MAKERS[operator](rng))
+        changes = [{}, *CHANGES.get(operator, [])]
+        for name, value in changes[number % len(changes)].items():
+            words[getattr(given, name)] = value
+        yield words, random_host(rng)
+
+
+def launches(words):
+    """Yield the kernel, the tasks and the units of each launch of a plan."""
+    at = plan_words.LAUNCHES
+    for _ in range(words[plan_words.N_LAUNCHES]):
+        kernel, n_tasks, n_units = (
+            words[at + i] for i in (plan_words.KERNEL, plan_words.GRID, plan_words.BLOCK)
+        )
+        yield kernel, n_tasks, n_units
+        n_pointers, n_values = words[at + plan_words.N_POINTERS], words[at + plan_words.N_VALUES]
+        at += plan_words.CONTENT + 2 * n_pointers + n_values
+    assert at == words[plan_words.END]
+
+
+@pytest.mark.parametrize("n", [1500, exhaustive(100_000)])
+@pytest.mark.parametrize("operator", MAKERS)
+def test_compiled_and_plain_plans_write_the_same_words(operator, n):
+    plans = part_of(operator, "plan")
+    compiled = cpu.load(plans.PLAN)
+    plain, written = [0] * plan_words.MAX_WORDS, np.zeros(plan_words.MAX_WORDS, np.int64)
+    for words, host in problems(operator, n):
+        arrays = np.array(words, np.int64), np.array(host, np.int64)
+        status = plans.plan(words, host, plain)
+        assert compiled(*[array.ctypes.data for array in (*arrays, written)]) == status == 0, words
+        end = plain[plan_words.END]
+        assert written[:end].tolist() == plain[:end], words
+
+
+@pytest.mark.parametrize("operator", MAKERS)
+def test_plans_name_known_kernels_and_leave_no_task_without_work(operator):
+    plans = part_of(operator, "plan")
+    known = set(plans.all_kernels())
+    out = [0] * plan_words.MAX_WORDS
+    used = set()
+    for words, host in problems(operator, 1500):
+        plans.plan(words, host, out)
+        for key, n_tasks, n_units in launches(out):
+            kernel = plans.kernel_of(key)
+            used.add(kernel)
+            assert kernel in known, words
+            assert n_tasks >= 1, words
+            step = -(-n_units // n_tasks)
+            assert (n_tasks - 1) * step < n_units <= n_tasks * step, words
+    assert len(used) > len(known) // 2
+
+
+def test_a_workspace_beyond_every_address_space_is_asked_for_as_such():
+    """No launch can follow, as nobody can allocate it."""
+    operator = "top_k"
+    rng = random(operator)
+    given, plans = part_of(operator, "problem_words"), part_of(operator, "plan")
+    out = [0] * plan_words.MAX_WORDS
+    problem = MAKERS[operator](rng)._replace(k=2**50, axis_size=2**51, rows=(), length_strides=())
+    assert plans.plan(given.problem_words(problem), (2, 1 << 24), out) == 0
+    assert out[plan_words.WORKSPACE] == 2**63 - 1
+    assert out[plan_words.N_LAUNCHES] == 0
