@@ -174,6 +174,7 @@ class _Dispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         """Return how to call this; plain functions are not compiled anew for each constant argument."""
         if self.py_func in _plain_functions:
             arguments = tuple(types.unliteral(kind) for kind in arguments)
+            keywords = {name: types.unliteral(kind) for name, kind in keywords.items()}
         return super().get_call_template(arguments, keywords)
 
 

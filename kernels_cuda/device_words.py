@@ -1,21 +1,26 @@
 """The words of a device, which all CUDA plans read; an operator's own follow, such as those of its policy."""
 
+from kernels_cpu.plan_words import MAX_WORDS
 from kernels_cuda.runtime.variant import Target, capability_of
 
-# Its compute capability (10 times the major version, and the minor one), how many multiprocessors it has, and
-# the most shared memory that a block may have, if it asks for it.
-ARCH, MULTIPROCESSORS, BLOCK_SHARED_BYTES = range(3)
-OWN_WORDS = 3
+# Its compute capability (10 times the major version, and the minor one), how many multiprocessors it has, the
+# most shared memory that a block may have, if it asks for it; and how many words there is room for in a plan.
+ARCH, MULTIPROCESSORS, BLOCK_SHARED_BYTES, ROOM = range(4)
+OWN_WORDS = 4
 """Where an operator's own words begin."""
 
 
-def device_words(target: Target) -> list[int]:
-    """Return the words of a device.
+def device_words(target: Target, room: int = MAX_WORDS) -> list[int]:
+    """Return the words of a device, for plans of so many words.
 
     Examples
     --------
     >>> device_words(Target(0, "sm_90", 132, 232448))
-    [90, 132, 232448]
+    [90, 132, 232448, 1024]
     """
     major, minor = capability_of(target.arch)
-    return [10 * major + minor, target.multiprocessors, target.block_shared_bytes]
+    return [10 * major + minor, target.multiprocessors, target.block_shared_bytes, room]
+
+
+# What a plan returns: it is whole, or there is no room for all of its words.
+PLANNED, TOO_LONG = range(2)

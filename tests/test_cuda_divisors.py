@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+from kernels_cpu import plan_words
+
 pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
@@ -37,10 +39,19 @@ def test_every_position_is_divided_rightly(wide):
                 assert divided(position, size, wide) == position // size, (position, size)
 
 
-def test_columns_begin_with_the_fastest_dimension():
-    columns = layout.dimension_columns([(6, 100, -7), (5, 10, 3)], False, (4, 8))
-    assert columns[2:] == [[5, 6], [40, 400], [24, -56]]
-    assert columns[:2] == [[layout.divisor(size, False)[at] for size in (5, 6)] for at in (1, 2)]
+def test_tables_are_the_same_whether_parameters_or_written_to_the_workspace():
+    sizes, n_columns, words = (5, 6), 3, [0] * plan_words.MAX_WORDS
+    plan_words.begin_plan(words, 0)
+    narrow = layout.narrow_table(words, n_columns)
+    wide = layout.wide_table(words, 2, n_columns * len(sizes))
+    for table, depth in ((narrow, layout.NARROW_DEPTH), (wide, len(sizes))):
+        for d, size in enumerate(sizes):
+            layout.fill_dimension(words, table, depth, d, size, False)
+        for column in range(n_columns):
+            found = [words[layout.place(table, column * depth + d)] for d in range(len(sizes))]
+            part = ("multiplier", "shift", "size")[column]
+            assert found == [getattr(layout.divisor(size, False), part) for size in sizes]
+    assert words[plan_words.WORKSPACE] == 8 * n_columns * len(sizes)
 
 
 @pytest.mark.parametrize(
@@ -48,4 +59,4 @@ def test_columns_begin_with_the_fastest_dimension():
     [(1 << 31, 4, False), ((1 << 31) + 1, 1, True), (5, 5, True), (5, 0, False)],
 )
 def test_what_needs_a_wide_kernel(n_elements, n_dims, wide):
-    assert layout.is_wide(n_elements, n_dims) is wide
+    assert layout.is_wide(n_elements, n_dims, layout.NARROW_LIMIT) is wide

@@ -87,6 +87,7 @@ FORBIDDEN = {
 SHARED = {
     "kernels_cuda": (
         "kernels_cpu.launch_list.",
+        "kernels_cpu.integers.",
         "kernels_cpu.plan_words.",
         "kernels_cpu.diagonal_matrix.problem_words.",
         "kernels_cpu.gather_nd.problem_words.",

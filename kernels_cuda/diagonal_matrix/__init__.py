@@ -1,6 +1,6 @@
 """Set a band of diagonals, or all but a band, and copy or clear the rest.
 
-`dispatch.choose` picks one of four algorithms by the layout alone; where the output's rows, not its columns,
+`plan` picks one of four algorithms by the layout alone; where the output's rows, not its columns,
 are contiguous, matrices are transposed first, with their band:
 
 ==========  ==========================================================================================
@@ -16,16 +16,17 @@ Kernels of vectors take few registers, so that many threads are in flight; vecto
 of a row go element by element. Bytes moved: the output once, and the input outside the band once.
 
 ==========================================  =======================================================
-`problem`, `policy`                         what is asked for, and what may be tuned
-`dispatch`, `launches`                      the choice of an algorithm, and the launches of each
-`kernels`, `parameters`                     what launches and kernels agree on
+`plan`                                      what may be tuned, the choice of an algorithm, and the
+                                            launches of each, as a function of integers
+`dispatch`                                  a planned problem, ready to be launched
+`parameters`                                what launches and kernels agree on
 `rows`, `transposed`, `elements`            the kernels: that of `rows` has a variant for `strided`
 `vectors`                                   vectors of a row that the band covers in part
 ==========================================  =======================================================
 """
 
 from kernels_cuda.diagonal_matrix.dispatch import Plan, plan
-from kernels_cuda.diagonal_matrix.kernels import variants
-from kernels_cuda.diagonal_matrix.policy import Policy
+from kernels_cuda.diagonal_matrix.parameters import variants
+from kernels_cuda.diagonal_matrix.plan import Policy
 
 __all__ = ["Plan", "Policy", "plan", "variants"]

@@ -1,8 +1,11 @@
-"""What launches and kernels agree on: sizes, and the integers that kernels take besides addresses."""
+"""What launches and kernels agree on: the kernels there are, sizes, and the integers that kernels take."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cuda.layout import Column, Divisor
+from kernels_cuda.kernel_keys import KernelFamily, kernel_key, variant_of
+from kernels_cuda.layout import TABLE_WRITERS, WRITE_TABLE, Column, Divisor
+from kernels_cuda.runtime.variant import Variant
 
 THREADS = 256
 VECTOR = 16
@@ -10,6 +13,28 @@ VECTOR = 16
 ELEMENTS = 4
 TILE_ROWS = 128
 TILE_ROW_BYTES = 128
+
+
+# Kernels are made for an element size; those of rows for whether the input is strided, those of elements for
+# whether they are wide.
+ROWS_KERNEL, TRANSPOSED_KERNEL, ELEMENTS_KERNEL = range(1, 4)
+_MODULE = "kernels_cuda.diagonal_matrix"
+FAMILIES = (
+    TABLE_WRITERS,
+    KernelFamily("diagonal_rows", f"{_MODULE}.rows:rows_kernel", (int, bool)),
+    KernelFamily("diagonal_transposed", f"{_MODULE}.transposed:transposed_kernel", (int,)),
+    KernelFamily("diagonal_elements", f"{_MODULE}.elements:elements_kernel", (int, bool)),
+)
+
+
+def variants() -> Iterator[Variant]:
+    """List every kernel that a plan may load."""
+    yield variant_of(WRITE_TABLE, FAMILIES)
+    for element_size in (1, 2, 4, 8):
+        yield variant_of(kernel_key(TRANSPOSED_KERNEL, element_size), FAMILIES)
+        for flag in (False, True):
+            yield variant_of(kernel_key(ROWS_KERNEL, element_size, flag), FAMILIES)
+            yield variant_of(kernel_key(ELEMENTS_KERNEL, element_size, flag), FAMILIES)
 
 
 def elements_per_thread(wide: bool) -> int:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from kernels_cuda.gather_nd.parameters import PLANAR_UNITS, VECTOR
-from kernels_cuda.layout import TABLE_WRITER
 from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.tables import TABLE_WRITER
 
 
 def kernel(name: str, *parameters: int) -> Variant:

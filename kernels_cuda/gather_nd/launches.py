@@ -26,7 +26,9 @@ from kernels_cuda.gather_nd.parameters import (
 )
 from kernels_cuda.gather_nd.policy import Policy
 from kernels_cuda.gather_nd.problem import Dimension, Problem
-from kernels_cuda.layout import (
+from kernels_cuda.runtime.launch import Launch, LaunchList, Pointer, load
+from kernels_cuda.runtime.variant import Target
+from kernels_cuda.tables import (
     NARROW_DEPTH,
     NARROW_LIMIT,
     Divisor,
@@ -36,8 +38,6 @@ from kernels_cuda.layout import (
     is_wide,
     make_table,
 )
-from kernels_cuda.runtime.launch import Launch, LaunchList, Pointer, load
-from kernels_cuda.runtime.variant import Target
 
 # Elements of a run that is covered by vectors are counted in 31 bits.
 _MOST_RUN_BYTES = 1 << 30

@@ -5,7 +5,7 @@ Strides are in bytes.
 
 from typing import NamedTuple
 
-from kernels_cuda.layout import Column, Divisor
+from kernels_cuda.tables import Column, Divisor
 
 THREADS = 128
 STRIDED_THREADS = 256

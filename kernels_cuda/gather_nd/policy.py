@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernels_cuda.layout import NARROW_LIMIT
+from kernels_cuda.tables import NARROW_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)

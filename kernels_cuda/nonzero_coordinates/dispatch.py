@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from kernels_cuda.layout import is_wide
 from kernels_cuda.nonzero_coordinates.launches import MaskLaunches, SmallLaunch
 from kernels_cuda.nonzero_coordinates.parameters import GENERAL_COLUMNS
 from kernels_cuda.nonzero_coordinates.policy import Policy
 from kernels_cuda.nonzero_coordinates.problem import Problem
 from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.variant import Target
+from kernels_cuda.tables import is_wide
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from kernels_cuda.layout import TABLE_WRITER
 from kernels_cuda.nonzero_coordinates.parameters import GENERAL_COLUMNS
 from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.tables import TABLE_WRITER
 
 # A function makes each kernel: its module and name.
 _FACTORIES = {

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from kernels_cuda.layout import Table, ceil_div, divisor, is_wide, make_table
 from kernels_cuda.nonzero_coordinates.kernels import kernel
 from kernels_cuda.nonzero_coordinates.parameters import (
     EXPAND_THREADS,
@@ -39,6 +38,7 @@ from kernels_cuda.runtime.launch import (
     load,
 )
 from kernels_cuda.runtime.variant import Target
+from kernels_cuda.tables import Table, ceil_div, divisor, is_wide, make_table
 
 # The pointer slots of a launch, in the order of the addresses that lists are launched with.
 X, COORDINATES, COUNT, WORKSPACE = range(4)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kernels_cuda.layout import Column
+from kernels_cuda.tables import Column
 
 GRANULE = 16384  # elements that share a count; their positions fill 32 KiB of shared memory
 CHUNK = 1024  # elements of a warp's 32 mask words

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kernels_cuda.layout import NARROW_LIMIT
 from kernels_cuda.nonzero_coordinates.parameters import SMALL_LIMIT
+from kernels_cuda.tables import NARROW_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernels_cuda.layout import ceil_div
+from kernels_cpu.integers import ceil_div
 from kernels_cuda.runtime.launch import NULL, LaunchList, Pointer, load
 from kernels_cuda.runtime.launch import Launch as LoadedLaunch
 from kernels_cuda.runtime.variant import Target, Variant

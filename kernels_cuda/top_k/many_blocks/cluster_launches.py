@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernels_cuda.layout import ceil_div
+from kernels_cpu.integers import ceil_div
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER, Variant
 from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernels_cuda.layout import ceil_div
+from kernels_cpu.integers import ceil_div
 from kernels_cuda.runtime.launch import NULL, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import Problem

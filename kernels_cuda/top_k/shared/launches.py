@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernels_cuda.layout import ceil_div
+from kernels_cpu.integers import ceil_div
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import (

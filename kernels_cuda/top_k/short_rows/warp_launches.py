@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kernels_cuda.layout import ceil_div
+from kernels_cpu.integers import ceil_div
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import Problem
 from kernels_cuda.top_k.shared.launches import (

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kernels_cuda.diagonal_matrix.kernels import kernel as matrix_kernel
-from kernels_cuda.diagonal_matrix.launches import NO_BAND, transposing
+from kernels_cpu.integers import ceil_div
+from kernels_cuda.diagonal_matrix.parameters import FAMILIES as MATRIX_FAMILIES
 from kernels_cuda.diagonal_matrix.parameters import THREADS as MATRIX_THREADS
-from kernels_cuda.diagonal_matrix.problem import Problem as MatrixProblem
-from kernels_cuda.layout import ceil_div
+from kernels_cuda.diagonal_matrix.parameters import TRANSPOSED_KERNEL
+from kernels_cuda.diagonal_matrix.plan import one_batch, transposed_copy
+from kernels_cuda.kernel_keys import kernel_key, variant_of
 from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import Problem
@@ -107,6 +108,10 @@ def _histogram(element_size: int, digit_bits: int, n_digits: int) -> Variant:
     return variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
 
 
+def _transposed(element_size: int) -> Variant:
+    return variant_of(kernel_key(TRANSPOSED_KERNEL, element_size), MATRIX_FAMILIES)
+
+
 def _keep(element_size: int) -> Variant:
     return variant("keep", "sort.filter:keep_kernel", element_size)
 
@@ -119,7 +124,7 @@ def _sort(element_size: int, position_size: int, tile: SortTile) -> Variant:
 
 def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, drop elements, and sort by a digit."""
-    yield matrix_kernel("transposed", element_size)
+    yield _transposed(element_size)
     counted = (DIGIT_BITS, element_size), (TOP_BITS[element_size], 1)
     yield from dict.fromkeys(_histogram(element_size, *each) for each in counted)
     yield _keep(element_size)
@@ -132,17 +137,11 @@ def _transpose(problem: Problem, copy: Pointer) -> Launch:
     """Copy rows that lie side by side, one after the other."""
     n_each, axis_size, layout = problem.rows.n_neighbours, problem.axis_size, problem.layout
     x_row = layout.x_outer if layout.inner_size == 1 else layout.x_inner
-    all_rows = MatrixProblem(
-        element_size=problem.element_size,
-        batch=((problem.n_rows // n_each, layout.x_outer, n_each * axis_size),),
-        height=n_each,
-        width=axis_size,
-        x_strides=(x_row, problem.strides.x),
-        output_strides=(axis_size, 1),
-        band=NO_BAND,
-    )
-    kernel, n_blocks, (parameters, dims) = transposing(all_rows, problem.target)
-    return Launch(kernel, n_blocks, MATRIX_THREADS, (Pointer(X), copy), parameters, more=(dims,))
+    n_batch, size = problem.n_rows // n_each, problem.element_size
+    copy_of = transposed_copy(n_batch, n_each, axis_size, size, x_row * size, problem.strides.x * size)
+    dims = one_batch(n_batch, layout.x_outer * size, n_each * axis_size * size)
+    kernel, parameters = _transposed(size), copy_of.parameters
+    return Launch(kernel, copy_of.n_blocks, MATRIX_THREADS, (Pointer(X), copy), parameters, more=(dims,))
 
 
 def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) -> list[Launch]:

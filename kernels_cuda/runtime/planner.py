@@ -1,0 +1,68 @@
+"""The launches of one problem, planned anew for each alignment of its operands."""
+
+from collections.abc import Callable, Sequence
+
+from kernels_cpu.plan_words import MAX_WORDS, Words
+from kernels_cuda.device_words import ROOM, TOO_LONG
+from kernels_cuda.kernel_keys import KernelFamily, variant_of
+from kernels_cuda.runtime.launch import Kernel, LaunchList, launch_list, load
+from kernels_cuda.runtime.variant import Target
+
+
+class Planner:
+    """A problem, whose plan depends on some of its words, such as residues of addresses.
+
+    Parameters
+    ----------
+    plan : callable
+        The operator's plan: of the words of a problem and of a device, to words.
+    problem : list of int
+        The words of the problem.
+    varied : sequence of int
+        Which of these words vary.
+    device : list of int
+        The words of the device, and of the operator's policy.
+    families : sequence of KernelFamily
+        What the plan's kernels are.
+    target : Target
+        The device.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[Words, Words, Words], int],
+        problem: list[int],
+        varied: Sequence[int],
+        device: list[int],
+        families: Sequence[KernelFamily],
+        target: Target,
+    ) -> None:
+        self._plan, self._problem, self._varied = plan, problem, varied
+        self._device, self._families, self._target = device, families, target
+        self._lists: dict[tuple[int, ...], LaunchList] = {}
+
+    def words(self, *values: int) -> list[int]:
+        """Return the plan for these values of the words that vary."""
+        problem, device = list(self._problem), list(self._device)
+        for word, value in zip(self._varied, values, strict=True):
+            problem[word] = value
+        device[ROOM] = MAX_WORDS
+        out = [0] * device[ROOM]
+        while self._plan(problem, device, out) == TOO_LONG:
+            device[ROOM] *= 2
+            out = [0] * device[ROOM]
+        return out
+
+    def made(self, words: Words) -> LaunchList:
+        """Return the launches of a plan, with their kernels loaded."""
+        return launch_list(words, self._load)
+
+    def launches(self, *values: int) -> LaunchList:
+        """Return the launches for these values of the words that vary, which are kept."""
+        launches = self._lists.get(values)
+        if launches is None:
+            launches = self._lists[values] = self.made(self.words(*values))
+        return launches
+
+    def _load(self, key: int) -> Kernel:
+        return load(variant_of(key, self._families), self._target)

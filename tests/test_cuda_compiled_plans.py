@@ -1,0 +1,78 @@
+"""CUDA plans give the same words as plain Python functions and as compiled ones."""
+
+import functools
+import importlib
+import random
+from array import array
+
+import pytest
+
+from kernels_cpu import plan_words
+from kernels_cpu.compiler import compile_kernel
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.linking import link
+from tests.cuda_problems import random_problem
+from tests.marks import nightly
+
+pytest.importorskip("cuda.core")
+device_words = importlib.import_module("kernels_cuda.device_words")
+Target = importlib.import_module("kernels_cuda.runtime.variant").Target
+
+# Words of problems that say what is planned and where operands begin, in bytes after 16-byte boundaries.
+VARIED = {
+    "diagonal_matrix": {"X_RESIDUE": range(16), "OUTPUT_RESIDUE": (0, 0, 4, 8, 12)},
+}
+# Room for the launches that most plans have.
+ROOM = 4096
+
+
+def words_module(operator):
+    """Return the module of the words of an operator's problem."""
+    return importlib.import_module(f"kernels_cpu.{operator}.problem_words")
+
+
+def plan_module(operator):
+    """Return the module of an operator's plan."""
+    return importlib.import_module(f"kernels_cuda.{operator}.plan")
+
+
+@functools.cache
+def compiled_plan(operator):
+    """Return the compiled plan of an operator, which takes addresses."""
+    source = f"kernels_cuda.{operator}.plan:plan"
+    return link(compile_kernel(Kernel(f"cuda_{operator}_plan", source, (INTEGERS,) * 3)))
+
+
+def random_words(operator, seed):
+    """Return the words of a random problem and of a random device with a policy."""
+    rng = random.Random(seed)
+    words = words_module(operator).problem_words(random_problem(operator, seed))
+    for word, values in VARIED[operator].items():
+        words[getattr(words_module(operator), word)] = rng.choice(values)
+    target = Target(0, rng.choice(("sm_75", "sm_90", "sm_120")), rng.choice((1, 20, 132)), 99 << 10)
+    room = ROOM if rng.random() < 0.9 else rng.randrange(plan_words.LAUNCHES + 200, 600)
+    policy = plan_module(operator).Policy()
+    if rng.random() < 0.5:
+        # Lower thresholds; kernels rely on many of them to be no higher.
+        policy = [rng.choice((value, value, 1, rng.randint(1, value))) for value in policy]
+    return words, [*device_words.device_words(target, room), *policy]
+
+
+@pytest.mark.parametrize("operator", VARIED)
+@pytest.mark.parametrize("n_problems", [3000, nightly(100_000)])
+def test_compiled_plans_give_the_words_of_plain_ones(operator, n_problems):
+    compiled, plain = compiled_plan(operator), plan_module(operator).plan
+    statuses = set()
+    for seed in range(n_problems):
+        words, device = random_words(operator, seed)
+        made, expected = array("q", [-7] * (ROOM + 1)), [-7] * (ROOM + 1)
+        places = [array("q", given) for given in (words, device)]
+        status = plain(words, device, expected)
+        addresses = [each.buffer_info()[0] for each in (*places, made)]
+        assert compiled(*addresses) == status, seed
+        end = expected[plan_words.END]
+        assert list(made[:end]) == expected[:end], seed
+        # Nothing is written behind the room that there is.
+        assert set(made[max(end, device[device_words.ROOM]) :]) <= {-7}, seed
+        statuses.add(status)
+    assert statuses == {device_words.PLANNED, device_words.TOO_LONG}
