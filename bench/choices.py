@@ -19,7 +19,6 @@ from bench.stopwatch import Problem, Stopwatch, microseconds, plain_problem
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import ALGORITHMS, Kind
-from kernels_cuda.top_k.problem import describe
 
 # Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
 # rows at a time; 132 and 264 are one and two rows for each multiprocessor of an H100 or H200.
@@ -338,7 +337,7 @@ def write_table(results: Path) -> None:
     known = [each for each in choices if not is_held_out(each)]
     path = dispatch.TABLES / f"{target.arch}.json"
 
-    def loss(source: Callable[[Any], Iterable[str]], tried: Iterable[Choice]) -> float:
+    def loss(source: Callable[[Any, Target], Iterable[str]], tried: Iterable[Choice]) -> float:
         return mean_loss(with_choice(source, each, target) for each in tried)
 
     n_problems = sum(1 for size in ELEMENT_SIZES for _ in problems(size))
@@ -363,7 +362,8 @@ def write_table(results: Path) -> None:
     print(f"{len(path.read_text().splitlines())} lines")
 
 
-def with_choice(names: Callable[[Any], Iterable[str]], each: Choice, target: Target) -> Choice:
+def with_choice(names: Callable[[Any, Target], Iterable[str]], each: Choice, target: Target) -> Choice:
     """Return a problem with the first of the algorithms that are named for it and serve it."""
-    problem = describe(plain_problem(each.problem, each.kind.element_size), target)
-    return each._replace(chosen=next(name for name in names(problem) if dispatch.serves(problem, name)))
+    problem = plain_problem(each.problem, each.kind.element_size)
+    chosen = next(name for name in names(problem, target) if dispatch.serves(problem, target, name))
+    return each._replace(chosen=chosen)

@@ -13,6 +13,7 @@ import numpy as np
 from numba import cuda, types
 from numba.cuda.extending import intrinsic
 
+from kernels_cpu.integers import signed
 from kernels_cuda import ptx
 from kernels_cuda.cooperate import warp_maximum
 from kernels_cuda.ptx import i32, i64, u32
@@ -184,8 +185,10 @@ def _element(where: str, dtype: Any, largest: bool) -> tuple["np.dtype[Any]", An
     size, is_float = dtype.itemsize, dtype.kind == "f"
     sign = 0 if dtype.kind == "u" else 1 << (8 * size - 1)
     infinity = int(np.array(np.inf, dtype).view(f"u{size}")) if is_float else (1 << 8 * size) - 1
-    masks = size, sign, sign - 1 if is_float else 0, infinity, largest
-    return dtype, key_format(*masks), infinity if is_float and not largest else last_element(*masks)
+    flip = sign - 1 if is_float else 0
+    masks = size, signed(sign), signed(flip), signed(infinity), largest
+    last = infinity if is_float and not largest else last_element(*masks) % (1 << 8 * size)
+    return dtype, key_format(*masks), last
 
 
 def _called_by_users(dtype: "np.dtype[Any]", select: Any) -> Any:

@@ -24,3 +24,6 @@ def device_words(target: Target, room: int = MAX_WORDS) -> list[int]:
 
 # What a plan returns: it is whole, or there is no room for all of its words.
 PLANNED, TOO_LONG = range(2)
+
+WORKSPACE_ALIGNMENT = 256
+"""Kernels may rely on this where their workspace begins."""

@@ -12,6 +12,7 @@ from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops import TensorDataType as T
 from dmlops.calls import dispatch
 from dmlops.operators import Options
+from kernels_cpu import plan_words
 
 KIB = 1 << 10
 # A block may have this of shared memory, by the CUDA programming guide.
@@ -102,6 +103,31 @@ def _by_name(arguments):
         yield name, value
         if hasattr(value, "_asdict"):
             yield from _by_name(value._asdict())
+
+
+class WordLaunch(NamedTuple):
+    """A launch in the words of a plan; pointers are slots and offsets."""
+
+    variant: Any
+    grid: int
+    block: int
+    shared_bytes: int
+    cluster: int
+    pointers: list[tuple[int, int]]
+    values: list[int]
+
+
+def launches_of(words, variant_of):
+    """Return the launches in the words of a plan; `variant_of` knows kernels by their numbers."""
+    launches, at = [], plan_words.LAUNCHES
+    for _ in range(words[plan_words.N_LAUNCHES]):
+        kernel, *sizes, n_pointers, n_values = words[at : at + plan_words.N_VALUES + 1]
+        begin = at + plan_words.CONTENT
+        at = begin + 2 * n_pointers + n_values
+        pointers = [(words[i], words[i + 1]) for i in range(begin, begin + 2 * n_pointers, 2)]
+        launches.append(WordLaunch(variant_of(kernel), *sizes, pointers, words[begin + 2 * n_pointers : at]))
+    assert at == words[plan_words.END]
+    return launches
 
 
 class Recorder:

@@ -23,10 +23,16 @@ SHAPES = {
 }
 
 
+def parameters_of(launch):
+    """Return the last parameters of a launch."""
+    kind = launches.SampledParameters
+    return kind(*launch.values[-len(kind._fields) :])
+
+
 def sampled_shape(n_elements, k, element_size=4):
     """Return the parameters of the kernels, with which many rows are served."""
     found = planned((64, n_elements, 1), k, element_size, algorithm="sampled")
-    return found.launches[-1].more[0]
+    return parameters_of(found.launches[-1])
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -66,7 +72,7 @@ def test_positions_of_samples_are_found_with_32_bits(element_size):
             except ValueError:
                 continue
             served += 1
-            n_parts = (1 << found.launches[0].more[0].sample_bits) // of_piece
+            n_parts = (1 << parameters_of(found.launches[0]).sample_bits) // of_piece
             assert n_parts * (n_elements // of_piece) < 1 << 32
     assert served >= 3
 

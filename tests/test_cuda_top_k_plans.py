@@ -2,14 +2,19 @@
 
 import importlib
 import itertools
+from typing import Any, NamedTuple
 
 import pytest
+
+from dmlops.operators.problem import KeyMasks
+from dmlops.operators.top_k import Problem
+from kernels_cpu.plan_words import WORKSPACE
+from tests.cuda_plans import launches_of
 
 pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
-problems = importlib.import_module("kernels_cuda.top_k.problem")
 families = "kernels_cuda.top_k"
 block_launches = importlib.import_module(f"{families}.read_once.block_launches")
 cluster = importlib.import_module(f"{families}.many_blocks.cluster_launches")
@@ -21,6 +26,7 @@ tile = importlib.import_module(f"{families}.rows_in_blocks.tile_launches")
 algorithms = importlib.import_module("tests.gpu.algorithms")
 variant = importlib.import_module("kernels_cuda.runtime.variant")
 Target = variant.Target
+variant_of = importlib.import_module("kernels_cuda.top_k.variants").variant_of
 
 KIB = 1 << 10
 # Devices, and what the CUDA programming guide says that their blocks may have of shared memory.
@@ -47,19 +53,31 @@ def planned(
     """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
-    problem = problems.Problem(
+    problem = Problem(
         element_size=element_size,
         index_size=4,
-        key_format=problems.key_format(element_size, 0, 0, (1 << 8 * element_size) - 1, True),
-        unfolded_format=problems.unfolded_format(element_size, 0, 0, (1 << 8 * element_size) - 1, True),
+        masks=KeyMasks(0, 0, (1 << 8 * element_size) - 1),
+        largest=True,
         k=k,
         axis_size=axis_size,
-        rows=problems.describe_rows([problems.RowDimension(*row) for row in rows if row[0] > 1], inner),
-        strides=problems.AxisStrides(inner, inner, inner),
-        target=Target(0, arch, multiprocessors, SHARED_BYTES[arch]),
+        rows=tuple(row for row in rows if row[0] > 1),
+        axis_strides=(inner, inner, inner),
         is_sorted=is_sorted,
     )
-    return dispatch.launches_of(problem, algorithm, changes)
+    target = Target(0, arch, multiprocessors, SHARED_BYTES[arch])
+    algorithm = algorithm or dispatch.forced_algorithm()
+    found = dispatch.planned(problem, target, algorithm, changes)
+    if found is None:
+        raise dispatch.UnservedError(problem, algorithm)
+    return Found(found.algorithm, launches_of(found.words, variant_of), found.words[WORKSPACE])
+
+
+class Found(NamedTuple):
+    """An algorithm, what it launches, and bytes of the workspace."""
+
+    algorithm: str
+    launches: list[Any]
+    workspace_size: int
 
 
 @pytest.mark.parametrize("arch", SHARED_BYTES)

@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+from kernels_cpu.integers import signed
+
 pytest.importorskip("cuda.bindings")
 problems = importlib.import_module("kernels_cuda.top_k.problem")
 
@@ -60,8 +62,9 @@ def test_unfolded_keys(bits, kind, infinity, largest):
     format_ = (0, ones, 0) if kind == "bool" else format_
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
-    masks = [mask & ones for mask in problems.key_format(bits // 8, *format_, largest)]
-    numbers = [number & most for number in problems.unfolded_format(bits // 8, *format_, largest)]
+    words = [signed(mask) for mask in format_]
+    masks = [mask & ones for mask in problems.key_format(bits // 8, *words, largest)]
+    numbers = [number & most for number in problems.unfolded_format(bits // 8, *words, largest)]
     shift, lone_zero, first_nan, last_nan, raw_flip, turn, offset, change = numbers
     draw = random.Random(1)
     keys = {}

@@ -70,7 +70,8 @@ def test_what_a_table_says(monkeypatch):
     """It holds for smaller problems, and beyond the largest ones; rows count by multiprocessor."""
     kind = "4 bytes, rows one after the other, by value"
     table = {kind: {"8": {"4": "256 warp, 512 block, grid", "16": "tile"}, "32": {"4": "sort"}}}
-    monkeypatch.setattr(dispatch, "table_of", lambda _: {"multiprocessors": 132, "fastest": table})
+    words = dispatch.table_words({"multiprocessors": 132, "fastest": table})
+    monkeypatch.setattr(dispatch, "table_of", lambda _: words)
     expected = {
         (1, 1, 1): "warp",
         (4, 256, 8): "warp",

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from unittest import mock
 
+from kernels_cpu.plan_words import WORKSPACE
 from kernels_cuda.nonzero_coordinates import launches as nonzero_launches
 from kernels_cuda.top_k.shared import launches
 
@@ -13,13 +14,13 @@ GAP = 512
 def areas_apart():
     """Have plans leave gaps between the areas of their workspaces; serve the list of these gaps."""
     gaps, n_bytes = [], 0
-    take, aligned = launches.Workspace.take, nonzero_launches._aligned
+    take, aligned = launches.take_workspace, nonzero_launches._aligned
 
-    def take_apart(workspace, size):
-        piece = take(workspace, size)
-        gaps.append((workspace.size, workspace.size + GAP))
-        workspace.size += GAP
-        return piece
+    def take_apart(words, size, alignment):
+        begin = take(words, size, alignment)
+        gaps.append((words[WORKSPACE], words[WORKSPACE] + GAP))
+        words[WORKSPACE] += GAP
+        return begin
 
     def aligned_apart(size):
         nonlocal n_bytes
@@ -28,7 +29,7 @@ def areas_apart():
         return aligned(size) + GAP
 
     with (
-        mock.patch.object(launches.Workspace, "take", take_apart),
+        mock.patch.object(launches, "take_workspace", take_apart),
         mock.patch.object(nonzero_launches, "_aligned", aligned_apart),
     ):
         yield gaps

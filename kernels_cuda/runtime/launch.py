@@ -44,10 +44,8 @@ from kernels_cpu.plan_words import (
     WAITS,
     Words,
 )
+from kernels_cuda.device_words import WORKSPACE_ALIGNMENT as WORKSPACE_ALIGNMENT  # noqa: PLC0414 - exported
 from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capability_of
-
-# Kernels may rely on this where their workspace begins.
-WORKSPACE_ALIGNMENT = 256
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _SUCCESS = driver.CUresult.CUDA_SUCCESS

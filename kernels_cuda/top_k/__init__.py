@@ -31,6 +31,7 @@ All compare ordered keys (`shared.keys`), so a kernel is compiled for an element
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.
 """
 
-from kernels_cuda.top_k.dispatch import ALGORITHMS, Plan, plan, variants
+from kernels_cuda.top_k.dispatch import ALGORITHMS, Plan, plan
+from kernels_cuda.top_k.variants import variants
 
 __all__ = ["ALGORITHMS", "Plan", "plan", "variants"]

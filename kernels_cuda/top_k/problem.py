@@ -1,22 +1,42 @@
-"""The problem in plain integers: its size, where its rows lie, and how its elements are compared."""
+"""The problem in plain integers: its size, where its rows lie, and how its elements are compared.
 
-import math
+Plans read it as words (`kernels_cpu.top_k.problem_words`), and much of it as a `Selection` that they make.
+"""
+
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kernels_cuda.runtime.launch import as_signed
-from kernels_cuda.runtime.variant import Target, capability_of
+from kernels_cpu.integers import signed
+from kernels_cpu.plan_words import Words
+from kernels_cpu.top_k.problem_words import (
+    AXIS_SIZE,
+    DIMENSION,
+    DIMS,
+    ELEMENT_SIZE,
+    FLIP,
+    INDEX_SIZE,
+    INDEX_STEP,
+    INDEX_STRIDE,
+    INFINITY,
+    IS_SORTED,
+    LARGEST,
+    LENGTH_SIGNED,
+    LENGTH_SIZE,
+    LENGTH_STRIDE,
+    N_DIMS,
+    PADDING,
+    SIGN,
+    SIZE,
+    VALUE_STEP,
+    VALUE_STRIDE,
+    X_STEP,
+    X_STRIDE,
+    K,
+)
+from kernels_cuda.top_k.policy import TRANSPOSED_ROWS
 
-
-class RowDimension(NamedTuple):
-    """A dimension of rows: its size, and the strides of what belongs to a row along it, in elements."""
-
-    size: int
-    x: int
-    values: int
-    indices: int
-    lengths: int = 0
+MOST_BYTES = 1 << 56
+"""The most bytes of an area that plans count with: no device has as many."""
 
 
 class AxisStrides(NamedTuple):
@@ -71,7 +91,7 @@ class LengthFormat(NamedTuple):
 class KeyFormat(NamedTuple):
     """How an element becomes its ordered key (see `keys`): the largest key comes first.
 
-    `sign`, `flip` and `infinity` are the masks of `describe`, but see `bool_key_format`. An element is XORed
+    `sign`, `flip` and `infinity` are the masks of the problem, but see `bool_key_format`. An element is XORed
     with `positive`, or with `negative` if its sign bit is set. All NaNs have the key `unordered`.
     """
 
@@ -102,157 +122,162 @@ class UnfoldedFormat(NamedTuple):
     change: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """All rows of a problem: a layout, or a table of offsets that launches fill, one for each dimension.
+class Selection(NamedTuple):
+    """What plans often need of a problem, or of one that they make of it.
 
     Attributes
     ----------
-    count : int
-        How many rows there are.
-    n_neighbours : int
-        How many of them at a time lie side by side in x.
-    layout : RowLayout
-        Where they lie, if `table` is empty.
-    table : tuple of TableDimension
-        All dimensions where there are more than two, slowest first.
-    """
-
-    count: int
-    n_neighbours: int
-    layout: RowLayout
-    table: tuple[TableDimension, ...]
-
-    def with_packed_x(self, row_size: int) -> "Rows":
-        """Return the rows with those of x one after the other, `row_size` elements each."""
-        inner_size = self.layout.inner_size
-        layout = self.layout._replace(x_outer=inner_size * row_size, x_inner=row_size)
-        table = tuple(dim._replace(x_stride=dim.rows_below * row_size) for dim in self.table)
-        return Rows(count=self.count, n_neighbours=self.n_neighbours, layout=layout, table=table)
-
-    def with_packed_outputs(self, row_size: int) -> "Rows":
-        """Return the rows with those of values and indices one after the other."""
-        outer = self.layout.inner_size * row_size
-        layout = self.layout._replace(
-            value_outer=outer, index_outer=outer, value_inner=row_size, index_inner=row_size
-        )
-        table = tuple(
-            dim._replace(value_stride=dim.rows_below * row_size, index_stride=dim.rows_below * row_size)
-            for dim in self.table
-        )
-        return Rows(count=self.count, n_neighbours=self.n_neighbours, layout=layout, table=table)
-
-
-def describe_rows(dimensions: Sequence[RowDimension], axis_stride: int) -> Rows:
-    """Describe rows of any number of dimensions, slowest first, whose elements are `axis_stride` apart.
-
-    Examples
-    --------
-    >>> tuple(describe_rows([RowDimension(5, 60, 6, 6, 4), RowDimension(4, 3, 1, 1, 1)], 1).layout)
-    (4, 60, 6, 6, 4, 3, 1, 1, 1)
-    >>> rows = describe_rows([RowDimension(*row) for row in ((5, 9, 9, 9), (4, 3, 1, 1), (2, 1, 1, 1))], 1)
-    >>> rows.count, [tuple(dimension) for dimension in rows.table]
-    (40, [(8, 5, 9, 9, 9, 0), (2, 4, 3, 1, 1, 0), (1, 2, 1, 1, 1, 0)])
-    """
-    count = math.prod(dimension.size for dimension in dimensions)
-    dimensions, n_neighbours = neighbours_last(dimensions, axis_stride)
-    if len(dimensions) > 2:
-        below = [math.prod(dim.size for dim in dimensions[at + 1 :]) for at in range(len(dimensions))]
-        table = tuple(TableDimension(rows, *dim) for rows, dim in zip(below, dimensions, strict=True))
-        layout = RowLayout(*(1,) * len(RowLayout._fields))
-        return Rows(count=count, n_neighbours=n_neighbours, layout=layout, table=table)
-    _, *outer = dimensions[0] if dimensions else RowDimension(1, 0, 0, 0)
-    inner_size, *inner = dimensions[1] if len(dimensions) == 2 else RowDimension(1, 0, 0, 0)
-    layout = RowLayout(inner_size, *outer, *inner)
-    return Rows(count=count, n_neighbours=n_neighbours, layout=layout, table=())
-
-
-def neighbours_last(
-    dimensions: Sequence[RowDimension], axis_stride: int
-) -> tuple[tuple[RowDimension, ...], int]:
-    """Put the dimension of rows that are neighbours in x last; return how many there are, too.
-
-    Examples
-    --------
-    >>> rows, n_neighbours = neighbours_last([RowDimension(4, 1, 7, 7), RowDimension(5, 8, 2, 2)], 40)
-    >>> [row.size for row in rows], n_neighbours
-    ([5, 4], 4)
-    >>> neighbours_last([RowDimension(4, 8, 7, 7)], 1)[1]
-    1
-    """
-    if abs(axis_stride) > 1:
-        for at, dimension in enumerate(dimensions):
-            if abs(dimension.x) == 1:
-                return (*dimensions[:at], *dimensions[at + 1 :], dimension), dimension.size
-    return tuple(dimensions), 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """What `describe` is asked for, and on which device.
-
-    If `is_sorted` is false, the selected elements are to come by ascending position. If there are no
-    `lengths`, all rows have `axis_size` elements.
+    element_size, index_size : int
+        Bytes of an element and of an index.
+    k, axis_size, n_rows : int
+        How many elements are selected, of how many, in each of how many rows.
+    row_bytes : int
+        Bytes of a row of x without gaps, at most `MOST_BYTES`.
+    x_step, output_step : int
+        Elements from one of a row to the next in x; and in values and indices, or 0 if it is as in the
+        problem.
+    x_row, output_row : int
+        Elements from one row to the next where rows of x, or of values and indices, lie one after the other;
+        0 where they lie as in the problem.
+    neighbours_at, n_neighbours : int
+        The dimension of rows that lie side by side in x, or -1; and how many these are, or 1.
+    is_transposed : int
+        Whether enough rows lie side by side for lanes to read one each.
+    is_sorted, is_by_index : int
+        Whether results come by value; and whether ascending position is another order than that.
+    has_lengths, padding : int
+        Whether rows have lengths of their own, and what fills up their values.
     """
 
     element_size: int
     index_size: int
-    key_format: KeyFormat
-    unfolded_format: UnfoldedFormat
     k: int
     axis_size: int
-    rows: Rows
-    strides: AxisStrides
-    target: Target
-    is_sorted: bool = True
-    lengths: LengthFormat | None = None
-
-    @property
-    def length_format(self) -> LengthFormat:
-        """What kernels take for `lengths`, which they do not read where there are none."""
-        return self.lengths or LengthFormat()
-
-    @property
-    def is_by_index(self) -> bool:
-        """Whether ascending position is another order than that of a sorted answer."""
-        return not self.is_sorted and self.k > 1
-
-    @property
-    def aligned_format(self) -> KeyFormat:
-        """The key format as `aligned_keys` takes it: that of bools without a sign."""
-        is_bool = self.key_format == bool_key_format(self.key_format.unordered != 0)
-        return self.key_format._replace(sign=0, flip=0xFF) if is_bool else self.key_format
-
-    @property
-    def filler(self) -> int:
-        """Bits of an element that comes before no other, to fill up what a part of a row selects."""
-        ones = (1 << 8 * self.element_size) - 1
-        sign, flip, infinity = (mask & ones for mask in self.aligned_format[:3])
-        is_largest = self.key_format.unordered != 0
-        return as_signed(last_element(self.element_size, sign, flip, infinity, is_largest))
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return self.rows.count
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row of x, without gaps."""
-        return self.axis_size * self.element_size
-
-    @property
-    def layout(self) -> RowLayout:
-        """Where the rows lie, if there is no table of their offsets."""
-        return self.rows.layout
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        """The compute capability of the device."""
-        return capability_of(self.target.arch)
+    n_rows: int
+    row_bytes: int
+    x_step: int
+    output_step: int
+    x_row: int
+    output_row: int
+    neighbours_at: int
+    n_neighbours: int
+    is_transposed: int
+    is_sorted: int
+    is_by_index: int
+    has_lengths: int
+    padding: int
 
 
-def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> KeyFormat:
+def bounded_product(factor: int, other: int) -> int:
+    """Return the product of two numbers from 0 on, or `MOST_BYTES` if it is larger.
+
+    Examples
+    --------
+    >>> bounded_product(3, 5), bounded_product(1 << 40, 1 << 40) == MOST_BYTES
+    (15, True)
+    """
+    if factor > 0 and other > MOST_BYTES // factor:
+        return MOST_BYTES
+    return factor * other
+
+
+def select(problem: Words, device: Words) -> Selection:
+    """Return the selection that a problem asks for."""
+    n_rows, neighbours_at, n_neighbours = 1, -1, 1
+    for number in range(problem[N_DIMS]):
+        at = DIMS + number * DIMENSION
+        n_rows = n_rows * problem[at + SIZE]
+        if neighbours_at < 0 and abs(problem[X_STEP]) > 1 and abs(problem[at + X_STRIDE]) == 1:
+            neighbours_at, n_neighbours = number, problem[at + SIZE]
+    k, axis_size, element_size = problem[K], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
+    is_sorted = problem[IS_SORTED]
+    return Selection(
+        element_size,
+        problem[INDEX_SIZE],
+        k,
+        axis_size,
+        n_rows,
+        bounded_product(axis_size, element_size),
+        problem[X_STEP],
+        0,
+        0,
+        0,
+        neighbours_at,
+        n_neighbours,
+        int(n_neighbours >= device[TRANSPOSED_ROWS]),
+        is_sorted,
+        int(is_sorted == 0 and k > 1),
+        int(problem[LENGTH_SIZE] > 0),
+        problem[PADDING],
+    )
+
+
+def dimension_at(problem: Words, selection: Selection, number: int) -> int:
+    """Return the first word of a dimension of rows; rows that are neighbours in x come last."""
+    last = selection.neighbours_at
+    if last >= 0 and number == problem[N_DIMS] - 1:
+        number = last
+    elif last >= 0 and number >= last:
+        number += 1
+    return DIMS + number * DIMENSION
+
+
+def row_layout(problem: Words, selection: Selection) -> RowLayout:
+    """Return where rows lie; of rows in more than two dimensions there is a table (`fill_offsets`)."""
+    n_dims = problem[N_DIMS]
+    inner_size, x_outer, value_outer, index_outer, length_outer = 1, 0, 0, 0, 0
+    x_inner, value_inner, index_inner, length_inner = 0, 0, 0, 0
+    if n_dims > 2:
+        x_outer, value_outer, index_outer, length_outer = 1, 1, 1, 1
+        x_inner, value_inner, index_inner, length_inner = 1, 1, 1, 1
+    elif n_dims > 0:
+        at = dimension_at(problem, selection, 0)
+        x_outer, length_outer = problem[at + X_STRIDE], problem[at + LENGTH_STRIDE]
+        value_outer, index_outer = problem[at + VALUE_STRIDE], problem[at + INDEX_STRIDE]
+    if n_dims == 2:
+        at = dimension_at(problem, selection, 1)
+        inner_size = problem[at + SIZE]
+        x_inner, length_inner = problem[at + X_STRIDE], problem[at + LENGTH_STRIDE]
+        value_inner, index_inner = problem[at + VALUE_STRIDE], problem[at + INDEX_STRIDE]
+    if selection.x_row > 0:
+        x_inner = selection.x_row
+        x_outer = bounded_product(inner_size, x_inner)
+    if selection.output_row > 0:
+        value_inner = index_inner = selection.output_row
+        value_outer = index_outer = bounded_product(inner_size, value_inner)
+    return RowLayout(
+        inner_size,
+        x_outer,
+        value_outer,
+        index_outer,
+        length_outer,
+        x_inner,
+        value_inner,
+        index_inner,
+        length_inner,
+    )
+
+
+def axis_strides(problem: Words, selection: Selection) -> AxisStrides:
+    """Return the strides along the axis."""
+    if selection.output_step > 0:
+        return AxisStrides(selection.x_step, selection.output_step, selection.output_step)
+    return AxisStrides(selection.x_step, problem[VALUE_STEP], problem[INDEX_STEP])
+
+
+def length_format(problem: Words, selection: Selection) -> LengthFormat:
+    """Return how lengths are stored, if there are any."""
+    if selection.has_lengths == 0:
+        return LengthFormat(0, 0, 0)
+    return LengthFormat(problem[LENGTH_SIZE], problem[LENGTH_SIGNED], selection.padding)
+
+
+def all_bits(element_size: int) -> int:
+    """Return an element of which all bits are set; that of 8 bytes is -1."""
+    return -1 if element_size == 8 else (1 << 8 * element_size) - 1
+
+
+def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: int) -> KeyFormat:
     """Return how elements of a data type become ordered keys.
 
     Examples
@@ -260,25 +285,46 @@ def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: 
     >>> [hex(mask) for mask in key_format(2, 0x8000, 0x7FFF, 0x7C00, True)]
     ['0x8000', '0x7fff', '0x7c00', '0x8000', '0xffff', '0xffff']
     """
-    if flip and not sign:
+    if flip != 0 and sign == 0:
         return bool_key_format(largest)
-    ones = (1 << 8 * element_size) - 1
+    ones = all_bits(element_size)
     direction = 0 if largest else ones
-    masks = (sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, ones ^ direction)
-    return KeyFormat(*map(as_signed, masks))
+    return KeyFormat(sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, ones ^ direction)
 
 
-def bool_key_format(is_largest: bool) -> KeyFormat:
+def bool_key_format(is_largest: int) -> KeyFormat:
     """Return how bools become ordered keys: all set bytes are NaNs, and share one key.
 
     A byte is a magnitude without a sign. But `keys.unfold_threshold` computes the least unfolded key of set
     bytes, 1 or 255, from `sign` and `flip`: modulo 256 both have to be 255 there, and `flip` the larger one.
     """
-    zero, others = (0, 0xFF) if is_largest else (0xFF, 0)
-    return KeyFormat(sign=0xFF, flip=0x1FF, infinity=0, positive=zero, negative=zero, unordered=others)
+    zero = 0 if is_largest else 0xFF
+    return KeyFormat(0xFF, 0x1FF, 0, zero, zero, zero ^ 0xFF)
 
 
-def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> int:
+def key_format_of(problem: Words) -> KeyFormat:
+    """Return the key format of a problem."""
+    return key_format(
+        problem[ELEMENT_SIZE], problem[SIGN], problem[FLIP], problem[INFINITY], problem[LARGEST]
+    )
+
+
+def aligned_format(problem: Words) -> KeyFormat:
+    """Return the key format as `aligned_keys` takes it: that of bools without a sign."""
+    keys = key_format_of(problem)
+    if problem[FLIP] != 0 and problem[SIGN] == 0:
+        return KeyFormat(0, 0xFF, 0, keys.positive, keys.negative, keys.unordered)
+    return keys
+
+
+def filler(problem: Words) -> int:
+    """Return the bits of an element before which all others come, to fill up what a part of a row selects."""
+    return last_element(
+        problem[ELEMENT_SIZE], problem[SIGN], problem[FLIP], problem[INFINITY], problem[LARGEST]
+    )
+
+
+def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: int) -> int:
     """Return the bits of an element that comes before no other.
 
     Examples
@@ -288,14 +334,13 @@ def last_element(element_size: int, sign: int, flip: int, infinity: int, largest
     >>> [hex(last_element(1, 0x80, 0, 0xFF, largest)) for largest in (True, False)]
     ['0x80', '0x7f']
     """
-    if flip:
+    if flip != 0:
         # Minus infinity, or a NaN; of bools, False or True.
         return sign | infinity if largest else flip
-    ones = (1 << 8 * element_size) - 1
-    return sign if largest else sign ^ ones
+    return sign if largest else sign ^ all_bits(element_size)
 
 
-def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, largest: bool) -> UnfoldedFormat:
+def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, largest: int) -> UnfoldedFormat:
     """Return how elements of a data type become unfolded keys, and these ordered keys.
 
     Examples
@@ -303,53 +348,64 @@ def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, larg
     >>> [hex(number) for number in unfolded_format(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True)]
     ['0x7fffff', '0x7fffffff', '0xff000002', '0xffffffff', '0x7fffffff', '0x1', '0x7f800001', '0x0']
     """
-    bits = 8 * element_size
-    ones = (1 << bits) - 1
+    ones = all_bits(element_size)
     direction = 0 if largest else ones
-    zero = sign ^ direction
-    shift, lone_zero, first_nan, last_nan, offset = 0, zero, ones, 0, sign
-    if flip:
+    # Of integers, and of bools that are made unfolded as these.
+    shift, lone_zero, first_nan, last_nan, offset = 0, sign ^ direction, ones, 0, sign
+    if flip != 0 and sign == 0:
+        shift, lone_zero = (0, ones) if largest else (1, 0)
+        first_nan, last_nan = (1, ones) if largest else (0, ones - 1)
+        flip, offset = 0, 0
+    elif flip != 0:
+        # The zero that comes first has a key of its own, next to that of the other one.
         lowest = flip ^ infinity
-        if largest:
-            shift, lone_zero = lowest, zero - 1
-            first_nan, last_nan = (sign ^ infinity) - lowest + 1, ones
-            offset = infinity + 1
-        else:
-            shift, lone_zero = -lowest & ones, zero + 1
-            first_nan, last_nan = 0, 2 * lowest - 1
-            offset = infinity ^ ones
-        if not sign:  # bools are made unfolded as integers are, and all but 0 are NaNs
-            shift, lone_zero, first_nan, last_nan = (0, ones, 1, ones) if largest else (1, 0, 0, ones - 1)
-            flip = offset = 0
-    unused = max(32 - bits, 0)
-    repeated = sum(1 << at for at in range(0, max(32, bits), bits))
-    change = 0 if flip else (direction ^ sign) * repeated
+        shift, lone_zero = (lowest, flip) if largest else (-lowest & ones, sign)
+        first_nan, last_nan = ((sign ^ infinity) - lowest + 1, ones) if largest else (0, 2 * lowest - 1)
+        offset = infinity + 1 if largest else infinity ^ ones
+    change = 0 if flip != 0 else direction ^ sign
     if element_size == 8:
-        turn = direction
-    else:
-        # As a factor of a 32-bit product, whose sum with -1 is the complement.
-        turn = 1 if largest else 0xFFFFFFFF
-        offset = ((offset << unused) - (not largest)) & 0xFFFFFFFF
-    numbers = (shift, lone_zero, first_nan, last_nan, flip << unused, turn, offset, change)
-    return UnfoldedFormat(*map(as_signed, numbers))
-
-
-def describe(given: Any, target: Target) -> Problem:
-    """Return a problem of `dmlops.operators.top_k` on a device, as kernels need it."""
-    masks = (*given.masks, given.largest)
-    strides = given.length_strides or (0,) * len(given.rows)
-    dimensions = [RowDimension._make((*row, length)) for row, length in zip(given.rows, strides, strict=True)]
-    lengths = LengthFormat(given.length_size, int(given.length_signed), as_signed(given.padding))
-    return Problem(
-        element_size=given.element_size,
-        index_size=given.index_size,
-        key_format=key_format(given.element_size, *masks),
-        unfolded_format=unfolded_format(given.element_size, *masks),
-        k=given.k,
-        axis_size=given.axis_size,
-        rows=describe_rows(dimensions, given.axis_strides[0]),
-        strides=AxisStrides(*given.axis_strides),
-        target=target,
-        is_sorted=given.is_sorted,
-        lengths=lengths if given.length_size else None,
+        return UnfoldedFormat(shift, lone_zero, first_nan, last_nan, flip, direction, offset, change)
+    unused = max(32 - 8 * element_size, 0)
+    # As a factor of a 32-bit product, whose sum with -1 is the complement.
+    turn = 1 if largest else 0xFFFFFFFF
+    offset = ((offset << unused) - (0 if largest else 1)) & 0xFFFFFFFF
+    return UnfoldedFormat(
+        shift, lone_zero, first_nan, last_nan, flip << unused, turn, offset, repeated(change, element_size)
     )
+
+
+def repeated(element: int, element_size: int) -> int:
+    """Return a word of 4 bytes of which each element is the same.
+
+    Examples
+    --------
+    >>> hex(repeated(0x80, 1)), hex(repeated(0x8000, 2)), hex(repeated(0x80, 4))
+    ('0x80808080', '0x80008000', '0x80')
+    """
+    if element_size == 1:
+        return element * 0x01010101
+    return element * 0x00010001 if element_size == 2 else element
+
+
+def problem_words(given: Any) -> list[int]:
+    """Return the words of a problem of `dmlops.operators.top_k`."""
+    words = [
+        given.element_size,
+        given.index_size,
+        signed(given.masks.sign),
+        signed(given.masks.flip),
+        signed(given.masks.infinity),
+        int(given.largest),
+        given.k,
+        given.axis_size,
+        *given.axis_strides,
+        int(given.is_sorted),
+        given.length_size,
+        int(given.length_signed),
+        signed(given.padding),
+        len(given.rows),
+    ]
+    strides: Sequence[int] = given.length_strides or (0,) * len(given.rows)
+    for row, length_stride in zip(given.rows, strides, strict=True):
+        words += [*row, length_stride]
+    return words

@@ -8,15 +8,15 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from typing import Any, NamedTuple
 from unittest import mock
 
 from dmlops.calls.call_cache import CALLS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from kernels_cuda.top_k.dispatch import UnservedError as CannotServeError
+from kernels_cuda.top_k.policy import Policy
 from kernels_cuda.top_k.read_once.block_launches import BLOCK_THREADS
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION, PARTITION_SHAPES
-from kernels_cuda.top_k.shared.launches import UnservedError as CannotServeError
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_THREADS
 
 __all__ = ["ALGORITHMS", "CannotServeError", "Choice", "forced"]
 
@@ -88,13 +88,12 @@ _diagonal = functools.partial(_choice, diagonal_matrix)
 
 def _blocks_of(n_threads: int) -> dict[str, Any]:
     """Give all rows blocks of one size."""
-    return {"n_threads": (n_threads,) * len(BLOCK_THREADS)}
+    return {"only_block_threads": n_threads}
 
 
 def _partitions_of(number: int) -> dict[str, Any]:
     """Give all rows that a block holds blocks of one shape, by its number."""
-    names = (field.name for field in fields(PARTITION.policy))
-    return dict.fromkeys((name for name in names if name.startswith("shapes")), (number,))
+    return dict.fromkeys((name for name in Policy._fields if name.startswith("partitions")), 1 << number)
 
 
 _NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
@@ -120,13 +119,10 @@ ALGORITHMS = {
         _top_k("grid-transposed-parts", "grid", **_TRANSPOSED, **_PARTS),
         _top_k("grid-transposed-many_launches", "grid", **_TRANSPOSED, **_FEW_BLOCKS),
         _top_k("grid-strided", "grid", transposed_rows=ENDLESS),
-        *(_top_k(f"tile-{n}", "tile", fewest_threads=n) for n in (384, 512, 1024)),
-        *(
-            _top_k(f"partition-{n}", "partition", **_partitions_of(n))
-            for n in range(len(PARTITION_SHAPES[4]))
-        ),
-        _top_k("one_pass-1024", "one_pass", n_threads=1024),
-        *(_top_k(f"cluster-{n}", "cluster", blocks=(n,)) for n in (4, 8)),
+        *(_top_k(f"tile-{n}", "tile", fewest_tile_threads=n) for n in (384, 512, 1024)),
+        *(_top_k(f"partition-{n}", "partition", **_partitions_of(n)) for n in range(len(PARTITION_THREADS))),
+        _top_k("one_pass-1024", "one_pass", one_pass_small_threads=1024),
+        *(_top_k(f"cluster-{n}", "cluster", cluster_blocks=n) for n in (4, 8)),
         _top_k("sort-long_positions", "sort", narrow_elements=0),
         _top_k("sort-few_rows_at_a_time", "sort", batch_bytes=1 << 20),
         _top_k("sort-filtered", "sort", **_FILTERED),

@@ -28,10 +28,10 @@ from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.top_k.columns.candidates import LAST_POSITION, NOWHERE, candidate_functions
 from kernels_cuda.top_k.columns.columns_launches import (
-    CHUNK_ROWS,
     POSITION_BYTES,
     POSITION_STEP,
     ColumnsParameters,
+    chunk_rows,
     column_key_bytes,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
@@ -58,7 +58,7 @@ def columns_kernel(element_size: int) -> Any:
     load_position = ptx.LOAD_SHARED[POSITION_BYTES]
     store_position = ptx.STORE_SHARED[POSITION_BYTES]
     key_step = WARP_LANES * slot_bytes
-    n_rows_ahead = CHUNK_ROWS[element_size]
+    n_rows_ahead = chunk_rows(element_size)
 
     @linked_function
     def walk_chunk(ahead, address, step, at, threshold, is_open, slot, position_slot, unfolding):

@@ -4,26 +4,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shared.launches import (
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    launch_rows,
-    row_parameters,
-    variant,
-)
+from kernels_cuda.top_k.problem import Selection
+from kernels_cuda.top_k.shared.kernel_keys import COLUMNS, kernel_key
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.order_launches import end_unordered
 from kernels_cuda.top_k.shared.shapes import KIB, WARP_LANES
 
 POSITION_BYTES = 2
 LONGEST_COLUMN = 1 << 8 * POSITION_BYTES
 # From a slot of a lane to its next.
 POSITION_STEP = WARP_LANES * POSITION_BYTES
-# Rows of a chunk; two chunks are loaded ahead, enough for the memory's latency.
-CHUNK_ROWS = {1: 16, 2: 16, 4: 16, 8: 8}
 # This many warps keep a multiprocessor's share of the memory busy.
 WARPS_PER_MULTIPROCESSOR = 12
 # A part of a column has at least this many elements, and this many per selected one, to be worth its
@@ -38,12 +31,10 @@ BLOCK_BYTES = 56 * KIB
 
 
 class ColumnShape(NamedTuple):
-    """How a block uses its shared memory: warps, and slots for candidates per lane."""
+    """How a block uses its shared memory: warps (0 if there is no room), and slots of a lane."""
 
     n_warps: int
     n_slots: int
-    first_position: int
-    shared_bytes: int
 
 
 class ColumnsParameters(NamedTuple):
@@ -64,6 +55,11 @@ class ColumnsParameters(NamedTuple):
     position_offset: int
 
 
+def chunk_rows(element_size: int) -> int:
+    """Return the rows of a chunk; two chunks are loaded ahead, enough for the memory's latency."""
+    return 8 if element_size == 8 else 16
+
+
 def column_key_bytes(element_size: int) -> int:
     """Return the bytes of a candidate's key."""
     return max(element_size, 2)
@@ -79,53 +75,51 @@ def columns_variants(element_size: int) -> Iterator[Variant]:
     yield variant("columns", "columns.columns:columns_kernel", element_size, dynamic_shared_bytes=BLOCK_BYTES)
 
 
-def _fitting_shape(problem: Problem) -> ColumnShape | None:
-    """Return the shape of blocks, or None if what a warp selects does not fit."""
-    k, key_bytes = problem.k, column_key_bytes(problem.element_size)
-    slot_bytes = WARP_LANES * (key_bytes + POSITION_BYTES)
-    fewest = k + _spare_candidates(k) + CHUNK_ROWS[problem.element_size] + max(SPARE_SLOTS, k // 2)
+def _fitting_shape(selection: Selection) -> ColumnShape:
+    """Return the shape of blocks, the largest of those in which what a warp selects fits."""
+    k, element_size = selection.k, selection.element_size
+    slot_bytes = WARP_LANES * (column_key_bytes(element_size) + POSITION_BYTES)
+    fewest = k + _spare_candidates(k) + chunk_rows(element_size) + max(SPARE_SLOTS, k // 2)
     # The kernel reads candidates in eights. Several warps merge what they select, and read one beyond two
     # lists.
     n_slots = max(_ceil_to_eight(fewest), WARP_BYTES // slot_bytes // 8 * 8)
-    n_slots = min(n_slots, _ceil_to_eight(max(problem.axis_size, k)))
+    n_slots = min(n_slots, _ceil_to_eight(selection.axis_size))
     n_merging = max(n_slots, _ceil_to_eight(2 * k + 1))
-    for n_warps, n_each in ((4, n_merging), (2, n_merging), (1, n_slots)):
-        if n_warps * n_each * slot_bytes <= BLOCK_BYTES:
-            first_position = n_warps * n_each * WARP_LANES * key_bytes
-            return ColumnShape(
-                n_warps, n_each, first_position, first_position + n_warps * n_each * POSITION_STEP
-            )
-    return None
+    if 4 * n_merging * slot_bytes <= BLOCK_BYTES:
+        return ColumnShape(4, n_merging)
+    if 2 * n_merging * slot_bytes <= BLOCK_BYTES:
+        return ColumnShape(2, n_merging)
+    return ColumnShape(1 if n_slots * slot_bytes <= BLOCK_BYTES else 0, n_slots)
 
 
 def _ceil_to_eight(count: int) -> int:
     return ceil_div(count, 8) * 8
 
 
-def columns_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+def columns_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Walk down all columns."""
-    shape = _fitting_shape(problem)
-    if shape is None or problem.axis_size > LONGEST_COLUMN:
-        raise UnservedError(problem, "columns")
-    (kernel,) = columns_variants(problem.element_size)
-    most_warps = WARPS_PER_MULTIPROCESSOR * problem.target.multiprocessors
-    n_groups = ceil_div(problem.n_rows, WARP_LANES)
-    smallest_part = max(PART_ELEMENTS, PART_ELEMENTS_PER_SELECTED * problem.k)
+    n_rows, k, axis_size = selection.n_rows, selection.k, selection.axis_size
+    if axis_size > LONGEST_COLUMN:
+        return UNSERVED
+    n_warps, n_slots = _fitting_shape(selection)
+    if n_warps == 0:
+        return UNSERVED
+    most_warps = WARPS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    n_groups = ceil_div(n_rows, WARP_LANES)
+    smallest_part = max(PART_ELEMENTS, PART_ELEMENTS_PER_SELECTED * k)
     n_parts = 1
-    while n_parts < shape.n_warps and (
-        n_groups * n_parts < most_warps and problem.axis_size >= 2 * n_parts * smallest_part
+    while (
+        n_parts < n_warps
+        and n_groups < ceil_div(most_warps, n_parts)
+        and (axis_size >= 2 * n_parts * smallest_part)
     ):
         n_parts *= 2
-    more = ColumnsParameters(
-        parts_per_block=n_parts,
-        n_slots=shape.n_slots,
-        n_spare=_spare_candidates(problem.k),
-        position_offset=shape.first_position,
-    )
-    n_blocks = ceil_div(problem.n_rows, WARP_LANES * (shape.n_warps // n_parts))
-    n_threads, n_bytes = shape.n_warps * WARP_LANES, shape.shared_bytes
-    launch = Launch(kernel, n_blocks, n_threads, (), row_parameters(problem), n_bytes, more=(more,))
-    return launch_rows(launch, problem, policy, workspace)
-
-
-COLUMNS = Algorithm(columns_launches, columns_variants, orders_by_index=False)
+    n_blocks = ceil_div(n_rows, WARP_LANES * (n_warps // n_parts))
+    first_position = n_warps * n_slots * WARP_LANES * column_key_bytes(selection.element_size)
+    n_bytes = first_position + n_warps * n_slots * POSITION_STEP
+    kernel = kernel_key(COLUMNS, selection.element_size, 0, 0)
+    sizes = Sizes(n_blocks, n_warps * WARP_LANES, n_bytes, 1)
+    begin_rows(problem, device, selection, out, kernel, sizes)
+    put_values(out, ColumnsParameters(n_parts, n_slots, _spare_candidates(k), first_position))
+    split(device, out)
+    return end_unordered(problem, device, selection, out)

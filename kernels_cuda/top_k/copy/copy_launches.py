@@ -4,19 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
+from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shared.launches import (
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    launch_rows,
-    row_parameters,
-    variant,
-)
-from kernels_cuda.top_k.shared.shapes import WARP_LANES
+from kernels_cuda.top_k.problem import Selection, bounded_product
+from kernels_cuda.top_k.shared.kernel_keys import COPY, kernel_key
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.shapes import WARP_LANES, bits_for
 
 COPY_THREADS = 256
 COPIED_PER_THREAD = 8
@@ -36,28 +29,20 @@ def copy_variants(element_size: int) -> Iterator[Variant]:
     yield variant("copy", "copy.copy:copy_kernel", element_size)
 
 
-def copy_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+def copy_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Copy all rows."""
-    if problem.is_sorted or problem.k < problem.axis_size:
-        raise UnservedError(problem, "copy")
-    is_transposed = policy.is_transposed(problem)
+    axis_size = selection.axis_size
+    if selection.is_sorted or selection.k < axis_size:
+        return UNSERVED
     # Powers of two. Rows that are shorter than a warp share one.
-    needed = max(ceil_div(problem.axis_size, COPIED_PER_THREAD), min(problem.axis_size, WARP_LANES))
-    n_lanes = min(COPY_THREADS, 1 << (needed - 1).bit_length())
-    if is_transposed:
+    needed = max(ceil_div(axis_size, COPIED_PER_THREAD), min(axis_size, WARP_LANES))
+    n_lanes = 1 << bits_for(min(needed, COPY_THREADS))
+    if selection.is_transposed:
         n_lanes = COPY_THREADS // WARP_LANES
     n_rows = COPY_THREADS // n_lanes
-    n_parts = ceil_div(problem.axis_size, n_lanes * COPIED_PER_THREAD)
-    (kernel,) = copy_variants(problem.element_size)
-    launch = Launch(
-        kernel,
-        ceil_div(problem.n_rows, n_rows) * n_parts,
-        COPY_THREADS,
-        (),
-        row_parameters(problem),
-        more=(CopyParameters(int(is_transposed), n_rows, n_lanes, n_parts),),
-    )
-    return launch_rows(launch, problem, policy, workspace)
-
-
-COPY = Algorithm(copy_launches, copy_variants)
+    n_parts = ceil_div(axis_size, n_lanes * COPIED_PER_THREAD)
+    n_blocks = bounded_product(ceil_div(selection.n_rows, n_rows), n_parts)
+    kernel = kernel_key(COPY, selection.element_size, 0, 0)
+    begin_rows(problem, device, selection, out, kernel, Sizes(n_blocks, COPY_THREADS, 0, 1))
+    put_values(out, CopyParameters(selection.is_transposed, n_rows, n_lanes, n_parts))
+    return split(device, out)

@@ -1,31 +1,32 @@
 """The launches of `cluster`, and what they and its kernel agree on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import ARCH, BLOCK_SHARED_BYTES, MULTIPROCESSORS
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER, Variant
-from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shared.launches import (
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    launch_rows,
-    row_parameters,
-    variant,
+from kernels_cuda.top_k.policy import CLUSTER_BLOCKS
+from kernels_cuda.top_k.problem import Selection, bounded_product
+from kernels_cuda.top_k.shared.kernel_keys import CLUSTER, kernel_key
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.shapes import (
+    KIB,
+    MOST_SHARED_BYTES,
+    VECTOR_BYTES,
+    WARP_LANES,
+    bits_for,
 )
-from kernels_cuda.top_k.shared.shapes import KIB, MOST_SHARED_BYTES, VECTOR_BYTES, WARP_LANES
 
 # Blocks of a cluster have these threads, and a vector of a row for each of them in a step.
 CLUSTER_THREADS = 1024
 CLUSTER_WARPS = CLUSTER_THREADS // WARP_LANES
 CLUSTER_STEP_BYTES = CLUSTER_THREADS * VECTOR_BYTES
 LARGEST_CLUSTER = 16
-# From this compute capability on there are small devices, which only portable clusters are sure to run on.
-SMALL_DEVICES_FROM = (11, 0)
+# From this compute capability on (10 times the major version) there are small devices, which only portable
+# clusters are sure to run on.
+SMALL_DEVICES_FROM = 110
 # Bins that keys are counted in: a thread has two of them.
 CLUSTER_BINS = 2 * CLUSTER_THREADS
 # The most that clusters order by value: the bins of a block have room for so many keys. By index, they write
@@ -46,14 +47,6 @@ EIGHTHS_OF_MULTIPROCESSORS = 7
 # The multiprocessors of a cluster belong to one group. No device has more groups, so that an eighth of the
 # multiprocessors are in the largest one.
 _MOST_GROUPS = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterPolicy(Policy):
-    """Limits of `cluster`."""
-
-    # A cluster has one of these numbers of blocks.
-    blocks: tuple[int, ...] = (4, 8, 16)
 
 
 class ClusterParameters(NamedTuple):
@@ -98,73 +91,70 @@ def cluster_variants(element_size: int) -> Iterator[Variant]:
     yield variant("cluster", "many_blocks.cluster:cluster_kernel", element_size, **needs)
 
 
-def _fitting_cluster(problem: Problem, policy: ClusterPolicy) -> int | None:
-    """Return how many blocks a cluster has, or None: the most that run at a time.
+def _fitting_cluster(device: Words, selection: Selection) -> int:
+    """Return how many blocks a cluster has, or 0: the most that run at a time.
 
     All of them must have a whole step of work, unless few elements are selected, or so many that with half as
     many blocks each would have more than `SMALLEST_CLUSTER_CHUNK` of them to order.
     """
-    room = problem.target.block_shared_bytes - cluster_static_bytes(problem.element_size)
-    fitting = [
-        n_blocks
-        for n_blocks in policy.blocks
-        if _is_possible(problem, n_blocks) and _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES <= room
-    ]
-    if not fitting:
-        return None
-    most_blocks = EIGHTHS_OF_MULTIPROCESSORS * problem.target.multiprocessors // 8
-    together = [n_blocks for n_blocks in fitting if problem.n_rows * n_blocks <= most_blocks]
-    most = max(together, default=min(fitting))
-    if _selects_few(problem, most):
+    most_blocks = EIGHTHS_OF_MULTIPROCESSORS * device[MULTIPROCESSORS] // 8
+    n_ordered = 0 if selection.is_by_index else selection.k
+    fewest, together, busy = 0, 0, 0
+    for bits in range(bits_for(LARGEST_CLUSTER) + 1):
+        n_blocks = 1 << bits
+        if device[CLUSTER_BLOCKS] & n_blocks and _is_possible(device, selection, n_blocks):
+            if fewest == 0:
+                fewest = n_blocks
+            if selection.n_rows <= most_blocks // n_blocks:
+                together = n_blocks
+                orders_many = n_blocks // 2 * SMALLEST_CLUSTER_CHUNK < n_ordered
+                if n_blocks * CLUSTER_STEP_BYTES <= selection.row_bytes or orders_many:
+                    busy = n_blocks
+    most = together if together > 0 else fewest
+    if most > 0 and _selects_few(selection, most):
         return most
-    n_ordered = 0 if problem.is_by_index else problem.k
-    busy = [
-        n_blocks
-        for n_blocks in together
-        if n_blocks * CLUSTER_STEP_BYTES <= problem.row_bytes
-        or n_blocks // 2 * SMALLEST_CLUSTER_CHUNK < n_ordered
-    ]
-    return max(busy, default=min(fitting))
+    return busy if busy > 0 else fewest
 
 
-def _is_possible(problem: Problem, n_blocks: int) -> bool:
-    """Tell whether such clusters can order what is selected, and the device has them."""
-    capability, multiprocessors = problem.capability, problem.target.multiprocessors
-    is_large = capability < SMALL_DEVICES_FROM and n_blocks * _MOST_GROUPS <= multiprocessors
-    has_them = capability >= CLUSTERS_FROM and (n_blocks <= PORTABLE_CLUSTER or is_large)
+def _is_possible(device: Words, selection: Selection, n_blocks: int) -> bool:
+    """Tell whether the device has such clusters, and these can hold a row and order what is selected."""
+    arch: int = device[ARCH]
+    is_large = arch < SMALL_DEVICES_FROM and n_blocks * _MOST_GROUPS <= device[MULTIPROCESSORS]
+    has_them = arch >= 10 * CLUSTERS_FROM[0] and (n_blocks <= PORTABLE_CLUSTER or is_large)
     most = min(CLUSTER_LARGEST_K, n_blocks * LARGEST_CLUSTER_CHUNK)
-    return has_them and (problem.is_by_index or problem.k <= most)
+    room = device[BLOCK_SHARED_BYTES] - cluster_static_bytes(selection.element_size)
+    holds_row = _n_steps(selection, n_blocks) <= room // CLUSTER_STEP_BYTES
+    return has_them and holds_row and (selection.is_by_index == 1 or selection.k <= most)
 
 
-def _selects_few(problem: Problem, n_blocks: int) -> bool:
+def _selects_few(selection: Selection, n_blocks: int) -> bool:
     """Tell whether k is small enough for so many blocks to find few candidates."""
-    has_groups = problem.k * FEW_GROUPS_PER_SELECTED <= n_blocks * WARP_LANES
-    return has_groups and problem.element_size <= FEW_LARGEST_ELEMENT
+    has_groups = selection.k <= n_blocks * WARP_LANES // FEW_GROUPS_PER_SELECTED
+    return has_groups and selection.element_size <= FEW_LARGEST_ELEMENT
 
 
-def _n_steps(problem: Problem, n_blocks: int) -> int:
+def _n_steps(selection: Selection, n_blocks: int) -> int:
     """Return in how many steps so many blocks read a row."""
-    return ceil_div(problem.row_bytes, n_blocks * CLUSTER_STEP_BYTES)
+    return ceil_div(selection.row_bytes, n_blocks * CLUSTER_STEP_BYTES)
 
 
-def cluster_launches(problem: Problem, policy: ClusterPolicy, workspace: Workspace) -> list[Launch]:
+def cluster_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Give every row a cluster."""
-    n_blocks = _fitting_cluster(problem, policy)
-    if n_blocks is None:
-        raise UnservedError(problem, "cluster")
-    (kernel,) = cluster_variants(problem.element_size)
-    step_elements = n_blocks * CLUSTER_STEP_BYTES // problem.element_size
-    chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(problem.k, n_blocks))
-    more = ClusterParameters(
-        is_sorted=int(not problem.is_by_index),
-        is_few=int(_selects_few(problem, n_blocks)),
-        cluster_bits=n_blocks.bit_length() - 1,
-        step_bits=step_elements.bit_length() - 1,
-        chunk_bits=(chunk - 1).bit_length(),
+    n_blocks = _fitting_cluster(device, selection)
+    if n_blocks == 0:
+        return UNSERVED
+    element_size = selection.element_size
+    n_bytes = _n_steps(selection, n_blocks) * CLUSTER_STEP_BYTES
+    kernel = kernel_key(CLUSTER, element_size, 0, 0)
+    sizes = Sizes(bounded_product(selection.n_rows, n_blocks), CLUSTER_THREADS, n_bytes, n_blocks)
+    begin_rows(problem, device, selection, out, kernel, sizes)
+    chunk = max(SMALLEST_CLUSTER_CHUNK, ceil_div(selection.k, n_blocks))
+    parameters = ClusterParameters(
+        1 - selection.is_by_index,
+        int(_selects_few(selection, n_blocks)),
+        bits_for(n_blocks),
+        bits_for(n_blocks * CLUSTER_STEP_BYTES // element_size),
+        bits_for(chunk),
     )
-    grid, n_bytes = problem.n_rows * n_blocks, _n_steps(problem, n_blocks) * CLUSTER_STEP_BYTES
-    launch = Launch(kernel, grid, CLUSTER_THREADS, (), row_parameters(problem), n_bytes, n_blocks, (more,))
-    return launch_rows(launch, problem, policy, workspace)
-
-
-CLUSTER = Algorithm(cluster_launches, cluster_variants, ClusterPolicy())
+    put_values(out, parameters)
+    return split(device, out)

@@ -1,39 +1,47 @@
 """The launches of `grid`: many blocks write group maxima, and blocks finish rows, or parts, by these."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
-from kernels_cuda.runtime.launch import Pointer
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.policy import (
+    FINE_BYTES,
+    NARROW_AXIS_ELEMENTS,
+    PART_ELEMENTS,
+    UNIT_GROUPS_PER_THREAD,
+)
+from kernels_cuda.top_k.problem import Selection, bounded_product, filler, key_format_of
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
+    ELEMENTS,
     FINE,
     LARGEST_K,
     LARGEST_LANE_BITS,
-    OPERANDS,
     SMALL_K,
-    BlockPolicy,
+    Areas,
     BlockShape,
-    Sources,
     Stages,
     enough_groups,
     finish_rows,
+    has_large_blocks,
+    shape_of,
 )
+from kernels_cuda.top_k.shared.kernel_keys import MAXIMA, TRANSPOSED_MAXIMA, kernel_key
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
-    Algorithm,
-    Launch,
-    UnservedError,
-    Workspace,
-    X,
+    NO_AREA,
+    UNSERVED,
+    Sizes,
+    begin,
     fill_offsets,
-    launch_all,
-    lengths_of,
-    row_parameters,
+    put_area,
+    put_lengths,
+    put_rows,
+    put_x,
+    split,
+    take,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -42,26 +50,17 @@ from kernels_cuda.top_k.shared.shapes import (
     MAXIMA_THREADS,
     MAXIMA_WARPS,
     VECTOR_BYTES,
+    bits_for,
     group_key_bytes,
 )
 
 FINE_PER_CHUNK = CHUNK_VECTORS >> FINE_BITS
-# Fine groups of transposed rows are smaller: an element that is read again takes a memory sector of its own.
-TRANSPOSED_FINE_BITS = {1: 1, 2: 1, 4: 1, 8: 2}
 # Rows of a block that finds the maxima of transposed rows, which lie side by side.
 TRANSPOSED_ROWS = 32
 # If there are more rows than multiprocessors, the smallest blocks finish those of at most this many fine
 # groups, for k up to `SMALL_BLOCK_K`.
 SMALL_BLOCK_GROUPS = 1024
 SMALL_BLOCK_K = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridPolicy(BlockPolicy):
-    """Limits of `grid`."""
-
-    # A part of a row has at most this many elements, because positions in it are counted in 31 bits.
-    part_elements: int = 1 << 31
 
 
 class MaximaParameters(NamedTuple):
@@ -78,128 +77,202 @@ def grid_variants(element_size: int) -> Iterator[Variant]:
     yield variant("transposed_maxima", "many_blocks.grid:transposed_maxima_kernel", element_size)
 
 
-def fine_bits(element_size: int, is_transposed: bool) -> int:
-    """Return the bits of the number of vectors of a fine group."""
-    return TRANSPOSED_FINE_BITS[element_size] if is_transposed else FINE_BITS
+def fine_bits(element_size: int, is_transposed: int) -> int:
+    """Return the bits of the number of vectors of a fine group.
+
+    Those of transposed rows are smaller: an element that is read again takes a memory sector of its own.
+    """
+    if is_transposed:
+        return 2 if element_size == 8 else 1
+    return FINE_BITS
 
 
-def _chunk_bytes(problem: Problem, policy: GridPolicy) -> int:
+def _fine_bytes(selection: Selection) -> int:
+    return VECTOR_BYTES << fine_bits(selection.element_size, selection.is_transposed)
+
+
+def _chunk_bytes(selection: Selection) -> int:
     """Return the bytes of a chunk, which a warp reads together."""
-    return (FINE_PER_CHUNK << fine_bits(problem.element_size, policy.is_transposed(problem))) * VECTOR_BYTES
+    return FINE_PER_CHUNK * _fine_bytes(selection)
 
 
-def _coarse_groups(problem: Problem, policy: GridPolicy, part_size: int) -> int:
+def _coarse_groups(selection: Selection, part_size: int) -> int:
     """Return how many coarse groups there may be; those beyond the end of a part are empty."""
-    n_chunks = max(1, ceil_div(part_size * problem.element_size, _chunk_bytes(problem, policy)))
+    n_chunks = max(1, ceil_div(part_size * selection.element_size, _chunk_bytes(selection)))
     # Transposed rows may be many and short: no more groups than make whole vectors of keys.
-    keys_per_vector = VECTOR_BYTES // group_key_bytes(problem.element_size)
-    together = keys_per_vector if policy.is_transposed(problem) else MAXIMA_WARPS
+    together = MAXIMA_WARPS
+    if selection.is_transposed:
+        together = VECTOR_BYTES // group_key_bytes(selection.element_size)
     return ceil_div(n_chunks, together) * together
 
 
-def _maxima_launches(
-    problem: Problem, policy: GridPolicy, part_size: int, n_coarse: int, workspace: Workspace
-) -> tuple[Sources, list[Launch]]:
-    """Return where the maxima will be, and what finds them."""
-    n_parts = ceil_div(problem.axis_size, part_size)
-    n_coarse_keys = problem.n_rows * n_parts * n_coarse
-    key_bytes = group_key_bytes(problem.element_size)
-    fine = workspace.take(n_coarse_keys * FINE_PER_CHUNK * key_bytes)
-    coarse = workspace.take(n_coarse_keys * key_bytes)
-    offsets, launches = fill_offsets(problem, workspace)
-    of_rows, of_transposed_rows = grid_variants(problem.element_size)
-    kernel, n_blocks = of_rows, problem.n_rows * (n_coarse // MAXIMA_WARPS)
-    if policy.is_transposed(problem):
-        kernel, n_blocks = of_transposed_rows, ceil_div(problem.n_rows, TRANSPOSED_ROWS) * n_coarse
-    more = MaximaParameters(part_size, n_parts, n_coarse)
-    pointers = Pointer(X), lengths_of(problem), fine, coarse, offsets
-    parameters = row_parameters(problem)
-    launch = Launch(kernel, n_blocks * n_parts, MAXIMA_THREADS, pointers, parameters, more=(more,))
-    return Sources(fine=fine, coarse=coarse), launches + launch_all(launch, policy)
+class Split(NamedTuple):
+    """The blocks that finish rows, and the elements of a part of one: 0 if rows are not served."""
+
+    shape: BlockShape
+    part_size: int
 
 
-def _split(problem: Problem, policy: GridPolicy) -> tuple[BlockShape, int] | None:
-    """Return the blocks that finish rows, and the elements of a part of one; None if it is not served."""
-    k, shapes = problem.k, policy.shapes(problem)
-    has_few_rows = problem.n_rows <= problem.target.multiprocessors
-    has_large_blocks = len(shapes) > 2
-    n_fine = problem.row_bytes * FINE_PER_CHUNK // _chunk_bytes(problem, policy)
-    if has_large_blocks and k > SMALL_K:
-        shape = shapes[-1]
-    elif has_large_blocks and has_few_rows:
+def _finishing_shape(device: Words, selection: Selection) -> BlockShape:
+    """Return the blocks that finish rows."""
+    has_large = has_large_blocks(device)
+    if has_large and selection.k > SMALL_K:
+        return shape_of(device, selection, 3)
+    if has_large and selection.n_rows <= device[MULTIPROCESSORS]:
         # The work of all warps of the largest blocks takes longer than what they share.
-        shape = shapes[2]
-    elif n_fine <= SMALL_BLOCK_GROUPS and k <= SMALL_BLOCK_K:
-        shape = shapes[0]
-    else:
-        shape = shapes[1]
+        return shape_of(device, selection, 2)
+    has_few_groups = selection.row_bytes // _fine_bytes(selection) <= SMALL_BLOCK_GROUPS
+    return shape_of(device, selection, 0 if has_few_groups and selection.k <= SMALL_BLOCK_K else 1)
+
+
+def _split(device: Words, selection: Selection) -> Split:
+    """Return the blocks that finish rows, and the elements of a part of one."""
+    k, axis_size, element_size = selection.k, selection.axis_size, selection.element_size
+    shape = _finishing_shape(device, selection)
     if k > min(LARGEST_K, shape.n_candidate_groups):
-        return None
-    per_vector = VECTOR_BYTES // problem.element_size
-    most_coarse = (shape.n_groups << LARGEST_LANE_BITS) * (VECTOR_BYTES // shape.key_bytes)
-    chunk_elements = _chunk_bytes(problem, policy) // problem.element_size
-    largest_part = min(policy.part_elements, most_coarse * chunk_elements)
-    n_parts = ceil_div(problem.axis_size, largest_part)
+        return Split(shape, 0)
+    per_vector = VECTOR_BYTES // element_size
+    most_vectors = shape.n_groups << LARGEST_LANE_BITS
+    most_coarse = most_vectors * (VECTOR_BYTES // shape.key_bytes)
+    chunk_elements = _chunk_bytes(selection) // element_size
+    n_parts = ceil_div(axis_size, min(device[PART_ELEMENTS], most_coarse * chunk_elements))
     if n_parts == 1:
-        return shape, problem.axis_size
+        return Split(shape, axis_size)
     # One block finishes what is selected from all parts.
-    if n_parts * k > (shape.n_groups << LARGEST_LANE_BITS) * per_vector:
-        return None
-    return shape, ceil_div(problem.axis_size, n_parts * per_vector) * per_vector
+    if n_parts > most_vectors * per_vector // k:
+        return Split(shape, 0)
+    return Split(shape, ceil_div(axis_size, n_parts * per_vector) * per_vector)
 
 
-def grid_launches(problem: Problem, policy: GridPolicy, workspace: Workspace) -> list[Launch]:
+def grid_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
-    split = _split(problem, policy)
-    if split is None:
-        raise UnservedError(problem, "grid")
-    shape, part_size = split
-    n_parts = ceil_div(problem.axis_size, part_size)
-    n_coarse = _coarse_groups(problem, policy, part_size)
-    sources, launches = _maxima_launches(problem, policy, part_size, n_coarse, workspace)
-    stages = _choose_stages(problem, policy, shape, n_coarse)
+    shape, part_size = _split(device, selection)
+    if part_size == 0:
+        return UNSERVED
+    n_coarse = _coarse_groups(selection, part_size)
+    n_parts = ceil_div(selection.axis_size, part_size)
+    key_bytes = group_key_bytes(selection.element_size)
+    n_keys = bounded_product(bounded_product(selection.n_rows, n_parts), n_coarse)
+    fine = take(out, bounded_product(n_keys, FINE_PER_CHUNK * key_bytes))
+    coarse = take(out, bounded_product(n_keys, key_bytes))
+    _put_maxima(problem, device, selection, out, MaximaParameters(part_size, n_parts, n_coarse), fine, coarse)
+    stages = _choose_stages(device, selection, shape, n_coarse)
+    areas = Areas(NO_AREA, NO_AREA, NO_AREA, NO_AREA, 0, fine, coarse)
     if n_parts == 1:
-        return launches + finish_rows(problem, policy, shape, part_size, stages, OPERANDS, sources, workspace)
+        return finish_rows(problem, device, selection, out, shape, part_size, stages, areas)
+    return _finish_parts(problem, device, selection, out, shape, part_size, stages, areas)
 
-    position_size = policy.position_bytes(problem)
-    n_left = (n_parts - 1) * problem.k + min(problem.k, problem.axis_size - (n_parts - 1) * part_size)
-    values = workspace.take(problem.n_rows * n_left * problem.element_size)
-    indices = workspace.take(problem.n_rows * n_left * position_size)
-    parts = replace(
-        problem,
-        index_size=position_size,
-        strides=problem.strides._replace(values=1, indices=1),
-        rows=problem.rows.with_packed_outputs(n_left),
-        lengths=problem.lengths and problem.lengths._replace(padding=problem.filler),
+
+def _put_maxima(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    parameters: MaximaParameters,
+    fine: int,
+    coarse: int,
+) -> None:
+    """Put what finds the maxima."""
+    offsets = fill_offsets(problem, device, selection, out)
+    kernel, n_blocks = MAXIMA, bounded_product(selection.n_rows, parameters.n_coarse // MAXIMA_WARPS)
+    if selection.is_transposed:
+        kernel = TRANSPOSED_MAXIMA
+        n_blocks = bounded_product(ceil_div(selection.n_rows, TRANSPOSED_ROWS), parameters.n_coarse)
+    sizes = Sizes(bounded_product(n_blocks, parameters.n_parts), MAXIMA_THREADS, 0, 1)
+    begin(out, device, kernel_key(kernel, selection.element_size, 0, 0), sizes)
+    put_x(out)
+    put_lengths(out, selection)
+    put_area(out, selection, fine)
+    put_area(out, selection, coarse)
+    put_area(out, selection, offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    put_values(out, parameters)
+    split(device, out)
+
+
+def _finish_parts(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    shape: BlockShape,
+    part_size: int,
+    stages: Stages,
+    areas: Areas,
+) -> int:
+    """Finish every part of a row by itself, and then what is selected from all parts."""
+    position_size = 4 if selection.axis_size <= device[NARROW_AXIS_ELEMENTS] else 8
+    n_before = (ceil_div(selection.axis_size, part_size) - 1) * part_size
+    n_left = n_before // part_size * selection.k + min(selection.k, selection.axis_size - n_before)
+    n_selected = bounded_product(selection.n_rows, n_left)
+    values = take(out, bounded_product(n_selected, selection.element_size))
+    indices = take(out, bounded_product(n_selected, position_size))
+    parts = _parts_of(selection, position_size, n_left, filler(problem))
+    of_parts = Areas(NO_AREA, values, indices, NO_AREA, 0, areas.fine, areas.coarse)
+    finish_rows(problem, device, parts, out, shape, part_size, stages, of_parts)
+    merged = _merged(selection, n_left)
+    of_merged = Areas(values, NO_AREA, NO_AREA, indices, position_size, NO_AREA, NO_AREA)
+    elements = Stages(ELEMENTS, 0, 0, FINE_BITS, 0)
+    return finish_rows(problem, device, merged, out, shape, n_left, elements, of_merged)
+
+
+def _parts_of(selection: Selection, position_size: int, n_left: int, padding: int) -> Selection:
+    """Return the selection from parts of rows, whose results lie one after the other."""
+    return Selection(
+        selection.element_size,
+        position_size,
+        selection.k,
+        selection.axis_size,
+        selection.n_rows,
+        selection.row_bytes,
+        selection.x_step,
+        1,
+        0,
+        n_left,
+        selection.neighbours_at,
+        selection.n_neighbours,
+        selection.is_transposed,
+        selection.is_sorted,
+        selection.is_by_index,
+        selection.has_lengths,
+        padding,
     )
-    merged = replace(
-        problem,
-        axis_size=n_left,
-        strides=problem.strides._replace(x=1),
-        rows=problem.rows.with_packed_x(n_left),
+
+
+def _merged(selection: Selection, n_left: int) -> Selection:
+    """Return the selection from what was selected from parts of rows."""
+    return Selection(
+        selection.element_size,
+        selection.index_size,
+        selection.k,
+        n_left,
+        selection.n_rows,
+        n_left * selection.element_size,
+        1,
+        0,
+        n_left,
+        0,
+        selection.neighbours_at,
+        selection.n_neighbours,
+        selection.is_transposed,
+        selection.is_sorted,
+        selection.is_by_index,
+        selection.has_lengths,
+        selection.padding,
     )
-    operands = (Pointer(X), values, indices)
-    launches += finish_rows(parts, policy, shape, part_size, stages, operands, sources, workspace)
-    operands = (values, Pointer(VALUES), Pointer(INDICES))
-    sources = Sources(indices=indices, index_size=position_size)
-    return launches + finish_rows(merged, policy, shape, n_left, Stages(), operands, sources, workspace)
 
 
-def _choose_stages(problem: Problem, policy: GridPolicy, shape: BlockShape, n_coarse: int) -> Stages:
+def _choose_stages(device: Words, selection: Selection, shape: BlockShape, n_coarse: int) -> Stages:
     """Choose what a block starts from, by the numbers of group maxima that there are."""
     keys_per_vector = VECTOR_BYTES // shape.key_bytes
-    group_bits = fine_bits(problem.element_size, policy.is_transposed(problem))
-    coarse_bits = (FINE_PER_CHUNK // keys_per_vector).bit_length() - 1
+    group_bits = fine_bits(selection.element_size, selection.is_transposed)
+    coarse_bits = bits_for(FINE_PER_CHUNK // keys_per_vector)
     n_fine = n_coarse * FINE_PER_CHUNK
-    has_enough_coarse = n_coarse >= enough_groups(problem.k)
+    has_enough_coarse = n_coarse >= enough_groups(selection.k)
     # There is one stage less to go through where each maximum may be a group by itself.
-    most_units = min(shape.n_groups, policy.unit_groups_per_thread * shape.n_threads)
-    n_units, unit_stage = (n_coarse, COARSE) if has_enough_coarse else (n_fine, FINE)
-    if n_units <= most_units:
-        return Stages(unit_stage, n_coarse, coarse_bits, group_bits, has_unit_groups=True)
+    most_units = min(shape.n_groups, device[UNIT_GROUPS_PER_THREAD] * shape.n_threads)
+    if (n_coarse if has_enough_coarse else n_fine) <= most_units:
+        return Stages(COARSE if has_enough_coarse else FINE, n_coarse, coarse_bits, group_bits, 1)
     fits_fine = n_fine // keys_per_vector <= shape.n_groups << LARGEST_LANE_BITS
-    takes_fine = n_fine * shape.key_bytes <= policy.fine_bytes or not has_enough_coarse
-    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, group_bits)
-
-
-GRID = Algorithm(grid_launches, grid_variants, GridPolicy())
+    takes_fine = n_fine * shape.key_bytes <= device[FINE_BYTES] or not has_enough_coarse
+    return Stages(FINE if fits_fine and takes_fine else COARSE, n_coarse, coarse_bits, group_bits, 0)

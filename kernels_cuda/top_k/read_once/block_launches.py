@@ -4,28 +4,28 @@ A block finishes a row, or a part of one: it finds group maxima, or takes those 
 written, and goes on from stage to stage down to the elements.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
-from kernels_cuda.runtime.launch import NULL, Pointer
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import BLOCK_SHARED_BYTES, MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.policy import ONLY_BLOCK_THREADS
+from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.shared.kernel_keys import BLOCK, kernel_key
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    X,
+    NO_AREA,
+    UNSERVED,
+    Sizes,
+    begin,
     fill_offsets,
-    launch_all,
-    lengths_of,
-    row_parameters,
+    put_area,
+    put_lengths,
+    put_outputs,
+    put_rows,
+    put_x,
+    split,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -72,27 +72,25 @@ class BlockShape(NamedTuple):
     n_candidate_groups: int
     key_bytes: int
 
-    @property
-    def list_offset(self) -> int:
-        """Where the list lies in dynamic shared memory; it is also the order of the candidates."""
-        offset = max(self.n_slots * (self.key_bytes + 4), self.n_groups * self.key_bytes)
-        return -(-offset // VECTOR_BYTES) * VECTOR_BYTES
 
-    @property
-    def bins_offset(self) -> int:
-        """Where the bins lie that the candidates are ordered by."""
-        size = max(4 * self.n_candidate_groups, 2 * self.n_slots)
-        return self.list_offset + -(-size // VECTOR_BYTES) * VECTOR_BYTES
+NO_BLOCK = BlockShape(0, 0, 0, 0, 0)
 
-    @property
-    def dynamic_bytes(self) -> int:
-        """Dynamic shared memory of a launch."""
-        return self.bins_offset + 4 * BINS_PER_THREAD * self.n_threads
 
-    @property
-    def shared_bytes(self) -> int:
-        """All shared memory of a block, at most."""
-        return self.dynamic_bytes + block_static_bytes(self.n_threads)
+def list_offset(shape: BlockShape) -> int:
+    """Return where the list lies in dynamic shared memory; it is also the order of the candidates."""
+    offset = max(shape.n_slots * (shape.key_bytes + 4), shape.n_groups * shape.key_bytes)
+    return ceil_div(offset, VECTOR_BYTES) * VECTOR_BYTES
+
+
+def bins_offset(shape: BlockShape) -> int:
+    """Return where the bins lie that the candidates are ordered by."""
+    size = max(4 * shape.n_candidate_groups, 2 * shape.n_slots)
+    return list_offset(shape) + ceil_div(size, VECTOR_BYTES) * VECTOR_BYTES
+
+
+def dynamic_bytes(shape: BlockShape) -> int:
+    """Return the dynamic shared memory of a launch."""
+    return bins_offset(shape) + 4 * BINS_PER_THREAD * shape.n_threads
 
 
 def block_static_bytes(n_threads: int) -> int:
@@ -110,31 +108,29 @@ def block_shape(element_size: int, n_threads: int, block_bytes: int) -> BlockSha
         return BlockShape(n_threads, 1024, 2048, 1024, n_bytes)
     if n_threads == 256:
         return BlockShape(n_threads, 2048, 24576 // n_bytes, 2048, n_bytes)
-    large, less = (
-        BlockShape(
-            n_threads, size // (n_bytes + 4) // 512 * 512, size // n_bytes, n_candidate_groups, n_bytes
-        )
-        for size, n_candidate_groups in ((65536, 6144), (57344, 5632))
-    )
-    return large if large.shared_bytes <= block_bytes else less
+    large = _large_shape(n_threads, n_bytes, 65536, 6144)
+    if dynamic_bytes(large) + block_static_bytes(n_threads) <= block_bytes:
+        return large
+    return _large_shape(n_threads, n_bytes, 57344, 5632)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockPolicy(Policy):
-    """Limits of `block`, and of `grid`, whose rows it finishes."""
+def _large_shape(n_threads: int, key_bytes: int, size: int, n_candidate_groups: int) -> BlockShape:
+    n_slots = size // (key_bytes + 4) // 512 * 512
+    return BlockShape(n_threads, n_slots, size // key_bytes, n_candidate_groups, key_bytes)
 
-    n_threads: tuple[int, ...] = BLOCK_THREADS
-    # Up to this size, a block reads all fine maxima as fast as the coarse ones and the fine ones that they
-    # lead to.
-    fine_bytes: int = 256 * KIB
-    # Up to this many maxima per thread are groups by themselves.
-    unit_groups_per_thread: int = 16
 
-    def shapes(self, problem: Problem) -> list[BlockShape]:
-        """Return the blocks that the device has room for, in the order of `BLOCK_THREADS`."""
-        room = problem.target.block_shared_bytes
-        n_threads = self.n_threads if room >= LARGE_BLOCK_BYTES else self.n_threads[:2]
-        return [block_shape(problem.element_size, n, room) for n in n_threads]
+def has_large_blocks(device: Words) -> bool:
+    """Tell whether a device has room for the last two kinds of blocks."""
+    room: int = device[BLOCK_SHARED_BYTES]
+    return room >= LARGE_BLOCK_BYTES
+
+
+def shape_of(device: Words, selection: Selection, number: int) -> BlockShape:
+    """Return the blocks of a number, in the order of `BLOCK_THREADS`."""
+    n_threads = BLOCK_THREADS[number]
+    if device[ONLY_BLOCK_THREADS] > 0:
+        n_threads = device[ONLY_BLOCK_THREADS]
+    return block_shape(selection.element_size, n_threads, device[BLOCK_SHARED_BYTES])
 
 
 class BlockParameters(NamedTuple):
@@ -182,47 +178,54 @@ class BlockParameters(NamedTuple):
     fine_bits: int
 
 
-def _variant(element_size: int, n_threads: int) -> Variant:
-    needed = block_shape(element_size, n_threads, MOST_SHARED_BYTES).dynamic_bytes
-    factory = "read_once.block:block_kernel"
-    return variant("block", factory, element_size, n_threads, dynamic_shared_bytes=needed)
-
-
 def block_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
     for n_threads in BLOCK_THREADS:
-        yield _variant(element_size, n_threads)
+        needed = dynamic_bytes(block_shape(element_size, n_threads, MOST_SHARED_BYTES))
+        factory = "read_once.block:block_kernel"
+        yield variant("block", factory, element_size, n_threads, dynamic_shared_bytes=needed)
 
 
-def _fitting_shape(problem: Problem, policy: BlockPolicy) -> BlockShape | None:
-    """Return the blocks that serve whole rows well, or None."""
-    axis_size, k, multiprocessors = problem.axis_size, problem.k, problem.target.multiprocessors
-    small, middle, *large = policy.shapes(problem)
+def _fitting_shape(device: Words, selection: Selection) -> BlockShape:
+    """Return the blocks that serve whole rows well, or `NO_BLOCK`."""
+    axis_size, k, n_rows = selection.axis_size, selection.k, selection.n_rows
+    multiprocessors = device[MULTIPROCESSORS]
+    small, middle = shape_of(device, selection, 0), shape_of(device, selection, 1)
     if axis_size <= small.n_slots or (axis_size <= SMALL_ELEMENTS and k <= SMALL_K):
         return small
-    has_many_rows = problem.n_rows >= MANY_ROWS_PER_MULTIPROCESSOR * multiprocessors
-    middle_k = MIDDLE_K_OF_MANY_ROWS if has_many_rows else MIDDLE_K
-    if not large:
+    middle_k = MIDDLE_K
+    if n_rows >= MANY_ROWS_PER_MULTIPROCESSOR * multiprocessors:
+        middle_k = MIDDLE_K_OF_MANY_ROWS
+    has_large = has_large_blocks(device)
+    if not has_large:
         middle_k = K_WITHOUT_LARGE_BLOCKS
-    if axis_size <= middle.n_slots or (k <= middle_k and _fits(problem, middle)):
+    if axis_size <= middle.n_slots or (k <= middle_k and _fits(selection, middle)):
         return middle
-    if not large:
-        return None
-    shape = large[problem.n_rows <= multiprocessors]
-    return shape if axis_size <= shape.n_slots or (k <= LARGEST_K and _fits(problem, shape)) else None
+    if not has_large:
+        return NO_BLOCK
+    large = shape_of(device, selection, 3 if n_rows <= multiprocessors else 2)
+    if axis_size <= large.n_slots or (k <= LARGEST_K and _fits(selection, large)):
+        return large
+    return NO_BLOCK
 
 
-def _fits(problem: Problem, shape: BlockShape) -> bool:
-    return problem.row_bytes // VECTOR_BYTES <= shape.n_groups << LARGEST_LANE_BITS
+def _fits(selection: Selection, shape: BlockShape) -> bool:
+    return selection.row_bytes // VECTOR_BYTES <= shape.n_groups << LARGEST_LANE_BITS
 
 
-class Sources(NamedTuple):
-    """What a block starts from besides elements: indices of these, and group maxima."""
+class Areas(NamedTuple):
+    """What blocks read and write in the workspace, or `NO_AREA`: x, values and indices are operands then.
 
-    indices: Pointer = NULL
-    index_size: int = 0
-    fine: Pointer = NULL
-    coarse: Pointer = NULL
+    They may start from elements with `sources`, their indices of `source_size` bytes, or from group maxima.
+    """
+
+    x: int
+    values: int
+    indices: int
+    sources: int
+    source_size: int
+    fine: int
+    coarse: int
 
 
 class Stages(NamedTuple):
@@ -233,84 +236,97 @@ class Stages(NamedTuple):
     looks for a threshold.
     """
 
-    top: int = ELEMENTS
-    n_coarse: int = 0
-    coarse_bits: int = 0
-    fine_bits: int = FINE_BITS
-    has_unit_groups: bool = False
+    top: int
+    n_coarse: int
+    coarse_bits: int
+    fine_bits: int
+    has_unit_groups: int
 
 
-# Whole rows are read from the first, and written to the others.
-OPERANDS = (Pointer(X), Pointer(VALUES), Pointer(INDICES))
-
-
-def block_launches(problem: Problem, policy: BlockPolicy, workspace: Workspace) -> list[Launch]:
+def block_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Give every row a block."""
-    shape = _fitting_shape(problem, policy)
-    if shape is None or problem.k > shape.n_candidate_groups:
-        raise UnservedError(problem, "block")
-    return finish_rows(problem, policy, shape, problem.axis_size, Stages(), OPERANDS, Sources(), workspace)
+    shape = _fitting_shape(device, selection)
+    if selection.k > shape.n_candidate_groups:
+        return UNSERVED
+    stages = Stages(ELEMENTS, 0, 0, FINE_BITS, 0)
+    areas = Areas(NO_AREA, NO_AREA, NO_AREA, NO_AREA, 0, NO_AREA, NO_AREA)
+    return finish_rows(problem, device, selection, out, shape, selection.axis_size, stages, areas)
 
 
 def finish_rows(
-    problem: Problem,
-    policy: BlockPolicy,
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
     largest: BlockShape,
     part_size: int,
     stages: Stages,
-    operands: tuple[Pointer, Pointer, Pointer],
-    sources: Sources,
-    workspace: Workspace,
-) -> list[Launch]:
-    """Assign one block to each part of a row; `operands` are x, values and indices."""
-    n_parts = ceil_div(problem.axis_size, part_size)
-    n_vectors = {
-        ELEMENTS: part_size * problem.element_size // VECTOR_BYTES,
-        FINE: stages.n_coarse << stages.coarse_bits,
-        COARSE: stages.n_coarse * largest.key_bytes // VECTOR_BYTES,
-    }[stages.top]
+    areas: Areas,
+) -> int:
+    """Assign one block, with room for the largest shape at most, to each part of a row."""
+    n_parts = ceil_div(selection.axis_size, part_size)
+    n_vectors = part_size * selection.element_size // VECTOR_BYTES
+    if stages.top == FINE:
+        n_vectors = stages.n_coarse << stages.coarse_bits
+    elif stages.top == COARSE:
+        n_vectors = stages.n_coarse * largest.key_bytes // VECTOR_BYTES
+    enough = enough_groups(selection.k)
     lane_bits = 0 if stages.has_unit_groups else LARGEST_LANE_BITS
     while (
-        lane_bits
-        and n_vectors >> lane_bits < enough_groups(problem.k)
-        and n_vectors <= largest.n_groups << (lane_bits - 1)
+        lane_bits > 0 and n_vectors >> lane_bits < enough and n_vectors <= largest.n_groups << (lane_bits - 1)
     ):
         lane_bits -= 1
     n_groups = ceil_div(n_vectors, 1 << lane_bits)
     if stages.has_unit_groups:
         n_groups = n_vectors * VECTOR_BYTES // largest.key_bytes
-    shape, most_groups = _needed_shape(problem, part_size, n_groups, largest)
-    x, *outputs = operands
-    offsets, launches = fill_offsets(problem, workspace)
-    more = BlockParameters(
-        source_size=sources.index_size,
-        is_by_index=int(problem.is_by_index),
-        part_size=part_size,
-        n_parts=n_parts,
-        top_stage=stages.top,
-        has_unit_groups=int(stages.has_unit_groups),
-        lane_bits=lane_bits,
-        n_groups=shape.n_groups,
-        enough_groups=enough_groups(problem.k),
-        most_groups=most_groups,
-        n_slots=shape.n_slots,
-        n_candidate_groups=shape.n_candidate_groups,
-        list_word=shape.list_offset // 4,
-        bins_word=shape.bins_offset // 4,
-        n_coarse=stages.n_coarse,
-        coarse_bits=stages.coarse_bits,
-        fine_bits=stages.fine_bits,
+    needed = _needed_shape(selection, part_size, n_groups, largest)
+    most_groups = _most_groups(selection.k, n_groups, needed)
+    shape = _with_whole_vectors(needed)
+    offsets = fill_offsets(problem, device, selection, out)
+    kernel = kernel_key(BLOCK, selection.element_size, shape.n_threads, 0)
+    n_blocks = bounded_product(selection.n_rows, n_parts)
+    begin(out, device, kernel, Sizes(n_blocks, shape.n_threads, dynamic_bytes(shape), 1))
+    _put_operands(out, selection, areas)
+    put_area(out, selection, offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    parameters = BlockParameters(
+        areas.source_size,
+        selection.is_by_index,
+        part_size,
+        n_parts,
+        stages.top,
+        stages.has_unit_groups,
+        lane_bits,
+        shape.n_groups,
+        enough,
+        most_groups,
+        shape.n_slots,
+        shape.n_candidate_groups,
+        list_offset(shape) // 4,
+        bins_offset(shape) // 4,
+        stages.n_coarse,
+        stages.coarse_bits,
+        stages.fine_bits,
     )
-    launch = Launch(
-        _variant(problem.element_size, shape.n_threads),
-        problem.n_rows * n_parts,
-        shape.n_threads,
-        (x, lengths_of(problem), *outputs, sources.indices, sources.fine, sources.coarse, offsets),
-        row_parameters(problem),
-        shape.dynamic_bytes,
-        more=(more,),
-    )
-    return launches + launch_all(launch, policy)
+    put_values(out, parameters)
+    return split(device, out)
+
+
+def _put_operands(out: Words, selection: Selection, areas: Areas) -> None:
+    """Put pointers at x, lengths, values and indices, and at what else a block starts from."""
+    if areas.x < 0:
+        put_x(out)
+    else:
+        put_area(out, selection, areas.x)
+    put_lengths(out, selection)
+    if areas.values < 0:
+        put_outputs(out, selection)
+    else:
+        put_area(out, selection, areas.values)
+        put_area(out, selection, areas.indices)
+    put_area(out, selection, areas.sources)
+    put_area(out, selection, areas.fine)
+    put_area(out, selection, areas.coarse)
 
 
 def enough_groups(k: int) -> int:
@@ -318,29 +334,61 @@ def enough_groups(k: int) -> int:
     return k * (GROUPS_PER_SELECTED if k < SMALL_K else GROUPS_PER_SELECTED_OF_LARGE_K)
 
 
-def _needed_shape(
-    problem: Problem, part_size: int, n_groups: int, largest: BlockShape
-) -> tuple[BlockShape, int]:
-    """Return what blocks need to hold, and how many groups may be at or above the threshold.
+def _needed_shape(selection: Selection, part_size: int, n_groups: int, largest: BlockShape) -> BlockShape:
+    """Return what blocks need to hold; what they do not need serves as cache.
 
-    What they do not need serves as cache. Some more groups than k may be at or above it, to find it soon, yet
-    few enough: if the elements come in no order, c of n groups hold about ``-n * log(1 - c / n)`` elements
-    at or above it, and these should fit. Of rows with lengths, short ones may have more groups than others.
+    Of rows with lengths, short ones may have more groups than others.
     """
-    k, n_groups = problem.k, max(n_groups, 1)
-    is_grouped = n_groups > k and (part_size > largest.n_slots or 4 * k < part_size)
-    n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES if is_grouped else part_size)
+    k = selection.k
+    n_slots, held_groups = min(largest.n_slots, part_size), 0
+    if n_groups > k and (part_size > largest.n_slots or 4 * k < part_size):
+        n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES)
+        # A warp writes the maxima of whole chunks, of at most one for each vector.
+        held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS
+        if selection.has_lengths:
+            held_groups = largest.n_groups
     n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
-    fitting = int(n_groups * (1 - math.exp(-0.9 * n_slots / n_groups)))
-    most_groups = max(k, min(k + k // 8 + 8, fitting, n_candidate_groups))
-    # A warp writes the maxima of whole chunks, of at most one for each vector.
-    held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS if is_grouped else 0
-    if problem.lengths is not None and is_grouped:
-        held_groups = largest.n_groups
-    shape = largest._replace(
-        n_slots=ceil_div(n_slots, 4) * 4, n_groups=held_groups, n_candidate_groups=n_candidate_groups
-    )
-    return shape, most_groups
+    return BlockShape(largest.n_threads, n_slots, held_groups, n_candidate_groups, largest.key_bytes)
 
 
-BLOCK = Algorithm(block_launches, block_variants, BlockPolicy())
+def _with_whole_vectors(shape: BlockShape) -> BlockShape:
+    n_slots = ceil_div(shape.n_slots, 4) * 4
+    return BlockShape(shape.n_threads, n_slots, shape.n_groups, shape.n_candidate_groups, shape.key_bytes)
+
+
+def _most_groups(k: int, n_groups: int, needed: BlockShape) -> int:
+    """Return how many groups may be at or above the threshold.
+
+    Some more than k, to find it soon, yet few enough: if the elements come in no order, c of n groups hold
+    about ``-n * log(1 - c / n)`` elements at or above it, and these should fit.
+    """
+    n_groups = max(n_groups, 1)
+    fitting = n_groups - decayed(n_groups, 9 * needed.n_slots, 10 * n_groups)
+    return max(k, min(k + k // 8 + 8, fitting, needed.n_candidate_groups))
+
+
+# An integer stands for so many times as much.
+_UNIT_BITS = 30
+_ONE = 1 << _UNIT_BITS
+# 1 / e.
+_ONE_DECAYED = 395007542
+# With so many terms, a power series is as exact as the integers are.
+_TERMS = 13
+
+
+def decayed(count: int, dividend: int, divisor: int) -> int:
+    """Return ``count * exp(-dividend / divisor)``, rounded up, for numbers from 0 on, a count below 2^32.
+
+    Examples
+    --------
+    >>> decayed(1000, 0, 5), decayed(1000, 5, 5), decayed(1000, 500, 5)
+    (1000, 368, 1)
+    """
+    rest = ((dividend % divisor) << _UNIT_BITS) // divisor
+    term, total = _ONE, _ONE
+    for number in range(1, _TERMS):
+        term = -(term * rest // _ONE) // number
+        total += term
+    for _ in range(min(dividend // divisor, _UNIT_BITS)):
+        total = total * _ONE_DECAYED // _ONE
+    return ceil_div(count * max(total, 1), _ONE)

@@ -1,22 +1,16 @@
 """The launches of `one_pass`, and what they and its kernel agree on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shared.launches import (
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    launch_rows,
-    row_parameters,
-    variant,
-)
-from kernels_cuda.top_k.shared.shapes import KIB
+from kernels_cuda.top_k.policy import ONE_PASS_SMALL_THREADS
+from kernels_cuda.top_k.problem import Selection
+from kernels_cuda.top_k.shared.kernel_keys import ONE_PASS, kernel_key
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.shapes import KIB, bits_for
 
 # The kernel has blocks of either size, and room for so many candidates: at most one for each thread.
 ONE_PASS_ELEMENTS = (2, 4)
@@ -32,14 +26,6 @@ LONGEST_ROW = 1 << 29
 LONG_BYTES = 256 * KIB
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnePassPolicy(Policy):
-    """Limits of `one_pass`."""
-
-    # Threads of a block where several share a multiprocessor, or rows are short.
-    n_threads: int = min(ONE_PASS_THREADS)
-
-
 class OnePassParameters(NamedTuple):
     """More parameters of `one_pass.one_pass_top_k`.
 
@@ -50,34 +36,24 @@ class OnePassParameters(NamedTuple):
     n_maxima: int
 
 
-def _variant(element_size: int, n_threads: int) -> Variant:
-    return variant("one_pass", "read_once.one_pass:one_pass_kernel", element_size, n_threads)
-
-
 def one_pass_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
     if element_size in ONE_PASS_ELEMENTS:
         for n_threads in ONE_PASS_THREADS:
-            yield _variant(element_size, n_threads)
+            yield variant("one_pass", "read_once.one_pass:one_pass_kernel", element_size, n_threads)
 
 
-def one_pass_launches(problem: Problem, policy: OnePassPolicy, workspace: Workspace) -> list[Launch]:
+def one_pass_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Give every row a block that reads it once."""
-    if (
-        problem.element_size not in ONE_PASS_ELEMENTS
-        or problem.strides.x != 1
-        or problem.axis_size > LONGEST_ROW
-        or problem.k > ONE_PASS_LARGEST_K
-    ):
-        raise UnservedError(problem, "one_pass")
-    n_threads = policy.n_threads
-    if problem.n_rows <= problem.target.multiprocessors and problem.row_bytes >= LONG_BYTES:
-        n_threads = max(ONE_PASS_THREADS)
-    n_maxima = max(FEWEST_MAXIMA, 1 << (problem.k * MAXIMA_PER_SELECTED - 1).bit_length())
-    more = OnePassParameters(int(not problem.is_by_index), n_maxima)
-    kernel, parameters = _variant(problem.element_size, n_threads), row_parameters(problem)
-    launch = Launch(kernel, problem.n_rows, n_threads, (), parameters, more=(more,))
-    return launch_rows(launch, problem, policy, workspace)
-
-
-ONE_PASS = Algorithm(one_pass_launches, one_pass_variants, OnePassPolicy())
+    element_size, k = selection.element_size, selection.k
+    is_narrow = element_size == ONE_PASS_ELEMENTS[0] or element_size == ONE_PASS_ELEMENTS[1]
+    if not is_narrow or selection.x_step != 1 or selection.axis_size > LONGEST_ROW or k > ONE_PASS_LARGEST_K:
+        return UNSERVED
+    n_threads = device[ONE_PASS_SMALL_THREADS]
+    if selection.n_rows <= device[MULTIPROCESSORS] and selection.row_bytes >= LONG_BYTES:
+        n_threads = ONE_PASS_THREADS[1]
+    kernel = kernel_key(ONE_PASS, element_size, n_threads, 0)
+    begin_rows(problem, device, selection, out, kernel, Sizes(selection.n_rows, n_threads, 0, 1))
+    n_maxima = max(FEWEST_MAXIMA, 1 << bits_for(k * MAXIMA_PER_SELECTED))
+    put_values(out, OnePassParameters(1 - selection.is_by_index, n_maxima))
+    return split(device, out)

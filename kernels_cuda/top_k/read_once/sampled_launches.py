@@ -3,22 +3,23 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cuda.runtime.launch import Pointer
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import ARCH, BLOCK_SHARED_BYTES, PLANNED
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.problem import Selection, key_format_of
+from kernels_cuda.top_k.shared.kernel_keys import SAMPLE, kernel_key
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    X,
+    UNSERVED,
+    Sizes,
+    begin,
     fill_offsets,
-    launch_all,
-    lengths_of,
-    row_parameters,
+    put_area,
+    put_lengths,
+    put_outputs,
+    put_rows,
+    put_x,
+    split,
+    take,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import (
@@ -28,6 +29,7 @@ from kernels_cuda.top_k.shared.shapes import (
     SORTED_PAIRS,
     VECTOR_BYTES,
     WARP_LANES,
+    bits_for,
     group_key_bytes,
     pair_counters_offset,
     pair_sort_bytes,
@@ -141,33 +143,35 @@ class SampleShape(NamedTuple):
     finishing_bytes: int
 
 
-def _fitting_sample(problem: Problem) -> SampleShape | None:
-    """Return the sample for rows of a problem, or None if no sample leaves few enough candidates."""
-    element_size, k, axis_size = problem.element_size, problem.k, problem.axis_size
-    is_suitable = problem.capability >= SAMPLED_FROM and problem.strides.x == 1 and element_size > 1
-    if not is_suitable or k > SORTED_PAIRS:
-        return None
-    key_bytes, block_bytes = group_key_bytes(element_size), problem.target.block_shared_bytes
-    most_bytes = min(block_bytes - SAMPLED_STATIC_BYTES, SAMPLE_BYTES)
-    sizes = [size for size in SAMPLE_SIZES if size * key_bytes <= most_bytes]
-    slots = [list_slots(size, k, axis_size) for size in sizes]
-    few = max(FEW_CANDIDATES, 2 * k)
-    at = next((at for at, n_slots in enumerate(slots) if n_slots <= few), -1)
-    # A row may begin within a vector.
-    n_segments = axis_size // segment_elements(element_size) + 2
-    # A block that finishes a row has its candidates, or those selected and what sorts them; then, if these
-    # are to be sorted, bins; then the list of them.
-    candidate_bytes = max(slots[at] * (key_bytes + 4), pair_sort_bytes(element_size, k, SAMPLED_THREADS))
-    bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if problem.is_sorted else 0
+def _best_size(device: Words, selection: Selection) -> int:
+    """Return the size of samples: the first that leaves few candidates, or else the last that has room."""
+    key_bytes, k = group_key_bytes(selection.element_size), selection.k
+    most_bytes = min(device[BLOCK_SHARED_BYTES] - SAMPLED_STATIC_BYTES, SAMPLE_BYTES)
+    best = SAMPLE_SIZES[0]
+    for number in range(1, len(SAMPLE_SIZES)):
+        size = SAMPLE_SIZES[number]
+        is_few = list_slots(best, k, selection.axis_size) <= max(FEW_CANDIDATES, 2 * k)
+        if not is_few and size * key_bytes <= most_bytes:
+            best = size
+    return best
+
+
+def _shape(device: Words, selection: Selection, n_segments: int) -> SampleShape:
+    """Return the sample for rows of a problem.
+
+    A block that finishes a row has its candidates, or those selected and what sorts them; then, if these are
+    to be sorted, bins; then the list of them.
+    """
+    element_size, k = selection.element_size, selection.k
+    size = _best_size(device, selection)
+    n_slots = list_slots(size, k, selection.axis_size)
+    candidate_bytes = max(
+        n_slots * (group_key_bytes(element_size) + 4), pair_sort_bytes(element_size, k, SAMPLED_THREADS)
+    )
+    bins_bytes = 4 * BINS_PER_THREAD * SAMPLED_THREADS if selection.is_sorted else 0
     selected_offset = candidate_bytes + 4 * n_segments + bins_bytes
-    finishing_bytes = selected_offset + 2 * (slots[at] if problem.is_sorted else k)
-    if (
-        slots[at] > MOST_CANDIDATES
-        or n_segments > MOST_SEGMENTS
-        or finishing_bytes + SAMPLED_STATIC_BYTES > block_bytes
-    ):
-        return None
-    return SampleShape(sizes[at], slots[at], n_segments, candidate_bytes, selected_offset, finishing_bytes)
+    finishing_bytes = selected_offset + 2 * (n_slots if selection.is_sorted else k)
+    return SampleShape(size, n_slots, n_segments, candidate_bytes, selected_offset, finishing_bytes)
 
 
 def sampled_variants(element_size: int) -> Iterator[Variant]:
@@ -181,45 +185,55 @@ def sampled_variants(element_size: int) -> Iterator[Variant]:
             yield variant(name, factory, element_size, dynamic_shared_bytes=needed, since=SAMPLED_FROM)
 
 
-def sampled_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+def sampled_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Find thresholds, list candidates, and finish rows."""
-    shape = _fitting_sample(problem)
-    if shape is None:
-        raise UnservedError(problem, "sampled")
+    element_size, n_rows, axis_size = selection.element_size, selection.n_rows, selection.axis_size
+    is_suitable = device[ARCH] >= 10 * SAMPLED_FROM[0] + SAMPLED_FROM[1] and selection.x_step == 1
+    # A row may begin within a vector.
+    n_segments = axis_size // segment_elements(element_size) + 2
+    if not is_suitable or element_size == 1 or selection.k > SORTED_PAIRS or n_segments > MOST_SEGMENTS:
+        return UNSERVED
     # A row that begins where a vector does has two segments less.
-    n_listing = max(1, (shape.n_segments - 2) // (LISTING_WARPS * SEGMENTS_PER_WARP))
-    element_size, n_rows = problem.element_size, problem.n_rows
-    # Blocks count them in 32 bits.
-    if n_rows * n_listing >= 1 << 32:
-        raise UnservedError(problem, "sampled")
+    n_listing = max(1, (n_segments - 2) // (LISTING_WARPS * SEGMENTS_PER_WARP))
+    shape = _shape(device, selection, n_segments)
+    has_room = shape.finishing_bytes + SAMPLED_STATIC_BYTES <= device[BLOCK_SHARED_BYTES]
+    # Blocks are counted in 32 bits.
+    if shape.n_slots > MOST_CANDIDATES or not has_room or n_rows > ((1 << 32) - 1) // n_listing:
+        return UNSERVED
     key_bytes = group_key_bytes(element_size)
-    states = workspace.take(n_rows * ROW_STATE_BYTES)
-    segments = workspace.take(n_rows * shape.n_segments * SEGMENT_BYTES)
-    elements = workspace.take(n_rows * shape.n_slots * key_bytes)
-    lows = workspace.take(n_rows * shape.n_slots * 4)
-    offsets, launches = fill_offsets(problem, workspace)
-    rows, outputs = (Pointer(X), lengths_of(problem)), (Pointer(VALUES), Pointer(INDICES))
-    listed = segments, elements, lows, offsets
-    parameters = row_parameters(problem)
-    more = SampledParameters(
-        is_sorted=int(problem.is_sorted),
-        sample_bits=shape.size.bit_length() - 1,
-        n_slots=shape.n_slots,
-        n_segments=shape.n_segments,
-        n_listing=n_listing,
-        candidate_words=shape.candidate_bytes // 4,
-        selected_word=shape.selected_offset // 4,
-        counters_offset=pair_counters_offset(element_size, problem.k, SAMPLED_THREADS),
+    states = take(out, n_rows * ROW_STATE_BYTES)
+    segments = take(out, n_rows * n_segments * SEGMENT_BYTES)
+    elements = take(out, n_rows * shape.n_slots * key_bytes)
+    lows = take(out, n_rows * shape.n_slots * 4)
+    offsets = fill_offsets(problem, device, selection, out)
+    parameters = SampledParameters(
+        selection.is_sorted,
+        bits_for(shape.size),
+        shape.n_slots,
+        n_segments,
+        n_listing,
+        shape.candidate_bytes // 4,
+        pair_counters_offset(element_size, selection.k, SAMPLED_THREADS),
+        shape.selected_offset // 4,
     )
-    sample, listing, finish = sampled_variants(element_size)
-    for kernel, grid, block, pointers, n_bytes in (
-        (sample, n_rows, SAMPLED_THREADS, (*rows, states, offsets), shape.size * key_bytes),
-        (listing, n_rows * n_listing, LISTING_THREADS, (*rows, states, *listed), 0),
-        (finish, n_rows, SAMPLED_THREADS, (*rows, *outputs, states, *listed), shape.finishing_bytes),
-    ):
-        launch = Launch(kernel, grid, block, pointers, parameters, n_bytes, more=(more,))
-        launches += launch_all(launch, policy)
-    return launches
-
-
-SAMPLED = Algorithm(sampled_launches, sampled_variants)
+    for step in range(3):
+        sizes = Sizes(n_rows, SAMPLED_THREADS, shape.size * key_bytes, 1)
+        if step == 1:
+            sizes = Sizes(n_rows * n_listing, LISTING_THREADS, 0, 1)
+        elif step == 2:
+            sizes = Sizes(n_rows, SAMPLED_THREADS, shape.finishing_bytes, 1)
+        begin(out, device, kernel_key(SAMPLE + step, element_size, 0, 0), sizes)
+        put_x(out)
+        put_lengths(out, selection)
+        if step == 2:
+            put_outputs(out, selection)
+        put_area(out, selection, states)
+        if step > 0:
+            put_area(out, selection, segments)
+            put_area(out, selection, elements)
+            put_area(out, selection, lows)
+        put_area(out, selection, offsets)
+        put_rows(out, problem, selection, key_format_of(problem))
+        put_values(out, parameters)
+        split(device, out)
+    return PLANNED

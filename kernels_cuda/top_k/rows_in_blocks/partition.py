@@ -20,7 +20,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape, most_sorted, partition_bins
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
 from kernels_cuda.top_k.shared.launches import RowParameters
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
@@ -38,10 +38,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
     key_type = ptx.REGISTER[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
-    shape = PartitionShape(n_threads, n_keys)
-    n_bins = shape.n_bins
+    n_bins = partition_bins(n_threads)
     bin_bits = n_bins.bit_length() - 1
-    sort_pairs = pair_sort(element_size, n_threads, shape.most_sorted)
+    sort_pairs = pair_sort(element_size, n_threads, most_sorted(PartitionShape(n_threads, n_keys)))
     is_wide = element_size == 8
     load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2

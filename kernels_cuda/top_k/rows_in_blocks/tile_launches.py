@@ -1,42 +1,40 @@
 """The launches of `tile`, and what they and its kernel agree on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from kernels_cpu.plan_words import Words
+from kernels_cuda.device_words import BLOCK_SHARED_BYTES
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shared.launches import (
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    launch_rows,
-    row_parameters,
-    variant,
-)
+from kernels_cuda.top_k.policy import FEWEST_TILE_THREADS
+from kernels_cuda.top_k.problem import Selection
+from kernels_cuda.top_k.shared.kernel_keys import TILE, kernel_key
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.order_launches import end_unordered
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, TILE_SUMS, WARP_LANES, TileShape
 
-# The first shape that holds a row serves it. Positions are counted in 16 bits.
-TILE_SHAPES = {
-    **dict.fromkeys(
-        (1, 2, 4), (TileShape(256, 8), TileShape(384, 16), TileShape(512, 16), TileShape(1024, 16))
-    ),
-    8: (TileShape(256, 8), TileShape(512, 8), TileShape(1024, 8)),
-}
+# The first shape that holds a row serves it; blocks of 8-byte elements have fewer of them, and there is one
+# shape less. Positions are counted in 16 bits.
+TILE_THREADS = (256, 384, 512, 1024)
+TILE_ITEMS = (8, 16, 16, 16)
+WIDE_TILE_THREADS = (256, 512, 1024)
+WIDE_TILE_ITEMS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class TilePolicy(Policy):
-    """Limits of `tile`."""
+def n_tile_shapes(element_size: int) -> int:
+    """Return how many shapes there are."""
+    return len(WIDE_TILE_THREADS) if element_size == 8 else len(TILE_THREADS)
 
-    # Smaller blocks are left out where there are larger ones.
-    fewest_threads: int = 0
+
+def tile_shape(element_size: int, number: int) -> TileShape:
+    """Return the shape of a number."""
+    if element_size == 8:
+        return TileShape(WIDE_TILE_THREADS[number], WIDE_TILE_ITEMS)
+    return TileShape(TILE_THREADS[number], TILE_ITEMS[number])
 
 
 def dynamic_bytes(shape: TileShape, element_size: int) -> int:
     """Return the dynamic shared memory in which a block exchanges keys, then positions."""
-    return shape.n_elements * max(4, element_size)
+    return shape.n_threads * shape.n_items * max(4, element_size)
 
 
 def tile_bytes(shape: TileShape, element_size: int) -> int:
@@ -45,35 +43,29 @@ def tile_bytes(shape: TileShape, element_size: int) -> int:
     return dynamic_bytes(shape, element_size) + own_bytes
 
 
-def _variant(element_size: int, shape: TileShape) -> Variant:
-    needed = dynamic_bytes(shape, element_size)
-    factory = "rows_in_blocks.tile:tile_kernel"
-    return variant("tile", factory, element_size, *shape, dynamic_shared_bytes=needed)
-
-
 def tile_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
-    for shape in TILE_SHAPES[element_size]:
-        yield _variant(element_size, shape)
+    for number in range(n_tile_shapes(element_size)):
+        shape = tile_shape(element_size, number)
+        needed = dynamic_bytes(shape, element_size)
+        factory = "rows_in_blocks.tile:tile_kernel"
+        yield variant("tile", factory, element_size, *shape, dynamic_shared_bytes=needed)
 
 
-def tile_launches(problem: Problem, policy: TilePolicy, workspace: Workspace) -> list[Launch]:
+def tile_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Sort every row in a block."""
-    element_size, room = problem.element_size, problem.target.block_shared_bytes
-    shapes = [shape for shape in TILE_SHAPES[element_size] if tile_bytes(shape, element_size) <= room]
-    large = [shape for shape in shapes if shape.n_threads >= policy.fewest_threads] or shapes[-1:]
-    shape = next((shape for shape in large if problem.axis_size <= shape.n_elements), None)
-    if shape is None:
-        raise UnservedError(problem, "tile")
-    launch = Launch(
-        _variant(element_size, shape),
-        problem.n_rows,
-        shape.n_threads,
-        (),
-        row_parameters(problem),
-        dynamic_bytes(shape, element_size),
-    )
-    return launch_rows(launch, problem, policy, workspace)
-
-
-TILE = Algorithm(tile_launches, tile_variants, TilePolicy(), orders_by_index=False)
+    element_size = selection.element_size
+    shape = TileShape(0, 0)
+    for number in range(n_tile_shapes(element_size)):
+        tried = tile_shape(element_size, number)
+        is_enough = shape.n_threads >= device[FEWEST_TILE_THREADS]
+        is_enough = is_enough and selection.axis_size <= shape.n_threads * shape.n_items
+        if not is_enough and tile_bytes(tried, element_size) <= device[BLOCK_SHARED_BYTES]:
+            shape = tried
+    if selection.axis_size > shape.n_threads * shape.n_items:
+        return UNSERVED
+    kernel = kernel_key(TILE, element_size, shape.n_threads, shape.n_items)
+    sizes = Sizes(selection.n_rows, shape.n_threads, dynamic_bytes(shape, element_size), 1)
+    begin_rows(problem, device, selection, out, kernel, sizes)
+    split(device, out)
+    return end_unordered(problem, device, selection, out)

@@ -1,66 +1,89 @@
-"""What the launches of all algorithms have in common."""
+"""What the launches of all algorithms have in common.
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+Each algorithm has a function of words (`kernels_cpu.plan_words`) that puts its launches into `out`, and
+returns `PLANNED`; or, before anything is put, `UNSERVED` where it cannot serve the problem. Its kernels also
+read row lengths if the problem has them.
+"""
+
 from typing import Any, NamedTuple
 
 from kernels_cpu.integers import ceil_div
-from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
+from kernels_cpu.plan_words import (
+    ALGORITHM,
+    CLUSTER,
+    CONTENT,
+    CURRENT,
+    END,
+    GRID,
+    LAUNCHES,
+    N_LAUNCHES,
+    N_POINTERS,
+    NULL_SLOT,
+    Words,
+    begin_launch,
+    put_pointer,
+    put_values,
+    take_workspace,
+)
+from kernels_cpu.top_k.problem_words import (
+    ELEMENT_SIZE,
+    FLIP,
+    INDEX_STRIDE,
+    INFINITY,
+    LARGEST,
+    LENGTH_STRIDE,
+    N_DIMS,
+    SIGN,
+    SIZE,
+    VALUE_STRIDE,
+    X_STRIDE,
+)
+from kernels_cuda.device_words import PLANNED, ROOM, WORKSPACE_ALIGNMENT
 from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.policy import LAUNCH_BLOCKS
 from kernels_cuda.top_k.problem import (
     AxisStrides,
     KeyFormat,
     LengthFormat,
-    Problem,
     RowLayout,
+    Selection,
     TableDimension,
     UnfoldedFormat,
+    axis_strides,
+    bounded_product,
+    dimension_at,
+    key_format_of,
+    length_format,
+    row_layout,
+    unfolded_format,
 )
+from kernels_cuda.top_k.shared import kernel_keys
 
-# The pointer slots of a launch, in the order of the addresses that a plan is launched with.
-X, VALUES, INDICES, WORKSPACE = range(4)
-# The slot of the rows' lengths, if they have any: a plan takes them after x (`dispatch.WITH_LENGTHS`).
-LENGTHS = WORKSPACE + 1
+UNSERVED = 2
+"""What the plan of an algorithm returns, before it has put anything, if it cannot serve the problem."""
+
+FULL = -2
+"""The number of the algorithm in a plan that has no room for its launches."""
+
+MOST_LAUNCH_WORDS = 96
+"""The most words of a launch: a header, 11 pointers, and 64 values."""
+
 # The table of row offsets has four int64 for each row.
 OFFSETS_BYTES = 32
 OFFSETS_THREADS = 256
+# Where there is no area of the workspace: a null pointer, or an operand.
+NO_AREA = -1
+# The value of a launch that is the number of its first row, block or cluster (`RowParameters`).
+_FIRST = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """Limits that tests lower, so that small problems meet them; each algorithm may have more."""
+class Sizes(NamedTuple):
+    """Blocks, threads per block, dynamic shared memory, and blocks per cluster."""
 
-    # If at least this many rows lie side by side, lanes read one each; with fewer, most of what is loaded is
-    # wasted.
-    transposed_rows: int = 16
-    # Longer rows have positions of 8 bytes in the workspace.
-    narrow_axis_elements: int = 1 << 32
-    # A launch has at most this many blocks.
-    launch_blocks: int = 1 << 30
-
-    def is_transposed(self, problem: Problem) -> bool:
-        """Tell whether enough rows lie side by side for lanes to read one each."""
-        return problem.rows.n_neighbours >= self.transposed_rows
-
-    def position_bytes(self, problem: Problem) -> int:
-        """Return the bytes of a position of a row in the workspace."""
-        return 4 if problem.axis_size <= self.narrow_axis_elements else 8
-
-
-class Launch(NamedTuple):
-    """One kernel launch: blocks, threads per block, what the kernel takes, and blocks per cluster.
-
-    `more` is what the kernel takes after its first parameters.
-    """
-
-    variant: Variant
     grid: int
     block: int
-    pointers: tuple[Pointer, ...]
-    parameters: Any
-    shared_bytes: int = 0
-    cluster: int = 1
-    more: tuple[Any, ...] = ()
+    shared_bytes: int
+    cluster: int
 
 
 class RowParameters(NamedTuple):
@@ -78,98 +101,6 @@ class RowParameters(NamedTuple):
     length_format: LengthFormat
 
 
-class UnservedError(ValueError):
-    """Raised where an algorithm cannot serve a problem."""
-
-    def __init__(self, problem: Problem, algorithm: str) -> None:
-        super().__init__(
-            f"top_k: algorithm {algorithm!r} does not take k {problem.k} of rows of {problem.axis_size}, "
-            f"by {'value' if problem.is_sorted else 'index'}"
-        )
-
-
-class Workspace:
-    """Gives out aligned pieces of the workspace; `size` bytes so far."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def take(self, n_bytes: int) -> Pointer:
-        """Return the next piece."""
-        piece = Pointer(WORKSPACE, self.size)
-        self.size += ceil_div(n_bytes, WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
-        return piece
-
-
-class Algorithm(NamedTuple):
-    """How an algorithm is launched. Its kernels also read row lengths if the problem has them.
-
-    Attributes
-    ----------
-    launches : function
-        Returns the launches that solve a problem; raises `UnservedError` if it does not take it.
-    variants : function
-        Lists the kernels for an element size.
-    policy : Policy
-        The limits that `launches` keeps to.
-    orders_by_index : bool
-        Whether its results come by ascending index where they are not to be sorted; results of the others
-        are reordered.
-    """
-
-    launches: Callable[[Problem, Any, Workspace], list[Launch]]
-    variants: Callable[[int], Iterator[Variant]]
-    policy: Policy = Policy()
-    orders_by_index: bool = True
-
-
-def variant(name: str, factory: str, *parameters: int, **needs: Any) -> Variant:
-    """Return a kernel of top-k, made by ``"module:function"`` of this package."""
-    return Variant(f"top_k_{name}", f"kernels_cuda.top_k.{factory}", parameters, **needs)
-
-
-def row_parameters(problem: Problem, **others: Any) -> RowParameters:
-    """Return the first parameters of a kernel: `others`, and what the problem has of the rest.
-
-    The first launch begins with row, block or unit number 0.
-    """
-    given = {"first": 0, **others}
-    names = RowParameters._fields
-    return RowParameters(*(given[name] if name in given else getattr(problem, name) for name in names))
-
-
-def lengths_of(problem: Problem) -> Pointer:
-    """Return where the rows' lengths are, if they have any."""
-    return NULL if problem.lengths is None else Pointer(LENGTHS)
-
-
-def operands_of(problem: Problem) -> tuple[Pointer, ...]:
-    """Return where x, lengths, values and indices of all rows are."""
-    return Pointer(X), lengths_of(problem), Pointer(VALUES), Pointer(INDICES)
-
-
-def batches(count: int, largest: int) -> Iterator[tuple[int, int]]:
-    """Split a number of rows or blocks into (first, how many)."""
-    for first in range(0, count, largest):
-        yield first, min(largest, count - first)
-
-
-def launch_all(launch: Launch, policy: Policy) -> list[Launch]:
-    """Split a launch into as many as its blocks need, each of which is told the first of its clusters."""
-    if launch.grid <= policy.launch_blocks:
-        return [launch]
-    return [
-        launch._replace(grid=n * launch.cluster, parameters=launch.parameters._replace(first=first))
-        for first, n in batches(launch.grid // launch.cluster, max(1, policy.launch_blocks // launch.cluster))
-    ]
-
-
-def launch_rows(launch: Launch, problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
-    """Do the same for a kernel that takes x, lengths, values, indices and the table of row offsets."""
-    offsets, launches = fill_offsets(problem, workspace)
-    return launches + launch_all(launch._replace(pointers=(*operands_of(problem), offsets)), policy)
-
-
 class OffsetsParameters(NamedTuple):
     """Parameters of `rows.add_dimension`."""
 
@@ -178,23 +109,167 @@ class OffsetsParameters(NamedTuple):
     dimension: TableDimension
 
 
+def variant(name: str, factory: str, *parameters: int, **needs: Any) -> Variant:
+    """Return a kernel of top-k, made by ``"module:function"`` of this package."""
+    return Variant(f"top_k_{name}", f"kernels_cuda.top_k.{factory}", parameters, **needs)
+
+
 def offsets_variant() -> Variant:
     """Return the kernel that fills the table of row offsets."""
     return variant("offsets", "shared.rows:offsets_kernel")
 
 
-def fill_offsets(problem: Problem, workspace: Workspace) -> tuple[Pointer, list[Launch]]:
-    """Return where the table of row offsets is, if the rows need one, and what fills it."""
-    if not problem.rows.table:
-        return NULL, []
-    offsets = workspace.take(problem.n_rows * OFFSETS_BYTES)
-    return offsets, [
-        Launch(
-            offsets_variant(),
-            ceil_div(problem.n_rows, OFFSETS_THREADS),
-            OFFSETS_THREADS,
-            (offsets,),
-            OffsetsParameters(n_rows=problem.n_rows, is_first=int(number == 0), dimension=dimension),
+def take(out: Words, n_bytes: int) -> int:
+    """Return where an area of the workspace begins, and make room for it."""
+    return take_workspace(out, n_bytes, WORKSPACE_ALIGNMENT)
+
+
+def begin(out: Words, device: Words, kernel: int, sizes: Sizes) -> None:
+    """Begin a launch; where there is no room for it, the plan begins anew, and is `FULL`."""
+    if out[END] + MOST_LAUNCH_WORDS > device[ROOM]:
+        out[END] = LAUNCHES
+        out[ALGORITHM] = FULL
+    begin_launch(out, kernel, sizes.grid, sizes.block, sizes.shared_bytes, sizes.cluster)
+
+
+def put_x(out: Words) -> None:
+    """Put a pointer at x of all rows."""
+    put_pointer(out, 0, 0)
+
+
+def put_lengths(out: Words, selection: Selection) -> None:
+    """Put a pointer at the lengths of all rows, which a plan takes after x, if they have any."""
+    put_pointer(out, 1 if selection.has_lengths else NULL_SLOT, 0)
+
+
+def put_outputs(out: Words, selection: Selection) -> None:
+    """Put pointers at values and indices of all rows."""
+    put_pointer(out, 1 + selection.has_lengths, 0)
+    put_pointer(out, 2 + selection.has_lengths, 0)
+
+
+def put_area(out: Words, selection: Selection, area: int) -> None:
+    """Put a pointer at an area of the workspace, or a null pointer for `NO_AREA`."""
+    if area < 0:
+        put_pointer(out, NULL_SLOT, 0)
+    else:
+        put_pointer(out, 3 + selection.has_lengths, area)
+
+
+def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFormat) -> None:
+    """Put the first parameters of a kernel; the first launch begins with row, block or unit number 0."""
+    unfolded = unfolded_format(
+        problem[ELEMENT_SIZE], problem[SIGN], problem[FLIP], problem[INFINITY], problem[LARGEST]
+    )
+    parameters = RowParameters(
+        selection.index_size,
+        0,
+        selection.n_rows,
+        selection.axis_size,
+        selection.k,
+        axis_strides(problem, selection),
+        row_layout(problem, selection),
+        unfolded,
+        key_format,
+        length_format(problem, selection),
+    )
+    put_values(out, parameters)
+
+
+def put_first(out: Words, first: int) -> None:
+    """Have the last launch, whose first parameters have been put, begin with another row, block or unit."""
+    launch = out[CURRENT]
+    out[launch + CONTENT + 2 * out[launch + N_POINTERS] + _FIRST] = first
+
+
+def begin_rows(
+    problem: Words, device: Words, selection: Selection, out: Words, kernel: int, sizes: Sizes
+) -> None:
+    """Begin a launch for all rows: it takes x, lengths, values, indices and the table of row offsets.
+
+    Further parameters may be put after the first ones, and then it is to be split (`split`).
+    """
+    begin_rows_as(problem, device, selection, out, kernel, sizes, key_format_of(problem))
+
+
+def begin_rows_as(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    kernel: int,
+    sizes: Sizes,
+    key_format: KeyFormat,
+) -> None:
+    """Do the same with a key format that a kernel takes."""
+    offsets = fill_offsets(problem, device, selection, out)
+    begin(out, device, kernel, sizes)
+    put_x(out)
+    put_lengths(out, selection)
+    put_outputs(out, selection)
+    put_area(out, selection, offsets)
+    put_rows(out, problem, selection, key_format)
+
+
+def split(device: Words, out: Words) -> int:
+    """Split the last launch into as many as its blocks need, each of which is told the first of its clusters.
+
+    Returns
+    -------
+    int
+        `PLANNED`, with which the plan of an algorithm ends.
+    """
+    launch, end = out[CURRENT], out[END]
+    cluster, n_words = out[launch + CLUSTER], end - launch
+    if out[launch + GRID] <= device[LAUNCH_BLOCKS]:
+        return PLANNED
+    n_clusters, at_once = out[launch + GRID] // cluster, max(1, device[LAUNCH_BLOCKS] // cluster)
+    n_more = ceil_div(n_clusters, at_once) - 1
+    if n_more > (device[ROOM] - end) // n_words:
+        out[ALGORITHM] = FULL
+        return PLANNED
+    out[launch + GRID] = at_once * cluster
+    for number in range(1, n_more + 1):
+        for word in range(n_words):
+            out[launch + number * n_words + word] = out[launch + word]
+        first = number * at_once
+        out[CURRENT] = launch + number * n_words
+        out[out[CURRENT] + GRID] = min(at_once, n_clusters - first) * cluster
+        put_first(out, first)
+    out[END] = end + n_more * n_words
+    out[N_LAUNCHES] += n_more
+    return PLANNED
+
+
+def fill_offsets(problem: Words, device: Words, selection: Selection, out: Words) -> int:
+    """Return where the table of row offsets is, if the rows need one, and put what fills it."""
+    n_dims = problem[N_DIMS]
+    if n_dims <= 2:
+        return NO_AREA
+    offsets = take(out, bounded_product(selection.n_rows, OFFSETS_BYTES))
+    sizes = Sizes(ceil_div(selection.n_rows, OFFSETS_THREADS), OFFSETS_THREADS, 0, 1)
+    rows_below = selection.n_rows
+    for number in range(n_dims):
+        at = dimension_at(problem, selection, number)
+        rows_below = rows_below // problem[at + SIZE]
+        x_stride, value_stride, index_stride = (
+            problem[at + X_STRIDE],
+            problem[at + VALUE_STRIDE],
+            problem[at + INDEX_STRIDE],
         )
-        for number, dimension in enumerate(problem.rows.table)
-    ]
+        if selection.x_row > 0:
+            x_stride = bounded_product(rows_below, selection.x_row)
+        if selection.output_row > 0:
+            value_stride = index_stride = bounded_product(rows_below, selection.output_row)
+        begin(out, device, kernel_keys.kernel_key(kernel_keys.OFFSETS, 0, 0, 0), sizes)
+        put_area(out, selection, offsets)
+        dimension = TableDimension(
+            rows_below,
+            problem[at + SIZE],
+            x_stride,
+            value_stride,
+            index_stride,
+            problem[at + LENGTH_STRIDE],
+        )
+        put_values(out, OffsetsParameters(selection.n_rows, int(number == 0), dimension))
+    return offsets

@@ -4,20 +4,23 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
-from kernels_cuda.runtime.launch import Pointer
+from kernels_cpu.plan_words import Words, put_values
+from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
+from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.shared.kernel_keys import BY_INDEX, REORDER, kernel_key
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
-    Launch,
-    Policy,
-    Workspace,
+    Sizes,
+    begin,
     fill_offsets,
-    launch_all,
-    lengths_of,
-    operands_of,
-    row_parameters,
+    put_area,
+    put_lengths,
+    put_outputs,
+    put_rows,
+    put_x,
+    split,
+    take,
     variant,
 )
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
@@ -61,37 +64,52 @@ def order_variants() -> Iterator[Variant]:
         yield _by_index(element_size)
 
 
-def by_index(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+def end_unordered(problem: Words, device: Words, selection: Selection, out: Words) -> int:
+    """End the plan of an algorithm whose results come in no order of their indices: bring them into it."""
+    if selection.is_by_index:
+        return order_by_index(problem, device, selection, out)
+    return PLANNED
+
+
+def order_by_index(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Bring the selected elements into the order of their indices."""
-    is_narrow = problem.axis_size <= policy.narrow_axis_elements
-    if not is_narrow or problem.k > WARP_LANES * REORDER_ITEMS:
-        return _mark(problem, policy, workspace)
-    offsets, launches = fill_offsets(problem, workspace)
-    rows_per_block = REORDER_THREADS // WARP_LANES
-    kernel, n_blocks = _reorder(problem.element_size), ceil_div(problem.n_rows, rows_per_block)
-    pointers = lengths_of(problem), Pointer(VALUES), Pointer(INDICES), offsets
-    parameters = row_parameters(problem)
-    return launches + launch_all(Launch(kernel, n_blocks, REORDER_THREADS, pointers, parameters), policy)
+    is_narrow = selection.axis_size <= device[NARROW_AXIS_ELEMENTS]
+    if not is_narrow or selection.k > WARP_LANES * REORDER_ITEMS:
+        return _mark(problem, device, selection, out)
+    offsets = fill_offsets(problem, device, selection, out)
+    n_blocks = ceil_div(selection.n_rows, REORDER_THREADS // WARP_LANES)
+    kernel = kernel_key(REORDER, selection.element_size, 0, 0)
+    begin(out, device, kernel, Sizes(n_blocks, REORDER_THREADS, 0, 1))
+    put_lengths(out, selection)
+    put_outputs(out, selection)
+    put_area(out, selection, offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    return split(device, out)
 
 
-def _mark(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+def _mark(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Mark the indices in a bitmap of each row, and write what is marked, one block per row or part of it."""
-    n_words = ceil_div(problem.axis_size, 32)
-    n_blocks = ceil_div(BLOCKS_PER_MULTIPROCESSOR * problem.target.multiprocessors, problem.n_rows)
+    n_rows, n_words = selection.n_rows, ceil_div(selection.axis_size, 32)
+    n_blocks = ceil_div(BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS], n_rows)
     part_words = max(PART_WORDS, ceil_div(n_words, n_blocks))
     n_parts = ceil_div(n_words, part_words)
-    words = workspace.take(problem.n_rows * n_words * WORD_BYTES)
-    parts = workspace.take(problem.n_rows * n_parts * PART_BYTES)
-    offsets, launches = fill_offsets(problem, workspace)
-    at_once = CLEARING | MARKING | WRITING
-    for steps in (at_once,) if n_parts == 1 else (CLEARING, MARKING, COUNTING, WRITING):
-        launch = Launch(
-            _by_index(problem.element_size),
-            problem.n_rows * n_parts,
-            BY_INDEX_THREADS,
-            (*operands_of(problem), words, parts, offsets),
-            row_parameters(problem),
-            more=(ByIndexParameters(steps, n_words, n_parts, part_words),),
-        )
-        launches += launch_all(launch, policy)
-    return launches
+    words = take(out, bounded_product(n_rows, bounded_product(n_words, WORD_BYTES)))
+    parts = take(out, bounded_product(n_rows, n_parts * PART_BYTES))
+    offsets = fill_offsets(problem, device, selection, out)
+    kernel = kernel_key(BY_INDEX, selection.element_size, BY_INDEX_THREADS, 0)
+    sizes = Sizes(bounded_product(n_rows, n_parts), BY_INDEX_THREADS, 0, 1)
+    # One block per row does all at once.
+    steps = CLEARING | MARKING | WRITING if n_parts == 1 else CLEARING
+    while steps > 0:
+        begin(out, device, kernel, sizes)
+        put_x(out)
+        put_lengths(out, selection)
+        put_outputs(out, selection)
+        put_area(out, selection, words)
+        put_area(out, selection, parts)
+        put_area(out, selection, offsets)
+        put_rows(out, problem, selection, key_format_of(problem))
+        put_values(out, ByIndexParameters(steps, n_words, n_parts, part_words))
+        split(device, out)
+        steps = 0 if steps & WRITING else steps << 1
+    return PLANNED

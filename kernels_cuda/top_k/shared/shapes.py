@@ -21,6 +21,20 @@ MAXIMA_THREADS = 256
 MAXIMA_WARPS = MAXIMA_THREADS // WARP_LANES
 
 
+def bits_for(count: int) -> int:
+    """Return the bits of the least power of two that is not below a count of at least 1.
+
+    Examples
+    --------
+    >>> [bits_for(count) for count in (1, 2, 3, 4, 5)]
+    [0, 1, 2, 2, 3]
+    """
+    bits = 0
+    while count > 1 << bits:
+        bits += 1
+    return bits
+
+
 def group_key_bytes(element_size: int) -> int:
     """Return the bytes of a group maximum in memory."""
     return max(4, element_size)

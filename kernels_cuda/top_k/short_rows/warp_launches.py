@@ -3,18 +3,11 @@
 from collections.abc import Iterator
 
 from kernels_cpu.integers import ceil_div
+from kernels_cpu.plan_words import Words, put_value
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
-from kernels_cuda.top_k.shared.launches import (
-    Algorithm,
-    Launch,
-    Policy,
-    UnservedError,
-    Workspace,
-    launch_rows,
-    row_parameters,
-    variant,
-)
+from kernels_cuda.top_k.problem import Selection
+from kernels_cuda.top_k.shared.kernel_keys import WARP, kernel_key
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 WARP_KERNEL_THREADS = 256
@@ -29,34 +22,30 @@ FEW_SLOTS = 64
 MANY_SLOTS = 256
 
 
-def _variant(element_size: int, row_elements: int) -> Variant:
-    vectors_per_lane = ceil_div(row_elements * element_size, WARP_LANES * VECTOR_BYTES)
-    return variant("warp", "short_rows.warp:warp_kernel", element_size, vectors_per_lane)
+def vectors_per_lane(element_size: int, row_elements: int) -> int:
+    """Return how many vectors of a row a lane holds."""
+    return ceil_div(row_elements * element_size, WARP_LANES * VECTOR_BYTES)
 
 
 def warp_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
     for row_elements in ROW_ELEMENTS:
-        yield _variant(element_size, row_elements)
+        n_vectors = vectors_per_lane(element_size, row_elements)
+        yield variant("warp", "short_rows.warp:warp_kernel", element_size, n_vectors)
 
 
-def warp_launches(problem: Problem, policy: Policy, workspace: Workspace) -> list[Launch]:
+def warp_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Give every row a warp."""
-    has_threshold = problem.k <= WARP_LARGEST_K
+    element_size, axis_size = selection.element_size, selection.axis_size
+    has_threshold = selection.k <= WARP_LARGEST_K
+    if axis_size > (ROW_ELEMENTS[1] if has_threshold else MANY_SLOTS):
+        return UNSERVED
     n_slots = FEW_SLOTS if has_threshold else MANY_SLOTS
-    if problem.axis_size > (ROW_ELEMENTS[-1] if has_threshold else MANY_SLOTS):
-        raise UnservedError(problem, "warp")
-    row_elements = next(size for size in ROW_ELEMENTS if problem.axis_size <= size)
-    launch = Launch(
-        _variant(problem.element_size, row_elements),
-        ceil_div(problem.n_rows, WARP_KERNEL_WARPS),
-        WARP_KERNEL_THREADS,
-        (),
-        row_parameters(problem),
-        WARP_KERNEL_WARPS * n_slots * (12 if problem.element_size == 8 else 8),
-        more=(int(problem.is_by_index), n_slots),
-    )
-    return launch_rows(launch, problem, policy, workspace)
-
-
-WARP = Algorithm(warp_launches, warp_variants)
+    row_elements = ROW_ELEMENTS[0] if axis_size <= ROW_ELEMENTS[0] else ROW_ELEMENTS[1]
+    kernel = kernel_key(WARP, element_size, vectors_per_lane(element_size, row_elements), 0)
+    n_bytes = WARP_KERNEL_WARPS * n_slots * (12 if element_size == 8 else 8)
+    sizes = Sizes(ceil_div(selection.n_rows, WARP_KERNEL_WARPS), WARP_KERNEL_THREADS, n_bytes, 1)
+    begin_rows(problem, device, selection, out, kernel, sizes)
+    put_value(out, selection.is_by_index)
+    put_value(out, n_slots)
+    return split(device, out)

@@ -1,38 +1,69 @@
 """The launches of `sort`, and what they and its kernels agree on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
+from kernels_cpu.plan_words import (
+    ALGORITHM,
+    WORKSPACE,
+    Words,
+    put_value,
+    put_values,
+)
+from kernels_cpu.top_k.problem_words import N_DIMS
+from kernels_cuda import kernel_keys
+from kernels_cuda.device_words import MULTIPROCESSORS, WORKSPACE_ALIGNMENT
 from kernels_cuda.diagonal_matrix.parameters import FAMILIES as MATRIX_FAMILIES
 from kernels_cuda.diagonal_matrix.parameters import THREADS as MATRIX_THREADS
 from kernels_cuda.diagonal_matrix.parameters import TRANSPOSED_KERNEL
 from kernels_cuda.diagonal_matrix.plan import one_batch, transposed_copy
-from kernels_cuda.kernel_keys import kernel_key, variant_of
-from kernels_cuda.runtime.launch import NULL, WORKSPACE_ALIGNMENT, Pointer
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Problem
+from kernels_cuda.top_k.policy import (
+    BATCH_BYTES,
+    FILTERED_BYTES,
+    FILTERED_ROWS,
+    KEPT_SHARE,
+    LAUNCH_BLOCKS,
+    NARROW_ELEMENTS,
+)
+from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of, row_layout
+from kernels_cuda.top_k.shared.kernel_keys import (
+    CLEAR,
+    HISTOGRAM,
+    KEEP,
+    SORT,
+    TRANSPOSED,
+    kernel_key,
+    with_more,
+)
 from kernels_cuda.top_k.shared.launches import (
-    INDICES,
-    VALUES,
-    Algorithm,
-    Launch,
-    Policy,
-    Workspace,
-    X,
-    batches,
+    FULL,
+    NO_AREA,
+    Sizes,
+    begin,
     fill_offsets,
-    lengths_of,
-    row_parameters,
+    put_area,
+    put_first,
+    put_lengths,
+    put_outputs,
+    put_rows,
+    put_x,
+    take,
     variant,
 )
-from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, VECTOR_BYTES, WARP_LANES, pair_bytes
+from kernels_cuda.top_k.shared.order_launches import end_unordered
+from kernels_cuda.top_k.shared.shapes import (
+    DIGIT_BITS,
+    ELEMENT_SIZES,
+    N_DIGITS,
+    VECTOR_BYTES,
+    WARP_LANES,
+    pair_bytes,
+)
 
 # An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
 COUNT_BYTES, STATE_BYTES = 8, 4
-# So many of the highest bits of keys tell which are kept, by the bytes of an element.
-TOP_BITS = {1: 8, 2: 12, 4: 12, 8: 12}
 # What is kept is marked in so many words of a block, whose threads load so many elements at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
@@ -51,6 +82,7 @@ BLOCKS_PER_MULTIPROCESSOR = 2
 TILES_PER_MULTIPROCESSOR = 3
 # Bytes of a position in the workspace.
 POSITION_SIZES = (4, 8)
+_HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
 
 
 class SortTile(NamedTuple):
@@ -60,37 +92,25 @@ class SortTile(NamedTuple):
     n_items: int
     max_registers: int
 
-    @property
-    def n_elements(self) -> int:
-        """Elements of a tile."""
-        return self.n_threads * self.n_items
+
+def n_sort_tiles(element_size: int, position_size: int) -> int:
+    """Return how many kinds of tiles there are: for few of them, which all run at once, and for many."""
+    return 2 if pair_bytes(element_size, position_size) == 8 else 1
 
 
-# By the bytes of a pair: what is best for few tiles, all of which run at once, and for many. Both are of the
-# same number of elements.
-SORT_TILES = {8: (SortTile(384, 16, 80), SortTile(256, 24, 80)), 16: (SortTile(384, 8, 56),)}
+def sort_tile(element_size: int, position_size: int, number: int) -> SortTile:
+    """Return the tile of a number; all are of the same number of elements."""
+    if pair_bytes(element_size, position_size) == 16:
+        return SortTile(384, 8, 56)
+    return SortTile(384, 16, 80) if number == 0 else SortTile(256, 24, 80)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SortPolicy(Policy):
-    """Limits of `sort`."""
+def top_bits(element_size: int) -> int:
+    """Return how many of the highest bits of keys tell which are kept."""
+    return 8 if element_size == 1 else 12
 
-    # Rows are sorted in batches that need at most this much workspace; a row that needs more is a batch by
-    # itself.
-    batch_bytes: int = 1 << 28
-    # Rows from this length on have positions and counts of 8 bytes: counts have two bits of state.
-    narrow_elements: int = 1 << 30
-    # Most elements are dropped first if at most one in `kept_share` is selected, of so many bytes in all. Not
-    # more rows count than `filtered_rows`: that of many short ones takes longer than it saves.
-    filtered_bytes: int = 1 << 22
-    filtered_rows: int = 16
-    kept_share: int = 4
 
-    def filters(self, problem: Problem) -> bool:
-        """Tell whether elements are dropped before those left are sorted."""
-        is_large = problem.row_bytes * min(problem.n_rows, self.filtered_rows) >= self.filtered_bytes
-        selects_few = problem.k * self.kept_share <= problem.axis_size
-        return is_large and selects_few and problem.axis_size < self.narrow_elements
+TOP_BITS = {size: top_bits(size) for size in ELEMENT_SIZES}
 
 
 class ClearParameters(NamedTuple):
@@ -104,126 +124,316 @@ def clear_variant() -> Variant:
     return variant("clear", "sort.sort:clear_kernel")
 
 
-def _histogram(element_size: int, digit_bits: int, n_digits: int) -> Variant:
-    return variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
-
-
-def _transposed(element_size: int) -> Variant:
-    return variant_of(kernel_key(TRANSPOSED_KERNEL, element_size), MATRIX_FAMILIES)
-
-
-def _keep(element_size: int) -> Variant:
-    return variant("keep", "sort.filter:keep_kernel", element_size)
-
-
-def _sort(element_size: int, position_size: int, tile: SortTile) -> Variant:
-    needed = tile.n_elements * pair_bytes(element_size, position_size)
-    factory = "sort.sort:sort_kernel"
-    return variant("sort", factory, element_size, position_size, *tile, dynamic_shared_bytes=needed)
-
-
 def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, drop elements, and sort by a digit."""
-    yield _transposed(element_size)
-    counted = (DIGIT_BITS, element_size), (TOP_BITS[element_size], 1)
-    yield from dict.fromkeys(_histogram(element_size, *each) for each in counted)
-    yield _keep(element_size)
+    matrix_key = kernel_keys.kernel_key(TRANSPOSED_KERNEL, element_size)
+    yield kernel_keys.variant_of(matrix_key, MATRIX_FAMILIES)
+    counted = (DIGIT_BITS, element_size), (top_bits(element_size), 1)
+    for digit_bits, n_digits in dict.fromkeys(counted):
+        yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
+    yield variant("keep", "sort.filter:keep_kernel", element_size)
     for position_size in POSITION_SIZES:
-        for tile in SORT_TILES[pair_bytes(element_size, position_size)]:
-            yield _sort(element_size, position_size, tile)
+        for number in range(n_sort_tiles(element_size, position_size)):
+            tile = sort_tile(element_size, position_size, number)
+            needed = tile.n_threads * tile.n_items * pair_bytes(element_size, position_size)
+            parameters = element_size, position_size, *tile
+            yield variant("sort", "sort.sort:sort_kernel", *parameters, dynamic_shared_bytes=needed)
 
 
-def _transpose(problem: Problem, copy: Pointer) -> Launch:
-    """Copy rows that lie side by side, one after the other."""
-    n_each, axis_size, layout = problem.rows.n_neighbours, problem.axis_size, problem.layout
+def _transpose(problem: Words, device: Words, selection: Selection, out: Words, copied: int) -> None:
+    """Put a copy of rows that lie side by side, one after the other, into the workspace."""
+    size, n_each, axis_size = selection.element_size, selection.n_neighbours, selection.axis_size
+    layout = row_layout(problem, selection)
     x_row = layout.x_outer if layout.inner_size == 1 else layout.x_inner
-    n_batch, size = problem.n_rows // n_each, problem.element_size
-    copy_of = transposed_copy(n_batch, n_each, axis_size, size, x_row * size, problem.strides.x * size)
-    dims = one_batch(n_batch, layout.x_outer * size, n_each * axis_size * size)
-    kernel, parameters = _transposed(size), copy_of.parameters
-    return Launch(kernel, copy_of.n_blocks, MATRIX_THREADS, (Pointer(X), copy), parameters, more=(dims,))
+    n_matrices = selection.n_rows // n_each
+    copy = transposed_copy(n_matrices, n_each, axis_size, size, x_row * size, selection.x_step * size)
+    begin(out, device, kernel_key(TRANSPOSED, size, 0, 0), Sizes(copy.n_blocks, MATRIX_THREADS, 0, 1))
+    put_x(out)
+    put_area(out, selection, copied)
+    put_values(out, copy.parameters)
+    put_values(out, one_batch(n_matrices, layout.x_outer * size, n_each * axis_size * size))
 
 
-def sort_launches(problem: Problem, policy: SortPolicy, workspace: Workspace) -> list[Launch]:
-    """Sort whole rows, as many at a time as the workspace has room for."""
-    x, launches, n_bytes = Pointer(X), [], problem.n_rows * problem.row_bytes
-    if policy.is_transposed(problem) and not problem.rows.table and n_bytes <= policy.batch_bytes:
-        x = workspace.take(n_bytes)
-        launches = [_transpose(problem, x)]
-        packed = problem.rows.with_packed_x(problem.axis_size)
-        problem = replace(problem, rows=packed, strides=problem.strides._replace(x=1))
-    element_size, axis_size = problem.element_size, problem.axis_size
-    multiprocessors = problem.target.multiprocessors
-    position_size = POSITION_SIZES[axis_size >= policy.narrow_elements]
-    n_passes = element_size * 8 // DIGIT_BITS
-    n_pair_bytes = pair_bytes(element_size, position_size)
-    tile, *others = SORT_TILES[n_pair_bytes]
-    n_tiles = ceil_div(axis_size, tile.n_elements)
-    is_filtered = policy.filters(problem)
-    # The last pass writes the results, what comes before it one buffer after the other.
-    n_buffers = min(2, n_passes - 1 + is_filtered)
-    histogram_bytes = N_DIGITS * COUNT_BYTES
-    top_bytes = COUNT_BYTES << TOP_BITS[element_size] if is_filtered else 0
-    state_bytes = n_tiles * N_DIGITS * position_size
-    buffer_bytes = axis_size * n_pair_bytes
-    row_bytes = n_buffers * buffer_bytes + n_passes * (histogram_bytes + state_bytes) + top_bytes
-    n_rows = min(
-        problem.n_rows, max(1, policy.batch_bytes // row_bytes), max(1, policy.launch_blocks // n_tiles)
+def _packed(selection: Selection) -> Selection:
+    """Return the selection from rows that are copied one after the other."""
+    return Selection(
+        selection.element_size,
+        selection.index_size,
+        selection.k,
+        selection.axis_size,
+        selection.n_rows,
+        selection.row_bytes,
+        1,
+        0,
+        selection.axis_size,
+        0,
+        selection.neighbours_at,
+        selection.n_neighbours,
+        selection.is_transposed,
+        selection.is_sorted,
+        selection.is_by_index,
+        selection.has_lengths,
+        selection.padding,
     )
-    if others and n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * multiprocessors:
-        (tile,) = others
 
-    counters = [workspace.take(WORKSPACE_ALIGNMENT) for _ in range(n_passes + is_filtered)]
-    histograms = workspace.take(n_rows * n_passes * histogram_bytes)
-    blocks = BLOCKS_PER_MULTIPROCESSOR * multiprocessors
-    n_rounds = ceil_div(n_rows * axis_size, blocks * KEEPING_ROUND)
+
+class SortShape(NamedTuple):
+    """How rows are sorted.
+
+    Attributes
+    ----------
+    tile : SortTile
+        What a block takes of a row.
+    position_size, n_tiles : int
+        Bytes of a position in the workspace, and tiles of a row.
+    n_rows : int
+        Rows of a batch.
+    is_filtered : int
+        Whether elements are dropped before those left are sorted.
+    keep_size, n_keep_tiles : int
+        Elements of which a block drops some, and how many such blocks a row has.
+    """
+
+    tile: SortTile
+    position_size: int
+    n_tiles: int
+    n_rows: int
+    is_filtered: int
+    keep_size: int
+    n_keep_tiles: int
+
+
+def _is_filtered(device: Words, selection: Selection) -> int:
+    """Tell whether elements are dropped before those left are sorted."""
+    n_bytes = selection.row_bytes * min(selection.n_rows, device[FILTERED_ROWS])
+    selects_few = selection.k <= selection.axis_size // device[KEPT_SHARE]
+    is_narrow = selection.axis_size < device[NARROW_ELEMENTS]
+    return int(n_bytes >= device[FILTERED_BYTES] and selects_few and is_narrow)
+
+
+def _n_buffers(selection: Selection, is_filtered: int) -> int:
+    """Return how many buffers there are: the last pass writes the results, each one before it a buffer."""
+    return min(2, selection.element_size - 1 + is_filtered)
+
+
+def _buffer_bytes(selection: Selection, position_size: int) -> int:
+    return bounded_product(selection.axis_size, pair_bytes(selection.element_size, position_size))
+
+
+def _state_bytes(shape: SortShape) -> int:
+    return bounded_product(shape.n_tiles, N_DIGITS * shape.position_size)
+
+
+def _shape(device: Words, selection: Selection) -> SortShape:
+    """Return how rows are sorted, as many at a time as the workspace has room for."""
+    element_size, axis_size = selection.element_size, selection.axis_size
+    position_size = POSITION_SIZES[1] if axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
+    tile = sort_tile(element_size, position_size, 0)
+    n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
+    is_filtered = _is_filtered(device, selection)
+    top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
+    state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
+    row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
+    row_bytes += element_size * (_HISTOGRAM_BYTES + state_bytes) + top_bytes
+    most_rows = min(max(1, device[BATCH_BYTES] // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
+    n_rows = min(selection.n_rows, most_rows)
+    # With more tiles, those of fewer threads with more elements each are faster.
+    has_many_tiles = n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    if has_many_tiles and n_sort_tiles(element_size, position_size) > 1:
+        tile = sort_tile(element_size, position_size, 1)
+    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    n_rounds = ceil_div(n_rows * axis_size, n_blocks * KEEPING_ROUND)
     keep_size = min(n_rounds * KEEPING_ROUND, KEPT_WORDS * WARP_LANES)
     n_keep_tiles = ceil_div(axis_size, keep_size)
-    kept, tops, tile_sums = (
-        workspace.take(n_rows * n_bytes * is_filtered)
-        for n_bytes in (STATE_BYTES, top_bytes, n_keep_tiles * STATE_BYTES)
+    return SortShape(tile, position_size, n_tiles, n_rows, is_filtered, keep_size, n_keep_tiles)
+
+
+class SortAreas(NamedTuple):
+    """Areas of the workspace; those that there are several of lie `..._step` bytes apart.
+
+    The first `n_cleared` bytes, from the counters on, are cleared before each batch of rows.
+    """
+
+    x: int
+    counters: int
+    counter_step: int
+    histograms: int
+    kept: int
+    tops: int
+    tile_sums: int
+    states: int
+    state_step: int
+    n_cleared: int
+    buffers: int
+    buffer_step: int
+    offsets: int
+
+
+def _take_several(out: Words, count: int, n_bytes: int) -> int:
+    """Return where the first of several areas begins."""
+    first: int = out[WORKSPACE]
+    for _ in range(count):
+        take(out, n_bytes)
+    return first
+
+
+def _take_areas(
+    problem: Words, device: Words, selection: Selection, out: Words, shape: SortShape, x: int
+) -> SortAreas:
+    """Make room for what is counted and moved."""
+    n_passes, n_rows, is_filtered = selection.element_size, shape.n_rows, shape.is_filtered
+    counters = _take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
+    counter_step = (out[WORKSPACE] - counters) // (n_passes + is_filtered)
+    histograms = take(out, n_rows * n_passes * _HISTOGRAM_BYTES)
+    kept = take(out, n_rows * STATE_BYTES * is_filtered)
+    tops = take(out, n_rows * (COUNT_BYTES << top_bits(selection.element_size)) * is_filtered)
+    tile_sums = take(out, bounded_product(n_rows, shape.n_keep_tiles * STATE_BYTES) * is_filtered)
+    states = _take_several(out, n_passes, bounded_product(n_rows, _state_bytes(shape)))
+    n_cleared = out[WORKSPACE] - counters
+    n_buffers, buffer_bytes = (
+        _n_buffers(selection, is_filtered),
+        _buffer_bytes(selection, shape.position_size),
     )
-    n_kept = kept if is_filtered else NULL
-    states = [workspace.take(n_rows * state_bytes) for _ in range(n_passes)]
-    n_cleared = workspace.size - counters[0].offset
-    buffers = [workspace.take(n_rows * buffer_bytes) for _ in range(n_buffers)]
-
-    lengths = lengths_of(problem)
-    offsets, filling = fill_offsets(problem, workspace)
-    launches += filling
-    clear = Launch(
-        clear_variant(),
-        ceil_div(n_cleared, CLEARED_BYTES),
-        CLEARING_THREADS,
-        (counters[0],),
-        ClearParameters(n_vectors=n_cleared // VECTOR_BYTES),
+    buffers = _take_several(out, n_buffers, bounded_product(n_rows, buffer_bytes))
+    return SortAreas(
+        x,
+        counters,
+        counter_step,
+        histograms,
+        kept,
+        tops,
+        tile_sums,
+        states,
+        (counters + n_cleared - states) // n_passes,
+        n_cleared,
+        buffers,
+        (out[WORKSPACE] - buffers) // max(n_buffers, 1),
+        fill_offsets(problem, device, selection, out),
     )
-    counted = (TOP_BITS[element_size], 1) if is_filtered else (DIGIT_BITS, element_size)
-    sorter = _sort(element_size, position_size, tile)
-    histogram, first_counts = _histogram(element_size, *counted), tops if is_filtered else histograms
-    for first, batch in batches(problem.n_rows, n_rows):
-        blocks_per_row = min(ceil_div(axis_size, COUNTED_ELEMENTS), ceil_div(blocks, batch))
-        parameters = row_parameters(problem, first=first)
-        counting, n_blocks = (x, lengths, first_counts, offsets), batch * blocks_per_row
-        count = Launch(histogram, n_blocks, COUNTING_THREADS, counting, parameters, more=(blocks_per_row,))
-        launches += [clear, count]
-        if is_filtered:
-            written = buffers[0], histograms, kept, tile_sums, counters[n_passes]
-            keeping, n_blocks = (x, lengths, tops, *written, offsets), batch * n_keep_tiles
-            keep, more = _keep(element_size), (n_keep_tiles, keep_size)
-            launches.append(Launch(keep, n_blocks, KEEPING_THREADS, keeping, parameters, more=more))
-        for number in range(n_passes):
-            is_first, is_last = number == 0 and not is_filtered, number == n_passes - 1
-            source = NULL if is_first else buffers[(number - 1 + is_filtered) % 2]
-            destination = NULL if is_last else buffers[(number + is_filtered) % 2]
-            digits = histograms._replace(offset=histograms.offset + number * histogram_bytes)
-            moved = x, lengths, source, destination, Pointer(VALUES), Pointer(INDICES)
-            sorting = *moved, digits, n_kept, states[number], counters[number], offsets
-            this_pass = n_tiles, number * DIGIT_BITS, int(is_first), int(is_last)
-            n_blocks, n_bytes = batch * n_tiles, tile.n_elements * n_pair_bytes
-            sort = Launch(sorter, n_blocks, tile.n_threads, sorting, parameters, n_bytes, more=this_pass)
-            launches.append(sort)
-    return launches
 
 
-SORT = Algorithm(sort_launches, sort_variants, SortPolicy(), orders_by_index=False)
+def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
+    """Sort whole rows, as many at a time as the workspace has room for."""
+    x, selection = NO_AREA, given
+    n_bytes = bounded_product(selection.n_rows, selection.row_bytes)
+    if selection.is_transposed and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
+        x = take(out, n_bytes)
+        _transpose(problem, device, selection, out, x)
+        selection = _packed(selection)
+    shape = _shape(device, selection)
+    areas = _take_areas(problem, device, selection, out, shape, x)
+    first = 0
+    while first < selection.n_rows and out[ALGORITHM] != FULL:
+        batch = min(shape.n_rows, selection.n_rows - first)
+        _put_counting(problem, device, selection, out, shape, areas, first, batch)
+        if shape.is_filtered:
+            _put_keeping(problem, device, selection, out, shape, areas, first, batch)
+        for number in range(selection.element_size):
+            _put_pass(problem, device, selection, out, shape, areas, first, batch, number)
+        first += batch
+    return end_unordered(problem, device, given, out)
+
+
+def _put_counting(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    shape: SortShape,
+    areas: SortAreas,
+    first: int,
+    batch: int,
+) -> None:
+    """Put what clears the counters, and counts the digits of a batch of rows, or their highest bits."""
+    n_cleared, element_size = areas.n_cleared, selection.element_size
+    n_blocks = ceil_div(n_cleared, CLEARED_BYTES)
+    begin(out, device, kernel_key(CLEAR, 0, 0, 0), Sizes(n_blocks, CLEARING_THREADS, 0, 1))
+    put_area(out, selection, areas.counters)
+    put_values(out, ClearParameters(n_cleared // VECTOR_BYTES))
+    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    blocks_per_row = min(ceil_div(selection.axis_size, COUNTED_ELEMENTS), ceil_div(n_blocks, batch))
+    kernel = kernel_key(HISTOGRAM, element_size, DIGIT_BITS, element_size)
+    if shape.is_filtered:
+        kernel = kernel_key(HISTOGRAM, element_size, top_bits(element_size), 1)
+    begin(out, device, kernel, Sizes(batch * blocks_per_row, COUNTING_THREADS, 0, 1))
+    _put_source(out, selection, areas)
+    put_area(out, selection, areas.tops if shape.is_filtered else areas.histograms)
+    put_area(out, selection, areas.offsets)
+    _put_batch(problem, selection, out, first)
+    put_value(out, blocks_per_row)
+
+
+def _put_keeping(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    shape: SortShape,
+    areas: SortAreas,
+    first: int,
+    batch: int,
+) -> None:
+    """Put what drops most elements of a batch of rows."""
+    kernel = kernel_key(KEEP, selection.element_size, 0, 0)
+    begin(out, device, kernel, Sizes(batch * shape.n_keep_tiles, KEEPING_THREADS, 0, 1))
+    _put_source(out, selection, areas)
+    put_area(out, selection, areas.tops)
+    put_area(out, selection, areas.buffers)
+    put_area(out, selection, areas.histograms)
+    put_area(out, selection, areas.kept)
+    put_area(out, selection, areas.tile_sums)
+    put_area(out, selection, areas.counters + selection.element_size * areas.counter_step)
+    put_area(out, selection, areas.offsets)
+    _put_batch(problem, selection, out, first)
+    put_value(out, shape.n_keep_tiles)
+    put_value(out, shape.keep_size)
+
+
+def _put_pass(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    shape: SortShape,
+    areas: SortAreas,
+    first: int,
+    batch: int,
+    number: int,
+) -> None:
+    """Put what sorts a batch of rows by one of their digits."""
+    tile, element_size = shape.tile, selection.element_size
+    is_first, is_last = int(number == 0 and shape.is_filtered == 0), int(number == element_size - 1)
+    n_bytes = tile.n_threads * tile.n_items * pair_bytes(element_size, shape.position_size)
+    kernel = kernel_key(SORT, element_size, shape.position_size, tile.n_threads)
+    kernel = with_more(kernel, tile.n_items, tile.max_registers)
+    begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
+    _put_source(out, selection, areas)
+    into = number + shape.is_filtered
+    put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
+    put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
+    put_outputs(out, selection)
+    put_area(out, selection, areas.histograms + number * _HISTOGRAM_BYTES)
+    put_area(out, selection, areas.kept if shape.is_filtered else NO_AREA)
+    put_area(out, selection, areas.states + number * areas.state_step)
+    put_area(out, selection, areas.counters + number * areas.counter_step)
+    put_area(out, selection, areas.offsets)
+    _put_batch(problem, selection, out, first)
+    put_value(out, shape.n_tiles)
+    put_value(out, number * DIGIT_BITS)
+    put_value(out, is_first)
+    put_value(out, is_last)
+
+
+def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
+    """Put pointers at x, or its copy, and at lengths."""
+    if areas.x < 0:
+        put_x(out)
+    else:
+        put_area(out, selection, areas.x)
+    put_lengths(out, selection)
+
+
+def _put_batch(problem: Words, selection: Selection, out: Words, first: int) -> None:
+    """Put the first parameters of a kernel for rows from the first one on."""
+    put_rows(out, problem, selection, key_format_of(problem))
+    put_first(out, first)

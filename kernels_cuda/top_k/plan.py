@@ -1,0 +1,102 @@
+"""The plan of a selection on CUDA: a function of words (`kernels_cpu.plan_words`)."""
+
+from kernels_cpu.plan_words import ALGORITHM, Words, begin_plan
+from kernels_cuda.device_words import PLANNED, TOO_LONG
+from kernels_cuda.top_k import choice
+from kernels_cuda.top_k.columns.columns_launches import columns_launches
+from kernels_cuda.top_k.copy.copy_launches import copy_launches
+from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_launches
+from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches
+from kernels_cuda.top_k.policy import FORCED
+from kernels_cuda.top_k.problem import Selection, select
+from kernels_cuda.top_k.read_once.block_launches import block_launches
+from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_launches
+from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import partition_launches
+from kernels_cuda.top_k.rows_in_blocks.tile_launches import tile_launches
+from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
+from kernels_cuda.top_k.short_rows.rounds_launches import rounds_launches
+from kernels_cuda.top_k.short_rows.warp_launches import warp_launches
+from kernels_cuda.top_k.sort.sort_launches import sort_launches
+
+
+def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
+    """Plan the k first elements of every row, in order, ties by ascending position.
+
+    Parameters
+    ----------
+    problem : words
+        The problem (`kernels_cpu.top_k.problem_words`).
+    device : words
+        The device and the policy (`policy.plan_device`).
+    table : words
+        What was measured on the device (`choice`).
+    out : words
+        The launches, which take the addresses of x, lengths if there are any, values, indices and the
+        workspace. If there is nothing to do, there are none.
+
+    Returns
+    -------
+    int
+        `PLANNED`; `TOO_LONG` if `out` has no room for all launches; or `UNSERVED` where the one algorithm
+        that may be taken does not serve the problem.
+    """
+    selection = select(problem, device)
+    begin_plan(out, choice.NO_ALGORITHM)
+    if selection.n_rows == 0 or selection.k == 0:
+        return PLANNED
+    forced: int = device[FORCED]
+    if forced > 0:
+        return solve(forced, problem, device, selection, out)
+    # The table has no problems of which all elements are selected, by index: nothing is faster than a copy.
+    status = solve(choice.COPY, problem, device, selection, out)
+    if status == UNSERVED:
+        best = choice.measured(table, device, selection)
+        if best != choice.NO_ALGORITHM and is_candidate(best, selection):
+            status = solve(best, problem, device, selection, out)
+    if status == UNSERVED:
+        order, number = choice.rule(device, selection), 0
+        while status == UNSERVED:
+            tried = choice.candidate(order, number)
+            number += 1
+            if is_candidate(tried, selection):
+                status = solve(tried, problem, device, selection, out)
+    return status
+
+
+def is_candidate(algorithm: int, selection: Selection) -> bool:
+    """Tell whether an algorithm is chosen, if it is the best that serves a problem.
+
+    `partition` reads rows with gaps between their elements, which were not measured, by single elements.
+    """
+    return algorithm != choice.PARTITION or selection.x_step == 1 or selection.is_transposed == 1
+
+
+def solve(algorithm: int, problem: Words, device: Words, selection: Selection, out: Words) -> int:
+    """Plan a problem with an algorithm."""
+    begin_plan(out, algorithm)
+    if algorithm == choice.ROUNDS:
+        status = rounds_launches(problem, device, selection, out)
+    elif algorithm == choice.WARP:
+        status = warp_launches(problem, device, selection, out)
+    elif algorithm == choice.PARTITION:
+        status = partition_launches(problem, device, selection, out)
+    elif algorithm == choice.TILE:
+        status = tile_launches(problem, device, selection, out)
+    elif algorithm == choice.ONE_PASS:
+        status = one_pass_launches(problem, device, selection, out)
+    elif algorithm == choice.SAMPLED:
+        status = sampled_launches(problem, device, selection, out)
+    elif algorithm == choice.BLOCK:
+        status = block_launches(problem, device, selection, out)
+    elif algorithm == choice.CLUSTER:
+        status = cluster_launches(problem, device, selection, out)
+    elif algorithm == choice.GRID:
+        status = grid_launches(problem, device, selection, out)
+    elif algorithm == choice.COLUMNS:
+        status = columns_launches(problem, device, selection, out)
+    elif algorithm == choice.SORT:
+        status = sort_launches(problem, device, selection, out)
+    else:
+        status = copy_launches(problem, device, selection, out)
+    return TOO_LONG if out[ALGORITHM] == FULL else status
