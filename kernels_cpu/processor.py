@@ -8,8 +8,7 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-
-import llvmlite.binding as llvm
+from typing import Any
 
 LINE_BYTES = 64
 MAX_STREAMING_BYTES = 1 << 24
@@ -33,7 +32,7 @@ def environment(level: str) -> dict[str, str]:
     return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in sorted(features))}
 
 
-def _features() -> dict[str, bool]:
+def _features(llvm: Any) -> dict[str, bool]:
     # Read as Numba reads them.
     no_features = "" if os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic" else None
     given = os.environ.get("NUMBA_CPU_FEATURES", no_features)
@@ -59,26 +58,52 @@ def _register_width(present: set[str], level: str) -> int:
     return 0
 
 
-_FEATURES = _features()
-_PRESENT = {name for name, is_present in _FEATURES.items() if is_present}
-if llvm.get_process_triple().startswith(("aarch64-", "arm64-")):
-    _PRESENT.add("neon")  # every such processor has it, and LLVM knows no features on macOS
-_HAS_VECTORS = os.environ.get("DMLOPS_SIMD", "1") != "0"
-
-NAME = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
-FEATURES = ",".join(("+" if is_present else "-") + name for name, is_present in sorted(_FEATURES.items()))
+NAME: str
+FEATURES: str
 """The processor's features in LLVM's notation."""
-LEVEL = _level(_PRESENT) if _HAS_VECTORS else ""
+LEVEL: str
 """The best of `LEVELS` that the processor belongs to; empty where there is none."""
-WIDTH = _register_width(_PRESENT, LEVEL) if _HAS_VECTORS else 0
+WIDTH: int
 """Bits of a vector register; 0 where kernels are to stay scalar."""
-TARGET = f"{NAME} {llvm.get_process_triple()} {FEATURES} {WIDTH}"
+TARGET: str
 """Everything about the processor that object code depends on; its name comes first."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return what LLVM knows of the processor; it is asked once, because its import takes long."""
+    if name not in ("NAME", "FEATURES", "LEVEL", "WIDTH", "TARGET"):
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    globals().update(_described())
+    return globals()[name]
+
+
+@functools.cache
+def _described() -> dict[str, Any]:
+    import llvmlite.binding as llvm  # noqa: PLC0415 - plans for GPUs do without it
+
+    features, triple = _features(llvm), llvm.get_process_triple()
+    present = {name for name, is_present in features.items() if is_present}
+    if triple.startswith(("aarch64-", "arm64-")):
+        present.add("neon")  # every such processor has it, and LLVM knows no features on macOS
+    has_vectors = os.environ.get("DMLOPS_SIMD", "1") != "0"
+    level = _level(present) if has_vectors else ""
+    width = _register_width(present, level) if has_vectors else 0
+    processor = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+    notation = ",".join(("+" if is_present else "-") + name for name, is_present in sorted(features.items()))
+    return {
+        "NAME": processor,
+        "FEATURES": notation,
+        "LEVEL": level,
+        "WIDTH": width,
+        "TARGET": f"{processor} {triple} {notation} {width}",
+    }
 
 
 def lanes(element_size: int) -> int:
     """Return the number of elements of this size in a vector: 1 on the scalar path."""
-    return max(WIDTH // (8 * element_size), 1)
+    width: int = _described()["WIDTH"]
+    return max(width // (8 * element_size), 1)
 
 
 @functools.cache

@@ -4,7 +4,8 @@ import itertools
 import math
 import random
 
-from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators.problem import KeyMasks
 
 FULL = (1 << 63) - 1
 
@@ -152,10 +153,61 @@ def nonzero_problem(rng):
     )
 
 
+def key_masks(rng, element_size):
+    """Return the masks of a data type of so many bytes."""
+    bits = 8 * element_size
+    sign, ones = 1 << (bits - 1), (1 << bits) - 1
+    infinities = {2: (0x7C00, 0x7F80), 4: (0x7F800000,), 8: (0x7FF << 52,)}
+    if element_size > 1 and rng.random() < 0.5:
+        return KeyMasks(sign, sign - 1, rng.choice(infinities[element_size]))
+    if element_size == 1 and rng.random() < 0.3:
+        return KeyMasks(0, 0xFF, 0)
+    return KeyMasks(rng.choice((0, sign)), 0, ones)
+
+
+def top_k_problem(rng):
+    """Return a random problem of TOP_K1."""
+    element_size, index_size = rng.choice((1, 2, 4, 8)), rng.choice((4, 8))
+    most = most_elements(rng, 8)
+    n_dims = rng.choice((0, 1, 1, 1, 2, 2, 3, 4, 7))
+    sizes = shape(rng, n_dims + 1, most)
+    at = rng.randrange(n_dims + 1)
+    axis_size, rows = sizes[at], [*sizes[:at], *sizes[at + 1 :]]
+    k = rng.choice(
+        (1, 8, 20, 128, 300, 1000, 3000, 5000, axis_size, axis_size // 2, size(rng, max(axis_size, 1)))
+    )
+    k = min(k, axis_size)
+    selected = [*sizes[:at], k, *sizes[at + 1 :]]
+    x = strides(rng, sizes, FULL // 8)
+    values, indices = (
+        strides(rng, selected, FULL // 8, rng.choice(("packed", "padded", "permuted"))) for _ in range(2)
+    )
+    length_size = rng.choice((0, 0, 4, 8))
+    outer = [[*each[:at], *each[at + 1 :]] for each in (x, values, indices)]
+    lengths = strides(rng, rows, FULL // 8) if length_size else [0] * n_dims
+    dims = merged(rows, *outer, lengths)
+    return top_k.Problem(
+        element_size=element_size,
+        index_size=index_size,
+        masks=key_masks(rng, element_size),
+        largest=rng.random() < 0.5,
+        k=k,
+        axis_size=axis_size,
+        rows=tuple(dim[:4] for dim in dims),
+        axis_strides=(x[at], values[at], indices[at]),
+        is_sorted=rng.random() < 0.6,
+        length_size=length_size,
+        length_signed=rng.random() < 0.5,
+        length_strides=tuple(dim[4] for dim in dims) if length_size else (),
+        padding=rng.getrandbits(8 * element_size) if length_size else 0,
+    )
+
+
 PROBLEMS = {
     "diagonal_matrix": diagonal_problem,
     "gather_nd": gather_problem,
     "nonzero_coordinates": nonzero_problem,
+    "top_k": top_k_problem,
 }
 
 

@@ -92,6 +92,7 @@ SHARED = {
         "kernels_cpu.diagonal_matrix.problem_words.",
         "kernels_cpu.gather_nd.problem_words.",
         "kernels_cpu.nonzero_coordinates.problem_words.",
+        "kernels_cpu.top_k.problem_words.",
         "kernels_cpu.cached.",
     )
 }

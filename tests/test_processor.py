@@ -1,7 +1,7 @@
 """The processor that kernels are compiled for: the host, or the one that Numba's variables name."""
 
+import importlib.util
 import platform
-import runpy
 
 import llvmlite.binding as llvm
 import pytest
@@ -22,8 +22,10 @@ def read(monkeypatch):
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        found = runpy.run_path(processor.__file__)
-        return found["LEVEL"], found["WIDTH"], found["NAME"]
+        spec = importlib.util.spec_from_file_location("processor_read_anew", processor.__file__)
+        found = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+        return found.LEVEL, found.WIDTH, found.NAME
 
     return read
 

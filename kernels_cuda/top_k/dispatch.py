@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_cpu.plan_words import ALGORITHM, MAX_WORDS, N_LAUNCHES, WORKSPACE, Words
+from kernels_cpu.top_k.problem_words import problem_words
 from kernels_cuda.device_words import PLANNED, ROOM, TOO_LONG
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import choice
 from kernels_cuda.top_k.plan import is_candidate
 from kernels_cuda.top_k.plan import plan as plan_words
 from kernels_cuda.top_k.policy import NO_CHANGES, plan_device
-from kernels_cuda.top_k.problem import problem_words, select
+from kernels_cuda.top_k.problem import select
 from kernels_cuda.top_k.variants import variant_of
 
 if TYPE_CHECKING:

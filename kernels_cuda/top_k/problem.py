@@ -3,10 +3,8 @@
 Plans read it as words (`kernels_cpu.top_k.problem_words`), and much of it as a `Selection` that they make.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kernels_cpu.integers import signed
 from kernels_cpu.plan_words import Words
 from kernels_cpu.top_k.problem_words import (
     AXIS_SIZE,
@@ -385,27 +383,3 @@ def repeated(element: int, element_size: int) -> int:
     if element_size == 1:
         return element * 0x01010101
     return element * 0x00010001 if element_size == 2 else element
-
-
-def problem_words(given: Any) -> list[int]:
-    """Return the words of a problem of `dmlops.operators.top_k`."""
-    words = [
-        given.element_size,
-        given.index_size,
-        signed(given.masks.sign),
-        signed(given.masks.flip),
-        signed(given.masks.infinity),
-        int(given.largest),
-        given.k,
-        given.axis_size,
-        *given.axis_strides,
-        int(given.is_sorted),
-        given.length_size,
-        int(given.length_signed),
-        signed(given.padding),
-        len(given.rows),
-    ]
-    strides: Sequence[int] = given.length_strides or (0,) * len(given.rows)
-    for row, length_stride in zip(given.rows, strides, strict=True):
-        words += [*row, length_stride]
-    return words
