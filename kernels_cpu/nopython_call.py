@@ -30,7 +30,7 @@ MAX_KEY = SLOT_WORDS - CONTENT
 # A reader of the last slot may read behind it, if the slot changes meanwhile.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 ANYTHING = 1 << 62
-"""Expected of kernels whose result says nothing of success: up to what is expected, a call succeeds."""
+"""Expected of kernels whose result says nothing of success."""
 
 _offered = ""
 _is_wanted = False

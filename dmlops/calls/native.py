@@ -55,8 +55,13 @@ class Native:
         self._n_arrays = len(call.leading) + len(operands)
         template = self._problem_words(call.problem)
         plan, words = self._plan_of(form.operator)
+        arrays: list[Operand | None] = [*[None] * len(call.leading), *operands]
+        for number, word in enumerate(kernels.RESIDUES):
+            operand = arrays[number]
+            if operand is not None:
+                arrays[number] = operand._replace(residue_at=word)
         self.table = table = KindTable(
-            [*[None] * len(call.leading), *operands],
+            arrays,
             library.native_type,
             cpu.load(kernels.FIT).address,
             cpu.load(plan).address,

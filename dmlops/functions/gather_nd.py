@@ -166,7 +166,9 @@ class CheckedGather(Kind):
         if self._has_out and self._check(arguments) != -1:
             return False
         outside = self.native(arguments)
-        return outside is not None and (self._has_out or outside <= 0)
+        if outside == -1 and not self._has_out:  # there is nothing to gather, and the indices were not read
+            outside = 1 + (self._check(arguments) or 0)
+        return outside is not None and (self._has_out or outside == 0)
 
 
 GATHER_ND = Function(

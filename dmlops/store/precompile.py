@@ -43,7 +43,7 @@ def cpu_tasks(operators: Sequence[str]) -> list[Task]:
     """Return one task for each CPU kernel that a call of these operators may need."""
     packages = [f"kernels_cpu.{name}" for name in operators]
     kernels = [kernel for name in packages for kernel in importlib.import_module(name).all_kernels()]
-    called = (*native_call.KERNELS, nopython_call.CALL, *kernels)
+    called = (*native_call.KERNELS, native_call.LAUNCH, nopython_call.CALL, *kernels)
     return [Task(kernel.label, _cpu_code, (kernel,)) for kernel in called]
 
 

@@ -11,6 +11,8 @@ from kernels_cpu.integers import signed
 ELEMENT_SIZE, HAS_INPUT, VALUE, HEIGHT, WIDTH, BEGIN, END, INVERTED = range(8)
 X_ROW, X_COLUMN, OUTPUT_ROW, OUTPUT_COLUMN, X_RESIDUE, OUTPUT_RESIDUE, N_BATCH_DIMS = range(8, 15)
 DIMS, DIMENSION = 15, 3
+RESIDUES: tuple[int, ...] = (X_RESIDUE, OUTPUT_RESIDUE)
+"""For each array, the word of its residue."""
 
 
 def problem_words(problem: Any) -> list[int]:

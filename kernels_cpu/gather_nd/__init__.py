@@ -6,11 +6,21 @@ from typing import Any
 from kernels_cpu.gather_nd.fit import FIT
 from kernels_cpu.gather_nd.plan import KINDS, PLAN, all_kernels, kernel_of
 from kernels_cpu.gather_nd.plan import plan as plan_of_words
-from kernels_cpu.gather_nd.problem_words import DIMS, problem_words
+from kernels_cpu.gather_nd.problem_words import DIMS, RESIDUES, problem_words
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM
 
-__all__ = ["DIMS", "FIT", "PLAN", "all_kernels", "kernel_of", "plan", "plan_of_words", "problem_words"]
+__all__ = [
+    "DIMS",
+    "FIT",
+    "PLAN",
+    "RESIDUES",
+    "all_kernels",
+    "kernel_of",
+    "plan",
+    "plan_of_words",
+    "problem_words",
+]
 
 
 def plan(problem: Any, target: Target) -> Plan:

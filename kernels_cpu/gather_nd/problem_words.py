@@ -13,6 +13,8 @@ X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE = range(7, 10)
 N_BATCH_DIMS, N_TUPLE_DIMS, N_BOUNDS, N_SLICE_DIMS = range(10, 14)
 DIMS = 14
 TUPLE_DIMENSION, BOUND, SLICE_DIMENSION = 4, 2, 3
+RESIDUES: tuple[int, ...] = (X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE)
+"""For each array, the word of its residue."""
 
 
 def problem_words(problem: Any, *, checks: bool = False) -> list[int]:

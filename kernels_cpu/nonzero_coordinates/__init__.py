@@ -8,11 +8,21 @@ from kernels_cpu.nonzero_coordinates import problem_words as given
 from kernels_cpu.nonzero_coordinates.fit import FIT
 from kernels_cpu.nonzero_coordinates.plan import ONE_PASS, PLAN, all_kernels, kernel_of
 from kernels_cpu.nonzero_coordinates.plan import plan as plan_of_words
-from kernels_cpu.nonzero_coordinates.problem_words import DIMS, problem_words
+from kernels_cpu.nonzero_coordinates.problem_words import DIMS, RESIDUES, problem_words
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, BLOCK, LAUNCHES, WORKSPACE
 
-__all__ = ["DIMS", "FIT", "PLAN", "all_kernels", "kernel_of", "plan", "plan_of_words", "problem_words"]
+__all__ = [
+    "DIMS",
+    "FIT",
+    "PLAN",
+    "RESIDUES",
+    "all_kernels",
+    "kernel_of",
+    "plan",
+    "plan_of_words",
+    "problem_words",
+]
 
 
 def plan(problem: Any, target: Target) -> Plan:

@@ -13,6 +13,8 @@ ELEMENT_SIZE, MAGNITUDE, X_OFFSET, CAPACITY, ROW_STEP, COLUMN_STEP, COORDINATE_S
 FILLS, FILL, STEP, X_RESIDUE, COORDINATE_RESIDUE, N_DIMS, N_SIZES = range(8, 15)
 DIMS, DIMENSION = 15, 2
 WHOLE, COUNT, EXPAND = range(3)
+RESIDUES: tuple[int, ...] = (X_RESIDUE, COORDINATE_RESIDUE)
+"""For each array, the word of its residue."""
 
 
 def problem_words(problem: Any) -> list[int]:

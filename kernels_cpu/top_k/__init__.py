@@ -8,10 +8,20 @@ from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
 from kernels_cpu.top_k.fit import FIT
 from kernels_cpu.top_k.plan import ALGORITHMS, NOTHING, PLAN, SORT, all_kernels, kernel_of
 from kernels_cpu.top_k.plan import plan as plan_of_words
-from kernels_cpu.top_k.problem_words import DIMS, problem_words
+from kernels_cpu.top_k.problem_words import DIMS, RESIDUES, problem_words
 from kernels_cpu.top_k.table import COLUMNS_WORD
 
-__all__ = ["DIMS", "FIT", "PLAN", "all_kernels", "kernel_of", "plan", "plan_of_words", "problem_words"]
+__all__ = [
+    "DIMS",
+    "FIT",
+    "PLAN",
+    "RESIDUES",
+    "all_kernels",
+    "kernel_of",
+    "plan",
+    "plan_of_words",
+    "problem_words",
+]
 
 
 def plan(problem: Any, target: Target) -> Plan:

@@ -12,6 +12,8 @@ ELEMENT_SIZE, INDEX_SIZE, SIGN, FLIP, INFINITY, LARGEST, K, AXIS_SIZE = range(8)
 X_STEP, VALUE_STEP, INDEX_STEP, IS_SORTED, LENGTH_SIZE, LENGTH_SIGNED, PADDING, N_DIMS = range(8, 16)
 DIMS, DIMENSION = 16, 5
 SIZE, X_STRIDE, VALUE_STRIDE, INDEX_STRIDE, LENGTH_STRIDE = range(DIMENSION)
+RESIDUES: tuple[int, ...] = ()
+"""For each array, the word of its residue."""
 
 
 def problem_words(problem: Any) -> list[int]:

@@ -25,8 +25,24 @@ of a row go element by element. Bytes moved: the output once, and the input outs
 ==========================================  =======================================================
 """
 
-from kernels_cuda.diagonal_matrix.dispatch import Plan, plan
-from kernels_cuda.diagonal_matrix.parameters import variants
-from kernels_cuda.diagonal_matrix.plan import Policy
+from functools import partial
 
-__all__ = ["Plan", "Policy", "plan", "variants"]
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cuda import kernel_keys
+from kernels_cuda.device_words import device_words
+from kernels_cuda.diagonal_matrix.dispatch import Plan, plan
+from kernels_cuda.diagonal_matrix.parameters import FAMILIES, variants
+from kernels_cuda.diagonal_matrix.plan import Policy
+from kernels_cuda.runtime.variant import Target
+
+__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+
+PLAN = Kernel("diagonal_matrix_cuda_plan", "kernels_cuda.diagonal_matrix.plan:plan", (INTEGERS,) * 3)
+"""The compiled plan, which the CPU runs."""
+
+variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
+
+
+def plan_device(target: Target) -> list[int]:
+    """Return the words of a device, and of the usual policy."""
+    return [*device_words(target), *Policy()]

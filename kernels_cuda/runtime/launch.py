@@ -101,7 +101,7 @@ class Kernel:
     def __init__(self, function: int, target: Target) -> None:
         self.function = function
         self.device_id = target.device_id
-        self.may_overlap = capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
+        self.may_overlap = may_overlap(target)
 
     def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: Any) -> None:
         """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
@@ -124,6 +124,11 @@ class Kernel:
         """Return a launch whose parameters after the first `n_pointers` are these."""
         pointers = tuple(Pointer(slot) for slot in range(n_pointers))
         return LaunchList([Launch(self, grid, block, shared_bytes, pointers, arguments)])
+
+
+def may_overlap(target: Target) -> bool:
+    """Return whether a launch on a device may begin before the one ahead of it has ended."""
+    return capability_of(target.arch) >= (9, 0) and _driver_version() >= _OVERLAPPING_DRIVER
 
 
 _NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)

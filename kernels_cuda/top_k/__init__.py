@@ -31,7 +31,25 @@ All compare ordered keys (`shared.keys`), so a kernel is compiled for an element
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.
 """
 
-from kernels_cuda.top_k.dispatch import ALGORITHMS, Plan, plan
-from kernels_cuda.top_k.variants import variants
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cuda.runtime.variant import Target
+from kernels_cuda.top_k import policy
+from kernels_cuda.top_k.choice import NO_ALGORITHM
+from kernels_cuda.top_k.dispatch import ALGORITHMS, Plan, forced_algorithm, plan, table_of
+from kernels_cuda.top_k.variants import variant_of, variants
 
-__all__ = ["ALGORITHMS", "Plan", "plan", "variants"]
+__all__ = ["ALGORITHMS", "PLAN", "Plan", "measured_on", "plan", "plan_device", "variant_of", "variants"]
+
+PLAN = Kernel("top_k_cuda_plan", "kernels_cuda.top_k.plan:plan", (INTEGERS,) * 4)
+"""The compiled plan, which the CPU runs."""
+
+
+def plan_device(target: Target) -> list[int]:
+    """Return the words of a device, and of the algorithm that the user asks for."""
+    forced = forced_algorithm()
+    return policy.plan_device(target, NO_ALGORITHM if forced is None else ALGORITHMS[forced])
+
+
+def measured_on(target: Target) -> list[int]:
+    """Return the words of what was measured on the architecture of a device."""
+    return table_of(target.arch)
