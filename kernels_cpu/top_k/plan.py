@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from kernels_cpu import processor
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.integers import MAX_INTEGER, ceil_div, product
 from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, pointer
@@ -42,7 +43,7 @@ from kernels_cpu.plan_words import (
     put_values_of,
     take_workspace,
 )
-from kernels_cpu.processor import LINE_BYTES, lanes
+from kernels_cpu.processor import LINE_BYTES
 from kernels_cpu.top_k import problem_words as given
 from kernels_cpu.top_k.fit import FIT
 from kernels_cpu.top_k.table import (
@@ -180,7 +181,7 @@ def _shape(problem: Words) -> Shape:
         last_step,
         problem[given.X_STEP] == 1,
         LINE_BYTES // element_size,
-        lanes(element_size),
+        max(processor.WIDTH // (8 * element_size), 1),
     )
 
 
