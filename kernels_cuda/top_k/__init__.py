@@ -1,7 +1,7 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-`dispatch` chooses one of twelve algorithms by the shape alone. They are seven families, each of which has a
-folder with everything that belongs to its algorithms:
+One of twelve algorithms is chosen by the shape alone (`choice`). They are seven families, each of which has
+a folder with everything that belongs to its algorithms:
 
 ==============  =========  ======================================  ===========================================
 family          algorithm  rows that it is for                     what it promises
@@ -20,9 +20,11 @@ sort            sort       any, any k                              a radix sort,
 copy            copy       any, k is all of it, by index           one read
 ==============  =========  ======================================  ===========================================
 
-An algorithm has its kernels in the module of its name, and its policy, shapes, variants and launches in
-``<name>_launches``, which needs no Numba. Longer kernels are divided: the modules that begin with the same
-name, and `candidates` of columns, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
+The `plan` of a problem is one function of integers, which Python runs, and which is compiled as it is;
+`problem` and `policy` tell of its words, and `dispatch` makes plans for dmlops. An algorithm has its
+kernels in the module of its name, and its limits, shapes, variants and launches in ``<name>_launches``,
+which needs neither Numba nor CUDA. Longer kernels are divided: the modules that begin with the same name,
+and `candidates` of columns, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
 cluster, `filter` of sort. `shared` has what several families use: keys, rows and their results, groups of
 neighbouring elements and their maxima, thresholds, the order of candidates, and launches that order results
 by index.
