@@ -146,5 +146,6 @@ def kernels_of(words: Words) -> list[int]:
     at = LAUNCHES
     for _ in range(words[N_LAUNCHES]):
         numbers.append(words[at + KERNEL])
-        at += CONTENT + 2 * (words[at + N_POINTERS] + words[at + N_LAST_POINTERS]) + words[at + N_VALUES]
+        n_pointers = words[at + N_POINTERS] + words[at + N_LAST_POINTERS]
+        at += CONTENT + 2 * n_pointers + words[at + N_VALUES]
     return numbers

@@ -101,13 +101,18 @@ def gather_problem(rng):
     n_batch = rng.choice((0, 0, 1, 2))
     n_tuple, n_slice = rng.choice((0, 1, 1, 2, 3)), rng.choice((0, 1, 1, 2, 3))
     n_bounds = rng.choice((0, 1, 1, 2, 3, 4, 5, 9))
-    sizes = shape(rng, n_batch + n_tuple + n_slice, most)
+    has_runs = n_slice > 0 and rng.random() < 0.6  # or slices with gaps
+    sizes = shape(rng, n_batch + n_tuple + n_slice, max(most // 30_001, 9) if has_runs else most)
     batch, tuples, slices = sizes[:n_batch], sizes[n_batch:][:n_tuple], sizes[n_batch + n_tuple :]
     bounds = shape(rng, n_bounds, most_elements(rng, element_size), empty=0)
     largest = FULL // 8
     x = strides(rng, [*batch, *bounds, *slices], largest)
     indices = strides(rng, [*batch, *tuples, n_bounds], largest)
     output = strides(rng, sizes, largest, rng.choice(("packed", "packed", "packed", "padded", "permuted")))
+    if has_runs:
+        sizes[-1] = slices[-1] = rng.choice((3, 16, 33, 64, 100, 1000, 30_001))
+        output = strides(rng, sizes, largest, "packed")
+        x[-1] = rng.choice((1, 1, 1, 2, 7))
     x_batch, x_bounds, x_slices = x[:n_batch], x[n_batch:][:n_bounds], x[n_batch + n_bounds :]
     output_batch, output_tuples = output[:n_batch], output[n_batch:][:n_tuple]
     return gather_nd.Problem(
@@ -130,7 +135,8 @@ def nonzero_problem(rng):
     n_dims = rng.choice((0, 1, 1, 2, 2, 3, 4, 5, 7, 9, 17))
     sizes = shape(rng, n_dims, most_elements(rng, element_size))
     x = strides(rng, sizes, FULL // element_size)
-    if rng.random() < 0.2 and n_dims in (2, 3):  # columns are contiguous
+    is_padded = math.prod(sizes) < FULL // element_size // 32
+    if rng.random() < 0.2 and n_dims in (2, 3) and is_padded:  # columns are contiguous
         sizes[-1] = -(-sizes[-1] // 32) * 32
         x[-2:] = 1, sizes[-2]
     capacity = rng.choice((0, 1, 1000, size(rng, 1 << 40)))

@@ -1,11 +1,13 @@
 """Plans for a GPU with gaps between the areas of their workspaces, which no kernel may write to."""
 
+import importlib
 from contextlib import contextmanager
 from unittest import mock
 
 from kernels_cpu.plan_words import WORKSPACE
-from kernels_cuda.nonzero_coordinates import launches as nonzero_launches
 from kernels_cuda.top_k.shared import launches
+
+nonzero_plan = importlib.import_module("kernels_cuda.nonzero_coordinates.plan")
 
 GAP = 512
 
@@ -13,8 +15,7 @@ GAP = 512
 @contextmanager
 def areas_apart():
     """Have plans leave gaps between the areas of their workspaces; serve the list of these gaps."""
-    gaps, n_bytes = [], 0
-    take, aligned = launches.take_workspace, nonzero_launches._aligned
+    gaps, take = [], launches.take_workspace
 
     def take_apart(words, size, alignment):
         begin = take(words, size, alignment)
@@ -22,14 +23,8 @@ def areas_apart():
         words[WORKSPACE] += GAP
         return begin
 
-    def aligned_apart(size):
-        nonlocal n_bytes
-        n_bytes += aligned(size) + GAP
-        gaps.append((n_bytes - GAP, n_bytes))
-        return aligned(size) + GAP
-
     with (
         mock.patch.object(launches, "take_workspace", take_apart),
-        mock.patch.object(nonzero_launches, "_aligned", aligned_apart),
+        mock.patch.object(nonzero_plan, "take_workspace", take_apart),
     ):
         yield gaps

@@ -7,7 +7,7 @@ from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE
 from kernels_cuda.device_words import device_words
 from kernels_cuda.diagonal_matrix.parameters import FAMILIES, VECTOR
 from kernels_cuda.diagonal_matrix.plan import Policy
-from kernels_cuda.diagonal_matrix.plan import plan as write_plan
+from kernels_cuda.diagonal_matrix.plan import plan as plan_of_words
 from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.planner import Planner
 from kernels_cuda.runtime.variant import Target
@@ -19,12 +19,11 @@ class Plan:
     """A problem with its kernel; see `plan`."""
 
     def __init__(self, name: str, planner: Planner) -> None:
-        words = planner.words(0, 0)
+        words = planner.prepare(0, 0)  # loads the kernel, which is the same for all addresses
         algorithm = _NAMES[words[ALGORITHM]]
         self.variant = f"{name} {algorithm}" if words[N_LAUNCHES] else f"diagonal_matrix: {algorithm}"
         self.workspace_size = words[WORKSPACE]
         self._planner = planner
-        planner.launches(0, 0)  # loads the kernel, which is the same for all addresses
 
     def launches(self, x: int, output: int) -> LaunchList:
         """Return what `launch` launches for addresses like these modulo 16."""
@@ -49,5 +48,5 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     """
     device = [*device_words(target), *(policy or Policy())]
     varied = X_RESIDUE, OUTPUT_RESIDUE
-    planner = Planner(write_plan, problem_words(problem), varied, device, FAMILIES, target)
+    planner = Planner(plan_of_words, problem_words(problem), varied, device, FAMILIES, target)
     return Plan(f"diagonal_matrix {8 * problem.element_size}-bit", planner)

@@ -15,9 +15,10 @@ A thread reads all its indices, then all its units, then writes. Bytes moved: th
 input that are read, in sectors of 32 bytes, and the indices.
 
 ====================================  ===================================================================
-`problem`, `policy`                   what is asked for, and what may be tuned
-`dispatch`, `launches`                the choice of an algorithm, and the launches of each
-`kernels`, `parameters`               what launches and kernels agree on
+`plan`                                what may be tuned, the choice of an algorithm, and the launches of
+                                      each, as a function of integers
+`dispatch`                            a planned problem, ready to be launched
+`parameters`                          what launches and kernels agree on
 `units`, `planar`, `unaligned`,       the algorithms: one file each, with their kernel
 `strided`
 `check`                               the search for the first index tuple out of range
@@ -26,7 +27,7 @@ input that are read, in sectors of 32 bytes, and the indices.
 """
 
 from kernels_cuda.gather_nd.dispatch import Plan, plan
-from kernels_cuda.gather_nd.kernels import variants
-from kernels_cuda.gather_nd.policy import Policy
+from kernels_cuda.gather_nd.parameters import variants
+from kernels_cuda.gather_nd.plan import Policy
 
 __all__ = ["Plan", "Policy", "plan", "variants"]

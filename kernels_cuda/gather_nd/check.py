@@ -7,10 +7,10 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
 from kernels_cuda.gather_nd.parameters import CHECKED_TUPLES, THREADS, CheckDims, CheckParameters
+from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import dims_type, offset_functions
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.tables import NARROW_DEPTH
 
 # The answer if all tuples are in range.
 NO_TUPLE = (1 << 63) - 1

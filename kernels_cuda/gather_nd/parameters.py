@@ -1,11 +1,14 @@
-"""What launches and kernels agree on: sizes, and the integers that kernels take besides addresses.
+"""What launches and kernels agree on: the kernels there are, sizes, and the integers that kernels take.
 
 Strides are in bytes.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cuda.tables import Column, Divisor
+from kernels_cuda.kernel_keys import KernelFamily, kernel_key, variant_of
+from kernels_cuda.layout import TABLE_WRITERS, WRITE_TABLE, Column, Divisor
+from kernels_cuda.runtime.variant import Variant
 
 THREADS = 128
 STRIDED_THREADS = 256
@@ -19,6 +22,43 @@ PLANAR_DIMS = 2
 PLANAR_COORDINATES = 3
 # Index tuples that a thread checks at a time.
 CHECKED_TUPLES = 8
+
+
+# The parameters of kernels: the bytes of a unit, or for `strided` of an element; the bytes of an index; and
+# the units of a thread (`planar`), whether the kernel is wide (`units`), or its registers long (`check`).
+UNITS_KERNEL, PLANAR_KERNEL, UNALIGNED_KERNEL, STRIDED_KERNEL, CHECK_KERNEL, CLEAR_KERNEL = range(1, 7)
+_MODULE = "kernels_cuda.gather_nd"
+FAMILIES = (
+    TABLE_WRITERS,
+    KernelFamily("gather_units", f"{_MODULE}.units:units_kernel", (int, int, bool)),
+    KernelFamily("gather_planar", f"{_MODULE}.planar:planar_kernel", (int, int, int)),
+    KernelFamily("gather_unaligned", f"{_MODULE}.unaligned:unaligned_kernel", (int,)),
+    KernelFamily("gather_strided", f"{_MODULE}.strided:strided_kernel", (int,)),
+    KernelFamily("gather_check", f"{_MODULE}.check:check_kernel", (int, bool)),
+    KernelFamily("gather_clear", f"{_MODULE}.check:clear_kernel"),
+)
+
+
+def _kernel_keys() -> Iterator[int]:
+    yield WRITE_TABLE
+    yield kernel_key(CLEAR_KERNEL)
+    for element_size in (1, 2, 4, 8):
+        yield kernel_key(STRIDED_KERNEL, element_size)
+    for index_size in (4, 8):
+        yield kernel_key(UNALIGNED_KERNEL, index_size)
+        for is_long in (True,) if index_size == 8 else (False, True):
+            yield kernel_key(CHECK_KERNEL, index_size, is_long)
+        for unit in (1, 2, 4, 8, VECTOR):
+            for per_thread in (1, PLANAR_UNITS):
+                yield kernel_key(PLANAR_KERNEL, unit, index_size, per_thread)
+            for wide in (False, True):
+                yield kernel_key(UNITS_KERNEL, unit, index_size, wide)
+
+
+def variants() -> Iterator[Variant]:
+    """List every kernel that a plan may load."""
+    for key in _kernel_keys():
+        yield variant_of(key, FAMILIES)
 
 
 def units_per_thread(unit: int, wide: bool) -> int:

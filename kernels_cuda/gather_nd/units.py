@@ -12,10 +12,10 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.gather_nd.addressing import index_functions
 from kernels_cuda.gather_nd.parameters import THREADS, VECTOR, Dims, UnitsParameters, units_per_thread
+from kernels_cuda.layout import NARROW_DEPTH
 from kernels_cuda.offsets import arithmetic, column_entry, depth_of, dims_type, first_entry, offset_functions
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.tables import NARROW_DEPTH
 
 
 def units_kernel(unit: int, index_size: int, wide: bool) -> Any:

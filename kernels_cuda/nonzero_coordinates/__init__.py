@@ -15,16 +15,17 @@ Bytes moved: the input, an eighth of a byte per element twice, and the rows writ
 another.
 
 =====================================  ==========================================================
-`problem`, `policy`                    what is asked for, and what may be tuned
-`dispatch`, `launches`                 the choice of an algorithm, and the launches of each step
-`kernels`, `parameters`                what launches and kernels agree on
+`plan`                                 what may be tuned, the choice of an algorithm, and the
+                                       launches of each step, as a function of integers
+`dispatch`                             a planned problem, ready to be launched
+`parameters`                           what launches and kernels agree on
 `small`, `masks`, `transposed`,        the kernels
 `expand`
 =====================================  ==========================================================
 """
 
 from kernels_cuda.nonzero_coordinates.dispatch import Plan, plan
-from kernels_cuda.nonzero_coordinates.kernels import variants
-from kernels_cuda.nonzero_coordinates.policy import Policy
+from kernels_cuda.nonzero_coordinates.parameters import variants
+from kernels_cuda.nonzero_coordinates.plan import Policy
 
 __all__ = ["Plan", "Policy", "plan", "variants"]

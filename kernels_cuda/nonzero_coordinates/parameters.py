@@ -1,8 +1,11 @@
-"""What launches and kernels agree on: sizes, and the integers that kernels take besides addresses."""
+"""What launches and kernels agree on: the kernels there are, sizes, and the integers that kernels take."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cuda.tables import Column
+from kernels_cuda.kernel_keys import KernelFamily, kernel_key, variant_of
+from kernels_cuda.layout import TABLE_WRITERS, WRITE_TABLE, Column
+from kernels_cuda.runtime.variant import Variant
 
 GRANULE = 16384  # elements that share a count; their positions fill 32 KiB of shared memory
 CHUNK = 1024  # elements of a warp's 32 mask words
@@ -17,6 +20,44 @@ SMALL_THREADS = 1024
 SMALL_FEWER_THREADS = 512
 SMALL_IN_FLIGHT = 4  # elements that a thread of the small kernel loads, at most
 SMALL_LIMIT = SMALL_THREADS * SMALL_IN_FLIGHT
+
+
+# Kernels that read the input are made for an element size; `mask_strided` also for whether it is wide, and
+# `expand` for the columns that it writes, the size of coordinates, and whether it is wide.
+SMALL_KERNEL, MASK_KERNEL, MASK_STRIDED_KERNEL, MASK_TRANSPOSED_KERNEL = range(1, 5)
+COUNT_KERNEL, SCAN_KERNEL, EXPAND_KERNEL = range(5, 8)
+_MODULE = "kernels_cuda.nonzero_coordinates"
+FAMILIES = (
+    TABLE_WRITERS,
+    KernelFamily("nonzero_small", f"{_MODULE}.small:small_kernel", (int,)),
+    KernelFamily("nonzero_mask", f"{_MODULE}.masks:mask_kernel", (int,)),
+    KernelFamily("nonzero_mask_strided", f"{_MODULE}.masks:strided_mask_kernel", (int, bool)),
+    KernelFamily("nonzero_mask_transposed", f"{_MODULE}.transposed:mask_kernel", (int,)),
+    KernelFamily("nonzero_count", f"{_MODULE}.transposed:count_kernel"),
+    KernelFamily("nonzero_scan", f"{_MODULE}.expand:scan_kernel"),
+    KernelFamily("nonzero_expand", f"{_MODULE}.expand:expand_kernel", (int, int, bool)),
+)
+
+
+def _kernel_keys() -> Iterator[int]:
+    yield WRITE_TABLE
+    yield kernel_key(SCAN_KERNEL)
+    yield kernel_key(COUNT_KERNEL)
+    for element_size in (1, 2, 4, 8):
+        for family in (SMALL_KERNEL, MASK_KERNEL, MASK_TRANSPOSED_KERNEL):
+            yield kernel_key(family, element_size)
+        for wide in (False, True):
+            yield kernel_key(MASK_STRIDED_KERNEL, element_size, wide)
+    for coordinate_size in (4, 8):
+        for n_columns in (1, 2, 3, 4, GENERAL_COLUMNS):
+            yield kernel_key(EXPAND_KERNEL, n_columns, coordinate_size, False)
+        yield kernel_key(EXPAND_KERNEL, GENERAL_COLUMNS, coordinate_size, True)
+
+
+def variants() -> Iterator[Variant]:
+    """List every kernel that a plan may load."""
+    for key in _kernel_keys():
+        yield variant_of(key, FAMILIES)
 
 
 def block_elements(element_size: int) -> int:

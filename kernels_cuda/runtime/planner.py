@@ -57,12 +57,17 @@ class Planner:
         """Return the launches of a plan, with their kernels loaded."""
         return launch_list(words, self._load)
 
+    def prepare(self, *values: int) -> list[int]:
+        """Return the plan for these values of the words that vary; its launches are kept."""
+        words = self.words(*values)
+        self._lists[values] = self.made(words)
+        return words
+
     def launches(self, *values: int) -> LaunchList:
         """Return the launches for these values of the words that vary, which are kept."""
-        launches = self._lists.get(values)
-        if launches is None:
-            launches = self._lists[values] = self.made(self.words(*values))
-        return launches
+        if values not in self._lists:
+            self.prepare(*values)
+        return self._lists[values]
 
     def _load(self, key: int) -> Kernel:
         return load(variant_of(key, self._families), self._target)

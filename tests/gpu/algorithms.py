@@ -96,7 +96,12 @@ def _partitions_of(number: int) -> dict[str, Any]:
     return dict.fromkeys((name for name in Policy._fields if name.startswith("partitions")), 1 << number)
 
 
-_NO_VECTORS = {"strided_run_bytes": ENDLESS, "unaligned_run_units": ()}
+def _unaligned_from(n_units: int) -> dict[str, int]:
+    """Cover runs of so many units by vectors, whatever the units are."""
+    return {f"unaligned_units_of_{size}": n_units for size in (1, 2, 4, 8)}
+
+
+_NO_VECTORS = {"strided_run_bytes": ENDLESS, **_unaligned_from(ENDLESS)}
 # Parts of which a block still takes what is selected, up to 4096 elements of each.
 _PARTS = {"part_elements": 1 << 15}
 # Rows of any layout, read as if they lay side by side.
@@ -147,7 +152,7 @@ ALGORITHMS = {
         _gather("few", single_units=ENDLESS, **_NO_VECTORS),
         _gather("planar", single_units=0, **_NO_VECTORS),
         _gather("strided", planar_stride=-1, strided_run_bytes=1),
-        _gather("unaligned", unaligned_run_units=((1, 1), (2, 1), (4, 1), (8, 1)), unaligned_units=1),
+        _gather("unaligned", unaligned_units=1, **_unaligned_from(1)),
         _gather("units", planar_stride=-1, **_NO_VECTORS),
         _gather("wide", planar_stride=-1, narrow_elements=64),
         _gather("long_registers", planar_stride=-1, short_bound=0),
