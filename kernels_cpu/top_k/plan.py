@@ -44,8 +44,28 @@ from kernels_cpu.plan_words import (
     take_workspace,
 )
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.top_k import problem_words as given
 from kernels_cpu.top_k.fit import FIT
+from kernels_cpu.top_k.problem_words import (
+    AXIS_SIZE,
+    DIMENSION,
+    DIMS,
+    ELEMENT_SIZE,
+    FLIP,
+    INDEX_SIZE,
+    INDEX_STEP,
+    INFINITY,
+    IS_SORTED,
+    LARGEST,
+    LENGTH_SIGNED,
+    LENGTH_SIZE,
+    N_DIMS,
+    PADDING,
+    SIGN,
+    VALUE_STEP,
+    X_STEP,
+    X_STRIDE,
+    K,
+)
 from kernels_cpu.top_k.table import (
     BINS,
     GAP,
@@ -161,11 +181,11 @@ class Choice(NamedTuple):
 
 
 def _shape(problem: Words) -> Shape:
-    element_size = problem[given.ELEMENT_SIZE]
+    element_size = problem[ELEMENT_SIZE]
     n_rows, n_dims, last_size, last_step = 1, 0, 1, 0
-    for d in range(problem[given.N_DIMS]):
-        at = given.DIMS + given.DIMENSION * d
-        size, x_stride = problem[at], problem[at + given.X_STRIDE]
+    for d in range(problem[N_DIMS]):
+        at = DIMS + DIMENSION * d
+        size, x_stride = problem[at], problem[at + X_STRIDE]
         n_rows = product(n_rows, size)
         if size != 1:
             if n_dims == 0 or abs(x_stride) <= abs(last_step):
@@ -173,13 +193,13 @@ def _shape(problem: Words) -> Shape:
             n_dims += 1
     return Shape(
         element_size,
-        problem[given.K],
-        problem[given.AXIS_SIZE],
+        problem[K],
+        problem[AXIS_SIZE],
         n_rows,
         n_dims,
         last_size,
         last_step,
-        problem[given.X_STEP] == 1,
+        problem[X_STEP] == 1,
         LINE_BYTES // element_size,
         max(processor.WIDTH // (8 * element_size), 1),
     )
@@ -205,7 +225,8 @@ def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
     capacity = min(max(4 * k, MIN_CAPACITY), n) + WORD
     if shape.are_contiguous:
         if k <= SHORT_ROWS_MAX_K and row_bytes < SHORT_ROW_BYTES:
-            columns = max(min(SHORT_ROWS_KEY_BYTES // row_bytes, SHORT_ROWS_MAX_ROWS, shape.n_rows), 1)
+            columns = min(max(SHORT_ROWS_KEY_BYTES // row_bytes, 1), SHORT_ROWS_MAX_ROWS)
+            columns = min(columns, shape.n_rows)
             return Choice(SHORT_ROWS, RANK_LIMIT + WORD, n, columns, n, 1, n_tasks)
         segment = n
         if 2 * shape.n_rows <= n_tasks:
@@ -237,7 +258,7 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     if shape.k > MAX_K:
         out[WORKSPACE] = MAX_INTEGER
         return 0
-    length_size = problem[given.LENGTH_SIZE]
+    length_size = problem[LENGTH_SIZE]
     choice = _choose(shape, length_size == 0, host[THREADS])
     begin_plan(out, choice.algorithm)
     n_units = shape.n_rows * choice.segments
@@ -257,15 +278,11 @@ def plan(problem: Words, host: Words, out: Words) -> int:
 
 def _put_operands(out: Words, length_size: int) -> None:
     """Put the addresses of the lengths, and then of the others."""
-    if length_size == 0:
-        put_pointer(out, NULL_SLOT, 0)
-        for slot in range(4):
-            put_pointer(out, slot, 0)
-    else:
-        put_pointer(out, 1, 0)
-        put_pointer(out, 0, 0)
-        for slot in range(2, 5):
-            put_pointer(out, slot, 0)
+    n_lengths = 0 if length_size == 0 else 1
+    put_pointer(out, 1 if n_lengths > 0 else NULL_SLOT, 0)
+    put_pointer(out, 0, 0)
+    for slot in range(1 + n_lengths, 4 + n_lengths):
+        put_pointer(out, slot, 0)
 
 
 class Areas(NamedTuple):
@@ -341,13 +358,13 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
 
 def _put_table(problem: Words, out: Words, shape: Shape, choice: Choice) -> None:
     """Put the constants of keys and the fields of `table.Problem`, and lay out the workspace."""
-    sign, flip, infinity = problem[given.SIGN], problem[given.FLIP], problem[given.INFINITY]
-    put_key_constants(out, shape.element_size, sign, flip, infinity, problem[given.LARGEST])
-    is_sorted = problem[given.IS_SORTED]
+    sign, flip, infinity = problem[SIGN], problem[FLIP], problem[INFINITY]
+    put_key_constants(out, shape.element_size, sign, flip, infinity, problem[LARGEST])
+    is_sorted = problem[IS_SORTED]
     layout = _lay_out(out, shape, choice, is_sorted != 0)
-    put_values(out, (shape.axis_size, shape.k, problem[given.X_STEP], problem[given.VALUE_STEP]))
-    put_values(out, (problem[given.INDEX_STEP], problem[given.INDEX_SIZE], is_sorted))
-    put_values(out, (problem[given.LENGTH_SIZE], problem[given.LENGTH_SIGNED], problem[given.PADDING]))
+    put_values(out, (shape.axis_size, shape.k, problem[X_STEP], problem[VALUE_STEP]))
+    put_values(out, (problem[INDEX_STEP], problem[INDEX_SIZE], is_sorted))
+    put_values(out, (problem[LENGTH_SIZE], problem[LENGTH_SIGNED], problem[PADDING]))
     lowest = -1 << (8 * shape.element_size - 1)
     put_values(out, (lowest, layout.wide, choice.capacity, layout.list_length, layout.fold))
     put_values(out, (choice.segment, choice.segments, choice.run, choice.columns, shape.last_step))
@@ -358,15 +375,15 @@ def _put_table(problem: Words, out: Words, shape: Shape, choice: Choice) -> None
 def _put_dims(problem: Words, out: Words) -> None:
     """Put the dimensions of rows that have more than one position, by falling strides of x."""
     first = out[END]
-    for d in range(problem[given.N_DIMS]):
-        at = given.DIMS + given.DIMENSION * d
+    for d in range(problem[N_DIMS]):
+        at = DIMS + DIMENSION * d
         if problem[at] != 1:
-            stride = abs(problem[at + given.X_STRIDE])
+            stride = abs(problem[at + X_STRIDE])
             to = out[END]
             put_values(out, (0, 0, 0, 0, 0))
-            while to > first and abs(out[to - given.DIMENSION + given.X_STRIDE]) < stride:
-                to -= given.DIMENSION
-                for field in range(given.DIMENSION):
-                    out[to + given.DIMENSION + field] = out[to + field]
-            for field in range(given.DIMENSION):
+            while to > first and abs(out[to - DIMENSION + X_STRIDE]) < stride:
+                to -= DIMENSION
+                for field in range(DIMENSION):
+                    out[to + DIMENSION + field] = out[to + field]
+            for field in range(DIMENSION):
                 out[to + field] = problem[at + field]
