@@ -99,8 +99,12 @@ class _Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
 _signatures: dict[Any, Any] = {}
 
 
-def _is_number(kind: Any) -> bool:
-    return isinstance(kind, (types.Integer, types.Boolean))
+def _is_simple(function: Any, arguments: Any) -> bool:
+    """Return whether a call is one of a plain function, or arithmetic on numbers."""
+    if isinstance(function, types.Dispatcher):
+        return function.dispatcher.py_func in _plain_functions
+    is_builtin = type(function) is types.Function
+    return is_builtin and all(isinstance(kind, (types.Integer, types.Boolean)) for kind in arguments)
 
 
 class _TypingContext(typing.Context):  # type: ignore[misc]
@@ -115,8 +119,8 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
         pass
 
     def resolve_function_type(self, function: Any, arguments: Any, keywords: Any) -> Any:
-        """Return the signature of a call; that of arithmetic on numbers is asked for again and again."""
-        if keywords or type(function) is not types.Function or not all(map(_is_number, arguments)):
+        """Return the signature of a call, which is asked for again and again."""
+        if keywords or not _is_simple(function, arguments):
             return super().resolve_function_type(function, arguments, keywords)
         call = function, tuple(arguments)
         if call not in _signatures:
