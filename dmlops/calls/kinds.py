@@ -17,7 +17,6 @@ from typing import Any
 from dmlops.array_libraries.detect import KIND_SIGNATURES
 from dmlops.calls.call import BoundCall
 from dmlops.calls.native import DeviceNative, Native
-from dmlops.devices import cuda
 from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
 
@@ -192,8 +191,6 @@ def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
 def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     """Return whether native code can make calls of a kind."""
     if call.form is None or call.problem is None or not _has_gil():
-        return False
-    if call.device != CPU and not cuda.is_planned_natively(call.form.operator):
         return False
     native_types = call.library.native_type, call.library.other_native_type
     if any(type(array) not in native_types for array in arrays):

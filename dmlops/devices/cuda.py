@@ -116,10 +116,6 @@ class NativeTarget(NamedTuple):
         return function
 
 
-def is_planned_natively(operator: str) -> bool:
-    return hasattr(kernels_of(operator), "PLAN")
-
-
 def native_target(number: int) -> NativeTarget:
     """Return device number `number` as native calls need it."""
     launch, found = cuda_driver.launcher("device"), target(number, "device")

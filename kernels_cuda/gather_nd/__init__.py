@@ -26,8 +26,24 @@ input that are read, in sectors of 32 bytes, and the indices.
 ====================================  ===================================================================
 """
 
-from kernels_cuda.gather_nd.dispatch import Plan, plan
-from kernels_cuda.gather_nd.parameters import variants
-from kernels_cuda.gather_nd.plan import Policy
+from functools import partial
 
-__all__ = ["Plan", "Policy", "plan", "variants"]
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cuda import kernel_keys
+from kernels_cuda.device_words import device_words
+from kernels_cuda.gather_nd.dispatch import Plan, plan
+from kernels_cuda.gather_nd.parameters import FAMILIES, variants
+from kernels_cuda.gather_nd.plan import Policy
+from kernels_cuda.runtime.variant import Target
+
+__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+
+PLAN = Kernel("gather_nd_cuda_plan", "kernels_cuda.gather_nd.plan:plan", (INTEGERS,) * 3)
+"""The compiled plan, which the CPU runs."""
+
+variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
+
+
+def plan_device(target: Target) -> list[int]:
+    """Return the words of a device, and of the usual policy."""
+    return [*device_words(target), *Policy()]

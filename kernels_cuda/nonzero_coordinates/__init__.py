@@ -24,8 +24,24 @@ another.
 =====================================  ==========================================================
 """
 
-from kernels_cuda.nonzero_coordinates.dispatch import Plan, plan
-from kernels_cuda.nonzero_coordinates.parameters import variants
-from kernels_cuda.nonzero_coordinates.plan import Policy
+from functools import partial
 
-__all__ = ["Plan", "Policy", "plan", "variants"]
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cuda import kernel_keys
+from kernels_cuda.device_words import device_words
+from kernels_cuda.nonzero_coordinates.dispatch import Plan, plan
+from kernels_cuda.nonzero_coordinates.parameters import FAMILIES, variants
+from kernels_cuda.nonzero_coordinates.plan import Policy
+from kernels_cuda.runtime.variant import Target
+
+__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+
+PLAN = Kernel("nonzero_coordinates_cuda_plan", "kernels_cuda.nonzero_coordinates.plan:plan", (INTEGERS,) * 3)
+"""The compiled plan, which the CPU runs."""
+
+variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
+
+
+def plan_device(target: Target) -> list[int]:
+    """Return the words of a device, and of the usual policy."""
+    return [*device_words(target), *Policy()]
