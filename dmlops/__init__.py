@@ -1,5 +1,7 @@
 """DirectML's indexing operators for NumPy and CUDA arrays: exact, stable, without hidden waits."""
 
+__version__ = "0.1.0"
+
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
 from dmlops.calls.compiled import compile as compile
@@ -24,8 +26,6 @@ from dmlops.types.errors import (
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu import nopython_call as _nopython_call
 from kernels_cpu.threads import get_num_threads, set_num_threads
-
-__version__ = "0.1.0"
 
 _nopython_call.offer("dmlops.integrations.numba")
 

@@ -6,7 +6,6 @@ refers to no outside symbols but C's memory functions.
 """
 
 import importlib
-import threading
 from types import FunctionType
 from typing import Any
 
@@ -31,11 +30,17 @@ _PYTHON_IMPORTS = {
     *("PyErr_Occurred", "PyLong_AsLongLong"),
 }
 
-_LOCK = threading.RLock()
-
 
 def compile_kernel(kernel: Kernel) -> bytes:
     """Return the object code of a kernel for this processor."""
+    from kernels_cpu.numba_frontend import COMPILER_LOCK  # noqa: PLC0415
+
+    # Before anything whose import waits for it: a thread that has this lock may import the same.
+    with COMPILER_LOCK:
+        return _compile(kernel)
+
+
+def _compile(kernel: Kernel) -> bytes:
     from kernels_cpu.intrinsics.pointers import type_of  # noqa: PLC0415
     from kernels_cpu.numba_frontend import compilable  # noqa: PLC0415
 
@@ -46,15 +51,14 @@ def compile_kernel(kernel: Kernel) -> bytes:
     if isinstance(dispatcher, FunctionType):
         dispatcher = compilable(dispatcher)
     types = tuple(type_of(name) for name in kernel.signature)
-    with _LOCK:
-        dispatcher.compile(types)
-        overload = dispatcher.overloads[types]
-        module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
-        entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
-        module.link_in(llvm.parse_assembly(entry))
-        _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
-        _rename_by_position(module)
-        return bytes(_target_machine().emit_object(module))
+    dispatcher.compile(types)
+    overload = dispatcher.overloads[types]
+    module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
+    entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
+    module.link_in(llvm.parse_assembly(entry))
+    _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
+    _rename_by_position(module)
+    return bytes(_target_machine().emit_object(module))
 
 
 def _entry_ir(module: Any, name: str, *, is_direct: bool) -> str:

@@ -99,7 +99,7 @@ class BoundKernel:
     @property
     def leading(self) -> list[int]:
         """The first arguments as integers."""
-        return [argument.address if isinstance(argument, Table) else argument for argument in self._leading]
+        return _words(self._leading)
 
     def parts(self) -> tuple[int, list[int], list[int]]:
         """Return where the code is, the first arguments, and the words of the table that the first one is."""
@@ -139,8 +139,13 @@ Arguments = Sequence[int | Table]
 
 def packed(arguments: Arguments) -> bytes:
     """Return integers and tables as a kernel's arguments; the caller keeps the tables alive."""
-    words = [argument.address if isinstance(argument, Table) else argument for argument in arguments]
+    words = _words(arguments)
     return packer(len(words))(*words)
+
+
+def _words(arguments: Arguments) -> list[int]:
+    # Tables may be of another import of this module, where dmlops is imported a second time.
+    return [argument if isinstance(argument, int) else argument.address for argument in arguments]
 
 
 Load = Callable[[Kernel], LoadedKernel]

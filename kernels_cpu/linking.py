@@ -16,8 +16,8 @@ ENTRY = "dmlops_entry"
 # Takes its words from a bytes object, which the call keeps alive, and releases the GIL. That type is not
 # declared: ctypes would convert it, and make an ArgumentError of a RecursionError or a MemoryError.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64)
-# Linked libraries stay for the life of the process, like all compiled code.
-_libraries: list[Any] = []
+# Linked libraries stay for the life of the process, like all compiled code, even if this module does not.
+_libraries: list[Any] = vars(llvm).setdefault("_kept_by_dmlops", [])
 # A library that could not be linked keeps its name.
 _numbers = itertools.count()
 
@@ -53,6 +53,6 @@ def link(code: bytes) -> LoadedKernel:
             message = f"dmlops: a kernel cannot be loaded: {error}"
             raise MemoryError(message) from error
         raise
-    _libraries.append(library)
+    _libraries.append((library, _linker()))
     address = library[ENTRY]
     return LoadedKernel(address, _PROTOTYPE(address))

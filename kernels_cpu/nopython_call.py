@@ -11,6 +11,7 @@ it then sees that the version has changed: stores release, and what is read is r
 """
 
 import importlib
+import sys
 
 from kernels_cpu.kernel import INTEGERS, Kernel
 
@@ -33,13 +34,13 @@ ANYTHING = 1 << 62
 """Expected of kernels whose result says nothing of success."""
 
 _offered = ""
-_is_wanted = False
+_IS_WANTED = "_dmlops_is_wanted"
 
 
 def init() -> None:
     """Import the module that is, or will be, on offer; Numba's entry point for extensions."""
-    global _is_wanted  # noqa: PLW0603
-    _is_wanted = True
+    # Numba asks once per process, and this module may be imported a second time.
+    setattr(sys.modules["numba"], _IS_WANTED, True)
     if _offered:
         importlib.import_module(_offered)
 
@@ -48,5 +49,5 @@ def offer(module: str) -> None:
     """Have a module imported, which registers overloads, once Numba begins to compile."""
     global _offered  # noqa: PLW0603
     _offered = module
-    if _is_wanted:
+    if hasattr(sys.modules.get("numba"), _IS_WANTED):
         importlib.import_module(module)

@@ -14,7 +14,16 @@ from typing import Any
 
 import numba
 from numba import types
-from numba.core import codegen, compiler, cpu, descriptors, registry, target_extension, typing
+from numba.core import (
+    codegen,
+    compiler,
+    compiler_lock,
+    cpu,
+    descriptors,
+    registry,
+    target_extension,
+    typing,
+)
 from numba.core.typed_passes import InlineOverloads, IRLegalization, NopythonRewrites
 from numba.core.untyped_passes import (
     DeadBranchPrune,
@@ -52,6 +61,9 @@ _NEEDLESS_FOR_PLAIN_ONES = (
 )
 _NAME = "dmlops"
 _plain_functions: set[Any] = set()
+
+COMPILER_LOCK: Any = compiler_lock.global_compiler_lock
+"""Held by the thread that compiles, whatever it compiles."""
 
 
 class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
@@ -162,6 +174,8 @@ class _Kind(target_extension.CPU):  # type: ignore[misc]
     """The target's class for Numba: what is made for any CPU is also for this target."""
 
 
+# Another import of this module may have been first.
+target_extension.target_registry.pop(_NAME, None)
 target_extension.target_registry[_NAME] = _Kind
 
 

@@ -3,7 +3,7 @@
 import importlib
 
 from dmlops.devices import cuda
-from dmlops.store import kernel_store
+from dmlops.store import kernel_store, once
 
 
 def ptx_of(variant, capability):
@@ -15,5 +15,5 @@ def ptx_of(variant, capability):
         return compiler.compile_ptx(kernel, variant.label, capability).encode()
 
     key = cuda.key(variant, "ptx_{}{}".format(*capability))
-    with kernel_store.LOCK:
+    with once.LOCK:
         return kernel_store.find_or_compile(key, compile_to_ptx).decode()

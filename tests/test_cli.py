@@ -15,7 +15,7 @@ import dmlops
 from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.ending import CommandError
 from dmlops.devices import cpu, cuda
-from dmlops.store import kernel_store
+from dmlops.store import kernel_store, once
 from kernels_cpu import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from tests.command_line import assert_refused
 from tests.scripts import run_script
@@ -198,7 +198,7 @@ def test_a_number_of_threads_that_is_none(command, monkeypatch, line):
 
 def is_kept(key):
     """Return whether a sound artifact is in the cache directory, which the store then does not compile."""
-    with kernel_store.LOCK:
+    with once.LOCK:
         return kernel_store.find_or_compile(key, lambda: b"") != b""
 
 

@@ -42,7 +42,7 @@ WITHOUT_GPU = """
     cuda.bindings.driver = driver = Driver()
     from dmlops.calls import dispatch
     from dmlops.devices import cuda, cuda_driver
-    from dmlops.store import kernel_store
+    from dmlops.store import kernel_store, once
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
 
@@ -54,7 +54,7 @@ WITHOUT_GPU = """
     launch.launch_entry = lambda: entry
     for operator in dispatch.OPERATORS.values():
         for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants():
-            with kernel_store.LOCK:
+            with once.LOCK:
                 kernel_store.find_or_compile(cuda.key(variant, "sm_90"), lambda: b"\\x7fELF")
 """
 SAY_WHAT_WAS_IMPORTED = """
@@ -165,13 +165,13 @@ def test_without_numba_cuda_the_extra_is_named(tmp_path):
         import sys
         from dmlops import UnsupportedFeatureError
         from dmlops.devices import cuda
-        from dmlops.store import kernel_store
+        from dmlops.store import once
         from kernels_cuda.runtime.variant import Variant
 
         sys.modules["numba_cuda"] = None
         for _ in range(2):
             try:
-                with kernel_store.LOCK:
+                with once.LOCK:
                     cuda.artifact(Variant("top_k_block", "any:thing", (4, 256)), "sm_87")
             except UnsupportedFeatureError as error:
                 print(error)

@@ -24,8 +24,8 @@ def test_description():
             from_cuda_array_interface = lambda array, stream_ptr: print(array, stream_ptr) or View
             __dlpack__ = lambda **options: options
 
-        imported, utils = kernel_store.imported, type("utils", (), {"StridedMemoryView": View})
-        kernel_store.imported = lambda name: utils if name == "cuda.core.utils" else imported(name)
+        imported, utils = once.imported, type("utils", (), {"StridedMemoryView": View})
+        once.imported = lambda name: utils if name == "cuda.core.utils" else imported(name)
         print([array.__dlpack__(stream=stream, max_version=(1, 0)) for stream in (None, 7)])
     """)
     assert printed == [

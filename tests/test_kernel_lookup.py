@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from dmlops.store import kernel_store
+from dmlops.store import kernel_store, once
 from dmlops.store.kernel_archive import write
 from dmlops.store.kernel_store import find_in_wheel
 from tests.conftest import forget_archives
@@ -24,7 +24,7 @@ def bring(folder, target="sm_90", *, device="cuda", sources="sources", kernels=N
 
 
 def find(kernel="kernel", *targets):
-    with kernel_store.LOCK:
+    with once.LOCK:
         return find_in_wheel("cuda", kernel, "sources", targets or ["sm_90"])
 
 

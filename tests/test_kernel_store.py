@@ -20,7 +20,7 @@ import pytest
 
 from dmlops.calls import dispatch
 from dmlops.devices import cpu
-from dmlops.store import compilers, kernel_cache, kernel_store
+from dmlops.store import compilers, kernel_cache, kernel_store, once
 from kernels_cpu import native_call
 from tests.command_line import wait_for
 from tests.marks import exhaustive
@@ -92,7 +92,7 @@ def test_damaged_files_are_compiled_again(kind, tmp_path, monkeypatch, caplog):
             compiled.append(key)
             return codes[key]
 
-        with kernel_store.LOCK:
+        with once.LOCK:
             return kernel_store.find_or_compile(key, compile_kernel)
 
     assert [find(key) for key in keys * 2] == list(codes.values()) * 2
@@ -119,7 +119,7 @@ def test_a_place_that_keeps_no_files(place, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which its specification says to ignore
     monkeypatch.setenv("DMLOPS_CACHE_DIR", place and str(tmp_path / place))
     key = kernel_cache.Key("cpu", "kernel", "target", "sources", "compilers")
-    with kernel_store.LOCK:
+    with once.LOCK:
         assert [kernel_store.find_or_compile(key, lambda: b"code") for _ in range(2)] == [b"code"] * 2
     (message,) = caplog.messages
     assert "compiles kernels again" in message
@@ -230,7 +230,7 @@ def test_without_all_sources_nothing_is_kept_or_found(kind, tmp_path, monkeypatc
     sources = kernel_store.source_digest(folder)
     codes = [b"of one version", b"of the next"]
     key = kernel_cache.Key("cpu", "kernel", "target", sources, "compilers")
-    with kernel_store.LOCK:
+    with once.LOCK:
         found = [kernel_store.find_or_compile(key, lambda code=code: code) for code in codes]
     assert found == codes
     assert not artifacts(tmp_path / "cache")
@@ -282,8 +282,8 @@ def test_collection_of_garbage_is_as_it_was_after_a_compilation(was_enabled):
     try:
         (gc.enable if was_enabled else gc.disable)()
         with pytest.raises(KeyboardInterrupt):
-            kernel_store.apart(fail)
-        assert kernel_store.apart(gc.isenabled) is False
+            once.apart(fail)
+        assert once.apart(gc.isenabled) is False
         wait_for(lambda: gc.isenabled() is was_enabled)  # the last that the thread does
     finally:
         (gc.enable if before else gc.disable)()
@@ -318,11 +318,11 @@ def test_who_waits_at_a_terminal_is_told_once(is_terminal, level, lines, tmp_pat
     terminal, end = pty.openpty() if is_terminal else os.pipe()
     code = f"""
         import logging
-        from dmlops.store import kernel_cache, kernel_store
+        from dmlops.store import kernel_cache, kernel_store, once
         logging.getLogger("dmlops").setLevel({level})
         for name in ("one", "two"):
             key = kernel_cache.Key("cpu", name, "target", "sources", "compilers")
-            kernel_store.apart(kernel_store.find_or_compile, key, lambda: b"code")
+            once.apart(kernel_store.find_or_compile, key, lambda: b"code")
         sys.stderr.write("end")
     """
     environment = {**os.environ, "DMLOPS_CACHE_DIR": str(tmp_path)}

@@ -61,6 +61,7 @@ def _imports(path):
 # Modules import those of their own and of lower layers. The longest name that fits a module says its layer.
 LAYERS = (
     ("dmlops.types.errors",),
+    ("dmlops.store.once",),
     # Kernels are found by their keys, whatever they are.
     ("dmlops.store.kernel_archive", "dmlops.store.kernel_cache", "dmlops.store.kernel_store"),
     ("dmlops.types",),

@@ -95,13 +95,13 @@ def test_errors_have_a_text_and_a_code(ask):
     assert call(ask_for_stream, stream=None) == (text, INVALID_ARGUMENT)
     text = "TypeError: a call of dmlops has one attribute, a string"
     assert call(ask_for_stream, kind=3) == (text, INVALID_ARGUMENT)
-    ffi._end()  # as Python does when it exits
+    ffi._STATE.end()  # as Python does when it exits
     try:
         text = "dmlops: Python has ended before the computation"
         assert call(ask_for_stream) == (text, ABORTED)
     finally:
-        ffi._is_over.value = 0
-    assert ffi._running.value == 0
+        ffi._STATE.is_over.value = 0
+    assert ffi._STATE.running.value == 0
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,19 @@
 import importlib
 import sys
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand, dlpack_device
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.store import kernel_store
+from dmlops.store import once
 from dmlops.types.errors import error_text, instance_of
 from dmlops.types.tensor import TensorDesc, describe_arrays_by
 
 # The types whose objects all belong to one library; objects of other types are examined one by one.
 _BY_TYPE: dict[type, ArrayLibrary] = {np.ndarray: NUMPY, list: NUMPY, float: NUMPY, int: NUMPY}
-_instances: dict[str, ArrayLibrary] = {}
 
 KIND_SIGNATURES: dict[type, Callable[[Any], Hashable]] = {np.ndarray: NUMPY.kind_signature}
 """Tells the kind of an array that nobody has vouched for, by the types that native calls can read.
@@ -121,10 +121,7 @@ _KNOWN = (
 
 
 def _instance(module: str, name: str) -> ArrayLibrary:
-    found = _instances.get(name)
-    if found is None:
-        found = _instances.setdefault(name, kernel_store.apart(_make, module, name))
-    return found
+    return once.once(("array library", name), partial(_make, module, name))
 
 
 def _make(module: str, name: str) -> ArrayLibrary:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
-from dmlops.store import kernel_store
+from dmlops.store import once
 from dmlops.types import arguments
 from dmlops.types.errors import error_text
 
@@ -143,7 +143,7 @@ class DeviceArray:
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         """Return the array as a capsule of DLPack, ordered with the consumer's stream."""
-        views = kernel_store.imported("cuda.core.utils").StridedMemoryView  # takes longer than all else
+        views = once.imported("cuda.core.utils").StridedMemoryView  # takes longer than all else
         with cuda_driver.device_made_current(self.device.number):
             # Make the consumer's stream wait for the array's stream; -1 requests no order.
             view = views.from_cuda_array_interface(

@@ -5,7 +5,7 @@ from typing import Any
 from dmlops.array_libraries.base import Operand, dlpack_device, refuse_exchange
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.devices import cuda_driver
-from dmlops.store import kernel_store
+from dmlops.store import once
 
 
 class DLPack(CudaArrayInterface):
@@ -17,7 +17,7 @@ class DLPack(CudaArrayInterface):
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         _, number = dlpack_device(array, where)
         cuda_driver.check_device(number, where)  # if that device is not available, the error says so
-        views = kernel_store.imported("cuda.core.utils").StridedMemoryView
+        views = once.imported("cuda.core.utils").StridedMemoryView
         with cuda_driver.device_made_current(number):
             try:
                 # The producer makes this stream wait for its own work; 1 is the default stream.

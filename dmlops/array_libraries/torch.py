@@ -15,7 +15,7 @@ from dmlops.array_libraries.base import (
     refuse_unaligned,
 )
 from dmlops.devices.memory import CPU, LARGE, Device, ask_for_huge_pages
-from dmlops.store import kernel_store
+from dmlops.store import once
 from dmlops.types.data_types import SUPPORTED, named_data_type
 from dmlops.types.errors import error_text, instance_of, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
@@ -39,7 +39,6 @@ class Torch(ArrayLibrary):
         self.was_written = torch.autograd.graph.increment_version
         self._is_tracing = torch.jit.is_tracing
         # Two operators say whether a mode, or a transformation of torch.func, would see an operator.
-        self._operators = torch.library.Library("dmlops", "FRAGMENT")
         self._has_mode = self._observer("has_mode", "Python")
         self._has_transform = self._observer("has_transform", "FuncTorchDynamicLayerFrontMode")
         # The operators cost as much as a small kernel. This flag is raised while any thread is in a mode.
@@ -61,10 +60,17 @@ class Torch(ArrayLibrary):
 
     def _observer(self, name: str, key: str) -> Callable[[], bool]:
         """Return an operator that says whether torch dispatches to a key; what is there does not see it."""
-        self._operators.define(f"{name}() -> bool")
-        self._operators.impl(name, lambda: False, "CompositeExplicitAutograd")
-        self._operators.impl(name, lambda: True, key)
-        return getattr(self._torch.ops.dmlops, name).default  # type: ignore[no-any-return]
+        torch = self._torch
+
+        def register() -> Any:
+            operators = torch.library.Library("dmlops", "FRAGMENT")
+            operators.define(f"{name}() -> bool")
+            operators.impl(name, lambda: False, "CompositeExplicitAutograd")
+            operators.impl(name, lambda: True, key)
+            return operators  # which has to live as long as what it registers
+
+        once.registered("torch", name, register)
+        return getattr(torch.ops.dmlops, name).default  # type: ignore[no-any-return]
 
     def owns(self, kind: type) -> bool:
         return kind in self._plain_types
@@ -126,7 +132,7 @@ class Torch(ArrayLibrary):
     def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
         is_seen = self._is_traced() or (not alone and self._has_transform())
         if is_seen or self._is_dispatched(array, differentiable):
-            return kernel_store.imported("dmlops.integrations.torch.functions")
+            return once.imported("dmlops.integrations.torch.functions")
         return None
 
     def check_scalar(self, array: Any, where: str) -> None:

@@ -73,7 +73,9 @@ class Native:
         table.set(native_call.N_SIZES, len(form.sizes))
         table.set(native_call.HAS_LIMITS, int(library.limits is not None))
         table.set(native_call.GATHERED, form.gathered)
-        table.set(native_call.SCRATCH, cpu.scratch_cell())
+        # The table outlives this module if another copy of dmlops takes its place.
+        self._memory = words if host is None else host, cpu.SCRATCH
+        table.set(native_call.SCRATCH, ctypes.addressof(cpu.SCRATCH))
         table.set(native_call.IS_LIMITED, int(form.is_limited))
         table.set(native_call.N_GIVEN, n_given)
         if form.expected is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import Device
-from dmlops.store import kernel_cache, kernel_store
+from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
 
@@ -33,7 +33,7 @@ def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
     try:
         # This says what is missing before anything is imported.
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
-        return kernel_store.imported(f"kernels_{device.kind}.{operator}").plan(problem, target)
+        return once.imported(f"kernels_{device.kind}.{operator}").plan(problem, target)
     except OSError as error:
         what = f"the kernels of {operator}"
         raise kernel_store.cannot_load(what, error) from error

@@ -11,40 +11,35 @@ from typing import Any
 import numpy as np
 
 from dmlops.devices.memory import read_integer, take_scratch
-from dmlops.store import kernel_store
+from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
 from kernels_cpu.host_words import WORDS
 
-_loaded: dict[Any, Any] = {}
-# The address of scratch memory that native calls keep for the next one.
-_scratch = (ctypes.c_int64 * 1)()
+SCRATCH = (ctypes.c_int64 * 1)()
+"""The address of scratch memory that native calls keep for the next one."""
 plan_threads: ContextVar[int | None] = ContextVar("dmlops_plan_threads", default=None)
 """How many threads new plans may use, where that is not the number for all calls."""
 
 
 def load(kernel: Any) -> Any:
     """Return a kernel, ready to be called."""
-    loaded = _loaded.get(kernel)
-    return kernel_store.apart(_load, kernel) if loaded is None else loaded
+    return once.once(kernel, partial(_load, kernel))
 
 
 def _load(kernel: Any) -> Any:
-    loaded = _loaded.get(kernel)
-    if loaded is None:  # no other thread was faster
-        from kernels_cpu.linking import link  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not
+    from kernels_cpu.linking import link  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not
 
-        try:
-            loaded = _loaded[kernel] = link(artifact(kernel))
-        except OSError as error:
-            what = f"the kernel {kernel.label}"
-            raise kernel_store.cannot_load(what, error) from error
-    return loaded
+    try:
+        return link(artifact(kernel))
+    except OSError as error:
+        what = f"the kernel {kernel.label}"
+        raise kernel_store.cannot_load(what, error) from error
 
 
 def artifact(kernel: Any) -> bytes:
-    """Return the object code of a kernel: found, or compiled; the caller holds the store's lock."""
+    """Return the object code of a kernel: found, or compiled; called in `once.apart`."""
     from kernels_cpu import processor  # noqa: PLC0415
 
     levels = [processor.LEVEL] if processor.LEVEL else []
@@ -74,7 +69,7 @@ def sources() -> str:
 def target() -> Any:
     """Return the host as plans see it."""
     n_threads = plan_threads.get() or threads.get_num_threads()
-    return kernel_store.imported("kernels_cpu.plan").Target(n_threads, load)
+    return once.imported("kernels_cpu.plan").Target(n_threads, load)
 
 
 def host_words() -> int:
@@ -91,14 +86,9 @@ def words_of_host() -> Any:
     return type(WORDS)(*WORDS)
 
 
-def scratch_cell() -> int:
-    """Return the address of the word by which native calls keep scratch memory for the next one."""
-    return ctypes.addressof(_scratch)
-
-
 def kernels_of(operator: str) -> Any:
     """Return the package of an operator's kernels."""
-    return kernel_store.imported(f"kernels_cpu.{operator}")
+    return once.imported(f"kernels_cpu.{operator}")
 
 
 class Host:

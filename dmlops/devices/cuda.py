@@ -13,7 +13,7 @@ import numpy as np
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device, aligned
-from dmlops.store import kernel_store
+from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key, warn_once
 from dmlops.types.enums import TensorDataType
@@ -32,14 +32,14 @@ _COMPILERS = (
 def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
     """Return the code of a kernel; `refusal` says why the driver did not take what was returned before."""
     if not refusal:
-        return kernel_store.apart(artifact, variant, arch)
-    if kernel_store.apart(_in_wheel, variant, arch) is not None:
+        return once.apart(artifact, variant, arch)
+    if once.apart(_in_wheel, variant, arch) is not None:
         warn_once(f"the driver refuses what the wheel has for {arch} ({refusal})")
-    return kernel_store.apart(compiled, variant, arch)
+    return once.apart(compiled, variant, arch)
 
 
 def artifact(variant: Any, arch: str) -> bytes:
-    """Return the code of a kernel: found, or compiled; the caller holds the store's lock."""
+    """Return the code of a kernel: found, or compiled; called in `once.apart`."""
     code = _in_wheel(variant, arch)
     return compiled(variant, arch) if code is None else code
 
@@ -110,9 +110,7 @@ class NativeTarget(NamedTuple):
     def load(self, operator: str, key: int) -> int:
         """Return the handle of a kernel by the number that plans have for it."""
         variant = kernels_of(operator).variant_of(key)
-        function: int = (
-            kernel_store.imported("kernels_cuda.runtime.launch").load(variant, self.target).function
-        )
+        function: int = once.imported("kernels_cuda.runtime.launch").load(variant, self.target).function
         return function
 
 
@@ -125,7 +123,7 @@ def native_target(number: int) -> NativeTarget:
 
 def kernels_of(operator: str) -> Any:
     """Return the package of an operator's kernels."""
-    return kernel_store.imported(f"kernels_cuda.{operator}")
+    return once.imported(f"kernels_cuda.{operator}")
 
 
 @functools.cache

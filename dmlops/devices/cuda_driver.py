@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dmlops.devices.memory import aligned, read_integer
-from dmlops.store import kernel_store
+from dmlops.store import kernel_store, once
 from dmlops.types.arguments import as_integer
 from dmlops.types.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
 
@@ -31,7 +31,7 @@ def launcher(where: str) -> ModuleType:
         If the cuda extra is not installed; the text begins with `where` and says what to type.
     """
     try:
-        return kernel_store.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
+        return once.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = f"type: {kernel_store.cuda_extra()}"
@@ -105,7 +105,7 @@ def stream_device(handle: int) -> int:
 @functools.cache
 def _driver() -> Any:
     # The launcher has imported it, where no signal handler raises.
-    return kernel_store.imported("kernels_cuda.runtime.launch").driver
+    return once.imported("kernels_cuda.runtime.launch").driver
 
 
 def _checked(result: tuple[Any, ...], doing: str) -> Any:

@@ -23,6 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from dmlops.store.once import tell
+
 _log = logging.getLogger("dmlops")
 _MAGIC = b"dmlops kernel 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -325,5 +327,9 @@ def warn_once(reason: str) -> None:
     _has_warned.set()
     # Names of files may hold anything, also what controls a terminal.
     reason = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in reason)
+    tell(_warn, reason)
+
+
+def _warn(reason: str) -> None:
     with suppress(Exception):  # there may be nowhere to write to
         _log.warning("dmlops compiles kernels again that it could have found: %s", reason)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from dmlops.devices import cpu, cuda
-from dmlops.store.kernel_store import LOCK
+from dmlops.store import once
 from kernels_cpu import native_call, nopython_call
 
 
@@ -72,7 +72,7 @@ def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes
 def _code(task: Task) -> Mapping[str, bytes]:
     """Do a task in a process that compiles; not all errors could be sent from there as they are."""
     try:
-        with LOCK:
+        with once.LOCK:
             return task.compile(*task.arguments)
     except Exception as error:
         message = f"{task.label}: {type(error).__name__}: {error}"
@@ -118,7 +118,7 @@ def _no_interrupts() -> Iterator[None]:
 def _begin() -> None:
     """Prepare a process that compiles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # if it could not be blocked
-    gc.disable()  # as `kernel_store.apart` does
+    gc.disable()  # as `once.apart` does
     threading.Thread(target=_end_after, args=(multiprocessing.parent_process(),), daemon=True).start()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlops.store import kernel_store
+from dmlops.store import once
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, shown
 from dmlops.types.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of_numpy, type_name
@@ -29,7 +29,7 @@ def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
 def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
     name: Any = type_name(data_type)
     if name.startswith(("bfloat", "float8")):
-        name = getattr(kernel_store.imported("ml_dtypes"), name)
+        name = getattr(once.imported("ml_dtypes"), name)
     dtype: np.dtype[Any] = np.dtype(name)
     return dtype
 

@@ -29,7 +29,6 @@ with warnings.catch_warnings():
 
     from kernels_cuda.runtime.numba_shortcuts import numba_shortcuts
 
-_LOCK = threading.RLock()
 _STATE = threading.local()
 # Linked functions, and what each was compiled to for other capabilities than the last.
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
@@ -190,8 +189,7 @@ def import_numba_registries() -> None:
 @contextmanager
 def _compilation(capability: tuple[int, int]) -> Iterator[None]:
     """Compile for a capability, with our typing, and without Numba's warnings."""
-    # In this order: whoever calls `call_linked` has Numba's lock.
-    with compiler_lock.global_compiler_lock, _LOCK:
+    with compiler_lock.global_compiler_lock:
         import_numba_registries()
         with (
             # What kernels call is the same for all later architectures.
@@ -251,7 +249,7 @@ def _signature(kernel: Any) -> Any:
 
 def make_kernel(variant: Variant, capability: tuple[int, int]) -> Any:
     """Return the ``@cuda.jit`` function of a variant, as it is for a compute capability."""
-    with _LOCK:
+    with compiler_lock.global_compiler_lock:
         _STATE.capability = capability
         return resolve_name(variant.factory)(*variant.parameters)
 

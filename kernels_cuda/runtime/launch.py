@@ -49,7 +49,7 @@ from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capa
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
-_LOCK = threading.RLock()
+_LOCK = threading.RLock()  # held while the driver loads code
 # From this driver on, launches that begin early can be recorded into graphs.
 _OVERLAPPING_DRIVER = 12_030
 
@@ -350,26 +350,32 @@ def target(device_id: int) -> Target:
 def load(variant: Variant, target: Target) -> Kernel:
     """Return a variant loaded on a device."""
     kernel = _KERNELS.get((variant, target))
-    if kernel is None:
+    refusal = ""
+    while kernel is None:
+        assert target.fetch is not None
+        # Not under our lock: this may wait for compilers, whose locks a thread may have that waits for ours.
+        code = target.fetch(variant, target.arch, refusal)
         with _LOCK:
-            kernel = _KERNELS.get((variant, target))
+            kernel = _KERNELS.get((variant, target))  # another thread may have been faster
             if kernel is None:
-                kernel = _KERNELS[variant, target] = _load(variant, target)
+                status, handle = _load(code, variant, target)
+                if status in _REFUSALS and not refusal:
+                    refusal = status.name
+                    continue
+                _check((status,))
+                kernel = _KERNELS[variant, target] = Kernel(int(handle), target)
     return kernel
 
 
 _KERNELS: dict[tuple[Variant, Target], Kernel] = {}
 
 
-def _load(variant: Variant, target: Target) -> Kernel:
-    assert target.fetch is not None
-    code = target.fetch(variant, target.arch, "")
+def _load(code: bytes, variant: Variant, target: Target) -> tuple[Any, Any]:
+    """Load code into a device; return the driver's answer, and the kernel if it is a success."""
     with current_device(target.device_id):
         status, kernel = _kernel_of(code, variant.label)
-        if status in _REFUSALS:
-            code = target.fetch(variant, target.arch, status.name)
-            status, kernel = _kernel_of(code, variant.label)
-        _check((status,))
+        if status != _SUCCESS:
+            return status, None
         if variant.dynamic_shared_bytes:
             attributes, device = driver.CUfunction_attribute, _device(target.device_id)
             static = attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
@@ -382,7 +388,7 @@ def _load(variant: Variant, target: Target) -> Kernel:
         if variant.cluster > PORTABLE_CLUSTER:
             allowed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             _check(driver.cuKernelSetAttribute(allowed, 1, kernel, _device(target.device_id)))
-    return Kernel(int(kernel), target)
+    return status, kernel
 
 
 # What the driver says of code that it cannot run: a cubin of a later toolkit, PTX of a later version, ...

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import jax
 import llvmlite.binding as llvm
 
+from dmlops.store.once import registered
+
 # These structures fit this version, and later ones of the same major version.
 _OLDEST = (0, 1)
 _METADATA = 1  # the only kind of extension
@@ -104,18 +106,50 @@ Handler = Callable[[Call, Callable[[], int]], None]
 """Runs a call; the second argument tells the CUDA stream that the call is to be put on."""
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Frame), ctypes.POINTER(ctypes.c_int64))
-# Kept, because XLA uses the addresses of handlers for the life of the process.
-_kept: list[Any] = []
+_TEXTS = (
+    b"dmlops: Python has ended before the computation",
+    b"dmlops: a signal interrupted the computation",
+)
 
-# The number of handlers that may be in Python now, and whether Python is closed to others.
-_running, _is_over = ctypes.c_int64(0), ctypes.c_int64(0)
-_ENDED, _INTERRUPTED = [
-    _ErrorArguments(ctypes.sizeof(_ErrorArguments), None, text, _ABORTED)
-    for text in (
-        b"dmlops: Python has ended before the computation",
-        b"dmlops: a signal interrupted the computation",
-    )
-]
+
+class _State(NamedTuple):
+    """What XLA uses for the life of the process, and all imports of dmlops share.
+
+    Attributes
+    ----------
+    handlers : dict
+        By name and platform; a later import of dmlops writes its own.
+    kept : list
+        What machine code refers to.
+    running, is_over : ctypes.c_int64
+        The number of handlers that may be in Python now, and whether Python is closed to others.
+    errors : list of _ErrorArguments
+        What handlers answer if Python is closed, and after an interrupt.
+    """
+
+    handlers: dict[tuple[str, str], Handler]
+    kept: list[Any]
+    running: Any
+    is_over: Any
+    errors: Sequence[Any]
+
+    @classmethod
+    def new(cls) -> "_State":
+        """Return the state of a process without handlers."""
+        size = ctypes.sizeof(_ErrorArguments)
+        errors = [_ErrorArguments(size, None, text, _ABORTED) for text in _TEXTS]
+        state = cls({}, [], ctypes.c_int64(0), ctypes.c_int64(0), errors)
+        atexit.register(state.end)
+        return state
+
+    def end(self) -> None:
+        """Close Python to further handlers, and wait for those that are in it."""
+        self.is_over.value = 1
+        while self.running.value:
+            time.sleep(0.001)
+
+
+_STATE = registered("jax", "handlers", _State.new)
 # A callback writes this, or the address of an error. If a signal raises an exception before its first line,
 # it writes nothing: ctypes drops the exception, and would return whatever is in memory.
 _DONE = 1
@@ -152,24 +186,20 @@ end:
 """
 
 
-@atexit.register
-def _end() -> None:
-    """Close Python to further handlers, and wait for those that are in it."""
-    _is_over.value = 1
-    while _running.value:
-        time.sleep(0.001)
-
-
 def register(name: str, platform: str, handler: Handler) -> None:
     """Register a handler with XLA as one whose launches may be captured into CUDA graphs."""
+    _STATE.handlers[name, platform] = handler
+    registered("jax", (name, platform), lambda: _register(name, platform))
 
+
+def _register(name: str, platform: str) -> None:
     def run(frame: Any, outcome: Any) -> None:
         try:
             frame = frame.contents
             if frame.extension:
                 _describe(frame)
             else:
-                handler(_decoded(frame), lambda: _stream(frame))
+                _STATE.handlers[name, platform](_decoded(frame), lambda: _stream(frame))
             outcome[0] = _DONE
         except BaseException as error:  # no Python caller could receive it
             outcome[0] = _error(frame, f"{type(error).__name__}: {error}")
@@ -185,18 +215,18 @@ def _entry(name: str, callback: Any) -> int:
     llvm.initialize_native_asmprinter()
     code = _ENTRY.format(
         name=name,
-        running=ctypes.addressof(_running),
-        is_over=ctypes.addressof(_is_over),
+        running=ctypes.addressof(_STATE.running),
+        is_over=ctypes.addressof(_STATE.is_over),
         callback=ctypes.cast(callback, ctypes.c_void_p).value,
         api_at=_Frame.api.offset,
         create_error_at=_Api.create_error.offset,
-        ended=ctypes.addressof(_ENDED),
-        interrupted=ctypes.addressof(_INTERRUPTED),
+        ended=ctypes.addressof(_STATE.errors[0]),
+        interrupted=ctypes.addressof(_STATE.errors[1]),
         done=_DONE,
     )
     compiler = llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32")
     library = llvm.JITLibraryBuilder().add_ir(code).export_symbol(name).link(compiler, name)
-    _kept.append((callback, compiler, library))
+    _STATE.kept.append((callback, compiler, library))
     return int(library[name])
 
 

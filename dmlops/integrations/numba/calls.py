@@ -23,6 +23,7 @@ from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.top_k import TOP_K
 from dmlops.operators.nonzero_coordinates import check_fill
+from dmlops.store.once import VERSION, kept_by
 from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError, error_text, refuse
@@ -38,8 +39,10 @@ writes to if all indices are in range; `MAKE` is a matrix without an input."""
 MODES = ("raise", "clip", "fill")
 
 _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
-# Slots that are never written take no memory.
-_cell = np.zeros(words_of.CELL_WORDS, np.int64)
+# Compiled callers refer to the cell of their version for the life of the process, and to its callback. Slots
+# that are never written take no memory.
+_kept = kept_by("numba")
+_cell: Any = _kept.setdefault(("cell", words_of.FORMAT, VERSION), np.zeros(words_of.CELL_WORDS, np.int64))
 CELL: int = _cell.ctypes.data
 _last_errors: dict[int, Any] = {}  # by thread: a `threading.local` forgets those that Python has not started
 
@@ -235,6 +238,7 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
 # Compiled callers use one thread.
 _ONE_THREAD = cpu.words_of_host()
 _ONE_THREAD[THREADS] = 1
-# The tables of kinds by their keys; native code may read them at any time.
-_natives: dict[tuple[int, ...], Native] = {}
+# The tables of kinds by their keys, which native code may read at any time.
+_natives: dict[tuple[int, ...], Native] = _kept.setdefault(("kinds", words_of.FORMAT, VERSION), {})
+_kept.setdefault("callbacks", []).append(_ask)
 _cell[words_of.CALLBACK] = _cell[words_of.FUNCTION] = ctypes.cast(_ask, ctypes.c_void_p).value or 0

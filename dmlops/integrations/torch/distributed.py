@@ -29,6 +29,7 @@ from dmlops.functions.top_k import TOP_K
 from dmlops.integrations.torch.derivatives import Selected, as_int64, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.operators.top_k import infer_top_k
+from dmlops.store.once import registered
 from dmlops.types.array_types import Mode
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, instance_of, refuse
@@ -123,12 +124,18 @@ RULES: dict[str, Callable[..., Any]] = {
 """By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
 
 
-def _dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    return RULES[operator.name()](*args, **(kwargs or {}))
+def _register() -> dict[str, Callable[..., Any]]:
+    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return rules[operator.name()](*args, **(kwargs or {}))
+
+    rules = dict(RULES)
+    for name in rules:
+        torch.library.register_torch_dispatch(name, DTensor, dispatch)
+    return rules
 
 
-for _name in RULES:
-    torch.library.register_torch_dispatch(_name, DTensor, _dispatch)
+# Those of an earlier import of dmlops make way for these.
+registered("torch", "rules of DTensor", _register).update(RULES)
 
 
 class _Cut(NamedTuple):

@@ -5,10 +5,10 @@ do the work, and torch's own operators take gradients back, whose derivatives to
 within a transformation of ``torch.func``, torch's own operators move the elements as well.
 """
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -27,6 +27,7 @@ from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
+from dmlops.store.once import registered
 from dmlops.types.data_types import data_type_of, dtype_name, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import error_text, refuse
@@ -39,7 +40,11 @@ _FIRST_STAND_IN = 2**60
 # each gets a call of its own; shorter examples share calls of up to `_TOGETHER` elements.
 _LONG_EXAMPLE = {"cpu": 2**12, "cuda": 2**16}
 _TOGETHER = 2**20
-_LIBRARY = torch.library.Library("dmlops", "FRAGMENT")
+# What torch calls is looked up here, by what it is and the operator's name: another import of dmlops
+# registers nothing, and writes its own functions here.
+_code: dict[tuple[str, str], Callable[..., Any]] = registered("torch", "code", dict)
+_LIBRARY = registered("torch", "library", partial(torch.library.Library, "dmlops", "FRAGMENT"))
+_DISPATCH_KEYS = "CompositeExplicitAutograd", "Autograd"
 
 
 def is_distributed(x: Tensor) -> bool:
@@ -147,7 +152,7 @@ def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[T
         is_there, places = within(x, axis, places)
         return torch.where(is_there, x.gather(axis, places), values)
 
-    return selected(x, values, places, functools.partial(spread_along, axis), select), indices
+    return selected(x, values, places, partial(spread_along, axis), select), indices
 
 
 def _batched_top_k(info: Any, in_dims: Any, x: Tensor, k: int, axis: int, *others: Any) -> Any:
@@ -337,26 +342,32 @@ def _batched_diagonal_matrix(info: Any, in_dims: Any, x: Tensor, *arguments: Any
     return DIAGONAL_MATRIX(x.movedim(in_dims[0], 0), *arguments), 0
 
 
-# The functions that run an operator, by its name and dispatch key.
-_code: dict[tuple[str, str], Callable[..., Any]] = {}
+def _let_run(
+    what: str, name: str, function: Callable[..., Any], register: Callable[[Callable[..., Any]], object]
+) -> None:
+    """Let torch call a function, in the place of that of an earlier import of dmlops."""
+
+    def run(*arguments: Any) -> Any:
+        return _code[what, name](*arguments)
+
+    _code[what, name] = function
+    registered("torch", (what, name), lambda: register(run))
 
 
 def _implement(name: str, function: Callable[..., Any], key: str) -> None:
-    def run(*arguments: Any) -> Any:
-        return _code[name, key](*arguments)
-
-    _code[name, key] = function
-    _LIBRARY.impl(name, run, key, with_keyset=key == "Autograd")
+    with_keyset = key == "Autograd"
+    _let_run(key, name, function, lambda run: _LIBRARY.impl(name, run, key, with_keyset=with_keyset))
 
 
-@functools.cache
+@cache
 def hide_from_compiler() -> None:
     """Make torch's compiler see calls of the operators rather than the code that runs them.
 
     It would trace that code where a graph breaks at such a call, and find a call of the same operator there.
     """
     for place, function in _code.items():
-        _code[place] = torch.compiler.disable(function)
+        if place[0] in _DISPATCH_KEYS:
+            _code[place] = torch.compiler.disable(function)
     torch.compiler.assume_constant_result(dtype_name)  # it could not trace NumPy's error
 
 
@@ -380,9 +391,11 @@ def _operator(name: str, function: Callable[..., Any], fake: Callable[..., Any],
         return results if isinstance(results, Tensor) else tuple(results)
 
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
-    _LIBRARY.define(torch.library.infer_schema(fake, mutates_args=(), op_name=name), tags=tags)
+    schema = torch.library.infer_schema(fake, mutates_args=(), op_name=name)
+    registered("torch", schema, lambda: _LIBRARY.define(schema, tags=tags))
     _implement(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"dmlops::{name}", fake, lib=_LIBRARY)
+    described = partial(torch.library.register_fake, f"dmlops::{name}", lib=_LIBRARY)
+    _let_run("fake", name, fake, described)
     return getattr(torch.ops.dmlops, name).default
 
 
@@ -412,7 +425,16 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
         fake(*[argument if d is None else _example(argument, d) for argument, d in pairs])
         return batched(info, in_dims, *arguments)
 
-    torch.library.register_vmap(operator, run_batch, lib=_LIBRARY)
+    _implement_vmap(operator, run_batch)
+
+
+def _implement_vmap(operator: Any, run_batch: Callable[..., Any]) -> None:
+    _let_run(
+        "vmap",
+        operator.name(),
+        run_batch,
+        lambda run: torch.library.register_vmap(operator, run, lib=_LIBRARY),
+    )
 
 
 def _example(batch: Tensor, d: int) -> Tensor:
@@ -434,7 +456,7 @@ _DYNAMIC = torch.Tag.dynamic_output_shape, torch.Tag.cudagraph_unsafe
 NONZERO_COORDINATES = _operator(
     "nonzero_coordinates", functions.nonzero_coordinates, _fake_nonzero_coordinates, *_DYNAMIC
 )
-torch.library.register_vmap(NONZERO_COORDINATES, _refuse_batched_nonzero_coordinates, lib=_LIBRARY)
+_implement_vmap(NONZERO_COORDINATES, _refuse_batched_nonzero_coordinates)
 
 NONZERO_COORDINATES_STATIC = _operator(
     "nonzero_coordinates_static", _nonzero_coordinates_static, _fake_nonzero_coordinates_static
