@@ -1,5 +1,6 @@
 """Tables of calls by operator. CPU tests compare them with the oracles, GPU tests with the CPU."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -313,6 +314,9 @@ BANDS = (
     *((0, 1), (0, 3), (2, 3), (-1, 2), (-2, -1), (1, 1), (0, 0), (100, 101), (-100, 100)),
     *((-100, -99), (1, 0), (3, 0), (0, -3), (100, -100), (-(2**31), 1), (0, 2**31 - 1)),
     *((-(2**31), 2**31 - 1), (2**31 - 1, -(2**31)), (-(2**70), 2), (2, 2**70), (2**64, -(2**64)), (-5, 12)),
+    *((2, None), (-1, None), (2**70, None), (1, math.inf), (-math.inf, 2), (-math.inf, math.inf)),
+    *((math.inf, -math.inf), (math.inf, 2), (math.inf, None), (-math.inf, None), (math.inf, math.inf)),
+    *((2**70, math.inf), (math.inf, 2**70), (-math.inf, -(2**70)), (-(2**70), -math.inf)),
 )
 
 

@@ -77,10 +77,11 @@ def gather_nd(x, indices, *, batch_dims=0, mode="raise"):
     return output
 
 
-def diagonal_matrix(x=None, *, shape=None, dtype=None, value=1, begin=0, end=1):
+def diagonal_matrix(x=None, *, shape=None, dtype=None, value=1, begin=0, end=None):
     """Write `value` where topX is in [begin, end), or everywhere else if the bounds are swapped."""
     if x is None:
         x = np.zeros(shape, dtype)
+    end = begin + 1 if end is None else end
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     top_x = columns - rows
     use_value = (end >= begin) ^ (top_x >= begin) ^ (top_x < end)

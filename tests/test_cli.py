@@ -308,6 +308,7 @@ BAD = {
     "gather x.npy far.npy -o y.npy": (1, "gather: gather_nd.indices: got tuple (5, 0) at position (0,), "),
     "gather x.npy far.npy --mode wrap": (2, "'wrap' is not one of 'raise', 'clip', 'fill'"),
     "gather - -": (1, "gather: standard input holds one array; name a file for FILE or INDICES"),
+    "diagonal x.npy --end nan": (2, "Invalid value for '--end': 'nan' is not a valid integer, inf or -inf"),
     "diagonal x.npy --value one": (1, "--value: 'one' is not a number"),
     "warmup --jobs 0": (2, "--jobs"),
     "warmup --arch sm_90 --device cpu": (1, "--arch is for GPUs"),

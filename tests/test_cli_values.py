@@ -30,6 +30,8 @@ ANSWERS = {
     "diagonal zeros.npy": {"output": np.eye(3, 4)},
     "diagonal zeros.npy --end 2": {"output": np.eye(3, 4) + np.eye(3, 4, 1)},
     "diagonal zeros.npy --end 0": {"output": np.zeros((3, 4))},
+    "diagonal zeros.npy --begin 1 --end inf": {"output": np.tri(4, 3, -1).T},
+    "diagonal zeros.npy --begin=-inf --end 0": {"output": np.tri(3, 4, -1)},
     **{
         f"diagonal zeros.npy --begin {begin}": {"output": np.eye(3, 4, begin)}
         for begin in (-2, -1, 0, 1, 2)

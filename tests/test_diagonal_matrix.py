@@ -76,6 +76,28 @@ def test_matches_the_oracle(case, library):
     check(library, case)
 
 
+@pytest.mark.quick
+def test_one_diagonal_is_filled_if_no_end_is_given():
+    for begin in (2, -1, np.int64(1)):
+        expected = np.eye(3, 4, k=begin)
+        for shape in ((3, 4), (3, 4)):  # the second call repeats the first
+            assert_same(dmlops.diagonal_matrix(shape=shape, begin=begin), expected)
+            assert_same(dmlops.diagonal_matrix(np.ones(shape), value=0, begin=begin), 1 - expected)
+
+
+@pytest.mark.quick
+def test_bounds_that_are_no_integers():
+    x = np.eye(3)
+    for bad in (0.5, np.nan, "1", [1], 1j):
+        for name in ("begin", "end"):
+            with pytest.raises(
+                TypeError, match=rf"^diagonal_matrix\.{name}: got .* {name} must be an integer, m"
+            ):
+                dmlops.diagonal_matrix(x, **{name: bad})
+    with pytest.raises(TypeError, match=r"^diagonal_matrix\.begin: got None"):
+        dmlops.diagonal_matrix(x, begin=None)
+
+
 def test_builds_numpy_arrays_of_float64_or_of_the_type_asked_for():
     assert_same(dmlops.diagonal_matrix(shape=(2, 3)), np.eye(2, 3))
     assert type(dmlops.diagonal_matrix(shape=(2, 3), dtype="int8")) is np.ndarray

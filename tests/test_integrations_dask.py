@@ -134,6 +134,12 @@ class TestDiagonalMatrix:
                 diagonal_matrix(lazy)
             check(diagonal_matrix(lazy.compute_chunk_sizes()), reference.diagonal_matrix(x))
 
+    @pytest.mark.parametrize(("begin", "end"), [(2, None), (1, np.inf), (-np.inf, 0), (np.inf, -3)])
+    def test_open_bands(self, begin, end):
+        x = sample("int32", (9, 8), "open")
+        lazy = diagonal_matrix(da.from_array(x, chunks=(4, 3)), value=7, begin=begin, end=end)
+        assert_same(lazy.compute(), reference.diagonal_matrix(x, value=7, begin=begin, end=end))
+
     def test_unknown_batch(self):
         x = sample("int32", (9, 4, 5), "batch")
         lazy = diagonal_matrix(da.from_array(x, chunks=(4, 3, 3))[da.from_array(np.arange(9) > 2, chunks=4)])

@@ -156,6 +156,9 @@ class TestAnswers:
         assert_same([diagonal_matrix(shape=(3, 4))], [np.eye(3, 4, dtype="float32")])
         for dtype in (bool, int, float, complex):
             assert diagonal_matrix(shape=(1, 1), dtype=dtype).dtype == jnp.zeros(0, dtype).dtype
+        for begin, end in ((2, None), (1, np.inf), (-np.inf, np.inf), (np.inf, -1), (-(10**5000), None)):
+            expected = reference.diagonal_matrix(np.zeros((3, 4), "float32"), begin=begin, end=end)
+            assert_same([diagonal_matrix(shape=(3, 4), begin=begin, end=end)], [expected])
         made = jax.jit(lambda: diagonal_matrix(shape=(2, 3, 4), dtype="bfloat16", value=-np.inf, end=2**70))()
         assert_same([made.astype("float32")], [np.triu(np.full((2, 3, 4), -np.inf, "float32"))])
         nan = np.uint32(0xFFC12345).view("float32")

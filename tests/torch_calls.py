@@ -108,6 +108,12 @@ CALLS = {
     "gather_nd_one": lambda x: (dmlops.gather_nd(x, integers(x, [1, -1])),),
     "gather_nd_no_index": lambda x: (dmlops.gather_nd(x, integers(x, [[[], []]] * 3), batch_dims=1),),
     "diagonal_matrix": lambda x: (dmlops.diagonal_matrix(x, value=-np.inf, begin=1, end=2**64),),
+    "one_diagonal": lambda x: (dmlops.diagonal_matrix(x, value=9, begin=2),),
+    "open_bands": lambda x: (
+        dmlops.diagonal_matrix(x, value=9, begin=1, end=np.inf),
+        dmlops.diagonal_matrix(x, value=9, begin=-np.inf, end=x.shape[0] - 3),
+        dmlops.diagonal_matrix(x, value=9, begin=x.shape[1] - 4),
+    ),
     "tril": lambda x: (dmlops.tril(x, -1),),
     "numpy_scalars": lambda x: (
         dmlops.top_k(dmlops.diagonal_matrix(x, value=np.float32(9.5)), np.int64(2)).values,

@@ -88,13 +88,30 @@ def gather(
     _finish(f"gather from {x.name} by {tuples.name}", ran, ("output",), output)
 
 
+def _bound(text: str | int) -> float:
+    """Return an end of a band: an integer, or an infinity for an open end."""
+    try:
+        return float(text) if str(text).strip("+-") in ("inf", "infinity") else int(text)
+    except ValueError:
+        message = f"{shown(text)} is not a valid integer, inf or -inf."
+        raise typer.BadParameter(message) from None
+
+
 def diagonal(
     file: FileArgument,
     *,
-    begin: Annotated[int, typer.Option(help="The first diagonal of the band.")] = 0,
+    begin: Annotated[
+        float,
+        typer.Option(metavar="INTEGER", parser=_bound, help="The first diagonal of the band, or -inf."),
+    ] = 0,
     end: Annotated[
-        int | None,
-        typer.Option(help="The diagonal after the last one of the band.", show_default="begin + 1"),
+        float | None,
+        typer.Option(
+            metavar="INTEGER",
+            parser=_bound,
+            help="The diagonal after the last one of the band, or inf.",
+            show_default="begin + 1",
+        ),
     ] = None,
     value: Annotated[str, typer.Option(metavar="NUMBER", help="The value to fill the band with.")] = "1",
     device: DeviceOption = Device.AUTO,

@@ -16,7 +16,13 @@ from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators.diagonal_matrix import DiagonalMatrix1, held_value, infer_diagonal_matrix, near_band
+from dmlops.operators.diagonal_matrix import (
+    DiagonalMatrix1,
+    band_bounds,
+    held_value,
+    infer_diagonal_matrix,
+    near_band,
+)
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Array, DataType, DiagonalOptions, Listed, MatrixOptions, OutputOptions
 from dmlops.types.data_types import data_type_of
@@ -47,8 +53,8 @@ def diagonal_matrix(
     shape: Sequence[int] | None = None,
     dtype: DataType = None,
     value: Any = 1,
-    begin: int = 0,
-    end: int = 1,
+    begin: float = 0,
+    end: float | None = None,
     like: Any = None,
     out: Any = None,
     stream: Any = None,
@@ -66,9 +72,10 @@ def diagonal_matrix(
     value : scalar
         The value of the band: a number; for dates and durations also a scalar of NumPy or ``"NaT"``; for
         structured elements 0 or a scalar of their type.
-    begin, end : int
+    begin, end : int, or infinite
         The band is ``begin <= column - row < end``. If `begin` is greater than `end`, everything is filled
-        except ``end <= column - row < begin``. If they are equal, nothing is filled.
+        except ``end <= column - row < begin``. If they are equal, nothing is filled. The default `end` is
+        ``begin + 1``, for one diagonal; ``math.inf`` and ``-math.inf`` leave an end open.
     like : array, optional
         Without `x`, the result belongs to the library of this array and is on its device. The default is
         `out`, or else NumPy.
@@ -106,14 +113,16 @@ def diagonal_matrix(
     --------
     The lower triangle, as numpy.tril has it, and a matrix with ones on the diagonal:
 
-    >>> import dmlops
-    >>> dmlops.diagonal_matrix([[1, 2], [3, 4]], value=0, begin=1, end=2)
+    >>> import math, dmlops
+    >>> dmlops.diagonal_matrix([[1, 2], [3, 4]], value=0, begin=1, end=math.inf)
     array([[1, 0],
            [3, 4]])
     >>> dmlops.diagonal_matrix(shape=(2, 3), dtype="uint8")
     array([[1, 0, 0],
            [0, 1, 0]], dtype=uint8)
     """
+    if end is None and type(begin) is int:
+        end = begin + 1
     if x is None:
         return _make(MATRIX_WITHOUT_INPUT, shape, dtype, like, out, stream, value, begin, end)
     if not (shape is None and dtype is None and like is None):
@@ -203,7 +212,7 @@ def eye(
 
 
 def _make(
-    function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, int, int]
+    function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, Any, Any]
 ) -> Any:
     """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
     if shape is None and out is None:
@@ -226,8 +235,8 @@ def _fill(
     out: Any,
     stream: Any,
     value: Any,
-    begin: int,
-    end: int,
+    begin: Any,
+    end: Any,
     made: "Made | None" = None,
     given: Any = None,
 ) -> Any:
@@ -255,8 +264,7 @@ def plain_band(function: str, value: Any, begin: Any, end: Any) -> tuple[Any, in
     if type(value) not in _NUMBERS and not arguments.is_symbol(value):
         find_library(value, f"{function}.value").check_scalar(value, f"{function}.value")
         value = scalars.fill_scalar(value, f"{function}.value")
-    begin, end = arguments.integer(begin, f"{function}.begin"), arguments.integer(end, f"{function}.end")
-    return value, begin, end
+    return value, *band_bounds(function, begin, end)
 
 
 class Made(NamedTuple):

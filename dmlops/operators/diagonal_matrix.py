@@ -10,6 +10,7 @@ from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
 from dmlops.operators.layout import Dims, merge, part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, SupportRow, SupportTable
+from dmlops.types.arguments import integer
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes
@@ -25,6 +26,8 @@ from dmlops.types.scalars import (
 )
 from dmlops.types.tensor import TensorDesc
 
+# No matrix has a diagonal so far out.
+_FARTHEST = 2**63 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
 # The values that fill a matrix of other types than numbers.
 _VALUES = {
@@ -87,7 +90,42 @@ def infer_diagonal_matrix(
     return result(where, data_type, sizes)
 
 
-def near_band(begin: int, end: int, farthest: int) -> tuple[int, int]:
+def band_bounds(function: str, begin: Any, end: Any) -> tuple[int, int]:
+    """Return the bounds of a band, as a function takes them, as integers.
+
+    Parameters
+    ----------
+    function : str
+        What error texts begin with.
+    begin, end : int, or infinite
+        Without an `end`, the band is the diagonal `begin`.
+
+    Examples
+    --------
+    >>> band_bounds("f", 2, None)
+    (2, 3)
+    >>> band_bounds("f", 2**70, math.inf) == (2**70, 2**70 + 1)
+    True
+    """
+    first = _bound(begin, f"{function}.begin")
+    last = first if end is None else _bound(end, f"{function}.end")
+    # Farther out than all matrices, and than the other bound.
+    far = max(_FARTHEST, *(abs(bound) + 1 for bound in (first, last, 0) if type(bound) is int))
+    is_infinite = isinstance(first, float)
+    first, last = (
+        (far if bound > 0 else -far) if isinstance(bound, float) else bound for bound in (first, last)
+    )
+    return first, last + 1 if end is None and not is_infinite else last
+
+
+def _bound(value: Any, where: str) -> float:
+    """Return a bound of a band as an integer, which may be a symbol, or as infinity."""
+    if isinstance(value, float) and math.isinf(value):
+        return float(value)
+    return integer(value, where, "an integer, math.inf or -math.inf")
+
+
+def near_band(begin: int, end: int, farthest: int = _FARTHEST) -> tuple[int, int]:
     """Return bounds of the same band, clamped to a diagonal, on either side, that no matrix has."""
     is_inverted = begin > end
     # Symbols stand for sizes, which are not so large.

@@ -71,8 +71,8 @@ def level_of(level: Any, where: str) -> FeatureLevel:
     return found
 
 
-def integer(value: Any, where: str) -> int:
-    """Return an argument as a plain int.
+def integer(value: Any, where: str, kinds: str = "an integer") -> int:
+    """Return an argument as a plain int; `kinds` is what texts say that it may be.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def integer(value: Any, where: str) -> int:
         return value
     number: int | None = value if is_symbol(value) and hasattr(value, "__index__") else as_integer(value)
     if number is None:
-        allowed = f"{where.rpartition('.')[2]} must be an integer"
+        allowed = f"{where.rpartition('.')[2]} must be {kinds}"
         raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))
     return number
 

@@ -70,8 +70,8 @@ class DiagonalOptions(OutputOptions, total=False):
     """The keyword arguments of `diagonal_matrix`, with or without an input."""
 
     value: Any
-    begin: int
-    end: int
+    begin: float
+    end: float | None
 
 
 class MatrixOptions(DiagonalOptions, total=False):

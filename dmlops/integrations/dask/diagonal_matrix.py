@@ -8,18 +8,17 @@ from dask.array.utils import meta_from_array
 import dmlops
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX
 from dmlops.integrations.dask.chunks import as_dask_array, check_known, describe, mark_unknown_sizes
-from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
-from dmlops.types.arguments import integer
+from dmlops.operators.diagonal_matrix import band_bounds, infer_diagonal_matrix
 from dmlops.types.scalars import fill_scalar
 
 
-def diagonal_matrix(x: Any, *, value: Any = 1, begin: int = 0, end: int = 1) -> da.Array:
+def diagonal_matrix(x: Any, *, value: Any = 1, begin: float = 0, end: float | None = None) -> da.Array:
     """Return a copy of `x` with a band filled with `value`, as `dmlops.diagonal_matrix` does.
 
     There is no call without `x`: pass ``dask.array.zeros(shape, dtype=..., chunks=...)``.
     """
     where = "diagonal_matrix.x"
-    begin, end = integer(begin, "diagonal_matrix.begin"), integer(end, "diagonal_matrix.end")
+    begin, end = band_bounds("diagonal_matrix", begin, end)
     value = fill_scalar(value, "diagonal_matrix.value")
     x = as_dask_array(x, where)
     data = describe(x, where)

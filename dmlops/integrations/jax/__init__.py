@@ -30,6 +30,7 @@ from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.diagonal_matrix import refuse_with_input
 from dmlops.integrations.jax.xla_calls import call, check_input, index_type_name, number_text
+from dmlops.operators.diagonal_matrix import band_bounds, near_band
 from dmlops.operators.gather_nd import check_is_one_array, check_mode
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Mode
@@ -131,8 +132,8 @@ def diagonal_matrix(
     shape: Sequence[int] | None = None,
     dtype: Any = None,
     value: complex = 1,
-    begin: int = 0,
-    end: int = 1,
+    begin: float = 0,
+    end: float | None = None,
 ) -> Array:
     """Return a copy of `x`, or zeros, with a band filled with `value`, as `dmlops.diagonal_matrix` does.
 
@@ -153,8 +154,7 @@ def diagonal_matrix(
     if not isinstance(number, (int, float, complex)):
         allowed = "value must be a number"
         raise TypeError(error_text(f"{where}.value", shown(value), "JAX has no such elements", allowed))
-    begin, end = arguments.integer(begin, f"{where}.begin"), arguments.integer(end, f"{where}.end")
-    band = number_text(number), begin, end
+    band = number_text(number), *near_band(*band_bounds(where, begin, end))
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype)
         return _traced(_diagonal_matrix, (_as_array(x, f"{where}.x"),), (None, *band), level_set())

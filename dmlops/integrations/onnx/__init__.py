@@ -101,7 +101,7 @@ class EyeLike(_Operator):
         _leave_unless(x.ndim == 2)
         made = x.dtype if dtype is None else tensor_dtype_to_np_dtype(dtype)
         _leave_unless(made.isnative and made.name in SUPPORTED)
-        return (dmlops.diagonal_matrix(shape=x.shape, dtype=made, begin=k, end=k + 1),)
+        return (dmlops.diagonal_matrix(shape=x.shape, dtype=made, begin=k),)
 
 
 __all__ = ["OPERATORS"]

@@ -28,7 +28,7 @@ from dmlops.integrations.torch.operators import (
     torch_dtype,
 )
 from dmlops.operators.descriptor import check_index_type
-from dmlops.operators.diagonal_matrix import check_matrices, near_band
+from dmlops.operators.diagonal_matrix import band_bounds, check_matrices, near_band
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
@@ -101,7 +101,7 @@ def gather_nd(
 
 
 def diagonal_matrix(
-    words: Words, inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: int, end: int
+    words: Words, inputs: Sequence[Any], out: Any, stream: Any, pattern: Any, value: Any, begin: Any, end: Any
 ) -> Sequence[Tensor]:
     """Run `dmlops.diagonal_matrix`.
 
@@ -115,9 +115,7 @@ def diagonal_matrix(
     if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
-    begin = arguments.integer(_number(begin), f"{where}.begin")
-    end = arguments.integer(_number(end), f"{where}.end")
-    begin, end = near_band(begin, end, _FARTHEST_DIAGONAL)
+    begin, end = near_band(*band_bounds(where, _number(begin), _number(end)), _FARTHEST_DIAGONAL)
     if inputs:
         x = _tensor(inputs[0], words.where("input_tensor"))
         check_matrices(words.where("input_tensor"), tuple(x.shape))
