@@ -1,5 +1,7 @@
 """What torch differentiates, transforms or traces is refused in the words of other calls, with `out` too."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -7,10 +9,11 @@ torch = pytest.importorskip("torch")
 
 from torch import func  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DeviceMismatchError, DmlError, FeatureLevel  # noqa: E402
-from tests.torch_calls import QUIET, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
+from tests.torch_calls import QUIET, Recorder, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
 
 pytestmark = QUIET
 
@@ -167,6 +170,47 @@ class TestRefusals:
                 dmlops.top_k(x.requires_grad_(), 2, lengths=torch.ones(1, 1, 3).long())
 
 
+def _x(memory):
+    return memory[:15].view(3, 5)
+
+
+SHARED = {
+    "x": (
+        lambda m: dmlops.diagonal_matrix(_x(m), out=m[3:18].view(3, 5)),
+        r"diagonal_matrix\.out: got an overlapping array, but it shares memory with diagonal_matrix\.x",
+    ),
+    "m": (lambda m: dmlops.tril(_x(m), out=_x(m)), r"tril\.out: .* shares memory with tril\.m"),
+    "indices": (
+        lambda m: dmlops.gather_nd(_x(m).long(), i := torch.tensor([[0], [2]]), out=i.expand(2, 5)),
+        r"gather_nd\.out: got strides \(1, 0\), but",
+    ),
+    "lengths": (
+        lambda m: dmlops.top_k(
+            _x(m), 2, lengths=(n := torch.ones(8).long())[:3], out=(m[20:26].view(3, 2), n[2:].view(3, 2))
+        ),
+        r"top_k\.out\[1\]: .* shares memory with top_k\.lengths",
+    ),
+    "outputs": (
+        lambda m: dmlops.top_k(
+            _x(m).long(), 2, out=((n := torch.zeros(9).long())[:6].view(3, 2), n[3:].view(3, 2))
+        ),
+        r"top_k\.out\[1\]: .* shares memory with top_k\.out\[0\]",
+    ),
+    "expanded": (
+        lambda m: dmlops.top_k(_x(m), 2, out=(m[20:26].view(3, 2), torch.zeros(1, 2).long().expand(3, 2))),
+        r"top_k\.out\[1\]: got strides \(0, 1\), but sizes \(3, 2\) then may share addresses",
+    ),
+    "expanded_first": (
+        lambda m: dmlops.diagonal_matrix(_x(m), out=m[20:25].expand(3, 5)),
+        r"diagonal_matrix\.out: got strides \(0, 1\), but",
+    ),
+    "expanded_window": (
+        lambda m: dmlops.gather_nd(_x(m), [[0], [1]], out=m[20:30].as_strided((2, 5), (2, 1))),
+        r"gather_nd\.out: got strides \(2, 1\), but",
+    ),
+}
+
+
 class TestOut:
     """Graphs write into tensors that the caller gives."""
 
@@ -217,6 +261,46 @@ class TestOut:
 
         expected = error_of(call, normal(3, 5))
         assert error_of(call, normal(3, 5).as_subclass(Subclass)) == expected
+
+    @pytest.mark.parametrize("context", [Recorder, lambda: FlopCounterMode(display=False), nullcontext])
+    @pytest.mark.parametrize("fault", SHARED)
+    def test_memory_that_is_shared(self, fault, context):
+        """Nothing is written, whether a mode sees the call or not."""
+        call, text = SHARED[fault]
+        memory = torch.arange(60.0)
+        with context(), pytest.raises(DmlError, match=text):
+            call(memory)
+        assert torch.equal(memory, torch.arange(60.0))
+
+    @pytest.mark.parametrize("fault", [fault for fault in SHARED if "expanded" in fault])
+    def test_strides_that_overlap_in_graphs(self, fault):
+        call, text = SHARED[fault]
+        for dynamic in (False, True):
+            with pytest.raises(Exception, match="the strides of an output must not overlap"):
+                compiled(call, "eager", dynamic=dynamic)(torch.arange(60.0))
+        with pytest.raises(DmlError, match=text):
+            call(FakeTensorMode(allow_non_fake_inputs=True).from_tensor(torch.arange(60.0)))
+
+    def test_memory_that_examples_of_vmap_share(self):
+        x, values, indices = normal(3, 5), torch.zeros(3, 2).double(), torch.zeros(3, 2).long()
+        top_k = func.vmap(lambda x, *out: dmlops.top_k(x, 2, out=out))
+        shared = r"top_k\.out\[0\]: got an overlapping array, but it shares memory with top_k\.x"
+        for out, text in (
+            ((x[:, :2], indices), shared),
+            ((x[:, 1:3], indices), shared),
+            ((values, indices[:1].expand(3, 2)), r"top_k\.out\[1\]: got strides \(0, 1\)"),
+            ((values, indices[:, :1].expand(3, 2)), r"top_k\.out\[1\]: got strides \(2, 0\)"),
+        ):
+            with pytest.raises(DmlError, match=text):
+                top_k(x, *out)
+        with pytest.raises(DmlError, match=r"top_k\.out\[1\]: got shape \(2,\), but all examples"):
+            func.vmap(lambda x, values: dmlops.top_k(x, 2, out=(values, indices[0])))(x, values)
+        both = torch.zeros(3, 4).long()
+        with pytest.raises(DmlError, match=r"out\[1\]: got an overlapping array, but .*\.out\[0\]"):
+            top_k(x.long(), both[:, :2], both[:, 1:3])
+        assert not any(part.any() for part in (values, indices, both))
+        assert torch.equal(x, normal(3, 5))
+        assert_same(top_k(x, values, indices), x.topk(2))
 
     def test_nothing_is_written_if_one_does_not_fit(self):
         x, out = normal(3, 5).as_subclass(Subclass), (torch.zeros(3, 2).double(), torch.zeros(3, 3).long())

@@ -93,6 +93,14 @@ class Torch(ArrayLibrary):
         return operand
 
     def as_output(self, array: Any, where: str) -> Operand:
+        operand = self.writable(array, where)
+        if self._is_traced():
+            got, reason = "a tensor", "torch traces this call, and would not see that it is written to"
+            refuse(where, got, reason, "call a function of dmlops, with tensors as inputs")
+        return operand
+
+    def writable(self, array: Any, where: str) -> Operand:
+        """Return a tensor that torch's own operators may write, or kernels if nothing traces the call."""
         self._check_type(array, where)
         if array.is_neg():
             got, reason = "a tensor with the negative bit", "what is written to it would be read negated"
@@ -107,9 +115,6 @@ class Torch(ArrayLibrary):
             got, reason = "a tensor with a tangent", "it is written to in place, and the tangent would stay"
             refuse(where, got, reason, "pass x.detach()")
         check_inference(array, where)
-        if self._is_traced():
-            got, reason = "a tensor", "torch traces this call, and would not see that it is written to"
-            refuse(where, got, reason, "call a function of dmlops, with tensors as inputs")
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
             refuse_unaligned("tensor", where)

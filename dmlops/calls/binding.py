@@ -20,7 +20,7 @@ from dmlops.calls.guard import Named
 from dmlops.calls.kinds import KINDS
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
-from dmlops.operators.descriptor import Descriptor, check_index_type
+from dmlops.operators.descriptor import Descriptor, check_index_type, check_strides
 from dmlops.operators.problem import Options
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
@@ -193,10 +193,7 @@ class Binding:
                 expected_type = type_name(expected.data_type)
                 reason = f"the {name} {'are' if is_plural else 'is'} {expected_type}"
                 refuse(where, type_name(got.data_type), reason, "types must be equal")
-            if got.overlaps_itself:
-                reason = f"sizes {got.sizes} then may share addresses"
-                allowed = "the strides of an output must not overlap"
-                refuse(where, f"strides {got.strides}", reason, allowed)
+            check_strides(where, got)
             checked.append(got)
         return checked
 

@@ -370,10 +370,7 @@ class Descriptor:
         if given.sizes != inferred.sizes:
             reason = f"the inputs give {inferred.sizes}"
             self._refuse(f"{field}.sizes", given.sizes, reason, f"sizes must be {inferred.sizes}")
-        if given.overlaps_itself:
-            reason = f"sizes {given.sizes} then may share addresses"
-            allowed = "the strides of an output must not overlap"
-            self._refuse(f"{field}.strides", given.effective_strides, reason, allowed)
+        check_strides(f"{self.name}.{field}.strides", given)
         return given
 
     def _same_type(self, field: str, other: str) -> None:
@@ -399,6 +396,15 @@ def _unsupported(
 def result(where: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
     """Return the description of a packed result; an error about its sizes begins with `where`."""
     return _tensor_for(where, "TensorDesc.sizes", TensorDesc, data_type, sizes)
+
+
+def check_strides(where: str, output: TensorDesc) -> None:
+    """Refuse an output that may have several elements at one address."""
+    if output.overlaps_itself:
+        reason = f"sizes {output.sizes} then may share addresses"
+        allowed = "the strides of an output must not overlap"
+        got = output.effective_strides if where.endswith(".strides") else f"strides {output.strides}"
+        refuse(where, got, reason, allowed)
 
 
 def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> None:

@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmlops.array_libraries.detect import find_library
 from dmlops.array_libraries.numpy import refuse_object
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
 from dmlops.calls.binding import check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
 from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
+from dmlops.integrations.torch.memory import are_real, check_memory
 from dmlops.integrations.torch.operators import (
+    CHECK_MEMORY,
     DIAGONAL_MATRIX,
     GATHER_ND,
     NONZERO_COORDINATES,
@@ -53,13 +56,16 @@ def top_k(
     """Run `dmlops.top_k`."""
     _check_stream(stream, "top_k")
     x, lengths = _tensor(inputs[0], "top_k.x"), inputs[1] if len(inputs) > 1 else None
+    read = {"top_k.x": x}
+    if lengths is not None:
+        read["top_k.lengths"] = lengths = _as_tensor(lengths, "top_k.lengths")
     results = TOP_K(
         *(x, _integer(k, "top_k.k"), _integer(axis, "top_k.axis")),
         *(arguments.boolean(largest, "top_k.largest"), arguments.boolean(sorted, "top_k.sorted")),
-        None if lengths is None else _as_tensor(lengths, "top_k.lengths"),
+        lengths,
         _index_dtype(index_dtype, out, "top_k"),
     )
-    return results if out is None else _written(results, out, ("values", "indices"), x, "top_k")
+    return results if out is None else _written(results, out, ("values", "indices"), read, "top_k")
 
 
 def nonzero_coordinates(
@@ -85,7 +91,8 @@ def nonzero_coordinates(
     if size is None:
         return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
     results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
-    return results if out is None else _written(results, out, ("coordinates", "count"), None, where)
+    names = "coordinates", "count"
+    return results if out is None else _written(results, out, names, {f"{where}.x": x}, where)
 
 
 def gather_nd(
@@ -97,7 +104,8 @@ def gather_nd(
     if isinstance(inputs[1], Sequence) and not indices.numel():  # NumPy makes floats of nothing
         indices = indices.long()
     results = (GATHER_ND(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
-    return results if out is None else _written(results, (out,), ("result",), x, "gather_nd")
+    read = {"gather_nd.x": x, "gather_nd.indices": indices}
+    return results if out is None else _written(results, (out,), ("result",), read, "gather_nd")
 
 
 def diagonal_matrix(
@@ -116,8 +124,9 @@ def diagonal_matrix(
         value = scalars.fill_scalar(value, f"{where}.value")
     _check_fits(value, f"{where}.value")
     begin, end = near_band(*band_bounds(where, _number(begin), _number(end)), _FARTHEST_DIAGONAL)
+    read = {}
     if inputs:
-        x = _tensor(inputs[0], words.where("input_tensor"))
+        read[words.where("input_tensor")] = x = _tensor(inputs[0], words.where("input_tensor"))
         check_matrices(words.where("input_tensor"), tuple(x.shape))
     else:
         x = _zeros(words, pattern, out)
@@ -127,7 +136,7 @@ def diagonal_matrix(
         results = (torch.where(band(x, begin, end), value, x),)
     else:
         results = (DIAGONAL_MATRIX(x, value, begin, end),)
-    return results if out is None else _written(results, (out,), ("result",), x, where)
+    return results if out is None else _written(results, (out,), ("result",), read, where)
 
 
 def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
@@ -219,19 +228,40 @@ def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
 
 
 def _written(
-    results: Sequence[Tensor], out: Sequence[Any], names: Sequence[str], x: Tensor | None, function: str
+    results: Sequence[Tensor],
+    out: Sequence[Any],
+    names: Sequence[str],
+    read: dict[str, Tensor],
+    function: str,
 ) -> Sequence[Tensor]:
     """Copy results to the tensors of an ``out`` argument, which must fit exactly, and return those."""
-    differentiates = x is not None and is_tracked(x)
-    for place, (result, array, name) in enumerate(zip(results, out, names, strict=True)):
-        where = f"{function}.out[{place}]" if len(names) > 1 else f"{function}.out"
-        _check_output(_tensor(array, where), result, name, differentiates, where)
-    if len(names) > 1 and out[0] is out[1]:  # a graph does not tell whether other tensors share memory
-        got, reason = "an overlapping array", f"it shares memory with {function}.out[0]"
-        refuse(f"{function}.out[1]", got, reason, "an output must have memory of its own")
+    differentiates = names[0] != "coordinates" and any(map(is_tracked, read.values()))
+    places = [f"{function}.out[{i}]" if len(names) > 1 else f"{function}.out" for i in range(len(names))]
+    is_real = are_real([*read.values(), *results])
+    for where, result, array, name in zip(places, results, out, names, strict=True):
+        _tensor(array, where)
+        if is_real:  # the call is seen by a mode only, and takes what it takes without one
+            library: Any = find_library(array, where)
+            library.writable(array, where)
+        _check_output(array, result, name, differentiates, where)
+    _check_memory(read, dict(zip(places, out, strict=True)), is_real=is_real)
     for result, array in zip(results, out, strict=True):
         array.copy_(result)
     return out
+
+
+def _check_memory(read: dict[str, Tensor], written: dict[str, Tensor], *, is_real: bool) -> None:
+    """Refuse outputs that share memory with each other or with inputs, as far as it is known."""
+    check = check_memory if is_real else CHECK_MEMORY
+    inputs, outputs = (
+        [x.to_local() if is_distributed(x) else x.detach() for x in each.values()] for each in (read, written)
+    )
+    check(inputs, outputs, ",".join([*read, *written]))
+    first, *others = written.items()
+    for where, array in others:  # a graph does not tell whether other tensors share memory
+        if array is first[1]:
+            got, reason = "an overlapping array", f"it shares memory with {first[0]}"
+            refuse(where, got, reason, "an output must have memory of its own")
 
 
 def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:

@@ -23,6 +23,7 @@ from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
 from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
 from dmlops.integrations.torch.derivatives import as_int64, is_tracked, selected, spread_along, within
+from dmlops.integrations.torch.memory import check_known_strides, check_memory
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
@@ -354,6 +355,16 @@ def _let_run(
     registered("torch", (what, name), lambda: register(run))
 
 
+def _check_memory_of_batch(
+    info: Any, in_dims: Any, read: Sequence[Tensor], written: Sequence[Tensor], names: str
+) -> tuple[Tensor, None]:
+    for array, d, name in zip(written, in_dims[1], names.split(",")[len(read) :], strict=True):
+        if d is None:
+            got, reason = f"shape {tuple(array.shape)}", "all examples of torch.func.vmap would write to it"
+            refuse(name, got, reason, "out must have a part for each example")
+    return CHECK_MEMORY(read, written, names), None
+
+
 def _implement(name: str, function: Callable[..., Any], key: str) -> None:
     with_keyset = key == "Autograd"
     _let_run(key, name, function, lambda run: _LIBRARY.impl(name, run, key, with_keyset=with_keyset))
@@ -473,5 +484,9 @@ DIAGONAL_MATRIX = _operator("diagonal_matrix", functions.diagonal_matrix, _fake_
 _register_derivatives(DIAGONAL_MATRIX, _differentiable_diagonal_matrix)
 _register_vmap(DIAGONAL_MATRIX, _fake_diagonal_matrix, _batched_diagonal_matrix)
 
+CHECK_MEMORY = _operator("check_memory", check_memory, check_known_strides)
+"""Checks the memory of outputs before anything is written to them; graphs leave it out, once it is traced."""
+_implement_vmap(CHECK_MEMORY, _check_memory_of_batch)
+
 OPERATORS = TOP_K, NONZERO_COORDINATES, NONZERO_COORDINATES_STATIC, GATHER_ND, DIAGONAL_MATRIX
-"""All operators that are registered as ``torch.ops.dmlops``."""
+"""The operators of ``torch.ops.dmlops`` that compute something."""
