@@ -4,6 +4,7 @@ Every fault is tried at each place of each function and compiled operator, with 
 arrays that own their memory and on views, for each library. The error names the place, and says why.
 """
 
+import contextlib
 import functools
 import importlib
 import itertools
@@ -71,6 +72,7 @@ class Subject:
 
     def __init__(self, name, inputs, outputs, run):
         self.name, self.inputs, self.outputs, self.run = name, inputs, outputs, run
+        self.seen_by = contextlib.nullcontext  # the context of calls that are refused
 
     def arrays(self, library, *, given=True):
         """Return new arrays that fit."""
@@ -92,7 +94,7 @@ class Subject:
                 self.check(self.arrays(library, given=given))
             arrays = self.arrays(library, given=given)
             arrays[where] = spoil(arrays[where])
-            with pytest.raises((DmlError, TypeError), match=text) as caught:
+            with pytest.raises((DmlError, TypeError), match=text) as caught, self.seen_by():
                 self.run(arrays)
             assert str(caught.value).startswith(f"{self.name}.{where}: got ")
             for other in self.outputs.keys() & arrays.keys() - {where}:
@@ -463,6 +465,17 @@ OF_SHAPES = {
 FLOATS_ONLY = {"negative", "conjugate", "derivative", "masked"}
 
 
+@functools.cache
+def mode_of_torch():
+    """Return a mode that sees the operators of torch, and changes nothing."""
+
+    class Mode(torch_module("utils._python_dispatch").TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            return function(*arguments, **(options or {}))
+
+    return Mode
+
+
 def refuses(subject, library, where, fault, table):
     """Check a fault at a place in both kinds of memory, with outputs given and without."""
     spoil, text = table[fault]
@@ -514,8 +527,12 @@ def test_executions(name, fault, has_workspace):
 @pytest.mark.parametrize("fault", TORCH_OUTPUTS)
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if "shape" not in name])
 @pytest.mark.parametrize("library", ["torch", pytest.param("cuda", marks=NEEDS_GPU)])
-def test_tensors(library, name, fault):
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_tensors(library, name, fault, is_seen):
     subject = functions(next(SHAPES))[name]
+    if is_seen:
+        pytest.importorskip("torch")
+        subject.seen_by = mode_of_torch()
     for where in (*(subject.inputs if fault in TORCH_INPUTS else ()), *subject.outputs):
         refuses(subject, library, where, fault, TORCH_OUTPUTS)
 
@@ -541,10 +558,17 @@ def overlapping(arrays, first, second):
     return memory
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("name", [*FUNCTIONS[:4], *OPERATORS])
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        *itertools.product([*FUNCTIONS[:4], *OPERATORS], ["numpy", "torch"]),
+        *((name, "torch in a mode") for name in FUNCTIONS[:4]),
+    ],
+)
 def test_memory_that_is_shared(name, library):
+    library, _, is_seen = library.partition(" ")
     make, shape = LIBRARIES[library]("own"), next(SHAPES)
+    seen_by = mode_of_torch() if is_seen else contextlib.nullcontext
     subject = (functions(shape) | executions(shape, has_workspace=False))[name]
     places = subject.inputs | subject.outputs
     for output, other in itertools.product(subject.outputs, places):
@@ -556,9 +580,8 @@ def test_memory_that_is_shared(name, library):
                 memory = overlapping(arrays, first, second)
                 if library == "torch":
                     arrays = {where: make.torch.from_numpy(array) for where, array in arrays.items()}
-                with pytest.raises(
-                    InvalidDescriptorError, match=r": got an overlapping array, but it shares memory"
-                ):
+                text = r": got an overlapping array, but it shares memory"
+                with pytest.raises(InvalidDescriptorError, match=text), seen_by():
                     subject.run(arrays)
                 assert (memory == 77).all()
 

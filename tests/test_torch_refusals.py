@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DeviceMismatchError, DmlError, FeatureLevel  # noqa: E402
+from tests import test_errors as errors  # noqa: E402
 from tests.torch_calls import QUIET, Recorder, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
 
 pytestmark = QUIET
@@ -70,8 +71,18 @@ class TestRefusals:
     def test_same_words(self, call):
         x = normal(3, 5)
         expected = error_of(call, x)
+        with Recorder():
+            assert error_of(call, x) == expected
         assert error_of(call, x.to("meta")) == expected
         assert error_of(call, x.requires_grad_()) == expected
+
+    @pytest.mark.parametrize("call", [call for call, *_ in errors.CALLS if "stream" not in call])
+    def test_same_words_in_modes(self, call):
+        names = {"dmlops": dmlops, "np": np, "MANY": errors.MANY}
+        names |= {"X": torch.from_numpy(errors.X), "INDICES": torch.from_numpy(errors.INDICES)}
+        expected = error_of(lambda call: eval(call, names), f"dmlops.{call}")
+        with Recorder():
+            assert error_of(lambda call: eval(call, names), f"dmlops.{call}") == expected
 
     @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
     def test_same_words_in_graphs(self, call):

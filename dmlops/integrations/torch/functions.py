@@ -17,7 +17,7 @@ from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_
 from dmlops.calls.binding import check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
 from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
-from dmlops.integrations.torch.memory import are_real, check_memory
+from dmlops.integrations.torch.memory import check_memory, is_only_seen
 from dmlops.integrations.torch.operators import (
     CHECK_MEMORY,
     DIAGONAL_MATRIX,
@@ -59,13 +59,14 @@ def top_k(
     read = {"top_k.x": x}
     if lengths is not None:
         read["top_k.lengths"] = lengths = _as_tensor(lengths, "top_k.lengths")
+    outputs = None if out is None else _Outputs("top_k", out, ("values", "indices"), read)
     results = TOP_K(
         *(x, _integer(k, "top_k.k"), _integer(axis, "top_k.axis")),
         *(arguments.boolean(largest, "top_k.largest"), arguments.boolean(sorted, "top_k.sorted")),
         lengths,
         _index_dtype(index_dtype, out, "top_k"),
     )
-    return results if out is None else _written(results, out, ("values", "indices"), read, "top_k")
+    return results if outputs is None else outputs.write(results)
 
 
 def nonzero_coordinates(
@@ -90,9 +91,10 @@ def nonzero_coordinates(
         check_fill(fill, index_type, is_trimmed=size is None)
     if size is None:
         return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
-    results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
     names = "coordinates", "count"
-    return results if out is None else _written(results, out, names, {f"{where}.x": x}, where)
+    outputs = None if out is None else _Outputs(where, out, names, {f"{where}.x": x})
+    results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
+    return results if outputs is None else outputs.write(results)
 
 
 def gather_nd(
@@ -103,9 +105,10 @@ def gather_nd(
     x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
     if isinstance(inputs[1], Sequence) and not indices.numel():  # NumPy makes floats of nothing
         indices = indices.long()
-    results = (GATHER_ND(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
     read = {"gather_nd.x": x, "gather_nd.indices": indices}
-    return results if out is None else _written(results, (out,), ("result",), read, "gather_nd")
+    outputs = None if out is None else _Outputs("gather_nd", (out,), ("result",), read)
+    results = (GATHER_ND(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
+    return results if outputs is None else outputs.write(results)
 
 
 def diagonal_matrix(
@@ -130,13 +133,14 @@ def diagonal_matrix(
         check_matrices(words.where("input_tensor"), tuple(x.shape))
     else:
         x = _zeros(words, pattern, out)
+    outputs = None if out is None else _Outputs(where, (out,), ("result",), read)
     # The difference is NaN for infinities and NaN.
     if torch.compiler.is_exporting() and x.is_floating_point() and is_known(value - value != 0):
         # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
         results = (torch.where(band(x, begin, end), value, x),)
     else:
         results = (DIAGONAL_MATRIX(x, value, begin, end),)
-    return results if out is None else _written(results, (out,), ("result",), read, where)
+    return results if outputs is None else outputs.write(results)
 
 
 def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
@@ -183,6 +187,8 @@ def _as_tensor(array: Any, where: str) -> Tensor:
         device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None
         # A copy, because torch does not see what is written to the array before a backward pass.
         array = np.asarray(array) if isinstance(array, Sequence) else array
+        if isinstance(array, np.ndarray) and not torch.compiler.is_compiling():
+            data_type_of(array.dtype, where)  # torch has no words for others
         array = torch.as_tensor(array, device=device).clone()
     return _tensor(array, where)
 
@@ -227,41 +233,56 @@ def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
     return torch.uint32
 
 
-def _written(
-    results: Sequence[Tensor],
-    out: Sequence[Any],
-    names: Sequence[str],
-    read: dict[str, Tensor],
-    function: str,
-) -> Sequence[Tensor]:
-    """Copy results to the tensors of an ``out`` argument, which must fit exactly, and return those."""
-    differentiates = names[0] != "coordinates" and any(map(is_tracked, read.values()))
-    places = [f"{function}.out[{i}]" if len(names) > 1 else f"{function}.out" for i in range(len(names))]
-    is_real = are_real([*read.values(), *results])
-    for where, result, array, name in zip(places, results, out, names, strict=True):
-        _tensor(array, where)
-        if is_real:  # the call is seen by a mode only, and takes what it takes without one
-            library: Any = find_library(array, where)
-            library.writable(array, where)
-        _check_output(array, result, name, differentiates, where)
-    _check_memory(read, dict(zip(places, out, strict=True)), is_real=is_real)
-    for result, array in zip(results, out, strict=True):
-        array.copy_(result)
-    return out
+class _Outputs:
+    """The tensors of an ``out`` argument, which must have memory of their own.
+
+    Parameters
+    ----------
+    function : str
+        What error texts begin with.
+    out : sequence of Tensor
+        What the caller gave.
+    names : sequence of str
+        What texts call the results.
+    read : dict of str to Tensor
+        The inputs by their names in texts.
+    differentiates : bool
+        Whether the results have a derivative.
+    """
+
+    def __init__(
+        self, function: str, out: Sequence[Any], names: Sequence[str], read: dict[str, Tensor]
+    ) -> None:
+        places = [f"{function}.out[{i}]" if len(names) > 1 else f"{function}.out" for i in range(len(names))]
+        self._out, self._names = out, names
+        self._written = {where: _tensor(array, where) for where, array in zip(places, out, strict=True)}
+        self._differentiates = names[0] != "coordinates" and any(map(is_tracked, read.values()))
+        check = CHECK_MEMORY
+        if is_only_seen([*read.values()], out):
+            check = check_memory
+            for where, array in self._written.items():
+                library: Any = find_library(array, where)
+                library.writable(array, where)
+        inputs, outputs = ([_local(x) for x in each.values()] for each in (read, self._written))
+        check(inputs, outputs, ",".join([*read, *self._written]))
+        (place, first), *others = self._written.items()
+        for where, array in others:  # a graph does not tell whether other tensors share memory
+            if array is first:
+                got, reason = "an overlapping array", f"it shares memory with {place}"
+                refuse(where, got, reason, "an output must have memory of its own")
+
+    def write(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Copy results to the tensors, which must fit exactly, and return those."""
+        for result, name, (where, array) in zip(results, self._names, self._written.items(), strict=True):
+            _check_output(array, result, name, self._differentiates, where)
+        for result, array in zip(results, self._out, strict=True):
+            array.copy_(result)
+        return self._out
 
 
-def _check_memory(read: dict[str, Tensor], written: dict[str, Tensor], *, is_real: bool) -> None:
-    """Refuse outputs that share memory with each other or with inputs, as far as it is known."""
-    check = check_memory if is_real else CHECK_MEMORY
-    inputs, outputs = (
-        [x.to_local() if is_distributed(x) else x.detach() for x in each.values()] for each in (read, written)
-    )
-    check(inputs, outputs, ",".join([*read, *written]))
-    first, *others = written.items()
-    for where, array in others:  # a graph does not tell whether other tensors share memory
-        if array is first[1]:
-            got, reason = "an overlapping array", f"it shares memory with {first[0]}"
-            refuse(where, got, reason, "an output must have memory of its own")
+def _local(x: Tensor) -> Tensor:
+    """Return the tensor, or the part of a DTensor, that is on this rank."""
+    return x.to_local() if is_distributed(x) else x.detach()
 
 
 def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:

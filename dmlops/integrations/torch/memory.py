@@ -5,7 +5,6 @@ strides tell whether they overlap.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,19 +20,26 @@ from dmlops.types.tensor import TensorDesc
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def are_real(tensors: Sequence[Any]) -> bool:
-    """Return whether tensors are plain ones in memory, rather than stand-ins of a transformation."""
-    return all(map(_is_real, tensors))
-
-
-def _is_real(tensor: Any) -> bool:
-    if torch.compiler.is_compiling() or type(tensor) not in _PLAIN or tensor.is_meta:
+def is_only_seen(read: Sequence[Tensor], written: Sequence[Tensor]) -> bool:
+    """Return whether the tensors of a call are in memory, and torch only sees it, as in a mode."""
+    if torch.compiler.is_compiling() or not all(type(x) in _PLAIN and not x.is_meta for x in read):
         return False
+    addresses = [*map(_address, (*read, *written))]
+    if None in addresses:
+        return False
+    # A tensor without an address stands for others, unless its memory was freed.
+    pairs = zip(read, addresses, strict=False)
+    return all(address or not x.numel() or not x.untyped_storage().nbytes() for x, address in pairs)
+
+
+def _address(tensor: Tensor) -> int | None:
+    """Return the address of a tensor; None where torch has none to tell, as of examples of vmap."""
+    if type(tensor) not in _PLAIN or tensor.is_meta:
+        return 0
     try:
-        # Stand-ins have no address, but some report the size of their memory.
-        return bool(tensor.data_ptr()) or not tensor.numel() or not tensor.untyped_storage().nbytes()
+        return int(tensor.data_ptr())
     except RuntimeError:
-        return False
+        return None
 
 
 def check_memory(read: Sequence[Tensor], written: Sequence[Tensor], names: str) -> Tensor:
@@ -71,8 +77,9 @@ def _describe(tensor: Tensor, where: str) -> TensorDesc:
 
 
 def _is_copied(tensor: Tensor) -> bool:
-    """Return whether kernels read a copy of an input, which shares no memory with outputs."""
-    is_unaligned = bool(tensor.data_ptr() % tensor.element_size())
+    """Return whether kernels read a copy of an input, or refuse it: it shares no memory with outputs."""
+    address = tensor.data_ptr()
+    is_unaligned = not address or bool(address % tensor.element_size())
     return is_unaligned or bool(tensor.is_neg() or tensor.is_conj())
 
 
