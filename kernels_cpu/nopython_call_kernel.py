@@ -90,14 +90,16 @@ def _read_call(block: Any, table: Any, call: Any) -> bool:
     """Read sizes and arrays of a block; return whether all elements lie where kernels can use them."""
     key = tail(block, words_of.KEY)
     first = key[0]
-    n_scalars, n_sizes = first >> words_of.N_SCALARS & 0xFF, first >> words_of.N_SIZES & 0xFF
-    rest = tail(key, block[words_of.N_KEY])
+    n_sizes = first >> words_of.N_SIZES & 0xFF
+    n_key = block[words_of.N_KEY]
+    rest = tail(key, n_key)
+    described_at = n_key - (first >> words_of.N_ARRAYS & 0xF)
     for i in range(min(n_sizes, MAX_SIZES)):
         call[SIZES + i] = rest[i]
     rest = tail(rest, n_sizes)
     n_missing = table[table_of.FIRST]
     for number in range(n_missing, table[table_of.N_OPERANDS]):
-        described = key[1 + n_scalars + number - n_missing]
+        described = key[described_at + number - n_missing]
         array, shift = tail(call, array_at(number)), shift_of(table, number)
         rank = described >> words_of.N_DIMS & 0x7F
         mask = (1 << shift) - 1

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import signal
+import sys
 
 import numba
 import numpy as np
@@ -197,6 +198,97 @@ def test_calls_that_python_cannot_begin_are_errors():
     finally:
         signal.signal(signal.SIGINT, before)
     assert least(X[0, 1:], False) == 1
+
+
+MOST = np.uint64(2**64 - 1)
+TOO_MUCH = {
+    "negative size after a good one": (lambda x, n: dmlops.nonzero_coordinates(x, size=n), (3, -1)),
+    "size": (lambda x, n: dmlops.nonzero_coordinates(x, size=n), (2**62, 2**60)),
+    "unsigned size": (lambda x, n: dmlops.nonzero_coordinates(x, size=n), (np.uint64(3), MOST)),
+    "shape": (lambda x, n: dmlops.diagonal_matrix(shape=(n, n)), (2, 2**40, 2**61)),
+    "unsigned shape": (lambda x, n: dmlops.diagonal_matrix(shape=(n, 3)), (np.uint64(2), MOST)),
+    "unsigned axis": (lambda x, n: dmlops.top_k(x, 1, axis=n), (np.uint64(1), MOST)),
+    "unsigned k": (lambda x, n: dmlops.top_k(x, n, axis=0), (np.uint64(1), MOST)),
+    "unsigned batch_dims": (lambda x, n: dmlops.gather_nd(x, TUPLES[0], batch_dims=n), (MOST,)),
+    "bound": (lambda x, n: dmlops.diagonal_matrix(x, begin=n), (1.5,)),
+    "nan": (lambda x, n: dmlops.diagonal_matrix(x, end=n), (np.nan,)),
+}
+
+
+@pytest.mark.parametrize("case", [exhaustive(case) if case[0] in "bn" else case for case in TOO_MUCH])
+def test_sizes_that_do_not_fit(case):
+    """They are told as in plain calls, with their values, whatever fitted before."""
+    call, numbers = TOO_MUCH[case]
+    compiled = numba.njit(call)
+    for number in numbers:
+        found = []
+        for each in (call, compiled, compiled):
+            try:
+                each(X, number)
+            except (dmlops.DmlError, TypeError) as error:
+                found.append((type(error), str(error)))
+        assert found in ([], [found[0]] * 3 if found else [])
+    assert found
+
+
+def test_bands():
+    one = numba.njit(lambda x, begin: dmlops.diagonal_matrix(x, value=0, begin=begin))
+    band = numba.njit(lambda x, begin, end: dmlops.diagonal_matrix(x, value=0, begin=begin, end=end))
+    for begin in (2, -1, 2**63 - 1):
+        assert_same(one(X, begin), reference.diagonal_matrix(X, value=0, begin=begin))
+    for begin, end in ((1, np.inf), (-2, np.inf), (1, -np.inf), (2, np.inf)):
+        assert_same(band(X, begin, end), reference.diagonal_matrix(X, value=0, begin=begin, end=end))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("gather_nd", lambda x, i: dmlops.gather_nd(x, i, 0)),
+        ("top_k", lambda x, i: dmlops.top_k(x, 2, 0, False)),
+        ("top_k", lambda x, i: dmlops.top_k(x=x, k=2)),
+        ("nonzero_coordinates", lambda x, i: dmlops.nonzero_coordinates(x, 2)),
+        ("diagonal_matrix", lambda x, i: dmlops.diagonal_matrix(x, None, None, 1)),
+        ("top_k", lambda x, i: dmlops.top_k(x, 2, axes=1)),
+    ],
+)
+def test_arguments_by_position_are_those_of_plain_calls(name, call):
+    with pytest.raises(TypeError):
+        call(X, TUPLES[0])
+    with pytest.raises(numba.TypingError, match=rf"dmlops\.{name}: .*; arguments are passed by"):
+        numba.njit(call)(X, TUPLES[0])
+
+
+class TimeoutOfUserError(Exception):
+    """An exception of a user, whose arguments are not those that it keeps."""
+
+    def __init__(self, seconds, *, what):
+        super().__init__(f"{what} took {seconds} s")
+        self.seconds = seconds
+
+
+def test_errors_of_handlers_are_raised_as_they_are():
+    """Numba makes exceptions anew, from their class and what they keep."""
+    error = TimeoutOfUserError(3, what="a call")
+    n_seen = 0
+
+    def handle(frame, event, argument):  # as a signal's handler, wherever Python runs
+        nonlocal n_seen
+        n_seen += event == "call" and frame.f_globals["__name__"].startswith("dmlops.")
+        if n_seen == 5:
+            sys.setprofile(None)
+            raise error
+
+    call = numba.njit(lambda x: dmlops.top_k(x, 3, sorted=False).indices)
+    call(X[:, 2:])
+    sys.setprofile(handle)
+    try:
+        with pytest.raises(TimeoutOfUserError, match="a call took 3 s") as raised:
+            call(X[:, 1:])
+    finally:
+        sys.setprofile(None)
+    assert raised.value is error
+    assert raised.value.seconds == 3
+    assert_same(call(X[:, 1:]), reference.top_k(X[:, 1:], 3, sorted=False)[1])
 
 
 @pytest.mark.exhaustive

@@ -5,6 +5,8 @@ has imported dmlops. It compiles an implementation here for each of its callers.
 the results, and describe the call to native code (`kernels_cpu.nopython_call`) or to `calls`.
 """
 
+import inspect
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
@@ -17,13 +19,29 @@ from numba.extending import intrinsic, overload
 import dmlops
 from dmlops import NonzeroResult, TopKResult
 from dmlops.integrations.numba import calls
-from dmlops.integrations.numba.calls import CHECK, FILL, GATHER, LIST, MAKE, SELECT, CallError, code_of
+from dmlops.integrations.numba.calls import (
+    CHECK,
+    FILL,
+    FLOAT,
+    GATHER,
+    KINDS_IN_WORD,
+    LIST,
+    MAKE,
+    SELECT,
+    UNSIGNED,
+    CallError,
+    code_of,
+)
 from dmlops.types.errors import error_text
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.intrinsics.building import I64, reserved
 from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
 
-_MAY_BE_NONE = ("size", "fill_value", "lengths", "out")
+_MAY_BE_NONE = ("size", "fill_value", "lengths", "end", "out")
+# These may be infinite.
+_BOUNDS = ("begin", "end")
+# No matrix has a diagonal so far out.
+_FARTHEST = (1 << 62) - 1
 _SYMBOL = "dmlops_nopython_cell"
 llvm.add_symbol(_SYMBOL, calls.CELL)
 
@@ -51,7 +69,8 @@ def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
     """Refuse other types of arguments than these, and None where it has no meaning."""
     for name, kind in integers.items():
         is_integer = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
-        if not (is_integer or (name in _MAY_BE_NONE and _is_none(kind))):
+        is_bound = name in _BOUNDS and types.unliteral(getattr(kind, "value", kind)) == types.float64
+        if not (is_integer or is_bound or (name in _MAY_BE_NONE and _is_none(kind))):
             _refuse(f"{function}.{name}", kind, "it must be an integer")
     for name, kind in arrays.items():
         if not (name in _MAY_BE_NONE and _is_none(kind)):
@@ -82,10 +101,6 @@ def _named(kind: Any, where: str, default: Any) -> tuple[Any, int]:
     return dtype, code_of(dtype)
 
 
-def _is_uint64(kind: Any) -> bool:
-    return bool(types.unliteral(getattr(kind, "value", kind)) == types.uint64)
-
-
 def _value_code(value: Any) -> int:
     """Return the type of the words of a scalar, which are as wide as they can be."""
     kind = getattr(value, "value", value)
@@ -97,10 +112,10 @@ def _value_code(value: Any) -> int:
 
 
 def _leaves(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
-    """Return the types and the values in nested tuples, without None."""
+    """Return the types and the values in nested tuples, without None; without a builder, only the types."""
     if not isinstance(kind, types.BaseTuple):
         return [] if _is_none(kind) else [(kind, value)]
-    parts = zip(kind, cgutils.unpack_tuple(builder, value), strict=True)
+    parts = zip(kind, cgutils.unpack_tuple(builder, value) if builder else kind, strict=True)
     return [leaf for part in parts for leaf in _leaves(builder, *part)]
 
 
@@ -115,12 +130,20 @@ def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
             words.append(builder.bitcast(context.cast(builder, value, kind, types.float64), I64))
         else:
             is_time = isinstance(kind, (types.NPDatetime, types.NPTimedelta))
-            word = value if is_time else context.cast(builder, value, kind, types.int64)
-            if _is_uint64(kind):  # no size is larger
-                is_small = builder.icmp_signed(">=", word, I64(0))
-                word = builder.select(is_small, word, I64((1 << 63) - 1))
-            words.append(word)
+            words.append(value if is_time else context.cast(builder, value, kind, types.int64))
     return words
+
+
+def _kinds_of_words(kinds: Any) -> list[Any]:
+    """Return words that say what the words of scalars are: integers with a sign, without one, or floats."""
+    found = []
+    for kind, _ in _leaves(None, kinds, None):
+        is_float, is_unsigned = isinstance(kind, types.Float), types.unliteral(kind) == types.uint64
+        found += [FLOAT if is_float else UNSIGNED if is_unsigned else 0] * (
+            1 + isinstance(kind, types.Complex)
+        )
+    parts = [found[i : i + KINDS_IN_WORD] for i in range(0, len(found), KINDS_IN_WORD)]
+    return [I64(sum(kind << 2 * i for i, kind in enumerate(part))) for part in parts]
 
 
 def _described(builder: Any, kind: Any, array: Any) -> tuple[Any, list[Any]]:
@@ -157,6 +180,7 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
         counts |= len(rest) << words_of.N_SIZES | words_of.FORMAT << 32
         first = builder.or_(number[0], builder.shl(is_given, I64(words_of.HAS_OUT)))
         first = builder.or_(first, I64(counts))
+        key += _kinds_of_words((signature.args[1], signature.args[2]))
         for kind, value in leaves:
             word, layout = _described(builder, kind, context.make_array(kind)(context, builder, value))
             key.append(word)
@@ -179,31 +203,60 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
 
 
 @intrinsic
-def shape_with(typing_context, shape, axis, size):
-    """Return a shape with another size along an axis, if that is not larger, and 0 for negative sizes."""
+def shape_with(typing_context, shape, axis, size, n_bytes):
+    """Return a shape with another size along an axis, if that is not larger, and 0 for negative sizes.
+
+    All sizes are 0 if elements of `n_bytes` then needed more bytes than 64 bits count.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sizes, [axis], [size] = (
+        sizes, [axis], [size], [total] = (
             _words(context, builder, *each) for each in zip(signature.args, arguments, strict=True)
         )
+        overflows = ir.Constant(ir.IntType(1), 0)
         for i, old in enumerate(sizes):
             is_axis = builder.or_(*(builder.icmp_signed("==", axis, I64(j)) for j in (i, i - len(sizes))))
             fits = builder.and_(is_axis, builder.icmp_unsigned("<=", size, old))
             new = builder.select(fits, size, old)
             sizes[i] = builder.select(builder.icmp_signed("<", new, I64(0)), I64(0), new)
+            product = builder.smul_with_overflow(total, sizes[i])
+            total = builder.extract_value(product, 0)
+            overflows = builder.or_(overflows, builder.extract_value(product, 1))
+        sizes = [builder.select(overflows, I64(0), size) for size in sizes]
         return context.make_tuple(builder, signature.return_type, sizes)
 
-    return types.UniTuple(types.int64, len(shape))(shape, axis, size), generate
+    return types.UniTuple(types.int64, len(shape))(shape, axis, size, n_bytes), generate
 
 
-@overload(dmlops.top_k)
+def _function(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Register what chooses the code of a function, for calls that the function itself would accept."""
+    signature, name = inspect.signature(function), function.__name__
+
+    def register(choose: Callable[..., Any]) -> Callable[..., Any]:
+        # Numba would take any argument by position.
+        def choose_for(*arguments, **options):
+            try:
+                signature.bind(*arguments, **options)
+            except TypeError as error:
+                msg = f"dmlops.{name}: {error}; arguments are passed by position or name as in plain calls"
+                raise TypingError(msg) from None
+            return choose(*arguments, **options)
+
+        choose_for.__name__ = name  # in texts of Numba
+        overload(function, strict=False)(choose_for)
+        return choose
+
+    return register
+
+
+@_function(dmlops.top_k)
 def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
     _check("top_k", {"k": k, "axis": axis, "largest": largest, "sorted": sorted}, x=x, lengths=lengths)
     has_out, is_scalar = _is_pair("top_k", out), x.ndim == 0
     dtype, code = _named(index_dtype, "top_k.index_dtype", np.int64)
 
     def call_top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
-        shape = shape_with((1,) if is_scalar else x.shape, axis, k)
+        shape = shape_with((1,) if is_scalar else x.shape, axis, k, 1)
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
         if call(SELECT, (axis, largest, sorted, code), (k,), has_out, (x, lengths, results)) != 0:
             raise CallError
@@ -212,32 +265,35 @@ def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=N
     return call_top_k
 
 
-@overload(dmlops.nonzero_coordinates)
+@_function(dmlops.nonzero_coordinates)
 def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=None):
     _check("nonzero_coordinates", {"size": size, "fill_value": fill_value}, x=x)
     has_size, has_fill = not _is_none(size), not _is_none(fill_value)
-    fill_kind = has_fill + _is_uint64(fill_value)
     has_out = _is_pair("nonzero_coordinates", out)
     dtype, code = _named(index_dtype, "nonzero_coordinates.index_dtype", np.int64)
+    n_bytes = dtype.itemsize
 
     def call_nonzero(x, size=None, fill_value=None, index_dtype=None, out=None):
-        fill = np.int64(fill_value) if has_fill else 0  # all of its bits
-        scalars, count = (has_size, fill_kind, code), np.empty((), dtype)
-        rows = np.int64(size if has_size else 0)
-        if not (has_size or has_out):
-            none = np.empty(shape_with((0, x.ndim), 2, 0), dtype)
-            if call(LIST, scalars, (WHOLE, fill, 0), False, (x, none, count)) != 0:  # counts alone
+        rows, fill = size if has_size else 0, fill_value if has_fill else 0
+        scalars, count = (has_size, has_fill, code), np.empty((), dtype)
+        if has_out:
+            if call(LIST, scalars, (WHOLE, fill, rows), True, (x, out)) != 0:
                 raise CallError
+            return NonzeroResult(out[0], out[1])
+        if not has_size:
+            none = np.empty(shape_with((0, x.ndim), 2, 0, n_bytes), dtype)
+            if call(LIST, scalars, (WHOLE, fill, 0), False, (x, none, count)) != 0:
+                raise CallError  # this counts alone
             rows = np.int64(count[()])
-        results = out if has_out else (np.empty(shape_with((rows, x.ndim), 2, 0), dtype), count)
-        if call(LIST, scalars, (WHOLE, fill, rows), has_out, (x, results)) != 0:
+        results = np.empty(shape_with((rows, x.ndim), 2, 0, n_bytes), dtype), count
+        if call(LIST, scalars, (WHOLE, fill, rows), False, (x, results)) != 0:
             raise CallError
         return NonzeroResult(results[0], results[1])
 
     return call_nonzero
 
 
-@overload(dmlops.gather_nd)
+@_function(dmlops.gather_nd)
 def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
     _check("gather_nd", {"batch_dims": batch_dims}, x=x, indices=indices, out=out)
     name = getattr(mode, "literal_value", getattr(mode, "value", mode))
@@ -258,8 +314,8 @@ def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
     return call_gather
 
 
-@overload(dmlops.diagonal_matrix)
-def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
+@_function(dmlops.diagonal_matrix)
+def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None, out=None):
     has_x, has_shape, has_out = (not _is_none(kind) for kind in (x, shape, out))
     _check("diagonal_matrix", {"begin": begin, "end": end}, out=out, **({"x": x} if has_x else {}))
     if has_x and (has_shape or not _is_none(dtype)):
@@ -271,19 +327,21 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, ou
     for size in shape if has_shape else ():
         _check("diagonal_matrix", {"shape": size})
     made, code = _named(dtype, "diagonal_matrix.dtype", np.float64)
-    described = _value_code(value), code, len(shape) if has_shape else -1
-    operation, is_uint64 = FILL if has_x else MAKE, _is_uint64(value)
+    has_end = not _is_none(end)
+    described = has_end, _value_code(value), code, len(shape) if has_shape else -1
+    operation, n_bytes = FILL if has_x else MAKE, made.itemsize
 
-    def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=1, out=None):
-        sizes, number = shape if has_shape else (), np.int64(value) if is_uint64 else value  # all of its bits
+    def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None, out=None):
+        sizes = shape if has_shape else ()
+        last = end if has_end else begin + (begin < _FARTHEST)
         if has_out:
             result = out
         elif has_x:
             result = np.empty(x.shape, x.dtype)
         else:
-            result = np.empty(shape_with(sizes, len(sizes), 0), made)
+            result = np.empty(shape_with(sizes, len(sizes), 0, n_bytes), made)
         is_made = not has_shape or result.shape == shape
-        if call(operation, (described, number, is_made), (begin, end, 0, sizes), has_out, (x, result)) != 0:
+        if call(operation, (described, value, is_made), (begin, last, 0, sizes), has_out, (x, result)) != 0:
             raise CallError
         return result
 

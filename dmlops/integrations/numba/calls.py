@@ -37,6 +37,8 @@ SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
 writes to if all indices are in range; `MAKE` is a matrix without an input."""
 MODES = ("raise", "clip", "fill")
+UNSIGNED, FLOAT, KINDS_IN_WORD = 1, 2, 31
+"""What a word of a scalar is, if not an integer with a sign: 2 bits each, in words after all scalars."""
 
 _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
 # Compiled callers refer to the cell of their version for the life of the process, and to its callback. Slots
@@ -44,16 +46,19 @@ _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
 _kept = kept_by("numba")
 _cell: Any = _kept.setdefault(("cell", words_of.FORMAT, VERSION), np.zeros(words_of.CELL_WORDS, np.int64))
 CELL: int = _cell.ctypes.data
-_last_errors: dict[int, Any] = {}  # by thread: a `threading.local` forgets those that Python has not started
+# By thread: a `threading.local` forgets those that Python has not started.
+_last_errors: dict[int, BaseException] = {}
 
 
 class CallError(Exception):
     """What compiled callers raise: to make it gives the last error of the thread instead."""
 
     def __new__(cls, *_: Any) -> Any:
-        """Return another one each time, which nothing else refers to."""
-        kind, arguments = _last_errors[threading.get_ident()]
-        return kind(*arguments)
+        """Return the error of a user's own class itself, and another one for each other."""
+        error = _last_errors[threading.get_ident()]
+        if isinstance(error, DmlError) or type(error).__module__ == "builtins":
+            return type(error)(*error.args)  # nothing else refers to it
+        return error
 
 
 def code_of(dtype: "np.dtype[Any] | None") -> int:
@@ -90,6 +95,13 @@ class _Array:
         }
 
 
+def _number(word: int, kind: int) -> float:
+    """Return the scalar of a word."""
+    if kind == FLOAT:
+        return float(np.array(word).view(np.float64))
+    return word & WORD_MASK if kind == UNSIGNED else word
+
+
 class _Request(NamedTuple):
     """The call that a block asks for.
 
@@ -99,7 +111,9 @@ class _Request(NamedTuple):
         What it asks for.
     key : tuple of int
         All that tells its kind.
-    scalars, sizes : list of int
+    words : list of int
+        The scalars as words.
+    scalars, sizes : list of number
         The arguments that are no arrays.
     arrays : list of array
         In the order in which kernels take them.
@@ -109,8 +123,9 @@ class _Request(NamedTuple):
 
     operation: int
     key: tuple[int, ...]
-    scalars: list[int]
-    sizes: list[int]
+    words: list[int]
+    scalars: list[Any]
+    sizes: list[Any]
     arrays: list[Any]
     has_out: bool
 
@@ -126,11 +141,17 @@ class _Request(NamedTuple):
             raise DmlError(error_text("dmlops", "a compiled caller", reason, remedy))
         n_scalars, n_arrays = first >> words_of.N_SCALARS & 0xFF, first >> words_of.N_ARRAYS & 0xF
         rest = _words_from(block + 8 * (words_of.KEY + n_key))
-        sizes = list(islice(rest, first >> words_of.N_SIZES & 0xFF))
-        described = key[1 + n_scalars : 1 + n_scalars + n_arrays]
-        arrays = [np.asarray(_Array(word, rest)) for word in described]
+        words = [*key[1 : 1 + n_scalars], *islice(rest, first >> words_of.N_SIZES & 0xFF)]
+        masks = key[1 + n_scalars : n_key - n_arrays]
+        kinds = [mask >> 2 * i & 3 for mask in masks for i in range(KINDS_IN_WORD)]
+        numbers = list(map(_number, words, kinds))
+        arrays = [np.asarray(_Array(word, rest)) for word in key[n_key - n_arrays :]]
         has_out = bool(first >> words_of.HAS_OUT & 1)
-        return cls(first & 0xFF, key, list(key[1 : 1 + n_scalars]), sizes, arrays, has_out)
+        return cls(first & 0xFF, key, words, numbers[:n_scalars], numbers[n_scalars:], arrays, has_out)
+
+    def has_plain_sizes(self) -> bool:
+        """Return whether native code reads all sizes as they are: integers with a sign."""
+        return all(type(size) is int for size in self.sizes) and self.sizes == self.words[len(self.scalars) :]
 
 
 def _words_from(address: int) -> Iterator[int]:
@@ -141,16 +162,17 @@ def _words_from(address: int) -> Iterator[int]:
 
 def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     """Return the function that a block asks for, how many arrays are inputs, and what `bind` takes."""
-    operation, _, scalars, sizes, arrays, has_out = request
+    operation, scalars, sizes, arrays = request.operation, request.scalars, request.sizes, request.arrays
+    has_out = request.has_out
     if operation == SELECT:
         axis, largest, is_sorted, code = scalars
         others = sizes[0], axis, bool(largest), bool(is_sorted), _index_type(code, "top_k.index_dtype")
         return TOP_K, len(arrays) - 2, others
     if operation == LIST:
-        has_size, fill_kind, code = scalars
+        has_size, has_fill, code = scalars
         _, value, size = sizes
         index_type = _index_type(code, "nonzero_coordinates.index_dtype")
-        fill = (None, value, value & WORD_MASK)[fill_kind]
+        fill = value if has_fill else None
         if not has_out:
             check_fill(fill, index_type or TensorDataType.INT64, is_trimmed=not has_size)
             size = size if has_size else len(arrays[1])
@@ -158,10 +180,10 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     if operation in (GATHER, CHECK):
         batch_dims, mode = scalars
         return GATHER_ND, 2, (batch_dims, MODES[mode])
-    code, made_code, n_dims, *words, _ = scalars
+    has_end, code, made_code, n_dims = scalars[:4]
     begin, end, _, *shape = sizes
-    value = np.array(words).view(_dtype_of(code))[0]
-    band = plain_band("diagonal_matrix", value, begin, end)
+    value = np.array(request.words[4 : len(scalars) - 1]).view(_dtype_of(code))[0]
+    band = plain_band("diagonal_matrix", value, begin, end if has_end else None)
     if operation == FILL:
         return DIAGONAL_MATRIX, 1, (None, *band)
     given = arrays[0] if has_out else None
@@ -180,7 +202,8 @@ def _ask(block: int, cell: int, is_late: int) -> int:
     except BaseException as error:
         # After an error, Numba runs other rows of a `guvectorize`; Python then objects that an error is set.
         found = error.__cause__ if type(error) is SystemError and error.__cause__ else error
-        _last_errors[threading.get_ident()] = type(found), found.args
+        # Frames refer to arrays of the caller, which it may free.
+        _last_errors[threading.get_ident()] = found.with_traceback(None)
         ctypes.c_int64.from_address(block).value = -1
     return 0
 
@@ -197,13 +220,17 @@ def _answer(block: int) -> None:
         reason = f"the result has shape {call.results[0].sizes}, and Numba has to know how many dimensions"
         refuse("gather_nd.out", None, reason, "pass an array of that shape")
     made = [] if request.has_out else outs
+    for array, desc in zip(made, call.results, strict=False):
+        if array.shape != desc.sizes:
+            np.empty(desc.sizes, array.dtype)  # NumPy says why there is no such array
+            raise MemoryError
     addresses = [operand.address for operand in (*operands, *outputs)]
     addresses += [array.ctypes.data for array in made]
     if call.plan is not None:
         call.guard.check(addresses, are_given=request.has_out)
         given = [operand.array for operand in (*operands, *outputs)]
         is_in_place = all(map(is_, request.arrays, given))
-        if is_in_place and _is_native(call, request.arrays):
+        if is_in_place and request.has_plain_sizes() and _is_native(call, request.arrays):
             _keep(block, request, call)
         call.run(cpu.HOST, addresses, list(made))
     ctypes.c_int64.from_address(block).value = 0
