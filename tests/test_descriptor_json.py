@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc
+from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc, TopK, TopK1
 from dmlops.calls.dispatch import DESCRIPTORS
 from dmlops.operators import Descriptor
 
@@ -39,10 +39,49 @@ def test_what_others_may_write():
     assert read(output_value_tensor=None, output_index_tensor=None) == expected
     assert read(**tensor(data_type=1, strides=None)) == expected
     assert read(DIAGONAL, input_tensor=None, value_data_type=None) == read(DIAGONAL, value_data_type=1)
-    # Python's json module writes these, although they are not JSON.
-    assert Descriptor.from_json(json.dumps(DIAGONAL).replace('"value": 1', '"value": NaN')) == read(
-        DIAGONAL, value="nan"
-    )
+    assert read(dict(reversed(TOP_K1.items()))) == expected
+    assert TopK1.from_json(expected.to_json()) == expected
+
+
+@pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_are_no_json(name):
+    """Python's json module writes and reads these."""
+    with pytest.raises(InvalidDescriptorError, match=rf"^Descriptor.from_json: got {name}, but JSON has no"):
+        Descriptor.from_json(json.dumps(DIAGONAL).replace('"value": 1', f'"value": {name}'))
+
+
+@pytest.mark.parametrize(
+    ("member", "name"),
+    [('"operator": "TopK"', "operator"), ('"k": 1', "k"), ('"k": 2', "k"), ('"axis": 1', "axis")],
+)
+def test_names_that_are_given_twice(member, name):
+    text = json.dumps(TOP_K1)
+    told = rf"^Descriptor.from_json: got '{name}' 2 times, but only one of them could count; names"
+    for twice in (f"{text[:-1]}, {member}}}", f"{{{member}, {text[1:]}"):
+        with pytest.raises(InvalidDescriptorError, match=told):
+            Descriptor.from_json(twice)
+    with pytest.raises(InvalidDescriptorError, match=r"^Descriptor.from_json: got 'sizes' 2 times"):
+        Descriptor.from_json(text.replace('"sizes": [3, 4]', '"sizes": [3, 4], "sizes": [3, 4]'))
+
+
+def test_descriptors_of_another_class():
+    with pytest.raises(
+        InvalidDescriptorError,
+        match=r"^TopK\.operator: got 'TopK1', but TopK\.from_json reads no other; Descriptor\.from",
+    ):
+        TopK.from_json(json.dumps(TOP_K1))
+
+
+@pytest.mark.parametrize("digits", ["1e401", "-1e401", "1e999"])
+def test_numbers_beyond_float64(digits):
+    shown = digits.replace("e", r"E\+")
+    for field, text in (("axis", "it is not an integer"), ("k", "it is not an integer")):
+        written = json.dumps(TOP_K1 | {field: 77}).replace("77", digits)
+        with pytest.raises(InvalidDescriptorError, match=rf"^TopK1\.{field}: got .*{shown}.*, but {text}"):
+            Descriptor.from_json(written)
+    written = json.dumps(DIAGONAL | {"value": 77}).replace("77", digits)
+    with pytest.raises(InvalidDescriptorError, match=rf"^DiagonalMatrix1\.value: got .*{shown}.* it fills"):
+        Descriptor.from_json(written)
 
 
 NUMBERS = {

@@ -2,13 +2,14 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
-from dmlops.types.arguments import Member, as_integer, level_of, member_of
+from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     InvalidDescriptorError,
@@ -144,6 +145,7 @@ class Descriptor:
         return self._padded(dimension_count)
 
     def _padded(self, dimension_count: int, **changes: Any) -> Self:
+        check_dimensions(f"{self.name}.padded", dimension_count)
         for name, desc in self.tensors.items():
             if desc.dimension_count > dimension_count:
                 reason = f"it is to have {counted(dimension_count, 'dimension')}"
@@ -252,20 +254,22 @@ class Descriptor:
         fields = {field: _to_plain(getattr(self, field)) for field in self._fields()}
         return json.dumps({"operator": self.name, **fields})
 
-    @staticmethod
-    def from_json(text: str) -> "Descriptor":
+    @classmethod
+    def from_json(cls, text: str) -> Self:
         """Return the descriptor that `to_json` wrote.
 
         Parameters
         ----------
         text : str
             A JSON object with the name of the operator as ``operator``, and its fields. Enumerations are
-            given by name or by number.
+            given by name or by number, and outputs that are left out are inferred, as when a descriptor is
+            made.
 
         Raises
         ------
         InvalidDescriptorError
-            If it is not such an object, or its fields are not those of a descriptor.
+            If it is not such an object, its fields are not those of a descriptor, or a name is given twice;
+            or if it describes another operator than that of the class, unless this is `Descriptor`.
         TypeError
             If `text` is not a string.
         """
@@ -274,7 +278,11 @@ class Descriptor:
             allowed = "text must be a str"
             raise TypeError(error_text(where, shown(text), "it is not text", allowed))
         try:
-            data = json.loads(text, parse_float=_parsed)
+            data = json.loads(
+                text, parse_float=_parsed, parse_constant=_refuse_constant, object_pairs_hook=_unique
+            )
+        except InvalidDescriptorError:
+            raise
         except (ValueError, ArithmeticError, RecursionError) as error:
             refuse(
                 where, shown(text), f"it cannot be read as JSON ({error})", "to_json writes what can be read"
@@ -282,11 +290,14 @@ class Descriptor:
         if not isinstance(data, dict):
             refuse(where, shown(data), "it is not an object", "an object with operator and fields is needed")
         name = data.pop("operator", None)
-        cls: Any = Descriptor._by_name.get(name) if isinstance(name, str) else None
-        if cls is None:
+        form: Any = Descriptor._by_name.get(name) if isinstance(name, str) else None
+        if form is None:
             allowed = f"operator must be one of {', '.join(sorted(Descriptor._by_name))}"
             refuse("Descriptor.operator", shown(name), "no operator has that name", allowed)
-        known = {field.name: field for field in fields(cls)}
+        if "support" in vars(cls) and form is not cls:  # TopK1 is a TopK, too
+            reason, allowed = f"{cls.__name__}.from_json reads no other", "Descriptor.from_json reads all"
+            refuse(f"{cls.__name__}.operator", shown(name), reason, allowed)
+        known = {field.name: field for field in fields(form)}
         names = ", ".join(known)
         for key, field in known.items():
             if field.default is MISSING and key not in data:
@@ -297,7 +308,7 @@ class Descriptor:
                 reason = f"{name} has none of that name"
                 refuse(name, f"field {shown(key)}", reason, f"its fields are {names}")
         values = {key: _from_plain(f"{name}.{key}", value) for key, value in data.items()}
-        return cls(**values)  # type: ignore[no-any-return]
+        return form(**values)  # type: ignore[no-any-return]
 
     def _lowest_level(self) -> FeatureLevel | None:
         return next((row.level for row in self.support if self._objection(row, row.level) is None), None)
@@ -459,7 +470,26 @@ def _from_plain(where: str, value: Any) -> Any:
     return value
 
 
-def _parsed(text: str) -> int | float | None:
+def _parsed(text: str) -> Any:
+    """Return a number with a fraction or an exponent as a float, or as a Decimal beyond its range."""
     from decimal import Decimal  # noqa: PLC0415 - `import dmlops` does not need it
 
-    return as_real(Decimal(text))
+    written = Decimal(text)
+    number = as_real(written)
+    return number if isinstance(number, float) else written
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    allowed = 'write a string, "nan", "inf" or "-inf"'
+    refuse("Descriptor.from_json", name, "JSON has no such number", allowed)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; refuse one that has two members of one name."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name in counts if counts[name] > 1)
+        reason = "only one of them could count"
+        refuse("Descriptor.from_json", f"{shown(twice)} {counts[twice]} times", reason, "names must differ")
+    return members
