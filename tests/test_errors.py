@@ -1,7 +1,9 @@
 """Bad arguments of functions: all error texts have one form, and come before anything is written."""
 
 import inspect
+import itertools
 import re
+import time
 
 import numpy as np
 import pytest
@@ -117,10 +119,65 @@ def test_hierarchy():
         assert issubclass(error, plain)
 
 
-def test_more_dimensions_than_numpy_has():
-    assert dmlops.diagonal_matrix(shape=(1,) * 64).ndim == 64
+MANY_SIZES = {
+    "tuple": (1,) * 65,
+    "range": range(10**12),
+    "list": [1] * 10**6,
+    "generator": itertools.repeat(1),
+    "array": np.ones(10**6, int),
+    "large": (2**62,) * 10**6,
+}
+
+
+@pytest.mark.parametrize("sizes", MANY_SIZES.values(), ids=MANY_SIZES)
+def test_the_number_of_dimensions_is_looked_at_first(sizes):
+    """However long a shape is, it takes no time to refuse it."""
+    start = time.process_time()
+    told = r": got \d+ dimensions, but no array of NumPy has as many; there must be at most 64$"
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"maximum supported dimension .* 64, found 65"):
-            dmlops.diagonal_matrix(shape=(1,) * 65)
-        with pytest.raises(ValueError, match=r"maximum supported dimension .* 64, found 78"):
+        with pytest.raises(InvalidDescriptorError, match=rf"^diagonal_matrix\.shape{told}"):
+            dmlops.diagonal_matrix(shape=sizes)
+    with pytest.raises(InvalidDescriptorError, match=rf"^TensorDesc\.sizes{told}"):
+        dmlops.TensorDesc("FLOAT32", sizes)
+    with pytest.raises(InvalidDescriptorError, match=rf"^TensorDesc\.strides{told}"):
+        dmlops.TensorDesc("FLOAT32", (1, 2), sizes)
+    assert time.process_time() - start < 0.2
+
+
+def test_descriptors_of_many_dimensions():
+    descriptor = dmlops.NonzeroCoordinates(input_tensor=dmlops.TensorDesc("FLOAT32", (1, 2)))
+    start = time.process_time()
+    for number in (65, 10**12):
+        with pytest.raises(InvalidDescriptorError, match=r"^NonzeroCoordinates\.padded: got \d+ dimensions"):
+            descriptor.padded(number)
+    text = descriptor.to_json().replace("[1, 2]", str([2**62] * 50_000), 1)
+    told = r"^NonzeroCoordinates\.input_tensor\.sizes: got 50000 dimensions"
+    with pytest.raises(InvalidDescriptorError, match=told):
+        dmlops.operators.Descriptor.from_json(text)
+    assert time.process_time() - start < 1
+
+
+def test_as_many_dimensions_as_numpy_has():
+    assert dmlops.diagonal_matrix(shape=(1,) * 64).ndim == 64
+    told = r"^gather_nd\.indices: got 78 dimensions, but no array of NumPy has as many; there must be"
+    for _ in range(2):
+        with pytest.raises(InvalidDescriptorError, match=told):
             dmlops.gather_nd(np.zeros((1,) * 40), np.zeros((1,) * 40, int), mode="clip")
+
+
+def test_a_shape_that_is_one_number():
+    for shape in (3, np.array(3), "33"):
+        with pytest.raises(TypeError, match=r"^diagonal_matrix\.shape: got .*, but it is not a sequence; "):
+            dmlops.diagonal_matrix(shape=shape)
+
+
+def test_tensors_of_more_dimensions():
+    torch = pytest.importorskip("torch")
+    x = torch.zeros((1,) * 65)
+    told = r": got 65 dimensions, but no array of NumPy has as many"
+    with pytest.raises(InvalidDescriptorError, match=rf"^top_k\.x{told}"):
+        dmlops.top_k(x, 1)
+    with pytest.raises(InvalidDescriptorError, match=rf"^top_k\.x{told}"):
+        dmlops.top_k(x.to("meta"), 1)
+    with pytest.raises(InvalidDescriptorError, match=r"^diagonal_matrix\.shape: got 1000000000000 dim"):
+        dmlops.diagonal_matrix(shape=range(10**12), like=x.to("meta"))

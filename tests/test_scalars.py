@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import dmlops
 from dmlops import (
     DiagonalMatrix,
     DiagonalMatrix1,
@@ -104,6 +105,50 @@ def test_the_largest_number(dtype):
                 band(dtype, signed)
     for value in (float("inf"), -float("inf"), np.longdouble("inf"), Decimal("-inf")):
         assert band(dtype, value).value == float(value)
+
+
+@pytest.mark.parametrize("exponent", [308, 309, 399, 400, 401, 999_999])
+def test_decimals_of_any_size(exponent):
+    """Also beyond all floats they are numbers, of which a type may be too small."""
+    for value in (Decimal(f"1e{exponent}"), Decimal(f"-1e{exponent}")):
+        if exponent == 308:
+            assert dmlops.diagonal_matrix(shape=(1, 1), value=value)[0, 0] == float(value)
+            continue
+        with pytest.raises(
+            InvalidDescriptorError, match=r"^diagonal_matrix\.value: got .*; value must be a real"
+        ):
+            dmlops.diagonal_matrix(shape=(1, 1), value=value)
+        with pytest.raises(
+            InvalidDescriptorError, match=r"^diagonal_matrix\.value: got .*; value must be an int"
+        ):
+            dmlops.diagonal_matrix(shape=(1, 1), value=value, dtype="int64")
+
+
+class Interrupting:
+    """An object that is asked for its value, when the handler of a signal raises."""
+
+    ndim = 0
+
+    def __index__(self):
+        raise Stopped
+
+    __float__ = __bool__ = __index__
+
+
+class Stopped(Exception):  # noqa: N818
+    """Raised by a handler."""
+
+
+def test_exceptions_of_handlers_are_not_swallowed():
+    x = np.eye(3)
+    for call in (
+        lambda value: dmlops.top_k(x, value),
+        lambda value: dmlops.diagonal_matrix(x, value=value),
+        lambda value: dmlops.diagonal_matrix(x, begin=value),
+        lambda value: dmlops.TensorDesc("FLOAT32", (value, 1)),
+    ):
+        with pytest.raises(Stopped):
+            call(Interrupting())
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from dmlops.devices.memory import Device
+from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of_numpy
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, instance_of, refuse
@@ -244,6 +245,7 @@ def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> Ten
         got = f"{name} in foreign byte order"
         raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))
     data_type = data_type_of_numpy(dtype, where)
+    check_dimensions(where, len(shape))
     size = data_type.bytes
     steps = []
     for n, stride in zip(shape, strides, strict=True):
@@ -290,7 +292,7 @@ def dlpack_device(array: Any, where: str) -> tuple[int, int]:
     try:
         kind, number = array.__dlpack_device__()
         return int(kind), int(number)
-    except Exception as error:
+    except Exception as error:  # a producer may raise anything, which is the cause of the new error
         refuse_exchange(array, where, error)
 
 

@@ -22,7 +22,7 @@ class DLPack(CudaArrayInterface):
             try:
                 # The producer makes this stream wait for its own work; 1 is the default stream.
                 view = views.from_dlpack(array, stream_ptr=stream or 1)
-            except Exception as error:
+            except Exception as error:  # as in `dlpack_device`
                 refuse_exchange(array, where, error)
         item = view.dtype.itemsize
         strides = None if view.strides is None else tuple(stride * item for stride in view.strides)

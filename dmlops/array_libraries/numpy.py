@@ -12,6 +12,7 @@ import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, refuse_exchange, refuse_unaligned
 from dmlops.devices.memory import CPU, Device
+from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import counted, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, identity
@@ -26,8 +27,6 @@ _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_vo
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _NUMBERS = frozenset((int, float, bool))
-# The most that an array of NumPy has.
-_MOST_DIMENSIONS = 64
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
@@ -133,7 +132,7 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     if _is_of_dlpack(array):
         try:
             return np.from_dlpack(array)
-        except Exception as error:
+        except Exception as error:  # as in `dlpack_device`
             refuse_exchange(array, where, error)
     _check_plain(array, where)
     try:
@@ -165,7 +164,7 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
     if type(array) in _NUMBERS:
         return
     if isinstance(array, (list, tuple)):
-        if depth < _MOST_DIMENSIONS and not _NUMBERS.issuperset(map(type, array)):
+        if depth < MOST_DIMENSIONS and not _NUMBERS.issuperset(map(type, array)):
             for part in array:
                 _check_plain(part, where, depth + 1)
         return

@@ -16,6 +16,7 @@ from dmlops.array_libraries.base import (
 )
 from dmlops.devices.memory import CPU, LARGE, Device, ask_for_huge_pages
 from dmlops.store import once
+from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import SUPPORTED, named_data_type
 from dmlops.types.errors import error_text, instance_of, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
@@ -219,6 +220,7 @@ class Torch(ArrayLibrary):
             got, allowed = f"a tensor on {array.device}", "it must be on the CPU or on a CUDA device"
             raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
         data_type = named_data_type(str(array.dtype).removeprefix("torch."), where)
+        check_dimensions(where, array.dim())
         return described(data_type, tuple(array.shape), tuple(array.stride()))
 
     def address(self, array: Any) -> int:

@@ -154,7 +154,7 @@ def _damage_told(about: str, kind: str) -> Iterator[None]:
             yield
     except (OSError, MemoryError, CommandError):
         raise
-    except Exception as error:
+    except Exception as error:  # readers of damaged files raise nearly anything
         text = reason_of(error)
         if isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
             reason = "it holds Python objects, which are never unpickled; save its elements as numbers"

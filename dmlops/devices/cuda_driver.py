@@ -49,7 +49,7 @@ def check_device(number: int, where: str) -> Any:
     launch = launcher(where)
     try:
         return launch.target(number)
-    except Exception as error:
+    except Exception as error:  # each state of the driver has its own class
         got = f"cuda:{number}"
         raise _no_device(got, error, where) from error
 

@@ -9,6 +9,7 @@ from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, 
 from dmlops.operators.layout import Dims, in_parts, merge
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
+from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import OpaqueType
@@ -73,7 +74,7 @@ def check_is_one_array(
 
     `convert` refuses what cannot become an array of NumPy at all, which is told first.
     """
-    if depth > 64:  # dimensions that an array of NumPy has at most: a conversion refuses it
+    if depth > MOST_DIMENSIONS:  # a conversion refuses it
         return
     for part in indices if isinstance(indices, (tuple, list)) else ():
         if len(getattr(part, "shape", ())):

@@ -331,5 +331,5 @@ def warn_once(reason: str) -> None:
 
 
 def _warn(reason: str) -> None:
-    with suppress(Exception):  # there may be nowhere to write to
+    with suppress(AttributeError, OSError, ValueError):  # there may be nowhere to write to
         _log.warning("dmlops compiles kernels again that it could have found: %s", reason)

@@ -121,7 +121,7 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
 @functools.cache
 def _tell_once() -> None:
     """Tell users at a terminal or in a notebook why they wait; a program has the log, at the level INFO."""
-    with suppress(Exception):  # there may be nowhere to write to
+    with suppress(AttributeError, OSError, ValueError):  # there may be nowhere to write to
         is_read = sys.stderr.isatty() or "ipykernel" in sys.modules
         if is_read and not log.isEnabledFor(logging.INFO):
             print("dmlops: compiling kernels for this machine; later processes find them", file=sys.stderr)

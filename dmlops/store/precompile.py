@@ -74,7 +74,7 @@ def _code(task: Task) -> Mapping[str, bytes]:
     try:
         with once.LOCK:
             return task.compile(*task.arguments)
-    except Exception as error:
+    except Exception as error:  # of any class, which may not be there in the other process
         message = f"{task.label}: {type(error).__name__}: {error}"
         raise PrecompileError(message) from None
 

@@ -2,11 +2,17 @@
 
 import contextlib
 import enum
+from itertools import islice
 from operator import index
 from typing import Any, TypeVar
 
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.errors import counted, error_text, refuse, shown
+
+# Raised for what has no value of that kind, or none that is accessible, as an array that is traced.
+NO_VALUE = (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
+MOST_DIMENSIONS = 64
+"""The most dimensions that an array has, as in NumPy."""
 
 Member = TypeVar("Member", bound=enum.IntEnum)
 
@@ -27,7 +33,7 @@ def as_integer(value: Any) -> int | None:
     try:
         # A bool of NumPy is no index, and True is.
         return int(index(bool(value) if "bool" in type(value).__name__ else value))
-    except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
+    except NO_VALUE:
         return None
 
 
@@ -107,10 +113,32 @@ def boolean(value: Any, where: str) -> bool:
     if type(value) is bool:
         return value
     if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
-        with contextlib.suppress(Exception):  # arrays without an accessible value
+        with contextlib.suppress(*NO_VALUE):
             return bool(value)
     allowed = f"{where.rpartition('.')[2]} must be True or False"
     raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
+
+
+def check_dimensions(where: str, number: int) -> None:
+    """Refuse more dimensions than an array has; this comes before sizes are looked at."""
+    if number > MOST_DIMENSIONS:
+        reason, allowed = "no array of NumPy has as many", f"there must be at most {MOST_DIMENSIONS}"
+        refuse(where, counted(number, "dimension"), reason, allowed)
+
+
+def listed(values: Any, where: str) -> tuple[Any, ...]:
+    """Return a number for each dimension, of any iterable, as a tuple.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If there are too many, of which the others are not read; the text begins with `where`.
+    """
+    if hasattr(values, "__len__"):
+        check_dimensions(where, len(values))
+    found = tuple(islice(values, MOST_DIMENSIONS + 1))
+    check_dimensions(where, len(found))
+    return found
 
 
 def sizes(shape: Any, where: str) -> tuple[int, ...]:
@@ -121,13 +149,16 @@ def sizes(shape: Any, where: str) -> tuple[int, ...]:
     TypeError
         If it is not a sequence of integers; the text begins with `where`.
     InvalidDescriptorError
-        If a size is negative.
+        If a size is negative, or there are too many.
     """
+    if type(shape) is tuple:
+        check_dimensions(where, len(shape))
     if type(shape) is not tuple or {*map(type, shape)} != {int}:
-        if not hasattr(shape, "__iter__") or isinstance(shape, (str, bytes)):
+        is_number = getattr(shape, "ndim", 1) == 0 or isinstance(shape, (str, bytes))
+        if is_number or not hasattr(shape, "__iter__"):
             allowed = "shape must be a sequence of sizes"
             raise TypeError(error_text(where, shown(shape), "it is not a sequence", allowed))
-        shape = tuple(integer(size, where) for size in shape)
+        shape = tuple([integer(size, where) for size in listed(shape, where)])
     if shape and min(shape) < 0:
         refuse(where, shape, "a size is negative", "sizes must be >= 0")
     return shape  # type: ignore[no-any-return]

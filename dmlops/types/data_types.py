@@ -14,6 +14,17 @@ from dmlops.types.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 """The data types that operators take, by the name that all array libraries use."""
 
+# NumPy raises any of these for what is no type; a warning is one that the program has made an error.
+_NO_TYPE = (
+    TypeError,
+    ValueError,
+    SyntaxError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    Warning,
+)
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
 _OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
 
@@ -49,7 +60,7 @@ def data_type_of(dtype: Any, where: str) -> ElementType:
         return SUPPORTED[dtype]
     name = dtype_name(dtype)
     if name not in SUPPORTED and name not in OPAQUE and name != shown(dtype):
-        with suppress(Exception):  # as in `dtype_name`
+        with suppress(*_NO_TYPE):
             described = np.dtype(dtype)
             if described.isnative and (opaque := opaque_of_numpy(described)):
                 return opaque
@@ -89,7 +100,7 @@ def dtype_name(dtype: Any) -> str:
     try:
         described = np.dtype(dtype)
         return str(described.name if described.isnative else described)
-    except Exception:  # NumPy raises many kinds of errors for names that are not types
+    except _NO_TYPE:
         return shown(dtype)
 
 

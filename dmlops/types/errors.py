@@ -101,7 +101,7 @@ def shown(value: object) -> str:
     """
     try:
         return _cut(repr(value))
-    except Exception:  # integers of thousands of digits, endlessly nested lists, objects without a repr
+    except Exception:  # a repr of somebody else's may raise anything, and this text is about another error
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
         return f"an object of type {type(value).__name__}"

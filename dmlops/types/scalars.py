@@ -7,7 +7,6 @@ All arithmetic is on integers: a processor that is set to flush subnormal number
 and comparison of floats.
 """
 
-import math
 import re
 import struct
 import sys
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlops.types.arguments import as_integer
+from dmlops.types.arguments import NO_VALUE, as_integer
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
@@ -105,7 +104,7 @@ def as_real(value: Any) -> int | float | None:
         if data_type is not None and data_type.is_float:
             return real_of(_bits_of_scalar(value, data_type), data_type)
         return _rounded(value)
-    except Exception:  # TypeError, and what libraries raise for arrays without an accessible value
+    except NO_VALUE:
         return None
 
 
@@ -125,7 +124,7 @@ def _rounded(value: Any) -> int | float:
         return float(value)
     power = value.adjusted() if hasattr(value, "adjusted") else 0  # of a Decimal
     if abs(power) > _FAR:
-        return float(value) if power < 0 else int(math.copysign(10**_FAR, value))
+        return float(value) if power < 0 else (-1 if value < 0 else 1) * 10**_FAR
     try:
         numerator, denominator = value.as_integer_ratio()
     except (ValueError, OverflowError):  # NaN and infinities
@@ -215,7 +214,7 @@ def ratio_of(value: float) -> tuple[int, int] | None:
 
     Examples
     --------
-    >>> ratio_of(-0.5), ratio_of(3), ratio_of(math.inf)
+    >>> ratio_of(-0.5), ratio_of(3), ratio_of(float("inf"))
     ((-4503599627370496, 9007199254740992), (3, 1), None)
     """
     if isinstance(value, int):

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from dmlops.types.arguments import as_integer, member_of
+from dmlops.types.arguments import as_integer, check_dimensions, listed, member_of
 from dmlops.types.data_types import SUPPORTED
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import counted, error_text, refuse, shown
@@ -61,8 +61,8 @@ class TensorDesc:
     Raises
     ------
     InvalidDescriptorError
-        If sizes are negative, sizes and strides differ in length, or there are more elements or
-        bytes than a 64-bit integer can count.
+        If sizes are negative, sizes and strides differ in length, there are more than 64 dimensions, or
+        more elements or bytes than a 64-bit integer can count.
 
     Notes
     -----
@@ -266,6 +266,8 @@ class TensorDesc:
             values = data.get(name)
             if values is None and name == "strides":
                 continue
+            if isinstance(values, (list, tuple)):
+                check_dimensions(f"TensorDesc.{name}", len(values))
             if not isinstance(values, (list, tuple)) or bool in map(type, values):
                 reason, allowed = "it is not an array of integers", f"{name} must be one"
                 refuse(f"TensorDesc.{name}", shown(values), reason, allowed)
@@ -300,11 +302,14 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _integers(field: str, values: Any) -> tuple[int, ...]:
-    if type(values) is tuple and _INT.issuperset(map(type, values)):
-        return values
+    if type(values) is tuple:
+        check_dimensions(f"TensorDesc.{field}", len(values))
+        if _INT.issuperset(map(type, values)):
+            return values
     try:
         # Empty text would pass below, and mappings and sets have no meaningful order.
-        numbers = (None,) if isinstance(values, _NO_SEQUENCES) else tuple(values)
+        is_sequence = not isinstance(values, _NO_SEQUENCES)
+        numbers = listed(values, f"TensorDesc.{field}") if is_sequence else (None,)
     except TypeError:
         numbers = (None,)
     numbers = tuple([as_integer(number) for number in numbers])

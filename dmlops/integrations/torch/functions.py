@@ -153,6 +153,8 @@ def _zeros(words: Words, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
         raise TypeError(error_text(f"{where}.like", shown(like), reason, "it must be a tensor"))
     check_kind(like, f"{where}.like")
     shape = out.shape if shape is None else shape
+    if hasattr(shape, "__len__"):
+        arguments.check_dimensions(words.where("output_tensor", ".sizes"), len(shape))
     if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
         shape = arguments.sizes(shape, f"{where}.shape")
         check_matrices(words.where("output_tensor", ".sizes"), shape)

@@ -29,6 +29,7 @@ from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import infer_top_k
 from dmlops.store.once import registered
+from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of, dtype_name, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import error_text, refuse
@@ -79,6 +80,7 @@ class _Symbols:
         return stand_in
 
     def describe(self, x: Tensor, where: str) -> TensorDesc:
+        check_dimensions(where, x.dim())
         return TensorDesc(data_type_of(x.dtype, where), tuple(self.number(size) for size in x.shape))
 
     def resized(self, desc: TensorDesc, axis: int, size: Any) -> TensorDesc:
