@@ -1,6 +1,7 @@
 """Arrays of every library and kind: which are accepted, which are returned, which are refused."""
 
 import array
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,59 @@ from dmlops import FeatureLevel, TensorDesc
 from tests import reference
 from tests.data import as_strided, assert_same, sample
 from tests.libraries import DLPack
+
+
+def odd_places(x):
+    """Return the elements of a matrix at addresses that are no multiples of their size."""
+    memory = np.zeros(x.nbytes + 1, np.uint8)
+    moved = memory[1:].view(x.dtype).reshape(x.shape)
+    moved[...] = x
+    return moved
+
+
+def memory_of(call):
+    """Return the most bytes that NumPy held during a call, beyond those before."""
+    call()
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+class TestPatterns:
+    """A pattern is described, not read or copied."""
+
+    @pytest.mark.parametrize("x", [odd_places(np.zeros((1000, 1000), "f4")), np.zeros(10**6, "u1,f4")["f1"]])
+    def test_of_numpy(self, x):
+        assert not x.flags.aligned
+        made = dmlops.diagonal_matrix(shape=(2, 3), like=x)
+        assert_same(made, np.eye(2, 3, dtype="f4"))
+        assert memory_of(lambda: dmlops.diagonal_matrix(shape=(2, 2), like=x)) < 10**5
+
+    def test_descriptions_of_what_kernels_would_copy(self):
+        x = odd_places(np.zeros((1000, 1000), "f4"))
+        for view, strides in ((x, None), (x[:, ::2], (1000, 2)), (x.T, (1, 1000)), (x[::-1], (-1000, 1))):
+            assert TensorDesc.from_array(view).strides == strides
+            assert memory_of(lambda view=view: TensorDesc.from_array(view)) < 10**5
+        with pytest.raises(TypeError, match=r"array: got strides \(5,\), but it has elements of 4 bytes; "):
+            TensorDesc.from_array(np.zeros(9, "u1,f4")["f1"])
+
+    def test_of_torch(self):
+        torch = pytest.importorskip("torch")
+        x = torch.zeros(1000, 1000, 2)
+        negative = torch.view_as_complex(x).conj().imag
+        assert TensorDesc.from_array(negative).strides == (2000, 2)
+        assert TensorDesc.from_array(negative[:1].expand(7, 1000)[:, ::2]).strides == (0, 4)
+        odd = torch.frombuffer(bytearray(41), dtype=torch.float32, offset=1, count=10)[::2].expand(3, 5)
+        assert TensorDesc.from_array(odd).strides == (0, 2)
+        for like in (torch.view_as_complex(x).conj(), negative, odd):
+            made = dmlops.diagonal_matrix(shape=(2, 3), like=like)
+            assert made.dtype == like.dtype
+            assert not made.is_conj()
+            assert not made.is_neg()
+            assert torch.equal(made, torch.eye(2, 3, dtype=like.dtype))
 
 
 class TestDescriptions:

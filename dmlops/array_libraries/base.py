@@ -96,6 +96,20 @@ class ArrayLibrary:
         """
         raise NotImplementedError
 
+    def as_pattern(self, array: Any, where: str) -> Any:
+        """Return an array of the library that `describe` and `device` take; its elements are not read.
+
+        Raises
+        ------
+        TypeError
+            As `as_input`.
+        """
+        return self.as_input(array, where, None).array
+
+    def data_type(self, array: Any, where: str) -> ElementType:
+        """Return the type of the elements of what `as_pattern` returns."""
+        return self.describe(array, where).data_type
+
     def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
         """Return the library's own functions if they must make a call on an input, or None.
 

@@ -25,6 +25,9 @@ class CuPy(ArrayLibrary):
     def owns(self, kind: type) -> bool:
         return kind is self._cupy.ndarray
 
+    def as_pattern(self, array: Any, where: str) -> Any:
+        return array
+
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
         if array.data.ptr % array.itemsize:

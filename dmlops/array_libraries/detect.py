@@ -33,6 +33,12 @@ def as_plain(array: Any, where: str) -> Any:
     return array if type(array) in KIND_SIGNATURES else find_library(array, where).as_plain(array, where)
 
 
+def as_pattern(array: Any, where: str) -> tuple[ArrayLibrary, Any]:
+    """Return the library of an array, and the array as the library describes it without reading elements."""
+    library = _BY_TYPE.get(type(array)) or find_library(array, where)
+    return library, library.as_pattern(array, where)
+
+
 def as_input(array: Any, where: str, stream: int | None = None) -> Operand:
     """Return an input that its library has vouched for; see `ArrayLibrary.as_input`."""
     library = _BY_TYPE.get(type(array)) or find_library(array, where)
@@ -46,8 +52,8 @@ def as_output(array: Any, where: str) -> Operand:
 
 
 def _described(array: Any, where: str) -> TensorDesc:
-    library, plain, *_ = as_input(array, where)
-    return library.describe(plain, where)
+    library, pattern = as_pattern(array, where)
+    return library.describe(pattern, where)
 
 
 describe_arrays_by(_described)

@@ -10,7 +10,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, refuse_exchange, refuse_unaligned
+from dmlops.array_libraries.base import (
+    ArrayLibrary,
+    Operand,
+    are_nonzero,
+    describe_numpy_like,
+    refuse_exchange,
+    refuse_unaligned,
+)
 from dmlops.devices.memory import CPU, Device
 from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.data_types import numpy_dtype
@@ -57,6 +64,13 @@ class NumPy(ArrayLibrary):
 
     def as_plain(self, array: Any, where: str) -> Any:
         return array if type(array) is np.ndarray else _as_plain(array, where)
+
+    def as_pattern(self, array: Any, where: str) -> Any:
+        return self.as_plain(array, where)
+
+    def data_type(self, array: Any, where: str) -> ElementType:
+        # Its strides, which may be no multiples of its elements, do not matter.
+        return describe_numpy_like(array.dtype, (), (), where).data_type
 
     def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
         if type(array) is not np.ndarray:

@@ -93,6 +93,10 @@ class Torch(ArrayLibrary):
                 operand = self._operand(self._aligned_copy(array), where)
         return operand
 
+    def as_pattern(self, array: Any, where: str) -> Any:
+        self._check_type(array, where)
+        return self._operand(array, where).array
+
     def as_output(self, array: Any, where: str) -> Operand:
         operand = self.writable(array, where)
         if self._is_traced():

@@ -9,7 +9,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.base import ArrayLibrary
-from dmlops.array_libraries.detect import as_input, as_output, compiling_framework, find_library
+from dmlops.array_libraries.detect import as_output, as_pattern, compiling_framework, find_library
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Binding, Function, check_type_has_level
 from dmlops.calls.call import BoundCall, KindForm
@@ -286,20 +286,18 @@ class Made(NamedTuple):
 def made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     """Return the form of a diagonal matrix without an input."""
     library: ArrayLibrary = NUMPY
-    device, described = CPU, None
+    device = CPU
+    default_type: ElementType = TensorDataType.FLOAT64
     if like is not None:
-        library, pattern, *_ = as_input(like, f"{function}.like")
-        device, described = library.device(pattern), library.describe(pattern, f"{function}.like")
+        library, pattern = as_pattern(like, f"{function}.like")
+        device, default_type = library.device(pattern), library.data_type(pattern, f"{function}.like")
     if out is not None:
         out_library, array, *_ = as_output(out, f"{function}.out")
         given = out_library.describe(array, f"{function}.out")
         if like is None:
-            library, device, described = out_library, out_library.device(array), given
+            library, device, default_type = out_library, out_library.device(array), given.data_type
         shape = given.sizes if shape is None else shape
-    if dtype is not None:
-        data_type = data_type_of(dtype, f"{function}.dtype")
-    else:
-        data_type = TensorDataType.FLOAT64 if described is None else described.data_type
+    data_type = default_type if dtype is None else data_type_of(dtype, f"{function}.dtype")
     check_type_has_level(data_type, f"{function}.dtype")
     dtype = data_type.dtype if isinstance(data_type, OpaqueType) else None
     sizes = arguments.sizes(shape, f"{function}.shape")

@@ -218,7 +218,8 @@ class TensorDesc:
         Raises
         ------
         TypeError
-            If it is not an array, is of an unsupported type, or holds more than plain elements.
+            If it is not an array, is of an unsupported type, or holds more than plain elements; or if its
+            strides are no multiples of its elements, which no description can say.
 
         Examples
         --------
