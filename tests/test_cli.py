@@ -295,7 +295,8 @@ BAD = {
     "top-k empty.npz -k 1": (1, "empty.npz: it has no arrays"),
     "top-k notes.npz:readme -k 1": (1, "notes.npz: it has no array readme; it has no arrays"),
     "top-k x.npy:values -k 1": (1, "x.npy:values: No such file or directory"),
-    "top-k text.npz -k 1": (1, "text.npz: not an .npz file; numpy.save"),
+    "top-k text.npz -k 1": (1, "text.npz: not an .npz file; numpy.savez makes one"),
+    "top-k texts.npz -k 1": (1, "texts.npz:a: not an array in NumPy's format; numpy.savez writes arrays"),
     "top-k flipped.npz:b -k 1": (1, "flipped.npz:b: a damaged .npy file: Bad CRC-32"),
     "diagonal x.npy -o y.safetensors": (1, "the name of the file must end with .npy or .npz"),
     "top-k folder -k 1": (1, "folder: Is a directory"),
@@ -316,6 +317,57 @@ BAD = {
 }
 
 
+def header(text):
+    """Return an .npy file with a header."""
+    return b"\x93NUMPY\x02\x00" + (len(text) + 1).to_bytes(4, "little") + text.encode() + b"\n"
+
+
+LONG = "9" * 6000
+DAMAGED = {
+    "shape.npy": header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({LONG},)}}"),
+    "descr.npy": header(f"{{'descr': '<f{LONG}', 'fortran_order': False, 'shape': (3,)}}"),
+    "keys.npy": header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': (3,), '{LONG}': 3}}"),
+    "text.npy": header(LONG),
+    "sizes.npy": header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'1, ' * 2000})}}"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_what_damaged_files_hold_is_cut(command, name):
+    Path(name).write_bytes(DAMAGED[name])
+    with zipfile.ZipFile("x.npz", "w") as archive:
+        archive.writestr(f"{LONG}.npy", DAMAGED[name])
+    for file in (name, "x.npz"):
+        code, _, error = command("top-k", file, "-k", "1")
+        assert code == 1
+        assert f"{file}" in error
+        assert "a damaged .npy file: " in error
+        assert len(error) < 700
+
+
+def test_long_names_and_arguments_are_cut(command):
+    with zipfile.ZipFile("x.npz", "w") as archive:
+        for i in range(3000):
+            archive.writestr(f"{i}.npy", "")
+    np.save("x.npy", X)
+    np.save("fields.npy", np.zeros((2, 2), np.dtype([(f"field{i}", "f4") for i in range(300)])))
+    for line, text in (
+        (["top-k", "x.npz", "-k", "1"], "x.npz: it has the arrays 0, 1, 2"),
+        (["top-k", "x.npz:none", "-k", "1"], "; it has the arrays 0, 1, 2"),
+        (["top-k", "x.npy", "-k", LONG], "Invalid value for '-k': "),
+        (["top-k", "x.npy", "-k", "1", "--axis", LONG[:4000]], "top_k.axis: got 99"),
+        (["top-k", "fields.npy", "-k", "1"], "top_k.x: got [('field0', '<f4'), "),
+        (["diagonal", "x.npy", "--end", LONG], " is not a valid integer, inf or -inf"),
+        (["diagonal", "x.npy", "--value", LONG + "x"], " is not a number"),
+        (["diagonal", "x.npy", "--value", LONG[:4000] + "e1"], " is beyond the range of float64"),
+        (["info", "--explain", LONG], ": it must be ROWS,N,K,TYPE"),
+    ):
+        code, _, error = command(*line)
+        assert code in (1, 2)
+        assert text in error
+        assert len(error) < 1100
+
+
 @pytest.mark.parametrize("line", BAD)
 def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, line):
     np.save("x.npy", X)
@@ -327,6 +379,8 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     np.savez("empty.npz")
     with zipfile.ZipFile("notes.npz", "w") as archive:
         archive.writestr("readme", "hello, this is text\n")
+    with zipfile.ZipFile("texts.npz", "w") as archive:
+        archive.writestr("a.npy", "hello, this is text\n")
     content = Path("archive.npz").read_bytes()
     (tmp_path / "flipped.npz").write_bytes(content.replace(X.tobytes(), (~X).tobytes()))
     (tmp_path / "text.npy").write_text("hello, this is text\n")

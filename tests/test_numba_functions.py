@@ -273,7 +273,7 @@ def test_errors_of_handlers_are_raised_as_they_are():
 
     def handle(frame, event, argument):  # as a signal's handler, wherever Python runs
         nonlocal n_seen
-        n_seen += event == "call" and frame.f_globals["__name__"].startswith("dmlops.")
+        n_seen += event == "call" and frame.f_globals.get("__name__", "").startswith("dmlops.")
         if n_seen == 5:
             sys.setprofile(None)
             raise error

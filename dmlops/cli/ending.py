@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from dmlops.types.errors import DmlError
 
 INTERRUPTED = 130
+# Characters of a line about an error.
+_LONGEST = 1000
 # ModuleNotFoundError: bfloat16 needs the ml_dtypes package.
 _USERS_ERRORS = (
     *(DmlError, OSError, TypeError, ValueError, IndexError, OverflowError, MemoryError),
@@ -44,7 +46,12 @@ def reason_of(error: BaseException) -> str:
     """Return the text of an error, or its name if it has no text."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or type(error).__name__
+    return _shortened(str(error)) or type(error).__name__
+
+
+def _shortened(text: str) -> str:
+    """Return a line without its middle, if it is long: the reason may come last."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
 
 
 @contextmanager
@@ -120,5 +127,5 @@ def _failure(error: Exception) -> tuple[int, str]:
         return 1, reason_of(error)
     # An error of typer itself, whose base class has no public name in all versions.
     if hasattr(error, "format_message"):
-        return getattr(error, "exit_code", 2), error.format_message()
+        return getattr(error, "exit_code", 2), _shortened(error.format_message())
     raise error

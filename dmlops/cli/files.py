@@ -15,7 +15,7 @@ from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, FileArgument, open_input
 from dmlops.cli.outputs import OutputOption
 from dmlops.cli.placement import Device, place
-from dmlops.types.errors import shown
+from dmlops.types.errors import cut, shown
 
 DeviceOption = Annotated[Device, typer.Option(help="Where it runs; auto is a GPU if one can be used.")]
 INDICES_HELP = (
@@ -165,8 +165,8 @@ def _number(text: str) -> Any:
         except ValueError:
             continue
         if not isinstance(value, int) and np.isinf(value) and "inf" not in text.lower():
-            message = f"--value: {text} is beyond the range of float64"
+            message = f"--value: {cut(text)} is beyond the range of float64"
             raise CommandError(message)
         return value
-    message = f"--value: {text!r} is not a number"
+    message = f"--value: {shown(text)} is not a number"
     raise CommandError(message)

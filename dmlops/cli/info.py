@@ -21,6 +21,7 @@ from dmlops.operators.problem import Options
 from dmlops.operators.top_k import TopK1
 from dmlops.store import kernel_store
 from dmlops.types.enums import AxisDirection, TensorDataType
+from dmlops.types.errors import cut
 from dmlops.types.tensor import TensorDesc
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
@@ -113,7 +114,7 @@ def _explanation(given: str, arch: str | None) -> Text:
         if not tensor.element_count:
             raise ValueError
     except (KeyError, ValueError) as error:
-        message = f"--explain {given}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32"
+        message = f"--explain {cut(given)}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32"
         raise CommandError(message) from error
     try:
         # These import the CUDA driver's bindings.

@@ -17,6 +17,7 @@ import numpy as np
 import typer
 
 from dmlops.cli.ending import CommandError, reason_of, users_errors
+from dmlops.types.errors import cut
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +27,11 @@ FILE_HELP = (
 )
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP, show_default=False)]
 
+_ADVICE = {
+    ".npy": "not an .npy file; numpy.save makes one, of a .csv after numpy.loadtxt",
+    ".npz": "not an .npz file; numpy.savez makes one",
+    "member": "not an array in NumPy's format; numpy.savez writes arrays in it",
+}
 _MEMBER = ".npy"  # the suffix of arrays in an archive
 _WITH_NAME = re.compile(r"(.+\.npz):(.+)", re.DOTALL)
 # The array that a command takes from another command's results: as data, and as indices.
@@ -80,7 +86,7 @@ def open_input(file: Path, *, as_indices: bool = False) -> Input:
     if dtype.kind == "V" and dtype.names is None and dtype.name.startswith("void"):
         about = name if file == STANDARD else file
         reason = "bytes without a meaning (NumPy's files hold bfloat16 so: save it as float32)"
-        message = f"{about}: its type is {dtype}, {reason}"
+        message = f"{about}: its type is {cut(str(dtype))}, {reason}"
         raise CommandError(message)
     return Input(name, np.asarray(array, dtype.newbyteorder("=")))
 
@@ -94,7 +100,7 @@ def _from_file(file: Path, as_indices: bool) -> tuple[str, Array]:
         names = [each.removesuffix(_MEMBER) for each in archive.namelist() if each.endswith(_MEMBER)]
         chosen = _choose(path, names, name, as_indices)
         with archive.open(f"{chosen}{_MEMBER}") as stream:
-            return f"{path.name}:{chosen}", _read_npy(f"{path}:{chosen}", stream)
+            return f"{path.name}:{chosen}", _read_npy(f"{path}:{cut(chosen)}", stream, is_member=True)
 
 
 def _choose(path: Path, names: Sequence[str], name: str, as_indices: bool) -> str:
@@ -102,19 +108,19 @@ def _choose(path: Path, names: Sequence[str], name: str, as_indices: bool) -> st
     if name:
         if name in names:
             return name
-        message = f"{path}: it has no array {name}; it has {_listed(names)}"
+        message = f"{path}: it has no array {cut(name)}; it has {_listed(names)}"
         raise CommandError(message)
     if len(names) == 1:
         return names[0]
     if parts := _RESULTS.get(frozenset(names)):
         return parts[as_indices]
-    advice = f"; name one, as {path}:{names[0]}" if names else ""
+    advice = f"; name one, as {path}:{cut(names[0])}" if names else ""
     message = f"{path}: it has {_listed(names)}{advice}"
     raise CommandError(message)
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"the array{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "no arrays"
+    return f"the array{'s' if len(names) > 1 else ''} {cut(', '.join(names))}" if names else "no arrays"
 
 
 def _from_npy(path: Path, is_regular: bool) -> Array:
@@ -137,10 +143,10 @@ def _standard_input() -> Any:
     return sys.stdin.buffer
 
 
-def _read_npy(about: str, stream: Any) -> Array:
+def _read_npy(about: str, stream: Any, *, is_member: bool = False) -> Array:
     # From an object with only a `read` method, NumPy reads in pieces and never asks for the position.
     source: Any = SimpleNamespace(read=stream.read)
-    with _damage_told(about, ".npy"):
+    with _damage_told(about, "member" if is_member else ".npy"):
         array: Array = np.lib.format.read_array(source, allow_pickle=False)
         return array
 
@@ -159,8 +165,8 @@ def _damage_told(about: str, kind: str) -> Iterator[None]:
         if isinstance(error, ValueError) and re.search("Python objects|Object arrays", text):
             reason = "it holds Python objects, which are never unpickled; save its elements as numbers"
         elif re.search("magic string|not a zip file", text):
-            reason = f"not an {kind} file; numpy.save makes one, of a .csv after numpy.loadtxt"
+            reason = _ADVICE[kind]
         else:
-            reason = f"a damaged {kind} file: {text}"
+            reason = f"a damaged {'.npz' if kind == '.npz' else '.npy'} file: {cut(text)}"
         message = f"{about}: {reason}"
         raise CommandError(message) from error

@@ -88,7 +88,7 @@ def error_text(where: str, got: object, reason: str, allowed: str) -> str:
     A text stays readable whatever was given: each part is cut at 200 characters.
     """
     described = got if isinstance(got, str) else shown(got)
-    return f"{where}: got {_cut(described)}, but {_cut(reason)}; {_cut(allowed)}"
+    return f"{where}: got {cut(described)}, but {cut(reason)}; {cut(allowed)}"
 
 
 def shown(value: object) -> str:
@@ -100,7 +100,7 @@ def shown(value: object) -> str:
     ("'5'", '1180591620717411303424', 'an integer of 16610 bits')
     """
     try:
-        return _cut(repr(value))
+        return cut(repr(value))
     except Exception:  # a repr of somebody else's may raise anything, and this text is about another error
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
@@ -130,5 +130,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return a text that is not longer than one part of an error text."""
     return text if len(text) <= _LONGEST_PART else f"{text[:_LONGEST_PART]}..."
