@@ -248,8 +248,6 @@ class _Outputs:
         What texts call the results.
     read : dict of str to Tensor
         The inputs by their names in texts.
-    differentiates : bool
-        Whether the results have a derivative.
     """
 
     def __init__(
