@@ -15,6 +15,7 @@ import pytest
 from dmlops.cli import demo, files, info, placement, warmup
 from dmlops.devices import cuda
 from tests.command_line import assert_refused
+from tests.scripts import ROOT, run_script
 
 pytestmark = pytest.mark.quick
 
@@ -59,7 +60,6 @@ def test_info_names_each_gpu(command, gpus, monkeypatch):
 
 
 def test_info_explains_what_runs(command, gpus, monkeypatch):
-    pytest.importorskip("cuda.bindings")
     target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
     monkeypatch.setattr(cuda, "target", lambda *place: {(0, "info"): target("sm_90")}[place])
     printed = {}
@@ -80,6 +80,22 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
     )
 
 
+def test_info_explains_an_architecture_without_the_packages_for_gpus():
+    """What would run elsewhere is asked where there is neither a GPU nor a compiler."""
+    path = os.pathsep.join([str(ROOT / "tests" / "without"), str(ROOT)])
+    script = """
+        import sys
+        from dmlops.cli import main
+
+        sys.argv = ["dmlops", "info", "--explain", "64,50257,50,float32", "--arch", "sm_90"]
+        print(main())
+    """
+    without = "cuda cuda.core cuda.bindings numba numba_cuda llvmlite"
+    printed = run_script(script, PYTHONPATH=path, DMLOPS_WITHOUT=without).splitlines()
+    assert printed[0].startswith("one_pass (sm_90, 132 multiprocessors): the fastest, ")
+    assert printed[-1] == "0"
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -94,7 +110,6 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
     ],
 )
 def test_what_info_cannot_explain(command, options, error):
-    pytest.importorskip("cuda.bindings")
     code, _, printed = command("info", "--explain", *options)
     assert code == 1
     assert error in printed
@@ -132,6 +147,8 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
 def test_each_command_tells_why_it_has_no_gpu(command, monkeypatch, core, reason):
     """An error where it was asked for one; otherwise the CPU is used."""
     monkeypatch.setitem(sys.modules, "cuda.core", core)
+    if core is not None:
+        monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=core))
     monkeypatch.setattr(warmup, "_compile", lambda *_: pytest.fail("kernels were compiled in vain"))
     np.save("x.npy", X)
     gpus = [("top-k", "x.npy", "-k", 1, "--device", "cuda"), ("demo", "--device", "cuda")]

@@ -193,7 +193,7 @@ def test_without_cuda_packages_the_extra_is_named():
         except dmlops.UnsupportedFeatureError as error:
             print(error)
     """
-    told = "device: got a CUDA device, but the CUDA packages are not installed (cuda.bindings is missing)"
+    told = "device: got cuda:0, but the CUDA packages are not installed (cuda.bindings is missing)"
     assert run_script(script).startswith(f'TopK1.{told}; type: pip install ".[cuda-jit]"')
     # A wheel that has kernels needs no compilers.
     wheel = """

@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+pytest.importorskip("numba_cuda")
+pytest.importorskip("cuda.core")
+
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1, UnsupportedFeatureError
 from dmlops.operators import Options
 from dmlops.operators.nonzero_coordinates import Problem as NonzeroProblem
@@ -37,7 +40,6 @@ from tests.random_cases import RandomCase, random_case
 from tests.test_cuda_compile import EXAMPLES, VARIANTS
 from tests.top_k_cases import distinct, row_lengths
 
-pytest.importorskip("cuda.core")
 pytestmark = needs_compilations
 
 # Longer problems take the interpreter seconds each.

@@ -3,10 +3,12 @@
 import ast
 import builtins
 import graphlib
+import os
 
 import pytest
 
 import dmlops
+from tests.marks import exhaustive, nightly
 from tests.scripts import ROOT, run_script
 
 PACKAGES = ("dmlops", "kernels_cpu", "kernels_cuda")
@@ -37,6 +39,24 @@ def test_first_calls_that_find_their_kernels_import_neither_a_compiler_nor_cuda(
     """
     run_script(script)  # compiles what no test before has needed
     assert run_script(script).strip() == "[]"
+
+
+FOR_GPUS = "cuda cuda.core cuda.bindings cuda.bindings.driver numba_cuda numba.cuda"
+LIBRARIES = "torch jax jaxlib dask dask.array onnx onnxruntime matplotlib bottleneck"
+
+
+@pytest.mark.parametrize(
+    "missing", [exhaustive(f"{FOR_GPUS} {LIBRARIES}"), *map(nightly, (FOR_GPUS, *LIBRARIES.split()))]
+)
+def test_the_tests_need_the_extra_test_alone(missing):
+    """A module whose library is missing is skipped, and fails no run of the others."""
+    path = os.pathsep.join([str(ROOT / "tests" / "without"), str(ROOT)])
+    script = f"""
+        import os, sys, pytest
+        os.chdir({str(ROOT)!r})
+        sys.exit(pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "-m", ""]))
+    """
+    run_script(script, PYTHONPATH=path, DMLOPS_WITHOUT=missing)
 
 
 def test_a_star_leaves_built_in_functions_alone():

@@ -19,7 +19,6 @@ from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.operators.problem import Options
 from dmlops.operators.top_k import TopK1
-from dmlops.store import kernel_store
 from dmlops.types.enums import AxisDirection, TensorDataType
 from dmlops.types.errors import cut
 from dmlops.types.tensor import TensorDesc
@@ -116,12 +115,8 @@ def _explanation(given: str, arch: str | None) -> Text:
     except (KeyError, ValueError) as error:
         message = f"--explain {cut(given)}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32"
         raise CommandError(message) from error
-    try:
-        # These import the CUDA driver's bindings.
-        from kernels_cuda.top_k.dispatch import explain  # noqa: PLC0415
-    except ImportError as error:
-        message = f"--explain {given}: {kernel_store.cuda_extra()} installs the packages that this needs"
-        raise CommandError(message) from error
+    from kernels_cuda.top_k.dispatch import explain  # noqa: PLC0415 - --help must not wait for it
+
     target = _target_of(arch)
     try:
         descriptor = TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=AxisDirection.DECREASING)

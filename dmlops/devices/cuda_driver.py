@@ -22,20 +22,20 @@ PER_THREAD_STREAM = 2
 _DEFAULT_STREAMS = (0, LEGACY_STREAM, PER_THREAD_STREAM)
 
 
-def launcher(where: str) -> ModuleType:
+def launcher(where: str, got: str = "a CUDA device") -> ModuleType:
     """Return the module that launches kernels.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the cuda extra is not installed; the text begins with `where` and says what to type.
+        If the cuda extra is not installed; the text says where what was `got`, and what to type.
     """
     try:
         return once.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = f"type: {kernel_store.cuda_extra()}"
-        raise UnsupportedFeatureError(error_text(where, "a CUDA device", reason, remedy)) from error
+        raise UnsupportedFeatureError(error_text(where, got, reason, remedy)) from error
 
 
 def check_device(number: int, where: str) -> Any:
@@ -46,11 +46,11 @@ def check_device(number: int, where: str) -> Any:
     UnsupportedFeatureError
         If the cuda extra, the driver or the device is missing.
     """
-    launch = launcher(where)
+    got = f"cuda:{number}"
+    launch = launcher(where, got)
     try:
         return launch.target(number)
     except Exception as error:  # each state of the driver has its own class
-        got = f"cuda:{number}"
         raise _no_device(got, error, where) from error
 
 
