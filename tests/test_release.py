@@ -1,7 +1,10 @@
 """The script that builds releases refuses what is wrong, and the workflows cover what is promised."""
 
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import tomllib
@@ -192,3 +195,68 @@ def test_actions_are_those_that_were_reviewed():
     for path in WORKFLOWS.glob("*.yml"):
         for action in re.findall(r"uses: (.*)", path.read_text(encoding="utf-8")):
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", action), (path, action)
+
+
+@pytest.fixture
+def ci(tmp_path):
+    """Run `.ci/run` where there is but a stand-in for Python, whose environments have stand-ins of programs.
+
+    Returns the exit status, the programs that ran and what was printed on standard error.
+    """
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    log, programs = tmp_path / "log", tmp_path / "programs"
+    programs.mkdir()
+    # As `python3 -m venv FOLDER`, it makes an environment of links to itself.
+    (programs / "python3").write_text(
+        f"""#!/bin/sh
+echo "${{0##*/}}" >>"{log}"
+[ "$2" != venv ] || {{
+    mkdir -p "$3/bin"
+    for name in python pip uv pytest ruff mypy mkdocs; do ln -sf "{programs}/python3" "$3/bin/$name"; done
+}}
+""",
+        encoding="utf-8",
+    )
+    (programs / "python3").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment.pop("DMLOPS_CI_SCRATCH", None)
+
+    def run(*tasks):
+        command = ["bash", tmp_path / ".ci" / "run", *tasks]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        ran = log.read_text(encoding="utf-8").split() if log.exists() else []
+        return done.returncode, ran, done.stderr
+
+    return run
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the script is for bash")
+class TestContinuousIntegration:
+    @pytest.mark.parametrize("task", ["check", "release", "lowest", "exhaustive"])
+    def test_a_task_makes_what_it_needs(self, ci, task):
+        status, ran, printed = ci(task)
+        assert (status, printed, ran[0]) == (0, "", "python3")
+        assert len(ran) > 2
+
+    def test_its_example(self, ci):
+        status, ran, _ = ci("check", "release")
+        assert status == 0
+        assert ran.count("python3") == 1
+        assert ran[2:] == ["ruff", "ruff", "mypy", "mkdocs", "python", "python"]
+
+    @pytest.mark.parametrize(
+        "tasks", [["lint"], ["check", "relase"], [""], ["environment_with"], ["check release"]]
+    )
+    def test_an_unknown_task_is_told_before_anything_runs(self, ci, tasks):
+        status, ran, printed = ci(*tasks)
+        assert (status, ran) == (2, [])
+        told = f".ci/run: got {tasks[-1]!r}, but there is no such task; the tasks are compilers, newcomer, "
+        assert printed.startswith(told)
+        assert printed.count("\n") == 1
+
+
+def test_continuous_integration_types_the_command_for_contributors():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^python3 -m venv .*pytest.*$", text, re.MULTILINE)
+    assert f"    {command}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
