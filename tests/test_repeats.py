@@ -66,6 +66,18 @@ def test_calls_that_are_logged_take_the_ordinary_path(caplog):
         assert caplog.messages[-1].startswith(f"{name} on cpu: ")
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_call_is_logged_at_debug(caplog, name):
+    """Also those that take the fast path at other levels."""
+    x = sample("float32", (5, 43), "logged")
+    for _ in range(3):
+        FUNCTIONS[name](x)
+    with caplog.at_level("DEBUG", logger="dmlops"):
+        for _ in range(10):
+            FUNCTIONS[name](x)
+    assert [message.partition(": ")[0] for message in caplog.messages] == [f"{name} on cpu"] * 10
+
+
 @needs_gil
 def test_path_with_outputs_given():
     x, picks = sample("float32", (5, 31), "given"), np.array([[1], [-2]])
