@@ -175,8 +175,9 @@ def test_scripts_hide_no_module_of_python():
     assert not {path.stem for path in (ROOT / "bench").glob("*.py")} & sys.stdlib_module_names
 
 
-def test_continuous_integration_types_the_commands_of_the_readme():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_continuous_integration_types_the_commands_of_the_pages(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     (command,) = re.findall(r"^python3 -m venv .*pytest.*$", text, re.MULTILINE)
     assert f"    {command}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 

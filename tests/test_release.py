@@ -254,9 +254,3 @@ class TestContinuousIntegration:
         told = f".ci/run: got {tasks[-1]!r}, but there is no such task; the tasks are compilers, newcomer, "
         assert printed.startswith(told)
         assert printed.count("\n") == 1
-
-
-def test_continuous_integration_types_the_command_for_contributors():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (command,) = re.findall(r"^python3 -m venv .*pytest.*$", text, re.MULTILINE)
-    assert f"    {command}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
