@@ -85,7 +85,7 @@ class TestTensorDesc:
             (
                 (99, (2,)),
                 "data_type: got 99, but there is no such data type; data_type must be one of "
-                f"{', '.join(TensorDataType.__members__)}",
+                f"{', '.join(each.name.lower() for each in TensorDataType if each.bytes)}",
             ),
             (
                 (F32, (2**40, 2**40)),
@@ -94,12 +94,12 @@ class TestTensorDesc:
             ),
             (
                 (F32, (2**61,)),
-                "sizes: got (2305843009213693952,), but FLOAT32 elements then span more than "
+                "sizes: got (2305843009213693952,), but float32 elements then span more than "
                 "2**63 - 1 bytes; a 64-bit integer must be able to count them",
             ),
             (
                 (I64, (2, 2), (2**60, 1)),
-                "strides: got (1152921504606846976, 1), but INT64 elements then span more than "
+                "strides: got (1152921504606846976, 1), but int64 elements then span more than "
                 "2**63 - 1 bytes; a 64-bit integer must be able to count them",
             ),
             (
@@ -134,6 +134,19 @@ class TestTensorDesc:
     def test_enumerations_by_number_and_name(self):
         for data_type in (F16, 2, np.uint8(2), np.array(2), "FLOAT16"):
             assert TensorDesc(data_type, (1,)).data_type is F16
+
+    def test_types_as_functions_take_them(self):
+        for data_type in ("float16", "f2", np.float16, np.dtype("float16"), np.zeros(1, "float16").dtype):
+            desc = TensorDesc(data_type, (2, 2))
+            assert desc.data_type is F16
+            filled = {"value": 1, "diagonal_fill_begin": 0, "diagonal_fill_end": 1}
+            made = DiagonalMatrix1(output_tensor=desc, value_data_type=data_type, **filled)
+            assert made.value_data_type is F16
+        assert TensorDesc("bfloat16", (1,)).data_type is TensorDataType.BFLOAT16
+        others = (None, "float17", ">f2", np.complex64, "datetime64[s]", AxisDirection.INCREASING, 2.0)
+        for other in others:
+            with pytest.raises(InvalidDescriptorError, match=r"data_type: got .* must be one of float32, "):
+                TensorDesc(other, (1,))
 
 
 def _top_k(**changes):
@@ -215,15 +228,15 @@ INVALID = {
         ),
         (
             {"input_tensor": TensorDesc(F32, (1, 1, 1, 2**62), (0, 0, 0, 0)), "k": 2**62},
-            "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but FLOAT32 elements then span",
+            "output_value_tensor.sizes: got (1, 1, 1, 4611686018427387904), but float32 elements then span",
         ),
         ({"output_value_tensor": f32(1, 1, 3, 3)}, "output_value_tensor.sizes: got (1, 1, 3, 3), but the"),
         (
             {"output_value_tensor": TensorDesc(F16, (1, 1, 3, 2))},
-            "output_value_tensor.data_type: got FLOAT16, but input_tensor is FLOAT32; data_type must be",
+            "output_value_tensor.data_type: got float16, but input_tensor is float32; data_type must be",
         ),
         ({"output_index_tensor": u32(1, 1, 2, 2)}, "output_index_tensor.sizes: got (1, 1, 2, 2), but the"),
-        ({"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got FLOAT32, but it"),
+        ({"output_index_tensor": f32(1, 1, 3, 2)}, "output_index_tensor.data_type: got float32, but it"),
         (
             {"output_value_tensor": TensorDesc(F32, (1, 1, 3, 2), (6, 6, 1, 1))},
             "output_value_tensor.strides: got (6, 6, 1, 1), but sizes (1, 1, 3, 2) then may share addresses",
@@ -233,7 +246,7 @@ INVALID = {
     _nonzero: [
         (
             {"output_count_tensor": TensorDesc(TensorDataType.UNKNOWN, (1,))},
-            "output_count_tensor.data_type: got UNKNOWN, but it holds the count; data_type must be an ",
+            "output_count_tensor.data_type: got unknown, but it holds the count; data_type must be an ",
         ),
         ({"output_count_tensor": u32(1, 2)}, "output_count_tensor.sizes: got (1, 2), but the count is a"),
         (
@@ -242,7 +255,7 @@ INVALID = {
         ),
         (
             {"output_coordinates_tensor": f32(1, 1, 60, 4)},
-            "output_coordinates_tensor.data_type: got FLOAT32, but it holds a coordinate; data_type must be",
+            "output_coordinates_tensor.data_type: got float32, but it holds a coordinate; data_type must be",
         ),
     ],
     _gather: [
@@ -268,39 +281,39 @@ INVALID = {
         ({"input_dimension_count": 2}, "input_dimension_count: got 2, but input_tensor has sizes (1, 3, 2,"),
         ({"batch_dimension_count": 3}, "batch_dimension_count: got 3, but input_tensor has 3 dimensions and"),
         ({"indices_tensor": u32(3, 2, 2)}, "indices_tensor"),
-        ({"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got FLOAT32, but indices are"),
+        ({"indices_tensor": f32(1, 3, 2, 2)}, "indices_tensor.data_type: got float32, but indices are"),
         ({"output_tensor": f32(1, 1, 3, 3)}, "output_tensor.sizes: got (1, 1, 3, 3), but the inputs give"),
     ],
     _diagonal: [
         ({"output_tensor": f32(5)}, "output_tensor.sizes: got 1 dimension, but a matrix has height and"),
         ({"output_tensor": None}, "output_tensor: got None, but it is not a tensor; output_tensor must be a"),
         ({"input_tensor": f32(4, 4)}, "output_tensor.sizes: got (4, 5), but the inputs give (4, 4); sizes"),
-        ({"value_data_type": F16}, "value_data_type: got FLOAT16, but output_tensor is FLOAT32; it must be"),
+        ({"value_data_type": F16}, "value_data_type: got float16, but output_tensor is float32; it must be"),
         (
             {"value_data_type": 99},
-            "value_data_type: got 99, but there is no such TensorDataType; value_data_type",
+            "value_data_type: got 99, but there is no such data type; value_data_type",
         ),
-        ({"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number"),
-        ({"value": np.array([1.0])}, "value: got array([1.]), but it fills FLOAT32; value must be a real"),
+        ({"value": "a"}, "value: got 'a', but it fills float32; value must be a real number"),
+        ({"value": np.array([1.0])}, "value: got array([1.]), but it fills float32; value must be a real"),
         (
             {"output_tensor": TensorDesc(U8, (4, 5)), "value": 256},
-            "value: got 256, but it fills UINT8; value must be an integer in [0, 255]",
+            "value: got 256, but it fills uint8; value must be an integer in [0, 255]",
         ),
         (
             {"output_tensor": TensorDesc(U8, (4, 5)), "value": 10**5000},
-            "value: got an integer of 16610 bits, but it fills UINT8; value must be an integer",
+            "value: got an integer of 16610 bits, but it fills uint8; value must be an integer",
         ),
         ({"diagonal_fill_begin": 0.5}, "diagonal_fill_begin: got 0.5, but it is not an integer;"),
         ({"output_tensor": TensorDesc(F32, (4, 5), (4, 1))}, "output_tensor.strides: got (4, 1), but sizes"),
     ],
     _old_diagonal: [
-        ({"value": "a"}, "value: got 'a', but it fills FLOAT32; value must be a real number in"),
+        ({"value": "a"}, "value: got 'a', but it fills float32; value must be a real number in"),
         (
             {"value": float("inf")},
-            "value: got inf, but it fills UINT8; value must be in [0, 255] when its fraction is",
+            "value: got inf, but it fills uint8; value must be in [0, 255] when its fraction is",
         ),
-        ({"value": 10**40}, f"value: got {10**40}, but it fills FLOAT32; "),
-        ({"value": -1}, "value: got -1.0, but it fills UINT8; value must be in [0, 255] when its fraction"),
+        ({"value": 10**40}, f"value: got {10**40}, but it fills float32; "),
+        ({"value": -1}, "value: got -1.0, but it fills uint8; value must be in [0, 255] when its fraction"),
         ({"offset": None}, "offset: got None, but it is not an integer; offset must be an integer"),
     ],
 }

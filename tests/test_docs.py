@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import json
 import re
 import runpy
@@ -242,6 +243,49 @@ def test_contests_of_the_benchmarks_page_were_recorded():
         assert (int(n_problems), int(n_ahead)) == (len(ratios), sum(ratio >= 1 for ratio in ratios))
         amounts = min(ratios), statistics.median(ratios), max(ratios)
         assert [*map(float, extent)] == pytest.approx(amounts, rel=0.03)
+
+
+PUBLIC_FUNCTIONS = [name for name in dmlops.__all__ if inspect.isfunction(getattr(dmlops, name))]
+WITH_PAGES = [path.stem for path in sorted((ROOT / "docs" / "operators").glob("*.md"))]
+
+
+def _signature_of(function):
+    """Return the signature of a function as pages have it: without types."""
+    parameters = inspect.signature(function).parameters.values()
+    plain = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
+    return re.sub(r"<class '(\w+)'>", r"\1", str(inspect.Signature(plain))).replace("'", '"')
+
+
+@pytest.mark.quick
+def test_signatures_of_the_pages():
+    """Where a page has a whole signature, it is that of the function, and each operator's page has one."""
+    found = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for name, arguments in re.findall(r"`dmlops\.(\w+)(\([^`]*(?:\*,|/,|/\))[^`]*\))`", text):
+            assert re.sub(r"\s+", " ", arguments) == _signature_of(getattr(dmlops, name)), page
+            found.append((name, page))
+    assert {(name, f"docs/operators/{name}.md") for name in WITH_PAGES} <= {*found}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", WITH_PAGES)
+def test_the_page_of_an_operator_names_each_parameter(name):
+    text = (ROOT / "docs" / "operators" / f"{name}.md").read_text(encoding="utf-8")
+    _, _, text = text.partition("\n\n![")  # the signature is above
+    parameters = inspect.signature(getattr(dmlops, name)).parameters
+    assert [each for each in parameters if not re.search(rf"`{each}\b", text)] == []
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
+def test_a_docstring_names_each_parameter(name):
+    """In the order of the signature; several may share a line."""
+    function = getattr(dmlops, name)
+    _, _, section = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")
+    section, _, _ = section.partition("\n\n")
+    lines = re.findall(r"^(\w[\w, ]*)(?: :.*)?$", section, re.MULTILINE)
+    assert [each for line in lines for each in line.split(", ")] == [*inspect.signature(function).parameters]
 
 
 OPERATOR_NAMES = [operator.name for operator in OPERATORS.values()]

@@ -209,8 +209,8 @@ BEYOND_DIRECTML = {
     "too_long_a_stride": (TensorDesc(TensorDataType.INT8, (1, 2, 3), (2**32, 3, 1)), "one above 4294967295"),
     "longest_stride": (TensorDesc(TensorDataType.INT8, (1, 2, 3), (2**32 - 1, 3, 1)), None),
     "broadcast": (TensorDesc(TensorDataType.INT8, (4, 2, 3), (0, 3, 1)), None),
-    "bool": (TensorDesc(TensorDataType.BOOL, (1, 2, 3)), "got BOOL"),
-    "bfloat16": (TensorDesc(TensorDataType.BFLOAT16, (1, 2, 3)), "got BFLOAT16"),
+    "bool": (TensorDesc(TensorDataType.BOOL, (1, 2, 3)), "got bool"),
+    "bfloat16": (TensorDesc(TensorDataType.BFLOAT16, (1, 2, 3)), "got bfloat16"),
     "nine_dimensions": (TensorDesc(TensorDataType.INT8, (1,) * 9), "got 9 dimensions"),
 }
 

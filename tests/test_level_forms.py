@@ -182,8 +182,8 @@ def test_axis_and_strides_move_along():
         (
             top_k(3, data_type=TensorDataType.UINT4),
             "DML_6_4",
-            "TopK1.input_tensor: got UINT4, but DML_6_4 takes FLOAT16, FLOAT32, INT16, INT32, INT64, "
-            "INT8, UINT16, UINT32, UINT64, UINT8; no level supports it",
+            "TopK1.input_tensor: got uint4, but DML_6_4 takes float16, float32, int16, int32, int64, "
+            "int8, uint16, uint32, uint64, uint8; no level supports it",
         ),
     ],
 )

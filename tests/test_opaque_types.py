@@ -191,9 +191,9 @@ HELD = [
     ("float8_e4m3fnuz", -0.0, 0.0),
 ]
 REFUSED = [
-    ("float32", 1j, InvalidDescriptorError, "it fills FLOAT32; value must be a real number"),
-    ("int64", DAY, InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
-    ("int64", np.timedelta64(3, "M"), InvalidDescriptorError, r"it fills INT64; value must be an integer in"),
+    ("float32", 1j, InvalidDescriptorError, "it fills float32; value must be a real number"),
+    ("int64", DAY, InvalidDescriptorError, r"it fills int64; value must be an integer in"),
+    ("int64", np.timedelta64(3, "M"), InvalidDescriptorError, r"it fills int64; value must be an integer in"),
     ("complex64", DAY, InvalidDescriptorError, "it fills complex64; value must be a number"),
     ("complex64", "1", TypeError, "it fills a matrix; value must be a number, or a scalar of"),
     ("complex64", SimpleNamespace(real=1.0, imag="1"), TypeError, "it fills a matrix; value must be"),

@@ -1,11 +1,14 @@
 """Type checkers accept users' programs and infer the right types."""
 
 import doctest
+import inspect
 import subprocess
 import sys
+import typing
 
 import pytest
 
+import dmlops
 from tests.scripts import ROOT
 
 pytest.importorskip("mypy")
@@ -47,6 +50,14 @@ assert_type(dmlops.triu(m=[[1, 2]], k=1, out=None), NDArray[Any])
 assert_type(dmlops.tril(Tensor(), -1, stream=5), Tensor)
 assert_type(dmlops.eye(3, None, 1, np.complex64), NDArray[Any])
 assert_type(dmlops.eye(3, dtype=bool, like=Tensor()), Tensor)
+number, flag = np.int64(1), np.bool_(True)
+assert_type(dmlops.top_k(scores, number, axis=number, largest=flag, index_dtype="i8").indices, NDArray[Any])
+assert_type(dmlops.nonzero_coordinates(scores, size=number, fill_value=number).count, NDArray[Any])
+assert_type(dmlops.gather_nd(scores, tuples, batch_dims=np.int64(0)), NDArray[np.float32])
+assert_type(dmlops.diagonal_matrix(shape=np.array([2, 3]), dtype=np.float32), NDArray[Any])
+assert_type(dmlops.triu(scores, number), NDArray[np.float32])
+assert_type(dmlops.eye(number, number, number), NDArray[Any])
+assert [dmlops.TensorDesc(type, [1, 3]).data_type for type in ("float32", np.float32, np.dtype("f4"))]
 x = dmlops.TensorDesc("DML_TENSOR_DATA_TYPE_FLOAT32", [1, 3])
 dmlops.TopK1(input_tensor=x, axis=1, k=2, axis_direction="DECREASING")
 dmlops.DiagonalMatrix1(output_tensor=x, value_data_type="FLOAT32", value=np.float32(1), diagonal_fill_begin=0,
@@ -64,6 +75,21 @@ MISTAKES = {
     "dmlops.tril(np.zeros((3, 3)), value=1)": "tril",
     'dmlops.eye("3")': "eye",
 }
+
+
+@pytest.mark.parametrize("name", [*OPERATORS, "tril", "triu", "eye"])
+def test_type_checkers_know_each_parameter(name):
+    """The forms that a type checker sees have, together, the parameters of the function that runs."""
+    function = getattr(dmlops, name)
+    known = set()
+    for form in typing.get_overloads(function):
+        for parameter in inspect.signature(form).parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                (options,) = typing.get_args(parameter.annotation)
+                known |= typing.get_type_hints(options).keys()
+            else:
+                known.add(parameter.name)
+    assert known == inspect.signature(function).parameters.keys()
 
 
 def check(program, folder):

@@ -1,9 +1,9 @@
 """The function `diagonal_matrix`, and its forms with NumPy's names: `tril`, `triu` and `eye`."""
 # ruff: noqa: N803 - `eye` has NumPy's parameters
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def diagonal_matrix(
     x: Any = None,
     /,
     *,
-    shape: Sequence[int] | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
     dtype: DataType = None,
     value: Any = 1,
     begin: float = 0,
@@ -131,15 +131,24 @@ def diagonal_matrix(
 
 
 @overload
-def tril(m: Listed, k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
+def tril(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
 @overload
-def tril(m: Array, k: int = 0, **options: Unpack[OutputOptions]) -> Array: ...
-def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
+def tril(m: Array, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> Array: ...
+def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -> Any:
     """Return a copy of matrices with zeros above diagonal `k`, any integer: 0 is the main one.
 
     This is `diagonal_matrix` with ``value=0, begin=k + 1`` and an open end, and takes the same arrays. NumPy
     repeats an array of one dimension to a square matrix. Here it is refused: pass
     ``np.broadcast_to(m, (m.size, m.size))``.
+
+    Parameters
+    ----------
+    m : array
+        Matrices, of shape (batch..., height, width).
+    k : int, optional
+        The last diagonal that is kept.
+    out, stream
+        As for `diagonal_matrix`.
 
     Examples
     --------
@@ -153,11 +162,20 @@ def tril(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
 
 
 @overload
-def triu(m: Listed, k: int = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
+def triu(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
 @overload
-def triu(m: Array, k: int = 0, **options: Unpack[OutputOptions]) -> Array: ...
-def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
+def triu(m: Array, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> Array: ...
+def triu(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -> Any:
     """Return a copy of matrices with zeros below diagonal `k`; see `tril`.
+
+    Parameters
+    ----------
+    m : array
+        Matrices, of shape (batch..., height, width).
+    k : int, optional
+        The first diagonal that is kept.
+    out, stream
+        As for `diagonal_matrix`.
 
     Examples
     --------
@@ -172,22 +190,26 @@ def triu(m: Any, k: int = 0, *, out: Any = None, stream: Any = None) -> Any:
 
 @overload
 def eye(
-    N: int, M: int | None = None, k: int = 0, dtype: DataType = float, **options: Unpack[OutputOptions]
+    N: SupportsIndex,
+    M: SupportsIndex | None = None,
+    k: SupportsIndex = 0,
+    dtype: DataType = float,
+    **options: Unpack[OutputOptions],
 ) -> NDArray[Any]: ...
 @overload
 def eye(
-    N: int,
-    M: int | None = None,
-    k: int = 0,
+    N: SupportsIndex,
+    M: SupportsIndex | None = None,
+    k: SupportsIndex = 0,
     dtype: DataType = float,
     *,
     like: Array,
     **options: Unpack[OutputOptions],
 ) -> Array: ...
 def eye(
-    N: int,
-    M: Any = None,
-    k: int = 0,
+    N: SupportsIndex,
+    M: SupportsIndex | None = None,
+    k: SupportsIndex = 0,
     dtype: Any = float,
     *,
     like: Any = None,
@@ -198,6 +220,15 @@ def eye(
 
     This is `diagonal_matrix` without an input, whose `dtype` is float64 by default, as in NumPy; None stands
     for the type of `like` or `out`.
+
+    Parameters
+    ----------
+    N, M : int
+        Rows and columns.
+    k : int, optional
+        The diagonal of the ones.
+    dtype, like, out, stream
+        As for `diagonal_matrix`.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Unpack, overload
+from typing import Any, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
 from numpy.typing import NDArray
@@ -37,7 +37,14 @@ def gather_nd(
 @overload
 def gather_nd(x: Array, indices: Any, /, **options: Unpack[GatherOptions]) -> Array: ...
 def gather_nd(
-    x: Any, indices: Any, /, *, batch_dims: int = 0, mode: Mode = "raise", out: Any = None, stream: Any = None
+    x: Any,
+    indices: Any,
+    /,
+    *,
+    batch_dims: SupportsIndex = 0,
+    mode: Mode = "raise",
+    out: Any = None,
+    stream: Any = None,
 ) -> Any:
     """Return the elements or slices of `x` that index tuples point at.
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, Unpack, overload
+from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
 from numpy.typing import NDArray
@@ -54,8 +54,8 @@ def nonzero_coordinates(
     x: Any,
     /,
     *,
-    size: int | None = None,
-    fill_value: int | None = None,
+    size: SupportsIndex | None = None,
+    fill_value: SupportsIndex | None = None,
     index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,

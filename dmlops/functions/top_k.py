@@ -1,7 +1,7 @@
 """The function `top_k`."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, Unpack, overload
+from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from dmlops.devices.memory import CPU
 from dmlops.operators.problem import Options
 from dmlops.operators.top_k import TopK1, infer_top_k
 from dmlops.types import arguments
-from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Values
+from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Truth, Values
 from dmlops.types.data_types import index_data_type, index_range
 from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.types.errors import error_text
@@ -39,20 +39,22 @@ class TopKResult(NamedTuple, Generic[Values, Indices]):
 
 @overload
 def top_k(
-    x: NDArray[Element], /, k: int, **options: Unpack[TopKOptions]
+    x: NDArray[Element], /, k: SupportsIndex, **options: Unpack[TopKOptions]
 ) -> TopKResult[NDArray[Element], NDArray[Any]]: ...
 @overload
-def top_k(x: Listed, /, k: int, **options: Unpack[TopKOptions]) -> TopKResult[NDArray[Any], NDArray[Any]]: ...
+def top_k(
+    x: Listed, /, k: SupportsIndex, **options: Unpack[TopKOptions]
+) -> TopKResult[NDArray[Any], NDArray[Any]]: ...
 @overload
-def top_k(x: Array, /, k: int, **options: Unpack[TopKOptions]) -> TopKResult[Array, Array]: ...
+def top_k(x: Array, /, k: SupportsIndex, **options: Unpack[TopKOptions]) -> TopKResult[Array, Array]: ...
 def top_k(
     x: Any,
     /,
-    k: int,
+    k: SupportsIndex,
     *,
-    axis: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
+    axis: SupportsIndex = -1,
+    largest: Truth = True,
+    sorted: Truth = True,
     lengths: Any = None,
     index_dtype: IndexType = None,
     out: Any = None,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
+from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
     InvalidDescriptorError,
@@ -329,8 +330,8 @@ class Descriptor:
                 got = counted(desc.dimension_count, "dimension")
                 return Objection(name, got, f"{level} takes {allowed.dims}")
             if desc.data_type not in allowed.types:
-                types = ", ".join(sorted(data_type.name for data_type in allowed.types))
-                return Objection(name, desc.data_type.name, f"{level} takes {types}")
+                types = ", ".join(sorted(map(type_name, allowed.types)))
+                return Objection(name, type_name(desc.data_type), f"{level} takes {types}")
             if row.level < FeatureLevel.EXTENDED and desc.extended_reason is not None:
                 return Objection(name, desc.sizes, f"{desc.extended_reason}, which DirectML does not take")
         (first, expected), *others = tensors.items()
@@ -366,6 +367,16 @@ class Descriptor:
         self._set(field, member)
         return member
 
+    def _data_type(self, field: str) -> TensorDataType:
+        """Store the field as a data type, and return it."""
+        got = getattr(self, field)
+        member = member_named(got)
+        if member is None:
+            allowed = f"{field} must be one of {', '.join(SUPPORTED)}"
+            self._refuse(field, shown(got), "there is no such data type", allowed)
+        self._set(field, member)
+        return member
+
     def _tensor(self, field: str) -> TensorDesc:
         got = getattr(self, field)
         if not isinstance(got, TensorDesc):
@@ -387,8 +398,10 @@ class Descriptor:
     def _same_type(self, field: str, other: str) -> None:
         got, expected = self._tensor(field).data_type, self._tensor(other).data_type
         if got != expected:
-            reason = f"{other} is {expected.name}"
-            self._refuse(f"{field}.data_type", got.name, reason, f"data_type must be {expected.name}")
+            name = type_name(expected)
+            self._refuse(
+                f"{field}.data_type", type_name(got), f"{other} is {name}", f"data_type must be {name}"
+            )
 
 
 def _unsupported(
@@ -422,10 +435,10 @@ def check_holds(where: str, data_type: ElementType, largest: int, what: str) -> 
     """Refuse a type of an integer output that cannot hold the value `largest`."""
     if isinstance(data_type, OpaqueType) or data_type.is_float or data_type.bits == 0:
         allowed = "data_type must be an integer type"
-        refuse(where, data_type.name, f"it holds {what}", allowed)
+        refuse(where, type_name(data_type), f"it holds {what}", allowed)
     if largest > data_type.integer_range[1]:
         reason, allowed = f"{what} reaches {largest}", f"data_type must hold {largest}"
-        refuse(where, data_type.name, reason, allowed)
+        refuse(where, type_name(data_type), reason, allowed)
 
 
 def check_index_type(where: str, data_type: ElementType) -> TensorDataType:

@@ -13,7 +13,7 @@ from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, Support
 from dmlops.types.arguments import integer
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse, shown
-from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes
+from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes, type_name
 from dmlops.types.scalars import (
     as_real,
     as_whole,
@@ -50,7 +50,7 @@ def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
 
 def held_value(words: Words, value: Any, data_type: ElementType) -> int | float | bytes:
     """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others."""
-    where, reason = words.where("value"), f"it fills {data_type.name}"
+    where, reason = words.where("value"), f"it fills {type_name(data_type)}"
     if isinstance(data_type, OpaqueType):
         held = opaque_bytes(value, data_type)
         if held is None:
@@ -212,7 +212,7 @@ class DiagonalMatrix(_DiagonalDescriptor):
             low, high = output.data_type.integer_range
             if not low - 1 < self.value < high + 1:
                 allowed = f"value must be in [{low}, {high}] when its fraction is dropped"
-                self._refuse("value", self.value, f"it fills {output.data_type.name}", allowed)
+                self._refuse("value", self.value, f"it fills {type_name(output.data_type)}", allowed)
 
     def lower(self) -> "DiagonalMatrix1":
         """Return the DiagonalMatrix1 that computes the same."""
@@ -287,10 +287,11 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         output = self._check_matrices()
         if self.value_data_type is None:
             self._set("value_data_type", output.data_type)
-        value_type = self._member("value_data_type", TensorDataType)
+        value_type = self._data_type("value_data_type")
         if value_type != output.data_type:
-            reason = f"output_tensor is {output.data_type.name}"
-            self._refuse("value_data_type", value_type.name, reason, f"it must be {output.data_type.name}")
+            expected = type_name(output.data_type)
+            reason = f"output_tensor is {expected}"
+            self._refuse("value_data_type", type_name(value_type), reason, f"it must be {expected}")
         for field in self._bounds:
             self._integer(field)
         self._set("value", held_value(self.words, self.value, output.data_type))

@@ -12,7 +12,7 @@ from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_T
 from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text, refuse, shown
-from dmlops.types.opaque_types import OpaqueType
+from dmlops.types.opaque_types import OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
 
 _FROM_3_0 = (
@@ -184,8 +184,8 @@ class GatherND(Descriptor):
             got = counted(indices.dimension_count, "dimension")
             self._refuse("indices_tensor.sizes", got, reason, "both must have the same number")
         if indices.data_type.is_float:
-            allowed = "data_type must be UINT32, UINT64, INT32 or INT64"
-            self._refuse("indices_tensor.data_type", indices.data_type.name, "indices are integers", allowed)
+            got, allowed = type_name(indices.data_type), "data_type must be uint32, uint64, int32 or int64"
+            self._refuse("indices_tensor.data_type", got, "indices are integers", allowed)
         self._check_padding("input_dimension_count", data)
         self._check_padding("indices_dimension_count", indices)
         ranks = self.input_dimension_count, self.indices_dimension_count

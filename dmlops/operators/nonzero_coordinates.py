@@ -9,7 +9,7 @@ from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
-from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
 
 
@@ -65,7 +65,7 @@ def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool
         refuse(where, fill, "size is left out", "fill_value needs size")
     low, high = index_type.integer_range
     if not low <= fill <= high:
-        refuse(where, fill, f"coordinates are {index_type.name}", f"it must be in [{low}, {high}]")
+        refuse(where, fill, f"coordinates are {type_name(index_type)}", f"it must be in [{low}, {high}]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """The types of the functions' arguments and results, for type checkers."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol, SupportsIndex, TypedDict, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,8 @@ Indices = TypeVar("Indices")
 Listed = bool | int | float | Sequence[Any]
 """Objects that become NumPy arrays."""
 
-IndexTypeName = Literal["uint32", "uint64", "int32", "int64"]
+Truth = bool | np.bool_
+IndexTypeName = Literal["uint32", "uint64", "int32", "int64", "u4", "u8", "i4", "i8"]
 Mode = Literal["raise", "clip", "fill"]
 
 
@@ -44,9 +45,9 @@ class OutputOptions(TypedDict, total=False):
 class TopKOptions(OutputOptions, total=False):
     """The keyword arguments of `top_k`."""
 
-    axis: int
-    largest: bool
-    sorted: bool
+    axis: SupportsIndex
+    largest: Truth
+    sorted: Truth
     lengths: Any
     index_dtype: IndexType
 
@@ -54,15 +55,15 @@ class TopKOptions(OutputOptions, total=False):
 class NonzeroOptions(OutputOptions, total=False):
     """The keyword arguments of `nonzero_coordinates`."""
 
-    size: int | None
-    fill_value: int | None
+    size: SupportsIndex | None
+    fill_value: SupportsIndex | None
     index_dtype: IndexType
 
 
 class GatherOptions(OutputOptions, total=False):
     """The keyword arguments of `gather_nd`."""
 
-    batch_dims: int
+    batch_dims: SupportsIndex
     mode: Mode
 
 
@@ -77,5 +78,5 @@ class DiagonalOptions(OutputOptions, total=False):
 class MatrixOptions(DiagonalOptions, total=False):
     """The keyword arguments of `diagonal_matrix` without an input."""
 
-    shape: Sequence[int] | None
+    shape: Iterable[SupportsIndex] | None
     dtype: DataType

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dmlops.store import once
+from dmlops.types.arguments import member_of
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, shown
 from dmlops.types.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of_numpy, type_name
@@ -52,6 +53,22 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
         allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
         raise TypeError(error_text(where, shown(dtype), "it is not an index type", allowed))
     return SUPPORTED[name]
+
+
+def member_named(given: Any) -> TensorDataType | None:
+    """Return the data type for a member, its number or its name, or for a type of any library; None if none.
+
+    Examples
+    --------
+    >>> member_named("FLOAT32") is member_named("float32") is member_named(np.float32) is member_named(1)
+    True
+    >>> member_named(None), member_named("datetime64[s]")
+    (None, None)
+    """
+    member = member_of(TensorDataType, given)
+    if member is None and given is not None:  # which is float64 to NumPy
+        member = SUPPORTED.get(dtype_name(given))
+    return member
 
 
 def data_type_of(dtype: Any, where: str) -> ElementType:

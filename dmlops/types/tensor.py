@@ -7,11 +7,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from dmlops.types.arguments import as_integer, check_dimensions, listed, member_of
-from dmlops.types.data_types import SUPPORTED
+from dmlops.types.arguments import as_integer, check_dimensions, listed
+from dmlops.types.array_types import DataType
+from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import counted, error_text, refuse, shown
-from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 
 MAX_DML_ELEMENTS = 2**32 - 1
 # DirectML stores sizes and strides in a UINT.
@@ -51,7 +52,7 @@ class TensorDesc:
     Parameters
     ----------
     data_type : TensorDataType
-        The type of the elements: a member, its number or its name.
+        The type of the elements: a member, its number or its name, or a type of an array library.
     sizes : sequence of int
         The number of elements along each dimension.
     strides : sequence of int, optional
@@ -95,12 +96,12 @@ class TensorDesc:
     """Distance in elements from the lowest-addressed element to element [0, ..., 0]."""
 
     def __init__(
-        self, data_type: ElementType | int | str, sizes: Sequence[int], strides: Sequence[int] | None = None
+        self, data_type: DataType | int, sizes: Sequence[int], strides: Sequence[int] | None = None
     ) -> None:
         if not isinstance(data_type, (TensorDataType, OpaqueType)):
-            member = member_of(TensorDataType, data_type)
+            member = member_named(data_type)
             if member is None:
-                allowed = f"data_type must be one of {', '.join(TensorDataType.__members__)}"
+                allowed = f"data_type must be one of {', '.join(SUPPORTED)}"
                 refuse("TensorDesc.data_type", shown(data_type), "there is no such data type", allowed)
             data_type = member
         sizes = _integers("sizes", sizes)
@@ -128,7 +129,7 @@ class TensorDesc:
             span = extent
         if span > _MAX_INT64 >> 3 and span * data_type.bits > 8 * _MAX_INT64 and not _sizes_stand_in.get():
             field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
-            reason = f"{data_type.name} elements then span more than 2**63 - 1 bytes"
+            reason = f"{type_name(data_type)} elements then span more than 2**63 - 1 bytes"
             refuse(f"TensorDesc.{field_name}", got, reason, "a 64-bit integer must be able to count them")
         put = object.__setattr__
         put(self, "data_type", data_type)
