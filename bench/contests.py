@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from bench.fastest import SORTS
 from bench.landscape import Case, cases
 from bench.peers import OURS, contenders
 from bench.recorded import RECORDED_DATE, RECORDED_ON, Contract, Time, recorded
@@ -27,7 +28,6 @@ PROMISES = {
     "flashinfer.top_k": Contract.SORTED,
     "flashinfer.top_k stable": Contract.STABLE,
 }
-SORTS = ("torch.sort", "cupy.argsort")
 PEERS = tuple(who.name for who in contenders("top_k", CUDA) if not who.is_ours and who.name not in SORTS)
 
 

@@ -1,6 +1,7 @@
 """Fill the tables of the README and of the documentation from results: ``python -m bench.tables``.
 
 What is computed stands between ``<!-- results: NAME -->`` and ``<!-- end -->``, where NAME is one of `PARTS`.
+The fastest peer of a workload is that of all files: `bench.fastest`.
 ``python docs/pictures/draw.py`` draws `chart`.
 """
 
@@ -14,7 +15,9 @@ from typing import Any, NamedTuple
 
 from bench.contests import Contest, Standing, standings
 from bench.digits import ratio, three_digits
+from bench.fastest import rows_of
 from bench.landscape import BY_INDEX
+from bench.plots import LARGE_BYTES
 from bench.recorded import Contract
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +54,11 @@ PROBLEMS = (
     "sampling 64 x 128256 float32, k 50",
     "sampling 256 x 262144 bfloat16, k 20",
 )
+SERVED = ("indexer 2026 64 x 131072 float32, k 2048", "gating 2026 4096 x 256 float32, k 6")
 # Files, workloads, and of how many others the chart has the lowest ratios.
 CHARTS = (
-    (LANDSCAPES[:1], (PROBLEMS[1], PROBLEMS[2], PROBLEMS[4]), 0),
+    ((CONTESTED,), SERVED, 0),
+    (LANDSCAPES[:1], (PROBLEMS[4],), 0),
     (GPU, (README_GPU[0], README_GPU[2], README_GPU[3]), 1),
     (CPU, (README_CPU[0], README_CPU[3]), 1),
 )
@@ -68,12 +73,16 @@ _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
 
 class Timed(NamedTuple):
-    """The seconds of dmlops and of the fastest peer that does all of the work."""
+    """The seconds of dmlops and of the fastest peer that does all of the work.
+
+    `not_asked` are the libraries that have times for such problems, but none for this one.
+    """
 
     name: str
     ours: float
     peer: str
     theirs: float
+    not_asked: Sequence[str] = ()
 
     @property
     def ratio(self) -> float:
@@ -84,6 +93,13 @@ class Timed(NamedTuple):
 @cache
 def _record(file: str) -> Any:
     return json.loads((ROOT / "bench" / "results" / f"{file}.json").read_text(encoding="utf-8"))
+
+
+@cache
+def _workloads(file: str) -> list[dict[str, Any]]:
+    """Return the rows of a file, with the fastest time of each peer in all files."""
+    paths = sorted((ROOT / "bench" / "results").glob("*.json"))
+    return rows_of(_record(file), [_record(path.stem) for path in paths])
 
 
 def where(files: Iterable[str]) -> str:
@@ -99,7 +115,7 @@ def where(files: Iterable[str]) -> str:
 
 def _rows(files: Iterable[str]) -> dict[str, Any]:
     """Return the workloads that were timed with a peer, by name."""
-    rows = [row for file in reversed(tuple(files)) for row in _record(file)["workloads"]]
+    rows = [row for file in reversed(tuple(files)) for row in _workloads(file)]
     return {row["name"]: row for row in rows if row["ratio"]}
 
 
@@ -107,7 +123,8 @@ def _timed(files: Iterable[str]) -> dict[str, Timed]:
     found = {}
     for name, row in _rows(files).items():
         times = {outcome["contender"]: outcome["seconds"] for outcome in row["outcomes"]}
-        found[name] = Timed(name, times["dmlops"], row["best_peer"], times[row["best_peer"]])
+        peer = row["best_peer"]
+        found[name] = Timed(name, times["dmlops"], peer, times[peer], row["not_asked"])
     return found
 
 
@@ -143,7 +160,19 @@ def _lowest(files: Sequence[str], unit: str, names: Collection[str] = ()) -> str
 
 
 def _table(files: Sequence[str], unit: str, timed: Iterable[Timed]) -> str:
-    return f"{where(files)}:\n\n{_lines(_heads(unit), (_cells(unit, *each) for each in timed))}"
+    timed = tuple(timed)
+    lines = _lines(_heads(unit), (_cells(unit, *each[:4]) for each in timed))
+    return f"{where(files)}:\n\n{lines}{_not_asked(timed)}"
+
+
+def _not_asked(timed: Iterable[Timed]) -> str:
+    """Return which libraries were not asked to solve which of some workloads, as a line below their table."""
+    names: dict[Sequence[str], list[str]] = {}
+    for each in timed:
+        if each.not_asked:
+            names.setdefault(tuple(each.not_asked), []).append(each.name)
+    told = [f"{'; '.join(found)}: {', '.join(libraries)}" for libraries, found in names.items()]
+    return f"\nNot asked for {'. For '.join(told)}.\n" if told else ""
 
 
 def _heads(unit: str) -> Sequence[str]:
@@ -178,7 +207,7 @@ def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
 
 def _contest(file: str, contest: Contest) -> list[tuple[Standing, float]]:
     record = _record(file)
-    found = standings(record["workloads"], contest, record["machine"]["gpu"])
+    found = standings(_workloads(file), contest, record["machine"]["gpu"])
     return [(each, each.ratio) for each in found if each.ratio is not None]
 
 
@@ -266,10 +295,24 @@ def _speed() -> str:
     return (
         f"{_times(GPU, 'us', README_GPU)}\n{_times(CPU, 'ms', README_CPU)}\n"
         f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[:1])}), "
-        f"FlashInfer's sorted and stable top-k takes\n{low} to {high} times as long as dmlops, {median} "
-        "times in the median. Against answers in any order, as SGLang and DeepSelect give them, "
-        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1:])}).\n"
+        "the fastest sorted and stable top-k of\nother libraries, in most of them the only one that was "
+        f"asked, FlashInfer's, takes {low} to {high} times as long as dmlops, {median} times in the median.\n"
+        "Against answers in any order, as SGLang and DeepSelect give them, "
+        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1:])}).\n{_larger_behind()}"
     )
+
+
+def _larger_behind() -> str:
+    """Return in which workloads other libraries are faster: the smallest, and which others."""
+    larger = [
+        f"{name} ({row['best_peer']}, {ratio(row['ratio'])})"
+        for files in (GPU, CPU)
+        for name, row in sorted(_rows(files).items(), key=lambda item: item[1]["ratio"])
+        if row["ratio"] < 1 and row["bytes_moved"] >= LARGE_BYTES
+    ]
+    told = f", and in larger ones: {', '.join(larger)}" if larger else ""
+    reason = "because every call of dmlops checks its arrays"
+    return f"\nOther libraries are faster in some of the smallest calls, {reason}{told}.\n"
 
 
 def _sweeps() -> str:

@@ -19,6 +19,7 @@ import dmlops
 from bench import tables
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
+from bench.fastest import rows_of
 from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.app import app
 from dmlops.store import precompile
@@ -183,6 +184,7 @@ def test_continuous_integration_types_the_commands_of_the_pages(page):
     assert f"    {command}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
+PROBLEM = re.compile(r"(?:\w[\w ]*? )?(\d+ x \d+ \w+, k \d+(?:, by index)?)")
 RUNS = [json.loads(path.read_text("utf-8")) for path in sorted((ROOT / "bench/results").glob("*.json"))]
 
 
@@ -194,14 +196,20 @@ def test_figures_of_the_pages_were_recorded(page):
     taken = {}
     for row in (row for run in RUNS for row in run["workloads"]):
         for outcome in row["outcomes"]:
-            times = taken.setdefault((row["name"], outcome["contender"]), [])
+            times = taken.setdefault((_problem(row["name"]), outcome["contender"]), [])
             times += [float(f"{seconds:.3g}") for seconds in [outcome["seconds"]] if seconds]
     for rows, unit in _tables_of_times(text):
         for name, ours, peer, theirs, ratio in rows:
-            assert float(f"{float(ours) * unit:.3g}") in taken[name, "dmlops"], name
-            if (name, peer) in taken:  # others are in `bench.recorded`
-                assert float(f"{float(theirs) * unit:.3g}") in taken[name, peer], name
+            assert float(f"{float(ours) * unit:.3g}") in taken[_problem(name), "dmlops"], name
+            if (_problem(name), peer) in taken:  # others are in `bench.recorded`
+                assert float(f"{float(theirs) * unit:.3g}") in taken[_problem(name), peer], name
             assert float(ratio) == pytest.approx(float(theirs) / float(ours), rel=0.02), name
+
+
+def _problem(name):
+    """Return a problem of top-k without the name of its application, and others as they are."""
+    found = PROBLEM.fullmatch(name)
+    return found[1] if found else name
 
 
 def _tables_of_times(text):
@@ -225,6 +233,60 @@ def test_what_dmlops_loses_is_shown_too():
     assert sum(row.ratio < 1 for row in rows) >= 2
 
 
+def _fastest_peer(machine, name):
+    """Return the seconds of the fastest peer that any file of a machine has for a problem."""
+    found = [
+        outcome["seconds"]
+        for run in RUNS
+        if machine in (run["machine"].get("gpu") or f"{run['threads']} cores of an {run['machine']['cpu']}")
+        for row in run["workloads"]
+        if _problem(row["name"]) == _problem(name)
+        for outcome in row["outcomes"]
+        if outcome["seconds"] and outcome["library"] != "dmlops" and not outcome["is_spared"]
+    ]
+    return min(found)
+
+
+def test_the_fastest_peer_is_that_of_all_files():
+    """A file may have asked one library alone; another one has others for the same problem."""
+    rows = [(machine.partition(",")[0], row) for machine, rows in tables.chart() for row in rows]
+    for page in tables.PAGES:
+        text = page.read_text(encoding="utf-8")
+        for machine, table in re.findall(r"^(.+), [\d-]+:\n\n((?:\|.*\n)+)", text, re.MULTILINE):
+            if "| Workload |" in table:
+                timed = [row for found, unit in _tables_of_times(table) for row in _timed(found, unit)]
+                rows += [(machine, row) for row in timed]
+    assert len(rows) > 30
+    for machine, row in rows:
+        assert row.theirs == pytest.approx(_fastest_peer(machine, row.name), rel=0.01), row.name
+
+
+def _timed(found, unit):
+    for name, ours, peer, theirs, _ in found:
+        yield tables.Timed(name, float(ours) * unit, peer, float(theirs) * unit)
+
+
+def test_libraries_that_were_not_asked_are_named():
+    """Beside a bar and below a table, if another file of such a machine has their times of that operator."""
+    asked = {}
+    for run in (run for run in RUNS if "H100" in run["machine"].get("gpu", "")):
+        for row in run["workloads"]:
+            timed = {each["library"] for each in row["outcomes"] if each["seconds"]}
+            asked.setdefault(row["name"], set()).update(timed)
+    picture = (ROOT / "docs/pictures/speed.svg").read_text(encoding="utf-8")
+    shown = 0
+    for machine, rows in tables.chart():
+        for row in rows:
+            if "H100" in machine and PROBLEM.fullmatch(row.name):
+                others = {"torch", "jax", "flashinfer", "cub", "sglang"} - asked[row.name]
+                assert set(row.not_asked) == others, row.name
+                assert not others or f"not asked: {', '.join(sorted(others))}<" in picture
+                shown += bool(others)
+    assert shown == 2
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "Not asked for top_k 256 x 50257 float32, k 50: cub, flashinfer, sglang.\n" in readme
+
+
 def test_contests_of_the_benchmarks_page_were_recorded():
     text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
     number = r" \| ([\d.]+)"
@@ -238,7 +300,7 @@ def test_contests_of_the_benchmarks_page_were_recorded():
             if run["date"].startswith(date) and gpu in run["machine"].get("gpu", "")
             if any(row["name"].startswith("indexer") for row in run["workloads"])
         )
-        found = standings(run["workloads"], Contest(contest), run["machine"]["gpu"])
+        found = standings(rows_of(run, RUNS), Contest(contest), run["machine"]["gpu"])
         ratios = [each.ratio for each in found if each.ratio is not None]
         assert (int(n_problems), int(n_ahead)) == (len(ratios), sum(ratio >= 1 for ratio in ratios))
         amounts = min(ratios), statistics.median(ratios), max(ratios)

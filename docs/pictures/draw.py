@@ -47,6 +47,7 @@ STYLE = """
     .line { fill: #c3cad1; stroke: #c3cad1; }
   }
 """.replace("AHEAD", AHEAD).replace("BEHIND", BEHIND)
+TICKS = (0.5, 1, 2, 4)  # of the ratios of `speed`
 COLOURS = ("blue", "orange", "green", "violet")
 
 
@@ -60,8 +61,8 @@ class Drawing:
     def text(self, x: float, y: float, text: str, style: str = "") -> None:
         """Write one line; `y` is its baseline."""
         self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{style}">{escape(text)}</text>')
-        if "middle" not in style:
-            self._extend(x + (7.2 if "note" in style else 8.43) * len(text), y)
+        width = (7.2 if "note" in style else 8.43) * len(text)
+        self._extend(x if "middle" in style else x + width, y)
 
     def box(self, x: float, y: float, width: float, height: float, style: str = "cell") -> None:
         """Draw a rounded rectangle."""
@@ -287,21 +288,32 @@ def speed() -> Drawing:
     """Draw the ratios of some workloads of the benchmark as bars from 1, on a logarithmic scale."""
     drawing = Drawing("Time of the fastest other library divided by the time of dmlops, for ten workloads")
     one, factor_two = 84.0, 58.0  # where 1 is, and how much further 2 is
-    drawing.text(MARGIN, 34, "time of the fastest other library / time of dmlops", "note")
+    groups = [*chart()]
+    drawing.text(MARGIN, 34, "time of the fastest other library / time of dmlops,", "note")
+    drawing.text(MARGIN, 34 + NOTE_LINE, "on a logarithmic scale", "note")
     for x, style, label in ((MARGIN, "ahead", "dmlops is faster"), (180, "behind", "the other is faster")):
-        drawing.box(x, 46, 14, 14, style)
-        drawing.text(x + 22, 58, label, "note")
-    y = 68.0
-    for machine, rows in chart():
+        drawing.box(x, 46 + NOTE_LINE, 14, 14, style)
+        drawing.text(x + 22, 58 + NOTE_LINE, label, "note")
+    y = 68.0 + NOTE_LINE
+    for machine, rows in groups:
         y += 26
         drawing.text(MARGIN, y, machine, "name")
-        drawing.parts.append(f'<path d="M{one:g} {y + 8:g}v{42 * len(rows):g}" class="line"/>')
+        top = y + 8
         for row in rows:
             drawing.text(one + 6, y + 22, row.name, "note")
             end = one + factor_two * math.log2(row.ratio)
             drawing.box(min(one, end), y + 28, abs(end - one), 15, "ahead" if row.ratio >= 1 else "behind")
             drawing.text(max(one, end) + 6, y + 40, f"{times(row.ratio)} {row.peer}", "note")
             y += 42
+            if row.not_asked:
+                drawing.text(one + 6, y + 14, f"not asked: {', '.join(row.not_asked)}", "note")
+                y += NOTE_LINE
+        drawing.parts.append(f'<path d="M{one:g} {top:g}V{y + 8:g}" class="line"/>')
+        y += 22
+        for tick in TICKS:
+            at = one + factor_two * math.log2(tick)
+            drawing.parts.append(f'<path d="M{at:g} {y - 14:g}v5" class="line"/>')
+            drawing.text(at, y + 3, f"{tick:g}", "note middle")
         y += 6
     return drawing
 
