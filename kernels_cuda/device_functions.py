@@ -17,7 +17,12 @@ from kernels_cpu.integers import signed
 from kernels_cuda import ptx
 from kernels_cuda.cooperate import warp_maximum
 from kernels_cuda.ptx import i32, i64, u32
-from kernels_cuda.runtime.compiler import call_linked, import_numba_registries, linked_function
+from kernels_cuda.runtime.compiler import (
+    call_linked,
+    import_numba_registries,
+    linked_function,
+    local_lengths,
+)
 from kernels_cuda.scan import scan_of_warps
 from kernels_cuda.top_k.problem import key_format, last_element
 from kernels_cuda.top_k.shared import shapes
@@ -30,7 +35,7 @@ _NOWHERE = 0xFFFFFFFF
 import_numba_registries()  # for kernels of users: with NumPy 2.5, numba-cuda 0.30 cannot do so itself
 
 
-@functools.cache
+@functools.lru_cache(None, typed=True)  # 3.0 and True are no numbers of elements
 def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
     """Make ``value, index = top_k(row, count)`` for warps, each lane of which has a local array.
 
@@ -39,7 +44,7 @@ def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
 
     Parameters
     ----------
-    dtype : NumPy type
+    dtype : NumPy or Numba type
         float16, float32, float64, or integers of 8 to 64 bits; the indices are int32.
     k, items : int
         How many are selected, and how many elements a lane has: each at most 32.
@@ -85,10 +90,10 @@ def warp_top_k(dtype: Any, k: int, items: int, *, largest: bool = True) -> Any:
             bits = of_owner if own // WARP_LANES == item else bits
         return bits, i32(own)
 
-    return _called_by_users(dtype, select)
+    return _called_by_users(dtype, select, items)
 
 
-@functools.cache
+@functools.lru_cache(None, typed=True)  # 3.0 and True are no numbers of elements
 def block_top_k(dtype: Any, k: int, threads: int, size: int, *, largest: bool = True) -> Any:
     """Make ``value, index = top_k(row, count)`` for blocks, the row in a shared array, or any other.
 
@@ -146,7 +151,7 @@ def block_top_k(dtype: Any, k: int, threads: int, size: int, *, largest: bool = 
     return top_k
 
 
-@functools.cache
+@functools.lru_cache(None, typed=True)  # 3.0 and True are no numbers of elements
 def block_compact(threads: int) -> Any:
     """Make ``position, total = compact(flag)`` for blocks of so many threads, a multiple of 32.
 
@@ -173,15 +178,30 @@ def block_compact(threads: int) -> Any:
 
 
 def _checked(where: str, got: Any, allowed: Any) -> Any:
-    if got not in allowed:
+    """Return an argument that is one of the values that are allowed, and of their type."""
+    is_number = hasattr(got, "__index__") and not isinstance(got, (bool, np.bool_))
+    if got not in allowed or not (is_number or isinstance(got, str)):
         msg = f"{where}: got {got!r}; it must be in {allowed}"
         raise ValueError(msg)
     return allowed[allowed.index(got)]
 
 
+def _type_name(dtype: Any) -> Any:
+    """Return the name of a type of NumPy or Numba; what is none as it is."""
+    if isinstance(dtype, types.Type):
+        return str(dtype)
+    try:
+        return dtype if dtype is None else str(np.dtype(dtype))  # to NumPy, None is float64
+    except TypeError:
+        return dtype
+
+
 def _element(where: str, dtype: Any, largest: bool) -> tuple["np.dtype[Any]", Any, int]:
     """Return a type, how elements become ordered keys, and the bits of one that no element loses to."""
-    dtype = np.dtype(_checked(where, str(np.dtype(dtype)), _TYPES))
+    if not isinstance(largest, (bool, np.bool_)):
+        msg = f"{where.replace('dtype', 'largest')}: got {largest!r}; it must be in (False, True)"
+        raise ValueError(msg)
+    dtype = np.dtype(_checked(where, _type_name(dtype), _TYPES))
     size, is_float = dtype.itemsize, dtype.kind == "f"
     sign = 0 if dtype.kind == "u" else 1 << (8 * size - 1)
     infinity = int(np.array(np.inf, dtype).view(f"u{size}")) if is_float else (1 << 8 * size) - 1
@@ -191,12 +211,19 @@ def _element(where: str, dtype: Any, largest: bool) -> tuple["np.dtype[Any]", An
     return dtype, key_format(*masks), last
 
 
-def _called_by_users(dtype: "np.dtype[Any]", select: Any) -> Any:
-    """Make the function for rows of a type; `select` takes their bits, and returns a register of them."""
+def _called_by_users(dtype: "np.dtype[Any]", select: Any, length: int | None = None) -> Any:
+    """Make the function for rows of a type; `select` takes their bits, and returns a register of them.
+
+    With a `length`, rows are local arrays of so many elements: it reads all of them.
+    """
     element, bits = getattr(types, dtype.name), getattr(types, f"uint{8 * dtype.itemsize}")
     as_bits, register = types.Array(bits, 1, "C"), ptx.REGISTER[dtype.itemsize]
 
     def generate(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        others = local_lengths(builder, arguments[0]) - {length}
+        if length is not None and others:
+            msg = f"top_k.row: got a local array of {others.pop()} elements; it must have {length}"
+            raise TypeError(msg)
         given = context.make_array(sig.args[0])(context, builder, arguments[0])
         row = context.make_array(as_bits)(context, builder)
         row.data = builder.bitcast(given.data, row.data.type)

@@ -161,6 +161,93 @@ def test_refusals():
         device().block_top_k("float64", 1, 256, 2561)
 
 
+MOST = {(4, 256): 4096, (4, 512): 4096, (4, 1024): 3072, (8, 256): 2560, (8, 512): 2048, (8, 1024): 1024}
+
+
+@pytest.mark.parametrize(("element_bytes", "threads"), MOST)
+def test_the_longest_rows_of_blocks(element_bytes, threads):
+    """As the page says."""
+    most = MOST[element_bytes, threads]
+    for dtype in (f"float{8 * element_bytes}", *(("int8", "float16") if element_bytes == 4 else ())):
+        assert device().block_top_k(dtype, 1, threads, most).shared_bytes <= 48 << 10
+        with pytest.raises(
+            ValueError, match=rf"block_top_k\.size: got {most + 1}; .* range\(1, {most + 1}\)"
+        ):
+            device().block_top_k(dtype, 1, threads, most + 1)
+
+
+def test_what_is_no_number_of_elements_is_refused():
+    """Also where it is equal to one that was asked for before."""
+    device().warp_top_k("float32", 3, 1)
+    device().warp_top_k("float32", 1, 1)
+    device().block_top_k("float32", 1, 256, 1)
+    device().block_compact(64)
+    numbers = "it must be in range"
+    for make, arguments, field, told in (
+        ("warp_top_k", ("float32", 3.0, 1), "warp_top_k.k: got 3.0", numbers),
+        ("warp_top_k", ("float32", True, 1), "warp_top_k.k: got True", numbers),
+        ("warp_top_k", ("float32", 1, np.bool_(True)), "warp_top_k.items: got np.True_", numbers),
+        ("block_top_k", ("float32", 1, 256.0, 1), "block_top_k.threads: got 256.0", "it must be in (256, "),
+        ("block_top_k", ("float32", 1, 256, "1"), "block_top_k.size: got '1'", numbers),
+        ("block_compact", (64.0,), "block_compact.threads: got 64.0", numbers),
+        ("warp_top_k", ("float31", 1, 1), "warp_top_k.dtype: got 'float31'", "it must be in ('float16', "),
+        ("warp_top_k", (None, 1, 1), "warp_top_k.dtype: got None", "it must be in ('float16', "),
+        ("warp_top_k", (object(), 1, 1), "warp_top_k.dtype: got <object ", "it must be in ('float16', "),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(field)}") as error:
+            getattr(device(), make)(*arguments)
+        assert told in str(error.value)
+    with pytest.raises(ValueError, match=r"warp_top_k\.largest: got 'no'; it must be in \(False, True\)"):
+        device().warp_top_k("float32", 1, 1, largest="no")
+
+
+def test_types_of_numba_are_types():
+    numba = importlib.import_module("numba")
+    select = device().warp_top_k(numba.float32, np.int64(1), 1)
+    ptx_of(warp_kernel(select, 1, numba.float32), np.zeros(32, np.float32))
+
+
+def warp_kernel(select, length, element, by="variable"):
+    """Return a kernel that selects from a local array: a variable, one of two, or a function's parameter."""
+    cuda = numba_cuda()
+
+    @cuda.jit(device=True)
+    def call(row):
+        return select(row, 32)
+
+    @cuda.jit
+    def from_variable(x):
+        row = cuda.local.array(length, element)
+        row[0] = x[cuda.threadIdx.x]
+        x[cuda.threadIdx.x] = select(row, 32)[0]
+
+    @cuda.jit
+    def from_one_of_two(x):
+        row = cuda.local.array(1, element) if cuda.blockIdx.x == 0 else cuda.local.array(length, element)
+        row[0] = x[cuda.threadIdx.x]
+        x[cuda.threadIdx.x] = select(row, 32)[0]
+
+    @cuda.jit
+    def from_function(x):
+        row = cuda.local.array(length, element)
+        row[0] = x[cuda.threadIdx.x]
+        x[cuda.threadIdx.x] = call(row)[0]
+
+    return {"variable": from_variable, "one of two": from_one_of_two, "function": from_function}[by]
+
+
+@pytest.mark.parametrize("by", ["variable", "one of two"])
+def test_local_arrays_of_another_length_are_refused(by):
+    numba, x = importlib.import_module("numba"), np.zeros(32, np.float32)
+    select = device().warp_top_k("float32", 1, 1)
+    for length in (2, 3):
+        kernel = warp_kernel(select, length, numba.float32, by)
+        with pytest.raises(TypeError, match=f"row: got a local array of {length} elements; it must have 1"):
+            ptx_of(kernel, x)
+    ptx_of(warp_kernel(select, 1, numba.float32, by), x)
+    ptx_of(warp_kernel(select, 1, numba.float32, "function"), x)
+
+
 def test_elements_of_another_type_are_refused():
     select = device().warp_top_k("float32", 1, 1)
     with pytest.raises(TypeError, match=r"row: got array\(float64, 1d, C\); .* array of float32"):

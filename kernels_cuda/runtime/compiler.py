@@ -23,6 +23,7 @@ from kernels_cuda.runtime.variant import Variant, capability_of, is_ptx
 with warnings.catch_warnings():
     # Its NumPy deprecations are not ours to answer, and must not stop users who make errors of them.
     warnings.simplefilter("ignore")
+    from llvmlite import ir
     from numba import cuda, types
     from numba.core import typing
     from numba.cuda.core import compiler_lock, targetconfig
@@ -213,6 +214,43 @@ def call_linked(function: Any, context: Any, builder: Any, sig: Any, arguments: 
             variable.linkage = "internal"
     context.active_code_library.add_linking_library(compiled.library)
     return context.call_internal(builder, compiled.fndesc, sig, arguments)
+
+
+# Where arrays of Numba have the address of their elements: after two objects, the count and the element size.
+_ADDRESS_FIELD = 4
+
+
+def local_lengths(builder: Any, array: Any) -> set[int]:
+    """Return the lengths of the local arrays that a value may be, as far as the instructions before it tell.
+
+    Numba's types do not have lengths. A variable holds what was stored there, and that holds the address of
+    stack memory, whose type has its length. Arrays that come from elsewhere have none here.
+    """
+    instructions = [each for block in builder.function.blocks for each in block.instructions]
+    stored: dict[int, list[Any]] = {}
+    addresses: dict[int, list[int]] = {}
+    for each in instructions:
+        if isinstance(each, ir.instructions.StoreInstr):
+            value, place = each.operands
+            stored.setdefault(id(place), []).append(value)
+        elif isinstance(each, ir.instructions.GEPInstr):
+            indices = [getattr(index, "constant", None) for index in each.indices]
+            if indices == [0, _ADDRESS_FIELD]:
+                addresses.setdefault(id(each.pointer), []).append(id(each))
+    lengths, seen, waiting = set(), set(), [array]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or not isinstance(value, ir.instructions.LoadInstr):
+            continue
+        seen.add(id(value))
+        place = id(value.operands[0])
+        waiting += stored.get(place, [])
+        for address in addresses.get(place, []):
+            for pointer in stored.get(address, []):
+                memory = pointer.operands[0] if isinstance(pointer, ir.instructions.CastInstr) else pointer
+                if isinstance(memory, ir.instructions.AllocaInstr):
+                    lengths.add(memory.type.pointee.count)
+    return lengths
 
 
 def parameter_type(annotation: Any) -> Any:
