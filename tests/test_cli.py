@@ -210,10 +210,15 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(diagonal_matrix, "all_kernels", lambda: iter(kernels))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(Status, "update", lambda status, text: told.append(text))
+    monkeypatch.setattr(warmup, "TELL_AFTER_S", 0)
     told = []
     code, printed, error = command("warmup", "--jobs", 2)
-    assert (code, error) == (0, "")
-    assert told == [f"CPU: {number} of 6 kernels" for number in range(1, 7)]
+    assert code == 0
+    assert len(told) == 6
+    for number, text in enumerate(told, 1):
+        assert re.fullmatch(rf"CPU: {number} of 6 kernels, about \d+ s left", text)
+    # Standard error is no terminal here.
+    assert error.splitlines() == ["CPU: 6 kernels to find or to compile, on 2 cores", *told]
     assert re.match(r"CPU: 6 kernels in .*\nNo GPU", printed)
     assert all(is_kept(cpu.key(kernel)) for kernel in kernels)
     if hasattr(signal, "pthread_sigmask"):
@@ -230,8 +235,10 @@ def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_pa
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     options = ("--arch", "sm_90", "--arch", "sm_75", "--jobs", 1)
     code, printed, error = command("warmup", "--device", "cuda", *options)
-    assert (code, error) == (0, "")
-    assert re.fullmatch(r"sm_75: 1 kernels in .*\nsm_90: 1 kernels in .*\n", printed)
+    assert code == 0
+    names = re.findall("^(sm_..): 1 kernel to find or to compile, on 1 core$", error, re.MULTILINE)
+    assert names == ["sm_75", "sm_90"]
+    assert re.fullmatch(r"sm_75: 1 kernel in .*\nsm_90: 1 kernel in .*\n", printed)
     assert all(is_kept(cuda.key(*variants, arch)) for arch in ("sm_75", "sm_90"))
 
 

@@ -71,6 +71,13 @@ def test_what_ends_a_command_is_not_interrupted():
     assert printed == ("ended in order\n130\n", "dmlops: interrupted\n")
 
 
+def last_line(error):
+    """Return the last line on standard error; those before it say how far `warmup` is."""
+    *others, last = error.splitlines()
+    assert all(line.startswith("CPU: ") for line in others)
+    return last
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("n_interrupts", "pause"), [(1, 0), (4, 0), (4, 0.0001), (4, 0.001), (4, 0.01)])
 def test_warmup_ends_at_interrupts(warmup, n_interrupts, pause):
@@ -79,7 +86,9 @@ def test_warmup_ends_at_interrupts(warmup, n_interrupts, pause):
         time.sleep(pause)
         if warmup.poll() is not None:
             break
-    assert end_of(warmup) == (130, "dmlops: interrupted\n")
+    code, error = end_of(warmup)
+    assert code == 130
+    assert last_line(error) == "dmlops: interrupted"
     wait_for(lambda: not running(warmup))
 
 
@@ -96,7 +105,8 @@ def test_a_process_of_warmup_that_is_lost_is_told(warmup):
     # The first child is the resource tracker of multiprocessing; the others compile.
     _, worker, *_ = sorted(number for _, number, parent, _ in processes() if parent == warmup.pid)
     os.kill(worker, signal.SIGKILL)
-    assert end_of(warmup) == (
-        1,
-        "dmlops: warmup: a process that compiles has ended, such as for lack of memory\n",
+    code, error = end_of(warmup)
+    assert code == 1
+    assert last_line(error) == (
+        "dmlops: warmup: a process that compiles has ended, such as for lack of memory"
     )

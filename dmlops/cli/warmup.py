@@ -13,6 +13,10 @@ from dmlops.cli.console import duration, err, out
 from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import Device, architectures, require_cuda
 from dmlops.store import kernel_store, precompile
+from dmlops.types.errors import counted
+
+# Where standard error is a file, it gets a line no more often.
+TELL_AFTER_S = 10.0
 
 
 def warmup(
@@ -50,6 +54,17 @@ def warmup(
             _compile(name, precompile.cuda_tasks(operators, [name]), n_jobs)
 
 
+def _rounded(seconds: float) -> str:
+    """Return an estimate of a duration.
+
+    Examples
+    --------
+    >>> _rounded(0.3), _rounded(89.6), _rounded(100)
+    ('1 s', '90 s', '2 min')
+    """
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+
+
 def _check_architectures(names: Sequence[str]) -> None:
     """Check that the CUDA toolkit compiles for the architectures that the user names."""
     require_cuda()
@@ -79,13 +94,25 @@ def _present(device: Device) -> list[str]:
 
 
 def _compile(name: str, tasks: Sequence[precompile.Task], n_jobs: int) -> None:
-    """Do the tasks in `n_jobs` processes, and print how many there were."""
-    start = time.perf_counter()
+    """Do the tasks in `n_jobs` processes, and print how many there were.
+
+    Standard error says how far it is: a terminal in a line that changes, a file in a line now and then.
+    """
+    start = told_at = time.perf_counter()
+    begin = f"{name}: {counted(len(tasks), 'kernel')} to find or to compile, on {counted(n_jobs, 'core')}"
+    if not err.is_terminal:
+        err.print(begin)
     try:
-        with err.status(name) as status, precompile.compiled(tasks, n_jobs) as kernels:
+        with err.status(begin) as status, precompile.compiled(tasks, n_jobs) as kernels:
             for number, _ in enumerate(kernels, 1):
-                status.update(f"{name}: {number} of {len(tasks)} kernels")
+                now = time.perf_counter()
+                left = (now - start) / number * (len(tasks) - number)
+                text = f"{name}: {number} of {len(tasks)} kernels, about {_rounded(left)} left"
+                status.update(text)
+                if not err.is_terminal and now - told_at >= TELL_AFTER_S:
+                    told_at = now
+                    err.print(text)
     except precompile.PrecompileError as error:
         message = f"warmup: {error}"
         raise CommandError(message) from error
-    out.print(f"{name}: {len(tasks)} kernels in {duration(time.perf_counter() - start)}")
+    out.print(f"{name}: {counted(len(tasks), 'kernel')} in {duration(time.perf_counter() - start)}")
