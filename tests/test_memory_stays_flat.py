@@ -18,7 +18,7 @@ from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
 
 CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "6000"))
-MOST_KEPT = 2048
+MOST_KEPT = 256
 MIB = 1 << 20
 DTYPES = ("uint8", "int16", "float32", "int64")
 
@@ -72,7 +72,7 @@ def call_many_kinds(n_calls, n_before):
             for _ in range(rng.choice((1, 1, 1, 1, 3))):
                 call()
                 done += 1
-        assert len(KEPT) == MOST_KEPT
+        assert len(KEPT) <= MOST_KEPT
         print(resident_bytes())
 
 

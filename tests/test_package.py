@@ -193,7 +193,7 @@ def test_numba_is_imported_by_compilers_and_kernels_only():
         for device in ("kernels_cpu", "kernels_cuda"):
             for operator in OPERATORS.values():
                 importlib.import_module(f"{device}.{operator.name}")
-        for name in ("calls.compiled", "calls.fast_path", "devices.backend", "devices.cuda", "functions"):
+        for name in ("calls.compiled", "calls.kinds", "devices.backend", "devices.cuda", "functions"):
             importlib.import_module(f"dmlops.{name}")
         print("numba" in sys.modules)
     """

@@ -53,9 +53,10 @@ class CallCache:
             return call(inputs, out, stream, workspace)
         call = bind()
         results = call(inputs, out, stream, workspace)
-        given = [[operand.array for operand in each] for each in (inputs, out)]
-        if workspace is None and self._kinds.keep(parameters, *given, results, call):
-            return results
+        if workspace is None:
+            read, written = ([operand.array for operand in each] for each in (inputs, out))
+            if self._kinds.keep(parameters, read, written, results, call):
+                return results
         while len(self._calls) >= self._max_calls:
             try:
                 self._calls.popitem(last=False)

@@ -9,12 +9,13 @@ from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, KindForm, workspace_bytes
 from dmlops.calls.call_cache import CallCache
-from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS, check_served, device_of, level_or, plan
+from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS, check_served, device_of, level_or, plan, problems_of
 from dmlops.calls.guard import Named
 from dmlops.calls.kinds import Kind, Kinds
 from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.operators.descriptor import Descriptor
+from dmlops.operators.problem import Options
 from dmlops.types.arguments import level_of
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import DeviceMismatchError, counted, error_text, refuse, shown
@@ -48,7 +49,6 @@ class CompiledOperator:
         device: Device,
         plan: Any,
         operands: tuple[tuple[str, TensorDesc], ...],
-        problem: Any,
     ) -> None:
         self.descriptor = descriptor
         self.device = device
@@ -56,11 +56,14 @@ class CompiledOperator:
         self.outputs: Mapping[str, TensorDesc] = MappingProxyType(descriptor.outputs)
         self._places = tuple((field, f"{descriptor.name}.{field}") for field, _ in operands)
         self._n_inputs = len(operands) - len(self.outputs)
-        self._plan, self._descs, self._problem = plan, tuple(desc for _, desc in operands), problem
+        self._plan, self._descs = plan, tuple(desc for _, desc in operands)
         # One call per kind of arrays that has been found to fit.
         self._kinds = Kinds(_MAX_CALLS)
         self._calls = CallCache(_MAX_CALLS, self._kinds)
-        operator = OPERATORS[type(descriptor.lower())]
+        lowest = descriptor.lower()
+        problems = problems_of(lowest, Options())
+        self._problem = problems[0] if len(problems) == 1 else None
+        operator = OPERATORS[type(lowest)]
         self._form = KindForm(
             operator.name,
             Kind,

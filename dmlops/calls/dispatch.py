@@ -149,20 +149,18 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
 
 def plan(
     descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS
-) -> tuple[Any, tuple[tuple[str, TensorDesc], ...], Any]:
+) -> tuple[Any, tuple[tuple[str, TensorDesc], ...]]:
     """Plan a descriptor, whose level has been checked, for a device.
 
     Returns
     -------
-    plan, operands, problem : object, tuple of (str, TensorDesc), Problem
-        The kernels' plan; the fields that they take, in their order, and how each lies in memory; and the
-        problem, if there is a single one.
+    plan, operands : object, tuple of (str, TensorDesc)
+        The kernels' plan; the fields that they take, in their order, and how each lies in memory.
     """
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
-    problems, where = problems_of(lowest, options), f"{descriptor.name}.device"
-    planned = plan_problems(lowest, problems, device, where)
-    return planned, tuple(operands.items()), problems[0] if len(problems) == 1 else None
+    planned = plan_problems(lowest, problems_of(lowest, options), device, f"{descriptor.name}.device")
+    return planned, tuple(operands.items())
 
 
 def problems_of(descriptor: Descriptor, options: Options) -> list[Any]:

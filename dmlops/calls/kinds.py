@@ -156,19 +156,23 @@ class Kinds:
         made: Sequence[Any],
         call: BoundCall,
     ) -> bool:
-        """Keep the kind of a call, if native code can serve it; load all that it needs."""
+        """Keep the kind of a call, if native code can serve it; load all that it needs.
+
+        Return whether the kind is new. Otherwise native code has refused the call, or was not asked.
+        """
         arrays = (*inputs, *(out or made))
         if not _is_native(call, arrays):
             return False
         key = _key(parameters, inputs, out)
-        if key not in self._kinds:
-            kind = call.form.make(call, arrays, has_out=bool(out))
-            while len(self._kinds) >= self._max_kinds:
-                try:
-                    self._kinds.popitem(last=False)
-                except KeyError:  # another thread was faster
-                    break
-            self._kinds[key] = kind
+        if key in self._kinds:
+            return False
+        kind = call.form.make(call, arrays, has_out=bool(out))
+        while len(self._kinds) >= self._max_kinds:
+            try:
+                self._kinds.popitem(last=False)
+            except KeyError:  # another thread was faster
+                break
+        self._kinds[key] = kind
         return True
 
     def __len__(self) -> int:

@@ -4,11 +4,11 @@ import ctypes
 from array import array as words_array
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dmlops.calls.call import BoundCall
 from dmlops.devices import cpu, cuda
-from dmlops.devices.cuda_driver import PER_THREAD_STREAM
+from dmlops.devices.cuda_driver import PER_THREAD_STREAM, is_capturing
 from dmlops.devices.memory import ALIGNMENT, aligned, take_scratch
 from dmlops.types.enums import TensorDataType
 from dmlops.types.tensor import TensorDesc
@@ -175,33 +175,63 @@ class DeviceNative(Native):
 
     def __call__(self, arguments: tuple[Any, ...]) -> int | None:
         """Launch a call on the current stream; return 0, or None with nothing done."""
-        if not self._library.is_current(self._device):
-            return None
-        stream = self._library.current_stream(self._device)
-        status = self._launched(arguments, stream, self._n_scratch)
+        stream = self.stream()
+        return None if stream is None or self.launched(arguments, stream) is None else 0
+
+    def stream(self) -> int | None:
+        """Return the current stream of the library on the device; None if that is not the current one."""
+        library, device = self._library, self._device
+        return library.current_stream(device) if library.is_current(device) else None
+
+    def waiting_stream(self) -> int | None:
+        """Return the current stream, if the host may wait for it; a capture may not be waited for."""
+        stream = self.stream()
+        return None if stream is None or is_capturing(stream) else stream
+
+    def launched(self, arguments: tuple[Any, ...], stream: int) -> "Scratch | None":
+        """Launch a call; return its scratch memory, or None with nothing done."""
+        scratch = self._scratch(self._n_scratch, stream)
+        status = self._launch_in(scratch, arguments, stream)
         if status == NEEDS_PYTHON:
             found = self.planned_words((*arguments, 0, 0, 0))
             if found is None:
                 return None
-            status = self._launched(arguments, stream, found[1][plan_words.WORKSPACE])
+            scratch = self._scratch(found[1][plan_words.WORKSPACE], stream)
+            status = self._launch_in(scratch, arguments, stream)
         # After an error of the driver, the ordinary way launches everything again.
         if status < 0 or status & _ERROR:
             return None
         self._n_scratch = status >> native_call.STATUS_BITS
-        return 0
+        return scratch
 
-    def _launched(self, arguments: tuple[Any, ...], stream: int, n_scratch: int) -> int:
-        """Launch a call with so much scratch memory; return what the native call does."""
-        scratch, workspace = None, 0
-        if n_scratch:
-            if stream == PER_THREAD_STREAM:  # a library that keeps memory by stream would mix up threads
-                return native_call.MISMATCH
-            scratch = self._make_scratch((n_scratch + ALIGNMENT,))
-            workspace = aligned(self._library.address(scratch))
+    def launched_in(self, scratch: "Scratch", arguments: tuple[Any, ...], stream: int) -> bool:
+        """Launch a call on what an earlier one has left in scratch memory; return whether it is done."""
+        status = self._launch_in(scratch, arguments, stream)
+        if status == NEEDS_PYTHON and self.planned_words((*arguments, 0, 0, 0)) is not None:
+            status = self._launch_in(scratch, arguments, stream)
+        return status >= 0 and status & _ERROR == 0
+
+    def _scratch(self, size: int, stream: int) -> "Scratch":
+        # A library that keeps memory by stream would mix up threads on the stream that each has of its own.
+        if not size or stream == PER_THREAD_STREAM:
+            return Scratch(0, 0, None)
+        owner = self._make_scratch((size + ALIGNMENT,))
+        return Scratch(aligned(self._library.address(owner)), size, owner)
+
+    def _launch_in(self, scratch: "Scratch", arguments: tuple[Any, ...], stream: int) -> int:
+        """Launch a call with scratch memory; return what the native call does."""
         try:
-            return self._run((*arguments, workspace, n_scratch, stream))
+            return self._run((*arguments, scratch.address, scratch.size, stream))
         except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
             return native_call.MISMATCH
+
+
+class Scratch(NamedTuple):
+    """Device memory of a call: where it is aligned, how large it is, and what keeps it."""
+
+    address: int
+    size: int
+    owner: Any
 
 
 def call_words_of(descs: Sequence[TensorDesc | None]) -> list[int]:

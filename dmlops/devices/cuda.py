@@ -20,7 +20,7 @@ from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError
 
 # The check of gather indices writes this if every tuple is in range.
-_NO_OFFENDER = 2**63 - 1
+NO_OFFENDER = 2**63 - 1
 _POSITION = np.dtype(np.int64)
 # Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
 _COMPILERS = (
@@ -187,7 +187,7 @@ class Stream:
         if meanwhile is not None:
             meanwhile()
         first = self.read(self._library.address(answer), _POSITION)
-        return -1 if first == _NO_OFFENDER else first
+        return -1 if first == NO_OFFENDER else first
 
     def count(self, plan: Any, x: int, count: int, scratch: int, dtype: "np.dtype[Any]") -> int:
         """Write the number of non-zero elements, and wait for it."""

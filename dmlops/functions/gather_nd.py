@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, SupportsIndex, Unpack, overload
 
+import numpy as np
 from numpy import ndarray
 from numpy.typing import NDArray
 
@@ -12,7 +13,9 @@ from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
-from dmlops.calls.native import Native
+from dmlops.devices import cuda_driver
+from dmlops.devices.cuda import NO_OFFENDER
+from dmlops.devices.memory import CPU
 from dmlops.operators.gather_nd import (
     GatherND1,
     check_can_be_in_range,
@@ -157,25 +160,45 @@ def _result_shapes(
     return ((*indices[:-1], *x[batch_dims + indices[-1] :]),)
 
 
+# What the check on a GPU answers with.
+_POSITION = np.dtype(np.int64)
+
+
 class CheckedGather(Kind):
     """A gather that raises for indices out of range, before it writes to memory of the caller."""
 
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
-        self._check = Native(call, self.operands, len(call.results) if has_out else 0, {CHECKS: 1})
-        self._has_out = has_out
+        n_given = len(call.results) if has_out else 0
+        self._check = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
+        self._has_out, self._is_on_host = has_out, call.device == CPU
 
     def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call; return whether it is done. The ordinary way raises the error."""
         # A check returns the position of the first tuple out of range, or -1; a gather is 0 if there is none.
         # Nobody has seen a new output yet, so that it may be written before the check has ended.
         arguments = arrays + limits + sizes
+        if not self._is_on_host:
+            return self._run_on_device(arguments)
         if self._has_out and self._check(arguments) != -1:
             return False
         outside = self.native(arguments)
         if outside == -1 and not self._has_out:  # there is nothing to gather, and the indices were not read
             outside = 1 + (self._check(arguments) or 0)
         return outside is not None and (self._has_out or outside == 0)
+
+    def _run_on_device(self, arguments: tuple[Any, ...]) -> bool:
+        stream = self._check.waiting_stream()
+        if stream is None:
+            return False
+        answer = self._check.launched(arguments, stream)
+        if answer is None:
+            return False
+        # A new output is written while the check is under way.
+        is_gathered = not self._has_out and self.native.launched(arguments, stream) is not None
+        if cuda_driver.read_back(answer.address, _POSITION, stream) != NO_OFFENDER:
+            return False
+        return is_gathered or self.native.launched(arguments, stream) is not None
 
 
 GATHER_ND = Function(

@@ -13,12 +13,13 @@ from dmlops.calls.binding import Binding, Function, check_extended, check_is_pai
 from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, NO_ARRAY_ERRORS, Kind, new_tuple
-from dmlops.devices.memory import take_scratch
+from dmlops.devices import cuda_driver
+from dmlops.devices.memory import CPU, take_scratch
 from dmlops.operators.nonzero_coordinates import NonzeroCoordinates, check_fill, infer_nonzero_coordinates
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
-from dmlops.types.data_types import index_data_type, index_range
+from dmlops.types.data_types import index_data_type, index_range, numpy_dtype
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
@@ -181,6 +182,10 @@ def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tu
 class TrimmedList(Kind):
     """A listing of non-zero elements with as many rows as there are."""
 
+    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
+        super().__init__(call, arrays, has_out=has_out)
+        self._count_type = numpy_dtype(call.results[1].data_type)
+
     def into_new(
         self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
     ) -> Sequence[Any] | None:
@@ -190,6 +195,8 @@ class TrimmedList(Kind):
         make_rows, make_count = self.make
         limits += self.new_limits
         count = make_count(())
+        if self.call.device != CPU:
+            return self._on_device(inputs[0], count, limits, sizes[1:])
         if n_elements * n_columns * self.call.results[0].data_type.bytes > _ONE_PASS_BYTES:
             return self._in_two_passes(inputs[0], count, limits, sizes[1:])
         try:
@@ -198,6 +205,26 @@ class TrimmedList(Kind):
             return None
         found = self.native((*inputs, rows, count, *limits, WHOLE, *sizes[1:]))
         return None if found is None else [self.library.trimmed(rows, found), count]
+
+    def _on_device(
+        self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
+    ) -> Sequence[Any] | None:
+        make_rows, n_columns, native = self.make[0], len(x.shape), self.native
+        stream = native.waiting_stream()
+        if stream is None:
+            return None
+        no_rows = make_rows((0, n_columns))
+        scratch = native.launched((x, no_rows, count, *limits, COUNT, *others), stream)
+        if scratch is None:
+            return None
+        n_rows = cuda_driver.read_back(self.library.address(count), self._count_type, stream)
+        rows = make_rows((n_rows, n_columns))
+        is_listed = not n_rows or not n_columns
+        if not is_listed and not native.launched_in(
+            scratch, (x, rows, count, *limits, EXPAND, *others), stream
+        ):
+            return None
+        return [rows, count]
 
     def _in_two_passes(
         self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]

@@ -31,7 +31,7 @@ class Plan:
 
     def check(self, stream: int, indices: int, first: int) -> None:
         """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
-        self._check(stream, indices, first)
+        self._check(stream, 0, indices, 0, first)
 
 
 def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:

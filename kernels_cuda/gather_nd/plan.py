@@ -1,7 +1,8 @@
 """The plan of GATHER_ND1: the choice of an algorithm, the launches of each, and those of the check.
 
 The plan is a function of integers, which is compiled as it stands (`plan_words`). A gather's launches have
-the slots `X`, `INDICES`, `OUTPUT` and `WORKSPACE`; the check's are `CHECKED` and `ANSWER`.
+the slots `X`, `INDICES`, `OUTPUT` and `WORKSPACE`; the check reads the indices, and writes its answer to the
+workspace.
 
 Batch dimensions, those of tuples and those of slices are dimensions 0, 1, ... here, the slowest first. A
 *run* is the elements of the last one, if they lie side by side in input and output, and else one element.
@@ -37,9 +38,17 @@ from kernels_cpu.plan_words import (
     put_pointer,
     put_value,
     put_values,
+    take_workspace,
     wait_for_last,
 )
-from kernels_cuda.device_words import MULTIPROCESSORS, OWN_WORDS, PLANNED, ROOM, TOO_LONG
+from kernels_cuda.device_words import (
+    MULTIPROCESSORS,
+    OWN_WORDS,
+    PLANNED,
+    ROOM,
+    TOO_LONG,
+    WORKSPACE_ALIGNMENT,
+)
 from kernels_cuda.gather_nd.parameters import (
     CHECK_KERNEL,
     CHECKED_TUPLES,
@@ -83,7 +92,8 @@ from kernels_cuda.layout import (
 )
 
 X, INDICES, OUTPUT, WORKSPACE = range(4)
-CHECKED, ANSWER = range(2)
+CHECKED, ANSWER = INDICES, WORKSPACE
+ANSWER_BYTES = 8
 NOTHING, UNITS, UNALIGNED, STRIDED, CHECK = range(5)
 """The algorithms; `UNITS` includes those of the planar kernel."""
 
@@ -533,6 +543,7 @@ def _checked(problem: Words, policy: Policy) -> Checked:
 def _put_check(problem: Words, device: Words, policy: Policy, out: Words) -> int:
     """Put what looks for index tuples out of range: up to `NARROW_DEPTH` coordinates of tuples a launch."""
     out[ALGORITHM] = CHECK
+    take_workspace(out, ANSWER_BYTES, WORKSPACE_ALIGNMENT)
     begin_launch(out, kernel_key(CLEAR_KERNEL, 0, 0, 0), 1, 1, 0, 1)
     put_pointer(out, ANSWER, 0)
     tuples = _runs_along(problem, problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS], 1)

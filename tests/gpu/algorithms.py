@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from dmlops.calls.call_cache import CALLS
+from dmlops.calls.kinds import KINDS
 from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
 from kernels_cuda.top_k.dispatch import UnservedError as CannotServeError
 from kernels_cuda.top_k.policy import Policy
@@ -47,10 +48,13 @@ class Choice(NamedTuple):
 def forced(choice):
     """Have CUDA problems solved by a choice; None for the one that plans make."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict(), _latest=OrderedDict()))
+        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict()))
+        stack.enter_context(mock.patch.multiple(KINDS, _kinds=OrderedDict()))
         if choice:
             stack.enter_context(mock.patch.dict("os.environ", DMLOPS_TOP_K_ALGORITHM=choice.algorithm))
         if choice and choice.limits:
+            # Compiled plans have the usual limits.
+            stack.enter_context(mock.patch.object(KINDS, "keep", lambda *_: False))
             plan = choice.operator.plan
 
             def plan_as_forced(problem, target):

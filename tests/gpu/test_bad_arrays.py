@@ -15,6 +15,7 @@ import pytest
 
 import dmlops
 from dmlops.calls.call_cache import CALLS as KNOWN_CALLS
+from dmlops.calls.kinds import KINDS
 from tests import reference
 from tests.data import assert_same
 from tests.gpu.arrays import Interface, of_cupy, of_interface, to_numpy
@@ -190,7 +191,12 @@ def launches(monkeypatch):
     entry, counted = counting_entry()
     launch = importlib.import_module("kernels_cuda.runtime.launch")
     monkeypatch.setattr(launch, "launch_entry", lambda: entry)
-    with mock.patch.multiple(KNOWN_CALLS, _calls=OrderedDict(), _latest=OrderedDict()):
+    # Compiled code would launch without this entry.
+    with (
+        mock.patch.multiple(KNOWN_CALLS, _calls=OrderedDict()),
+        mock.patch.multiple(KINDS, _kinds=OrderedDict()),
+        mock.patch.object(KINDS, "keep", lambda *_: False),
+    ):
         yield counted
 
 
