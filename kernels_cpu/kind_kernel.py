@@ -127,8 +127,8 @@ def _end_of(call: Any, at: int, shift: int) -> int:
 @njit
 def are_apart(table: Any, call: Any) -> bool:
     """Return whether no output that the caller gave comes near another array, or near itself."""
-    n_operands = table[table_of.N_OPERANDS]
-    for j in range(n_operands - table[table_of.N_GIVEN], n_operands):
+    n_arrays = table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]
+    for j in range(n_arrays - table[table_of.N_GIVEN], n_arrays):
         at = array_at(j)
         if count_of(call, at, 0, call[at + RANK]) == 0:
             continue
@@ -142,6 +142,21 @@ def are_apart(table: Any, call: Any) -> bool:
             if begin < _end_of(call, other, shift) and _begin_of(call, other, shift) < end:
                 return False
     return True
+
+
+@njit
+def workspace_of(table: Any, call: Any, n_bytes: int) -> int:
+    """Return where the caller's workspace is aligned; 0 if it has gaps, or less than `n_bytes` from there."""
+    number = table[table_of.N_OPERANDS]
+    at = array_at(number)
+    stride = int64(1)
+    for d in range(call[at + RANK] - 1, -1, -1):
+        if call[at + SHAPE + d] > 1 and call[at + STRIDES + d] != stride:
+            return int64(0)
+        stride *= call[at + SHAPE + d]
+    begin = call[at + ADDRESS]
+    aligned = (begin + _ALIGNMENT - 1) & -_ALIGNMENT
+    return int64(aligned if aligned + n_bytes <= begin + (stride << shift_of(table, number)) else 0)
 
 
 @njit

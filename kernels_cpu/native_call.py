@@ -42,7 +42,8 @@ STATUS_BITS = 16
 (TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)
 (MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(8, 15)
 N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS, FIRST, PROBLEM, OTHER_TYPE = range(15, 23)
-OPERANDS = 23
+HAS_WORKSPACE = 23
+OPERANDS = 24
 # Fields of an operand: the type of its elements and its device, as the interface has them; flags that the
 # array interface must set, or bits of the address that must be 0 for DLPack; its number of dimensions; the
 # logarithm of its element size; and the word of the problem for its residue, or -1.
@@ -136,6 +137,8 @@ class KindTable:
         The address of the words of the host or the device that plans read.
     fixed, template : sequence of int
         What `fit` needs besides, and the words of a problem as far as the kind fixes them.
+    has_workspace : bool
+        Whether the last array is a workspace of the caller.
     """
 
     def __init__(
@@ -147,6 +150,8 @@ class KindTable:
         host: int,
         fixed: Sequence[int],
         template: Sequence[int],
+        *,
+        has_workspace: bool = False,
     ) -> None:
         if len(operands) > MAX_ARRAYS or len(fixed) > MAX_SIZES or len(template) > MAX_TEMPLATE:
             message = f"a kind has at most {MAX_ARRAYS} arrays, {MAX_SIZES} numbers, {MAX_TEMPLATE} words"
@@ -158,7 +163,8 @@ class KindTable:
             self._memory[DESCRIBE] = dlpack_describe(array_type)
         # A matrix without an input has no first operand.
         first = sum(operand is None for operand in operands)
-        self._memory[FIRST], self._memory[N_OPERANDS] = first, len(operands)
+        self._memory[FIRST], self._memory[N_OPERANDS] = first, len(operands) - has_workspace
+        self._memory[HAS_WORKSPACE] = has_workspace
         self._memory[N_TEMPLATE] = len(template)
         self._memory[GATHERED] = -1
         for number, operand in enumerate(operands):

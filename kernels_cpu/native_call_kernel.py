@@ -31,8 +31,10 @@ from kernels_cpu.kind_kernel import (
     find_kernels,
     is_small,
     plan_call,
+    run_on_host,
     run_with_scratch,
     shift_of,
+    workspace_of,
 )
 from kernels_cpu.native_call import MISMATCH, NEEDS_PYTHON
 from kernels_cpu.plan_words import END, MAX_WORDS, WORKSPACE
@@ -139,7 +141,7 @@ def _read_arrays(table: Any, arguments: int, call: Any) -> bool:
     tensor = stack_integers(_TENSOR_WORDS)
     expected, describe, name = table[table_of.TYPE], table[table_of.DESCRIBE], table[table_of.NAME]
     first = table[table_of.FIRST]
-    for i in range(first, table[table_of.N_OPERANDS]):
+    for i in range(first, table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]):
         item = _tuple_item(arguments, i - first)
         kind = _type_of(item)
         _release(kind)
@@ -159,10 +161,10 @@ def _read_call(table: Any, arguments: int, call: Any, rest: Any) -> bool:
     """Read the tuple of a call; `rest` gets workspace, its size and the stream on a GPU."""
     if not _read_arrays(table, arguments, call):
         return False
-    first, n_operands = table[table_of.FIRST], table[table_of.N_OPERANDS]
-    number = n_operands - first
+    first, n_arrays = table[table_of.FIRST], table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]
+    number = n_arrays - first
     if table[table_of.HAS_LIMITS]:
-        for i in range(first, n_operands):
+        for i in range(first, n_arrays):
             if not _read_integer(arguments, number, rest):
                 return False
             number += 1
@@ -185,6 +187,13 @@ def native_call(table: Any, arguments: int) -> int:
     rest = stack_integers(3)
     if not _read_call(table, arguments, call, rest) or not plan_call(table, call, problem, out):
         return MISMATCH
+    workspace = int64(0)
+    if table[table_of.HAS_WORKSPACE]:
+        workspace = workspace_of(table, call, out[WORKSPACE])
+        if workspace == 0:
+            return MISMATCH
+        rest[0] = workspace
+        rest[1] = out[WORKSPACE]
     is_on_device = table[table_of.DRIVER] != 0
     if not find_kernels(table, out, is_on_device):
         return NEEDS_PYTHON
@@ -192,7 +201,7 @@ def native_call(table: Any, arguments: int) -> int:
         return _launch(table, call, out, rest)
     keeps_gil = is_small(table, call)
     thread = 0 if keeps_gil else _save_thread()
-    result = run_with_scratch(table, call, out)
+    result = run_on_host(table, call, out, workspace) if workspace else run_with_scratch(table, call, out)
     if not keeps_gil:
         _restore_thread(thread)
     return int64(result)
@@ -230,7 +239,7 @@ def native_plan(table: Any, arguments: int) -> int:
     words = stack_integers(MAX_REPLY)
     n_words = int64(0)
     if _read_call(table, arguments, call, rest) and plan_call(table, call, problem, out):
-        n_operands = table[table_of.N_OPERANDS]
+        n_operands = table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]
         words[0] = 0
         for i in range(table[table_of.FIRST], n_operands):
             words[i] = call[array_at(i) + ADDRESS]

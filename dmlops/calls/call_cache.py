@@ -53,10 +53,10 @@ class CallCache:
             return call(inputs, out, stream, workspace)
         call = bind()
         results = call(inputs, out, stream, workspace)
-        if workspace is None:
-            read, written = ([operand.array for operand in each] for each in (inputs, out))
-            if self._kinds.keep(parameters, read, written, results, call):
-                return results
+        written = out if workspace is None else (*out, workspace)
+        arrays = ([operand.array for operand in each] for each in (inputs, written))
+        if self._kinds.keep(parameters, *arrays, results, call):
+            return results
         while len(self._calls) >= self._max_calls:
             try:
                 self._calls.popitem(last=False)

@@ -125,8 +125,8 @@ class CompiledOperator:
             refuse(f"{name}.execute", got, "the operator has other fields", allowed)
         has_workspace = workspace is not None
         n = self._n_inputs
-        is_plain = stream is None and workspace is None
-        if is_plain and self._kinds.call((), tuple(arrays[:n]), (), tuple(arrays[n:])) is not None:
+        written = tuple(arrays[n:]) if workspace is None else (*arrays[n:], workspace)
+        if stream is None and self._kinds.call((), tuple(arrays[:n]), (), written) is not None:
             return
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{name}.stream")
         inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905

@@ -53,7 +53,7 @@ class Kind:
         self._limits_of = call.library.limits
         self.new_limits = () if self._limits_of is None else (_NO_LIMIT,) * len(call.results)
         self._was_written = call.library.was_written
-        n_given = len(call.results) if has_out else 0
+        n_given = len(arrays) - len(call.inputs) if has_out else 0
         self.operands = native_operands(call, arrays)
         make_native = Native if call.device == CPU else DeviceNative
         self.native = make_native(call, self.operands, n_given, host=call.form.host)

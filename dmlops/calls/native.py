@@ -53,6 +53,7 @@ class Native:
         self._kernels = cpu.kernels_of(form.operator)
         kernels = self._kernels
         self._n_arrays = len(call.leading) + len(operands)
+        self._has_workspace = self._n_arrays > len(call.leading) + len(call.inputs) + len(call.results)
         template = self._problem_words(call.problem)
         plan, words = self._plan_of(form.operator)
         arrays: list[Operand | None] = [*[None] * len(call.leading), *operands]
@@ -68,6 +69,7 @@ class Native:
             ctypes.addressof(words if host is None else host),
             form.fixed,
             template[: kernels.DIMS],
+            has_workspace=self._has_workspace,
         )
         table.set(native_call.OTHER_TYPE, id(library.other_native_type or library.native_type))
         table.set(native_call.N_SIZES, len(form.sizes))
@@ -116,6 +118,9 @@ class Native:
         if planned is None:
             return None
         addresses, launches = planned
+        if self._has_workspace:
+            *addresses, workspace = addresses
+            return launches.run(*addresses, aligned(workspace))
         with take_scratch(launches.workspace_size) as scratch:
             return launches.run(*addresses, scratch)
 
@@ -190,13 +195,13 @@ class DeviceNative(Native):
 
     def launched(self, arguments: tuple[Any, ...], stream: int) -> "Scratch | None":
         """Launch a call; return its scratch memory, or None with nothing done."""
-        scratch = self._scratch(self._n_scratch, stream)
+        scratch = self._scratch(0 if self._has_workspace else self._n_scratch, stream)
         status = self._launch_in(scratch, arguments, stream)
         if status == NEEDS_PYTHON:
             found = self.planned_words((*arguments, 0, 0, 0))
             if found is None:
                 return None
-            scratch = self._scratch(found[1][plan_words.WORKSPACE], stream)
+            scratch = self._scratch(0 if self._has_workspace else found[1][plan_words.WORKSPACE], stream)
             status = self._launch_in(scratch, arguments, stream)
         # After an error of the driver, the ordinary way launches everything again.
         if status < 0 or status & _ERROR:

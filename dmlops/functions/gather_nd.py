@@ -169,7 +169,7 @@ class CheckedGather(Kind):
 
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
-        n_given = len(call.results) if has_out else 0
+        n_given = len(arrays) - len(call.inputs) if has_out else 0
         self._check = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
         self._has_out, self._is_on_host = has_out, call.device == CPU
 

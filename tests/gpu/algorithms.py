@@ -54,7 +54,7 @@ def forced(choice):
             stack.enter_context(mock.patch.dict("os.environ", DMLOPS_TOP_K_ALGORITHM=choice.algorithm))
         if choice and choice.limits:
             # Compiled plans have the usual limits.
-            stack.enter_context(mock.patch.object(KINDS, "keep", lambda *_: False))
+            stack.enter_context(mock.patch.object(KINDS, "keep", return_value=False))
             plan = choice.operator.plan
 
             def plan_as_forced(problem, target):

@@ -15,7 +15,7 @@ import pytest
 
 import dmlops
 from dmlops.calls.call_cache import CALLS as KNOWN_CALLS
-from dmlops.calls.kinds import KINDS
+from dmlops.calls.kinds import KINDS as KNOWN_KINDS
 from tests import reference
 from tests.data import assert_same
 from tests.gpu.arrays import Interface, of_cupy, of_interface, to_numpy
@@ -194,8 +194,8 @@ def launches(monkeypatch):
     # Compiled code would launch without this entry.
     with (
         mock.patch.multiple(KNOWN_CALLS, _calls=OrderedDict()),
-        mock.patch.multiple(KINDS, _kinds=OrderedDict()),
-        mock.patch.object(KINDS, "keep", lambda *_: False),
+        mock.patch.multiple(KNOWN_KINDS, _kinds=OrderedDict()),
+        mock.patch.object(KNOWN_KINDS, "keep", return_value=False),
     ):
         yield counted
 
