@@ -187,6 +187,12 @@ def _last_word(x: Any, elements: Any, table: Any) -> Any:
     return bits.whole_word(elements, 0, uint64(table[MAGNITUDE]))
 
 
+@inline
+def _count_of(counts: Any, part: Any, table: Any) -> Any:
+    """Return how many elements of a part are not zero; another thread may write to the workspace."""
+    return int64(min(uint64(counts[part]), uint64(table[PART_WORDS] * LANES)))
+
+
 @functools.cache
 def expand_kernel(from_elements: bool, columns: int) -> Any:
     """Return the kernel that lists elements as it reads the input, or from words in the workspace.
@@ -220,9 +226,10 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
             total = 0
             counts = tail(integers_at(workspace), table[COUNTS])
             for other in range(n_parts):
+                size = _count_of(counts, other, table)
                 if other < part:
-                    row += counts[other]
-                total += counts[other]
+                    row += size
+                total += size
             n_rows = min(total, capacity)
         positions = stack_positions(LIST)
         position = part * table[PART_WORDS] * LANES
@@ -322,6 +329,6 @@ def total_count(table: Any, count: Any, workspace: Any) -> Any:
     counts = tail(integers_at(workspace), table[COUNTS])
     total = 0
     for part in range(table[N_PARTS]):
-        total += counts[part]
+        total += _count_of(counts, part, table)
     count[0] = total
     return total

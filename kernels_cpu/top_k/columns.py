@@ -5,7 +5,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kernels_cpu.intrinsics.pointers import stack_integers
 from kernels_cpu.jit import njit
+from kernels_cpu.processor import LINE_BYTES
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.scan import Limits, Search, search_run
 from kernels_cpu.top_k.scratch import (
@@ -16,12 +18,13 @@ from kernels_cpu.top_k.scratch import (
     stage_of,
     unpacked,
 )
-from kernels_cpu.top_k.table import DIMENSION, HEADER, ROW_STATE
+from kernels_cpu.top_k.table import COLUMN_LINES, DIMENSION, HEADER, ROW_STATE
 
 Array = NDArray[Any]
 
 # The state of a column's search between two runs, `ROW_STATE` integers.
 LISTED, THRESHOLD, UNTIL_STRICT, CLOSED, LENGTH = range(5)
+STATES = ROW_STATE * COLUMN_LINES * LINE_BYTES  # of elements of one byte
 
 
 @functools.cache
@@ -38,7 +41,8 @@ def select(sorts: bool) -> Any:
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
-        stage, searches = stage_of(constants, problem, workspace, task)
+        stage = stage_of(constants, problem, workspace, task)
+        searches = stack_integers(STATES)  # not in the workspace, which other threads may write to
         n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)] if problem.n_dims else 1
         stripes = (n_columns_all + problem.columns - 1) // problem.columns
         for stripe in range(first_stripe, last_stripe):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import put_index
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
-from kernels_cpu.top_k.records import LOW_HALF, keep_order, pad, radix_sort, rank, shrink
+from kernels_cpu.top_k.records import LOW_HALF, at_most, keep_order, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scratch import Sorting
 from kernels_cpu.top_k.table import RANK_LIMIT, Problem
 
@@ -22,10 +22,11 @@ def write_ranked(
     """Write the best `k` records, found through `order`."""
     x_at, value_at, index_at = at
     for r in range(k):
-        i = order[r]
+        i = at_most(order[r], problem.capacity)
         position = records[i] & LOW_HALF
         if problem.wide:
             position = int64(positions[i])
+        position = at_most(position, problem.axis_size - 1)
         values[value_at + r * problem.value_step] = x[x_at + position * problem.x_step]
         put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
 
@@ -55,7 +56,7 @@ def write_listed(
         if is_float and (ordered <= zero or ordered == nan):
             bits = minus - ordered
             if ordered in (zero, nan):
-                bits = int64(x[x_at + position * problem.x_step])
+                bits = int64(x[x_at + at_most(position, problem.axis_size - 1) * problem.x_step])
         values[value_at + r * problem.value_step] = bits
 
 
@@ -88,6 +89,7 @@ def finish_few(
     if count > RANK_LIMIT:
         slack = min(k >> 3, RANK_LIMIT - k)
         count, _ = shrink(records, positions, problem.wide != 0, count, k, slack)
+    count = max(count, k)  # fewer are left only where another thread changes the workspace
     pad(records, count)
     rank(records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
     if not problem.is_sorted:
@@ -107,13 +109,15 @@ def finish(
     wide = problem.wide != 0
     if count > RANK_LIMIT and count > k + (k >> 2):
         count, _ = shrink(records, positions, wide, count, k, k >> 3)
+    count = max(count, k)  # as in `finish_few`
     if count <= RANK_LIMIT:
         pad(records, count)
         rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
         write_ranked(x, values, indices, at, problem, records, positions, sorting.order, k)
         return
     if radix_sort(
-        records, positions, sorting.spare_records, sorting.spare_positions, sorting.counters, wide, count
-    ):
+        records, positions, sorting.spare_records, sorting.spare_positions, wide, count,
+        problem.list_length - 1,
+    ):  # fmt: skip
         records, positions = sorting.spare_records, sorting.spare_positions
     write_listed(x, values, indices, at, problem, masks, records, positions, 0, k)

@@ -68,6 +68,7 @@ from kernels_cpu.top_k.problem_words import (
 )
 from kernels_cpu.top_k.table import (
     BINS,
+    COLUMN_LINES,
     GAP,
     GAPS_FROM,
     GROUP,
@@ -75,7 +76,7 @@ from kernels_cpu.top_k.table import (
     MIN_REFINED,
     PADDED_TO,
     RANK_LIMIT,
-    ROW_STATE,
+    SHORT_ROWS_MAX_ROWS,
     SIDE_BY_SIDE_COLUMNS,
     STREAMS,
     WORD,
@@ -94,7 +95,6 @@ TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
 SHORT_ROW_BYTES = 1 << 14  # shorter rows are still in the first-level cache when they are read again
 SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
-SHORT_ROWS_MAX_ROWS = 16  # rows that go through each step together
 SHORT_ROWS_KEY_BYTES = 1 << 13  # keys that are written before they are read again
 
 RUN_BYTES = 1 << 22  # part of a row that is searched at a time; each run lists about k elements
@@ -104,7 +104,6 @@ SIDE_BY_SIDE_MAX_K = 60  # the list of a random row then stays well below `RANK_
 SIDE_BY_SIDE_MIN_ROWS = SIDE_BY_SIDE_COLUMNS // 2
 SIDE_BY_SIDE_MIN_GROUPS = 64  # per row
 STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
-COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
 
 # All selected elements may lie in one of the streams, as in ascending rows. The groups of that stream must
 # then suffice for a threshold, with some to spare, because thresholds are approximate.
@@ -295,11 +294,10 @@ class Areas(NamedTuple):
     ranks: int
     order: int
     taken: int
-    counters: int
     groups: int
     minima: int
     stage: int
-    row_states: int
+    listed: int
 
 
 class Layout(NamedTuple):
@@ -336,7 +334,6 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
     lists_bytes = list_bytes if algorithm == SORT else list_bytes * n_together
     sorts = is_sorted and capacity > RANK_LIMIT and (k > RANK_LIMIT or algorithm == SORT)
     spare_bytes = list_bytes if sorts else 0
-    counter_bytes = 24 * BINS if sorts else 0  # of the last pass, of this one and of the next
     rank_bytes = 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO)
     group_elements = max(group_elements, shape.lanes * refined * GROUP // 2)
     areas = Areas(
@@ -347,11 +344,10 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
         ranks=take_workspace(out, rank_bytes, LINE_BYTES),
         order=take_workspace(out, rank_bytes, LINE_BYTES),
         taken=take_workspace(out, rank_bytes, LINE_BYTES),
-        counters=take_workspace(out, counter_bytes, LINE_BYTES),
         groups=take_workspace(out, element_size * group_elements, LINE_BYTES),
         minima=take_workspace(out, element_size * (tiles + 2 * WORD), LINE_BYTES),
         stage=take_workspace(out, element_size * (pitch * n_staged + WORD), LINE_BYTES),
-        row_states=take_workspace(out, 8 * ROW_STATE * n_together, LINE_BYTES),
+        listed=take_workspace(out, 8, LINE_BYTES),
     )
     return Layout(wide, list_length, fold, pitch, areas)
 

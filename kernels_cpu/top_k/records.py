@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import simd
+from kernels_cpu.intrinsics.pointers import stack_integers
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.top_k.table import BINS, DIGIT_BITS, GAP, GAPS_FROM, PADDED_TO
 from kernels_cpu.top_k.thresholds import threshold_of
@@ -20,6 +21,13 @@ Array = NDArray[Any]
 PADDING = np.iinfo(np.int64).max
 """Fills a list up to whole vectors; no threshold that is searched for reaches it."""
 LOW_HALF = 0xFFFFFFFF
+COUNTERS = 3 * BINS  # those of the last pass, of this one and of the next
+
+
+@inline
+def at_most(index: int, last: int) -> int:
+    """Return an index of the workspace, which another thread may write to, or the last index."""
+    return int64(min(np.uint64(index), np.uint64(last)))  # type: ignore[no-any-return]
 
 
 @inline
@@ -60,7 +68,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
         is_equal = (record == threshold) & (equal > 0)
         equal -= is_equal
         kept += (record < threshold) | is_equal
-    return kept, threshold
+    return min(kept, k + slack), threshold  # more are left only where another thread changes the list
 
 
 @njit
@@ -84,16 +92,17 @@ def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, tak
         simd.store(ranks, i + lanes, second_ranks)
     if not wide:
         for i in range(padded):
-            order[ranks[i]] = i
+            order[at_most(ranks[i], count)] = i
         return
     for i in range(count):
         taken[i] = 0
     for i in range(count):
-        r = ranks[i]
+        r = at_most(ranks[i], count)
         equals = taken[r]
         taken[r] = equals + 1
-        ranks[i] = r + equals
-        order[r + equals] = i
+        r = at_most(r + equals, count)
+        ranks[i] = r
+        order[r] = i
 
 
 @njit
@@ -111,15 +120,17 @@ def radix_sort(
     positions: Array,
     spare_records: Array,
     spare_positions: Array,
-    counters: Array,
     wide: bool,
     count: int,
+    last: int,
 ) -> bool:
     """Sort by key, keeping the order of equal keys; return whether the result is in the spare arrays.
 
     Bins of equal sizes, as ascending keys have, would compete for the same lines of the caches where they
-    begin a power of two apart: in long lists a gap of a line keeps them off each other.
+    begin a power of two apart: in long lists a gap of a line keeps them off each other. `last` is the last
+    record that the lists have room for: where another thread changes them, bins are longer than was counted.
     """
+    counters = stack_integers(COUNTERS)
     low = high = records[0]
     for i in range(1, count):
         record = records[i]
@@ -149,10 +160,10 @@ def radix_sort(
                 counters[now + i] = 0
             begin = 0
             for j in range(n_ranges):
-                for i in range(begin, counters[before + j]):
+                for i in range(begin, min(counters[before + j], last)):
                     at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
                     counters[at] = counters[at] + 1
-                begin = counters[before + j] + gap
+                begin = min(counters[before + j], last) + gap
         # The greatest record differs from the least in the last digit: the last pass leaves no gaps.
         next_gap = GAP if count >= GAPS_FROM and p < passes - 1 else 0
         total = 0
@@ -167,18 +178,19 @@ def radix_sort(
             continue
         begin = 0
         for j in range(n_ranges):
-            for i in range(begin, counters[before + j]):
+            for i in range(begin, min(counters[before + j], last)):
                 record = records[i]
                 rest = np.uint64(record - lowest) >> shift
                 at = now + (int64(rest) & mask)
                 to = counters[at]
                 counters[at] = to + 1
+                to = min(to, last)
                 spare_records[to] = record
                 if wide:
                     spare_positions[to] = positions[i]
                 at = then + (int64(rest >> np.uint64(digit_bits)) & mask)
                 counters[at] = counters[at] + 1
-            begin = counters[before + j] + gap
+            begin = min(counters[before + j], last) + gap
         records, spare_records = spare_records, records
         positions, spare_positions = spare_positions, positions
         before, now, then = now, then, before

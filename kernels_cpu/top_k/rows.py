@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import integers_at
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
-from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.records import at_most, shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
 from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of, sorting_of, unpacked
 from kernels_cpu.top_k.table import DIMENSION, HEADER
@@ -63,7 +63,7 @@ def select(sorts: bool) -> Any:
             if count > k:
                 count, _ = shrink(scratch.records, scratch.positions, limits.wide, count, k, k >> 2)
             start = workspace + task * problem.task_size
-            integers_at(start + problem.row_states)[0] = count
+            integers_at(start + problem.listed)[0] = count
 
     return select_rows
 
@@ -92,7 +92,7 @@ def merge(sorts: bool) -> Any:
             count = 0
             for other in range(task, task + problem.segments):
                 start = workspace + other * problem.task_size
-                size = integers_at(start + problem.row_states)[0]
+                size = at_most(integers_at(start + problem.listed)[0], k + (k >> 2))
                 added = scratch_of(workspace, constants, problem, other)
                 for i in range(size):
                     records[count + i] = added.records[i]

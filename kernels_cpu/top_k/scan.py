@@ -305,7 +305,7 @@ def pair_up(
     slot = 0
     for first in range(0, n_tiles, WORD):
         mask = tiles_within(minima, first, n_tiles, threshold)
-        while mask:
+        while mask and slot < most * (tile >> 1):  # another thread may change the minima
             at = begin + (first + bitops.trailing_zeros(mask)) * tile
             mask &= mask - np.uint64(1)
             for i in range(at, at + tile, 2 * lanes):

@@ -26,7 +26,6 @@ class Sorting(NamedTuple):
     ranks: Any
     order: Any
     taken: Any
-    counters: Any
 
 
 @inline
@@ -118,7 +117,6 @@ def sorting_of(workspace: int, problem: Problem, task: int) -> Sorting:
         integers_at(start + problem.ranks),
         integers_at(start + problem.order),
         integers_at(start + problem.taken),
-        integers_at(start + problem.counters),
     )
 
 
@@ -139,10 +137,10 @@ def unpacked(constants: Array, task: int, x: int, values: int, workspace: int) -
 
 
 @inline
-def stage_of(constants: Array, problem: Problem, workspace: int, task: int) -> tuple[Array, Array]:
-    """Return a task's stage, and the states of its rows."""
-    start = workspace + task * problem.task_size
-    return elements_at(start + problem.stage, constants), integers_at(start + problem.row_states)
+def stage_of(constants: Array, problem: Problem, workspace: int, task: int) -> Array:
+    """Return a task's stage."""
+    stage: Array = elements_at(workspace + task * problem.task_size + problem.stage, constants)
+    return stage
 
 
 @njit

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
-from kernels_cpu.intrinsics.pointers import stack_words, tail
+from kernels_cpu.intrinsics.pointers import stack_integers, stack_words, tail
 from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of_column, stage_of, unpacked
-from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, WORD
+from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, SHORT_ROWS_MAX_ROWS, WORD
 from kernels_cpu.top_k.thresholds import threshold_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
@@ -28,6 +28,7 @@ Array = NDArray[Any]
 USUAL_EXCESS = 16  # elements of a list beyond twice `k` that are ranked without another search
 # The state of a row, `ROW_STATE` integers.
 X, VALUE, INDEX, FOUND, LENGTH = range(5)
+STATES = ROW_STATE * SHORT_ROWS_MAX_ROWS
 
 
 @inline
@@ -105,11 +106,11 @@ def choose_best(
 
 
 @inline
-def list_chosen(keys: Array, words: Array, count: int, wide: bool, scratch: Scratch) -> None:
-    """List the `count` keys whose bits are set."""
+def list_chosen(keys: Array, n: int, words: Array, count: int, wide: bool, scratch: Scratch) -> None:
+    """List the `count` keys whose bits are set; fewer are only where another thread changes the keys."""
     at = 0
     w = 0
-    while at < count:
+    while at < count and w < n // WORD:
         at = list_word(keys, w * WORD, words[w], wide, scratch, at)
         w += 1
 
@@ -123,7 +124,8 @@ def select(
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
-    keys, states = stage_of(constants, problem, workspace, task)
+    keys = stage_of(constants, problem, workspace, task)
+    states = stack_integers(STATES)  # not in the workspace, which other threads may write to
     lowest, wide = problem.lowest, problem.wide != 0
     at_least = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
     words, less = stack_words(256), stack_words(256)  # a bit for each element of the longest row
@@ -156,7 +158,7 @@ def select(
             if count > usual:
                 k = min(problem.k, n)
                 count = choose_best(keys_of_row, padded_size(n), k, threshold, count, lowest, words, less)
-            list_chosen(keys_of_row, words, count, wide, own)
+            list_chosen(keys_of_row, padded_size(n), words, count, wide, own)
             pad(own.records, count)
             states[ROW_STATE * r + FOUND] = count
         for r in range(n_rows):

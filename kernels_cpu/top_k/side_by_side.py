@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
-from kernels_cpu.intrinsics.pointers import tail
+from kernels_cpu.intrinsics.pointers import stack_integers, tail
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import finish_few
@@ -161,8 +161,9 @@ def select(
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
-    keys, counts = stage_of(constants, problem, workspace, task)
-    checked_at = tail(counts, problem.columns)
+    keys = stage_of(constants, problem, workspace, task)
+    # Not in the workspace, which other threads may write to.
+    counts, checked_at = stack_integers(COLUMNS), stack_integers(COLUMNS)
     k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
     thresholds = scratch.minima
     n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]

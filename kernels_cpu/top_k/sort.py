@@ -20,10 +20,15 @@ Array = NDArray[Any]
 @njit
 def list_row(
     keys: Array, padded: int, threshold: int, with_less: bool, n_ties: int, lowest: int, wide: bool,
-    scratch: Scratch, count: int,
+    scratch: Scratch, count: int, capacity: int,
 ) -> int:  # fmt: skip
-    """List the keys less than `threshold`, if `with_less`, and the first `n_ties` that equal it."""
+    """List the keys less than `threshold`, if `with_less`, and the first `n_ties` that equal it.
+
+    There are more than `capacity` only where another thread changes the keys.
+    """
     for at in range(0, padded, WORD):
+        if count > capacity - WORD:
+            break
         ties = simd.word_at_most(keys, at, threshold)
         chosen = np.uint64(0)
         if threshold > lowest:
@@ -46,7 +51,7 @@ def select(
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
-    stage, _ = stage_of(constants, problem, workspace, task)
+    stage = stage_of(constants, problem, workspace, task)
     lowest, wide = problem.lowest, problem.wide != 0
     for row in range(first_row, last_row):
         n = length_of(numbers, problem, lengths, row)
@@ -64,15 +69,32 @@ def select(
             bounds = bounds_of(stage, n, padded, k, k >> 3, lowest, scratch.groups)
             threshold = bounds.high
             if bounds.n_at_most <= k + (k >> 3):
-                count = list_row(stage, padded, threshold, True, n, lowest, wide, scratch, 0)
+                count = list_row(
+                    stage, padded, threshold, True, n, lowest, wide, scratch, 0, problem.capacity
+                )
             else:
                 # The bounds have met at the k-th key, with which many others tie: those stay unsorted.
                 n_ties = k - bounds.n_less
                 if problem.is_sorted:
-                    count = list_row(stage, padded, threshold, True, 0, lowest, wide, scratch, 0)
-                    list_row(stage, padded, threshold, False, n_ties, lowest, wide, scratch, count)
+                    count = list_row(
+                        stage, padded, threshold, True, 0, lowest, wide, scratch, 0, problem.capacity
+                    )
+                    list_row(
+                        stage,
+                        padded,
+                        threshold,
+                        False,
+                        n_ties,
+                        lowest,
+                        wide,
+                        scratch,
+                        count,
+                        problem.capacity,
+                    )
                 else:
-                    count = list_row(stage, padded, threshold, True, n_ties, lowest, wide, scratch, 0)
+                    count = list_row(
+                        stage, padded, threshold, True, n_ties, lowest, wide, scratch, 0, problem.capacity
+                    )
                     n_ties = 0
         else:
             list_all(run, begin, n, masks, scratch, wide)

@@ -21,6 +21,8 @@ STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
 MIN_REFINED, MAX_REFINED = 8, 512  # tiles whose elements may be compared in pairs
 WORD = 64  # elements whose comparisons make one mask
 
+SHORT_ROWS_MAX_ROWS = 16  # short rows that go through each step together
+COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
 SIDE_BY_SIDE_COLUMNS = WORD
 """Rows that lie side by side, per block of keys: one bit of a word each."""
 
@@ -68,11 +70,11 @@ class Problem(NamedTuple):
     ranks: int
     order: int
     taken: int
-    counters: int
     groups: int
     minima: int
     stage: int
-    row_states: int
+    listed: int
+    """The length of a segment's list."""
     n_dims: int
     """Dimensions of rows; size, x, value, index and length stride of each follow, the slowest first."""
 

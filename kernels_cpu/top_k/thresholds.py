@@ -76,7 +76,7 @@ def narrowed(array: Array, padded: int, k: int, slack: int, bounds: Bounds) -> B
         if guesses:
             share = (k + 0.5 * slack - bounds.n_less) / (bounds.n_at_most - bounds.n_less)
             width = np.float64(np.uint64(bounds.high - bounds.low))
-            middle = bounds.low + int64(np.uint64(min(share, 0.99) * width))
+            middle = bounds.low + int64(np.uint64(max(min(share, 0.99), 0.0) * width))
         guesses = not guesses
         bounds = tightened(array, padded, k, bounds, middle)
     return bounds
