@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from kernels_cpu.native_call import KindTable, Operand
 
 pytestmark = pytest.mark.quick
 
@@ -37,3 +38,11 @@ def test_wherever_the_stack_ends_the_error_is_a_recursion_error(call):
         except RecursionError:
             n_errors += 1
     assert n_errors
+
+
+@pytest.mark.parametrize(("n_arrays", "n_numbers"), [(6, 0), (2, 5)])
+def test_more_than_there_is_room_for_is_refused(n_arrays, n_numbers):
+    """A native call copies arrays and numbers to its stack, behind which it must not write."""
+    operands = [Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
+    with pytest.raises(ValueError, match="at most 5 arrays, 4 numbers"):
+        KindTable(operands, np.ndarray, 0, 0, 0, range(n_numbers), ())

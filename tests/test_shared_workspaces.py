@@ -1,7 +1,6 @@
-"""A workspace is for one execution at a time: where others write to it, answers are wrong, and nothing else.
+"""A workspace is for one execution at a time: if others write to it, only answers suffer.
 
-The workspace and the outputs lie between pages that nobody may touch; each script runs in a process of its
-own.
+The arrays lie between pages that nobody may touch, and each script runs in a process of its own.
 """
 
 import pytest

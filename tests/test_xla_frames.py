@@ -1,6 +1,7 @@
 """Handlers that XLA calls: with frames as other versions of XLA, and its GPU backend, fill them."""
 
 import ctypes
+import itertools
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from dmlops.integrations.jax import xla_calls  # noqa: E402
 from dmlops.integrations.jax import xla_ffi as ffi  # noqa: E402
 
 INVALID_ARGUMENT, ABORTED = 3, 10  # as absl numbers them
+NUMBERS = itertools.count()  # what is registered stays for the life of the process
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def ask(monkeypatch):
         functions = kinds["create_error"](create_error), kinds["get_stream"](get_stream)
         api = ffi._Api(version=about, create_error=functions[0], get_stream=functions[1])
         frame = ffi._Frame(api=ctypes.pointer(api) if version else None, context=77, **members)
-        ffi.register("test_of_frames", "cpu", handler)
+        ffi.register(f"test_of_frames_{next(NUMBERS)}", "cpu", handler)
         entry = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(addresses.pop())
         assert bool(entry(ctypes.addressof(frame))) == bool(errors)
         return errors[0] if errors else None

@@ -28,7 +28,7 @@ Executor = Host | Stream
 
 _log = logging.getLogger("dmlops")
 
-# Calls that read and write up to this many bytes take some microseconds, and may keep the GIL.
+# Calls that read and write up to this many bytes take some microseconds.
 _SMALL_BYTES = 1 << 16
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
@@ -129,8 +129,6 @@ class BoundCall:
         sizes = [desc.element_count * desc.data_type.bytes for desc in (*self.inputs, *self.results)]
         # The size of the first result, with a row for each possible coordinate.
         self._result_bytes = sizes[len(inputs)]
-        if name == "gather_nd":
-            sizes[0] = sizes[-1]  # it reads what it selects
         self.is_small = sum(sizes) <= _SMALL_BYTES
         counts = manner is Manner.COUNT_THEN_EXPAND
         # A small call has room for all possible coordinates, and returns a copy of the actual ones.

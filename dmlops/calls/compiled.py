@@ -28,7 +28,8 @@ _MAX_CALLS = 16
 class CompiledOperator:
     """An operator that `compile` has planned for a device.
 
-    It is immutable, and may be used from any thread and on any stream. It can be pickled. When it is loaded,
+    It is immutable, and may be used from any thread and on any stream, with a workspace for each execution
+    that runs at the same time. It can be pickled. When it is loaded,
     it is planned again for the device of the same name.
 
     Attributes
@@ -97,7 +98,8 @@ class CompiledOperator:
             An array for each field of `inputs` and `outputs`, of the described type, sizes and strides.
         workspace : array, optional
             At least `workspace_size` bytes of temporary memory on the operator's device, contiguous and
-            apart from the tensors. With a workspace, nothing is allocated and nothing waits.
+            apart from the tensors. With a workspace, nothing is allocated and nothing waits. It serves one
+            execution at a time: if another one, or anything else, writes to it meanwhile, answers are wrong.
         stream : int or stream object, optional
             The stream on which a GPU runs the operator; by default the current stream of the input's library.
 
