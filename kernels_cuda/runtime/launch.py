@@ -350,27 +350,33 @@ def target(device_id: int) -> Target:
 def load(variant: Variant, target: Target) -> Kernel:
     """Return a variant loaded on a device."""
     kernel = _KERNELS.get((variant, target))
-    refusal = ""
-    while kernel is None:
-        assert target.fetch is not None
-        # Not under our lock: this may wait for compilers, whose locks a thread may have that waits for ours.
-        code = target.fetch(variant, target.arch, refusal)
-        with _LOCK:
-            kernel = _KERNELS.get((variant, target))  # another thread may have been faster
-            if kernel is None:
-                status, handle = _load(code, variant, target)
-                if status in _REFUSALS and not refusal:
-                    refusal = status.name
-                    continue
-                _check((status,))
-                kernel = _KERNELS[variant, target] = Kernel(int(handle), target)
+    if kernel is None:
+        kernel = _KERNELS.setdefault((variant, target), _load(variant, target))
     return kernel
 
 
 _KERNELS: dict[tuple[Variant, Target], Kernel] = {}
 
 
-def _load(code: bytes, variant: Variant, target: Target) -> tuple[Any, Any]:
+def _load(variant: Variant, target: Target) -> Kernel:
+    assert target.fetch is not None
+    refusal = ""
+    while True:
+        # Not under our lock: this may wait for compilers, whose locks a thread may have that waits for ours.
+        code = target.fetch(variant, target.arch, refusal)
+        with _LOCK:
+            kernel = _KERNELS.get((variant, target))
+            if kernel is not None:  # another thread was faster
+                return kernel
+            status, handle = _given_to_driver(code, variant, target)
+            if status == _SUCCESS:
+                return _KERNELS.setdefault((variant, target), Kernel(int(handle), target))
+        if refusal or status not in _REFUSALS:
+            _check((status,))
+        refusal = status.name
+
+
+def _given_to_driver(code: bytes, variant: Variant, target: Target) -> tuple[Any, Any]:
     """Load code into a device; return the driver's answer, and the kernel if it is a success."""
     with current_device(target.device_id):
         status, kernel = _kernel_of(code, variant.label)
