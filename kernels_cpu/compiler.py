@@ -1,8 +1,8 @@
 """Compile a Python function to object code.
 
-Numba writes a kernel and everything that it calls as one LLVM module (`numba_frontend`), which is optimised
-here. The object code has an entry with one fixed C interface; everything else in it is internal, and it
-refers to no outside symbols but C's memory functions.
+Numba writes a kernel and everything that it calls as one LLVM module (`numba_frontend`), and `plan_compiler`
+writes a plan; it is optimised here. The object code has an entry with one fixed C interface; everything else
+in it is internal, and it refers to no outside symbols but C's memory functions.
 """
 
 import importlib
@@ -12,8 +12,9 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from kernels_cpu import processor
-from kernels_cpu.kernel import Kernel
+from kernels_cpu.kernel import INTEGER, Kernel
 from kernels_cpu.linking import ENTRY
+from kernels_cpu.plan_compiler import POINTER, plan_ir
 
 _C_IMPORTS = {"memcpy", "memmove", "memset"}
 _PYTHON_IMPORTS = {
@@ -33,6 +34,8 @@ _PYTHON_IMPORTS = {
 
 def compile_kernel(kernel: Kernel) -> bytes:
     """Return the object code of a kernel for this processor."""
+    if kernel.is_plan:
+        return _compile_plan(_source_of(kernel), kernel.signature)
     from kernels_cpu.numba_frontend import COMPILER_LOCK  # noqa: PLC0415
 
     # Before anything whose import waits for it: a thread that has this lock may import the same.
@@ -40,16 +43,31 @@ def compile_kernel(kernel: Kernel) -> bytes:
         return _compile(kernel)
 
 
+def _source_of(kernel: Kernel) -> Any:
+    """Import what is to be compiled."""
+    module_name, _, attribute = kernel.source.partition(":")
+    found: Any = getattr(importlib.import_module(module_name), attribute)
+    return found(*kernel.parameters) if kernel.parameters else found
+
+
+def _compile_plan(plan: FunctionType, signature: tuple[str, ...]) -> bytes:
+    """Return the object code of a plain function of integers and words; Numba is not needed for it."""
+    machine = _target_machine()
+    kinds = [INTEGER if kind == INTEGER else POINTER for kind in signature]
+    module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY))
+    module.data_layout, module.triple = str(machine.target_data), machine.triple
+    # It runs once per call: what more optimisation saves then is less than what it takes now.
+    _reduce_to_entry(module, _C_IMPORTS, speed_level=1)
+    _rename_by_position(module)
+    return bytes(machine.emit_object(module))
+
+
 def _compile(kernel: Kernel) -> bytes:
     from kernels_cpu.intrinsics.pointers import type_of  # noqa: PLC0415
-    from kernels_cpu.numba_frontend import compilable  # noqa: PLC0415
 
-    module_name, _, attribute = kernel.source.partition(":")
-    dispatcher: Any = getattr(importlib.import_module(module_name), attribute)
-    if kernel.parameters:
-        dispatcher = dispatcher(*kernel.parameters)
+    dispatcher = _source_of(kernel)
     if isinstance(dispatcher, FunctionType):
-        dispatcher = compilable(dispatcher)
+        return _compile_plan(dispatcher, kernel.signature)
     types = tuple(type_of(name) for name in kernel.signature)
     dispatcher.compile(types)
     overload = dispatcher.overloads[types]
@@ -94,12 +112,12 @@ define i64 @{ENTRY}({parameters}) {{
 """
 
 
-def _reduce_to_entry(module: Any, allowed: set[str]) -> None:
+def _reduce_to_entry(module: Any, allowed: set[str], speed_level: int = 3) -> None:
     """Make all but the entry internal, optimise, and drop what the entry does not need."""
     for definition in (*module.functions, *module.global_variables):
         if not definition.is_declaration and definition.name != ENTRY:
             definition.linkage = llvm.Linkage.internal
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options = llvm.create_pipeline_tuning_options(speed_level=speed_level)
     builder = llvm.create_pass_builder(_target_machine(), options)
     passes = builder.getModulePassManager()
     passes.add_global_dead_code_eliminate_pass()

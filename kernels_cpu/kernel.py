@@ -51,6 +51,12 @@ class Kernel(NamedTuple):
     uses_python: bool = False
 
     @property
+    def is_plan(self) -> bool:
+        """Whether it is a plain function of integers and words, by the module that it is in."""
+        module_name, _, _ = self.source.partition(":")
+        return module_name.endswith((".plan", ".fit"))
+
+    @property
     def label(self) -> str:
         """The kernel's name in the store and in log messages."""
         types = "_".join(kind.replace("*", "p") for kind in self.signature)

@@ -1,0 +1,95 @@
+"""The values of a plan while it is compiled (`plan_compiler`)."""
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kernels_cpu.integers import signed
+
+INTEGER, BOOL, POINTER = "i64", "i1", "ptr"
+
+
+class Scalar(NamedTuple):
+    """An integer, a bool or a pointer: its type, and what LLVM calls it, which is a number for a constant."""
+
+    kind: str
+    name: str
+
+
+class Group(NamedTuple):
+    """A tuple of values; `made_by` is the class of a named one."""
+
+    values: "tuple[Value, ...]"
+    made_by: Any = None
+
+
+class Constant(NamedTuple):
+    """What a global name stands for, other than an integer: a tuple, a function, a class or a module."""
+
+    content: Any
+
+
+Value = Scalar | Group | Constant
+Shape = Any
+"""A type: that of a scalar, or a tuple of types and the class that they belong to."""
+
+
+def integer(number: int) -> Scalar:
+    """Return a constant."""
+    return Scalar(INTEGER, str(int(number)))
+
+
+def shape_of(value: Value) -> Shape:
+    """Return the type of a value."""
+    if isinstance(value, Group):
+        return (value.made_by, tuple(map(shape_of, value.values)))
+    assert isinstance(value, Scalar)
+    return value.kind
+
+
+def scalars_of(value: Value) -> Iterator[Scalar]:
+    """Yield the scalars that a value consists of."""
+    if isinstance(value, Group):
+        for each in value.values:
+            yield from scalars_of(each)
+    else:
+        assert isinstance(value, Scalar)
+        yield value
+
+
+def kinds_of(shape: Shape) -> list[str]:
+    """Return the types of the scalars of a type."""
+    return [shape] if isinstance(shape, str) else [kind for part in shape[1] for kind in kinds_of(part)]
+
+
+def built(shape: Shape, names: Iterator[str]) -> Value:
+    """Return a value of a type, of scalars that have names."""
+    if isinstance(shape, str):
+        return Scalar(shape, next(names))
+    return Group(tuple([built(part, names) for part in shape[1]]), shape[0])
+
+
+def is_known(value: Scalar) -> bool:
+    """Tell whether an integer is a constant."""
+    return value.name.lstrip("-").isdigit()
+
+
+def constant(content: Any) -> Value:
+    """Return what a Python object is for compiled code."""
+    if isinstance(content, bool):
+        return Scalar(BOOL, str(content).lower())
+    return integer(signed(content)) if isinstance(content, int) else Constant(content)
+
+
+def bind(function: Any, given: Sequence[Value], named: Mapping[str, Value]) -> list[Value]:
+    """Return the arguments of a call in the order of the parameters, defaults included."""
+    parameters = _signature(function)
+    bound = parameters.bind(*given, **named)
+    for name, parameter in parameters.parameters.items():
+        if name not in bound.arguments:
+            bound.arguments[name] = constant(parameter.default)
+    return [bound.arguments[name] for name in parameters.parameters]
+
+
+_signature = functools.cache(inspect.signature)
