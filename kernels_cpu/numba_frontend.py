@@ -40,8 +40,6 @@ from numba.core.untyped_passes import (
 )
 from numba.cpython import builtins, numbers, rangeobj, tupleobj  # noqa: F401 - all that kernels consist of
 
-from kernels_cpu.intrinsics.plans import COMPILED
-
 # These look for closures and expressions of arrays, and mark where references to objects end. Kernels have
 # none of these.
 _NEEDLESS_PASSES = (InlineClosureLikes, NopythonRewrites, IRLegalization)
@@ -140,15 +138,15 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
         return _signatures[call]
 
     def resolve_value_type(self, value: Any) -> Any:
-        """Return the type of a global; plain functions, of which plans consist, are compiled as they are."""
+        """Return the type of a global; plain functions that kernels share with plans are compiled as they are."""
         return super().resolve_value_type(compilable(value) if type(value) is FunctionType else value)
 
 
 @functools.cache
 def compilable(function: Any) -> Any:
-    """Return what stands for a plain Python function in compiled code: itself, compiled, or an intrinsic."""
+    """Return what stands for a plain Python function in kernels: itself, compiled."""
     _plain_functions.add(function)
-    return COMPILED.get(function) or compile_as(function)
+    return compile_as(function)
 
 
 class _TargetContext(cpu.CPUContext):  # type: ignore[misc]

@@ -359,6 +359,8 @@ class Expressions:
 
     def call(self, node: ast.Call) -> Value | None:
         """Call a function, a class of named tuples, or one of Python's own functions of integers."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "_replace":
+            return self.replaced(node, self.value(node.func.value))
         called = self.value(node.func)
         content = called.content if isinstance(called, Constant) else None
         if content is bool:
@@ -374,6 +376,16 @@ class Expressions:
             bound = bind(content.__new__, [Constant(content), *given], named)
             return Group(tuple([self.plain(node, part) for part in bound[1:]]), content)
         return self.call_builtin(node, content, given)
+
+    def replaced(self, node: ast.Call, given: Value) -> Group:
+        """Return a named tuple with other values of some fields."""
+        if not isinstance(given, Group) or given.made_by is None:
+            raise self.refused(node, "replacement of fields of that")
+        values = list(given.values)
+        for keyword in node.keywords:
+            place = given.made_by._fields.index(keyword.arg)
+            values[place] = self.plain(node, self.value(keyword.value))
+        return Group(tuple(values), given.made_by)
 
     def call_builtin(self, node: ast.Call, function: Any, given: list[Value]) -> Scalar:
         """Call a function of Python's own."""

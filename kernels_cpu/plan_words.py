@@ -117,7 +117,7 @@ def put_last_pointer(out: Words, slot: int, offset: int) -> None:
 def put_values(out: Words, values: Values) -> None:
     """Put the integers of a tuple, those of tuples in it included, in their order.
 
-    Compiled code has an intrinsic in its place (`intrinsics.plans`).
+    Compiled code has something else in its place (`plan_expressions`).
     """
     for value in values:
         if isinstance(value, int):

@@ -119,6 +119,7 @@ def tuples(words, out):
     nested = Nested(number=words[2], pair=Pair(words[2]))
     if words[2] > 0:
         nested = Nested(pair, 3)
+    nested = nested._replace(pair=nested.pair._replace(first=words[1] - 1))
     first, second = nested.pair
     out[0] = first + nested[1]
     out[1] = second

@@ -207,59 +207,16 @@ def _finish_parts(
     n_selected = bounded_product(selection.n_rows, n_left)
     values = take(out, bounded_product(n_selected, selection.element_size))
     indices = take(out, bounded_product(n_selected, position_size))
-    parts = _parts_of(selection, position_size, n_left, filler(problem))
+    # The results of parts lie one after the other.
+    parts = selection._replace(
+        index_size=position_size, output_step=1, output_row=n_left, padding=filler(problem)
+    )
     of_parts = Areas(NO_AREA, values, indices, NO_AREA, 0, areas.fine, areas.coarse)
     finish_rows(problem, device, parts, out, shape, part_size, stages, of_parts)
-    merged = _merged(selection, n_left)
+    merged = selection._replace(axis_size=n_left, x_step=1, x_row=n_left)
     of_merged = Areas(values, NO_AREA, NO_AREA, indices, position_size, NO_AREA, NO_AREA)
     elements = Stages(ELEMENTS, 0, 0, FINE_BITS, 0)
     return finish_rows(problem, device, merged, out, shape, n_left, elements, of_merged)
-
-
-def _parts_of(selection: Selection, position_size: int, n_left: int, padding: int) -> Selection:
-    """Return the selection from parts of rows, whose results lie one after the other."""
-    return Selection(
-        selection.element_size,
-        position_size,
-        selection.k,
-        selection.axis_size,
-        selection.n_rows,
-        selection.row_bytes,
-        selection.x_step,
-        1,
-        0,
-        n_left,
-        selection.neighbours_at,
-        selection.n_neighbours,
-        selection.is_transposed,
-        selection.is_sorted,
-        selection.is_by_index,
-        selection.has_lengths,
-        padding,
-    )
-
-
-def _merged(selection: Selection, n_left: int) -> Selection:
-    """Return the selection from what was selected from parts of rows."""
-    return Selection(
-        selection.element_size,
-        selection.index_size,
-        selection.k,
-        n_left,
-        selection.n_rows,
-        n_left * selection.element_size,
-        1,
-        0,
-        n_left,
-        0,
-        selection.neighbours_at,
-        selection.n_neighbours,
-        selection.is_transposed,
-        selection.is_sorted,
-        selection.is_by_index,
-        selection.has_lengths,
-        selection.padding,
-    )
 
 
 def _choose_stages(device: Words, selection: Selection, shape: BlockShape, n_coarse: int) -> Stages:

@@ -281,7 +281,7 @@ def finish_rows(
         n_groups = n_vectors * VECTOR_BYTES // largest.key_bytes
     needed = _needed_shape(selection, part_size, n_groups, largest)
     most_groups = _most_groups(selection.k, n_groups, needed)
-    shape = _with_whole_vectors(needed)
+    shape = needed._replace(n_slots=ceil_div(needed.n_slots, 4) * 4)
     offsets = fill_offsets(problem, device, selection, out)
     kernel = kernel_key(BLOCK, selection.element_size, shape.n_threads, 0)
     n_blocks = bounded_product(selection.n_rows, n_parts)
@@ -348,12 +348,7 @@ def _needed_shape(selection: Selection, part_size: int, n_groups: int, largest: 
         if selection.has_lengths:
             held_groups = largest.n_groups
     n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
-    return BlockShape(largest.n_threads, n_slots, held_groups, n_candidate_groups, largest.key_bytes)
-
-
-def _with_whole_vectors(shape: BlockShape) -> BlockShape:
-    n_slots = ceil_div(shape.n_slots, 4) * 4
-    return BlockShape(shape.n_threads, n_slots, shape.n_groups, shape.n_candidate_groups, shape.key_bytes)
+    return largest._replace(n_slots=n_slots, n_groups=held_groups, n_candidate_groups=n_candidate_groups)
 
 
 def _most_groups(k: int, n_groups: int, needed: BlockShape) -> int:

@@ -154,29 +154,6 @@ def _transpose(problem: Words, device: Words, selection: Selection, out: Words, 
     put_values(out, one_batch(n_matrices, layout.x_outer * size, n_each * axis_size * size))
 
 
-def _packed(selection: Selection) -> Selection:
-    """Return the selection from rows that are copied one after the other."""
-    return Selection(
-        selection.element_size,
-        selection.index_size,
-        selection.k,
-        selection.axis_size,
-        selection.n_rows,
-        selection.row_bytes,
-        1,
-        0,
-        selection.axis_size,
-        0,
-        selection.neighbours_at,
-        selection.n_neighbours,
-        selection.is_transposed,
-        selection.is_sorted,
-        selection.is_by_index,
-        selection.has_lengths,
-        selection.padding,
-    )
-
-
 class SortShape(NamedTuple):
     """How rows are sorted.
 
@@ -319,7 +296,7 @@ def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -
     if selection.is_transposed and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
         x = take(out, n_bytes)
         _transpose(problem, device, selection, out, x)
-        selection = _packed(selection)
+        selection = selection._replace(x_step=1, x_row=selection.axis_size)
     shape = _shape(device, selection)
     areas = _take_areas(problem, device, selection, out, shape, x)
     first = 0
