@@ -155,6 +155,16 @@ def test_imports_go_down_and_in_no_circles(imports):
     tuple(graphlib.TopologicalSorter(graph).static_order())  # raises an error that names a circle
 
 
+@pytest.mark.parametrize("operator", ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"])
+def test_plans_for_gpus_need_neither_a_compiler_nor_cuda(operator):
+    """So they can be compiled, and answer, where none of these is installed."""
+    script = f"""
+        import sys, kernels_cuda.{operator}.plan
+        print([name for name in ("numba", "llvmlite", "cuda") if name in sys.modules])
+    """
+    assert run_script(script).strip() == "[]"
+
+
 @pytest.mark.parametrize("package", FORBIDDEN)
 def test_what_packages_know_nothing_of(package, imports):
     modules = [module for module in imports if _is_in(module, package)]

@@ -1,6 +1,6 @@
 """A planned problem, ready to be launched."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels_cpu.diagonal_matrix.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE
@@ -8,9 +8,11 @@ from kernels_cuda.device_words import device_words
 from kernels_cuda.diagonal_matrix.parameters import FAMILIES, VECTOR
 from kernels_cuda.diagonal_matrix.plan import Policy
 from kernels_cuda.diagonal_matrix.plan import plan as plan_of_words
-from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.planner import Planner
 from kernels_cuda.runtime.variant import Target
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.launch import LaunchList
 
 _NAMES = ("nothing to write", "rows", "strided", "transposed", "elements")
 
@@ -25,7 +27,7 @@ class Plan:
         self.workspace_size = words[WORKSPACE]
         self._planner = planner
 
-    def launches(self, x: int, output: int) -> LaunchList:
+    def launches(self, x: int, output: int) -> "LaunchList":
         """Return what `launch` launches for addresses like these modulo 16."""
         return self._planner.launches(x % VECTOR, output % VECTOR)
 

@@ -1,6 +1,6 @@
 """A planned problem, ready to be launched."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels_cpu.gather_nd.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE, kernels_of
@@ -9,19 +9,21 @@ from kernels_cuda.gather_nd.parameters import FAMILIES, VECTOR
 from kernels_cuda.gather_nd.plan import STRIDED, UNALIGNED, Policy
 from kernels_cuda.gather_nd.plan import plan as plan_of_words
 from kernels_cuda.kernel_keys import variant_of
-from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.planner import Planner
 from kernels_cuda.runtime.variant import Target
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.launch import LaunchList
 
 
 class Plan:
     """A problem with its kernels; see `plan`."""
 
-    def __init__(self, variant: str, workspace_size: int, planner: Planner, check: LaunchList) -> None:
+    def __init__(self, variant: str, workspace_size: int, planner: Planner, check: "LaunchList") -> None:
         self.variant, self.workspace_size = variant, workspace_size
         self._planner, self._check = planner, check
 
-    def launches(self, x: int, indices: int, output: int) -> LaunchList:
+    def launches(self, x: int, indices: int, output: int) -> "LaunchList":
         """Return what `launch` launches for addresses like these modulo 16."""
         return self._planner.launches(x % VECTOR, output % VECTOR)
 

@@ -1,6 +1,6 @@
 """A planned problem, ready to be launched."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels_cpu.nonzero_coordinates.problem_words import (
     CAPACITY,
@@ -17,9 +17,11 @@ from kernels_cuda.device_words import device_words
 from kernels_cuda.nonzero_coordinates.parameters import FAMILIES
 from kernels_cuda.nonzero_coordinates.plan import ONE_BLOCK, Policy
 from kernels_cuda.nonzero_coordinates.plan import plan as plan_of_words
-from kernels_cuda.runtime.launch import LaunchList
 from kernels_cuda.runtime.planner import Planner
 from kernels_cuda.runtime.variant import Target
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.launch import LaunchList
 
 _NAMES = ("one block", "contiguous mask", "strided mask", "transposed mask")
 _VARIED = STEP, X_RESIDUE, COORDINATE_RESIDUE, CAPACITY
@@ -34,7 +36,7 @@ class Plan:
         self._is_one_block = words[ALGORITHM] == ONE_BLOCK
         self._planner, self._capacity = planner, capacity
 
-    def launches(self, x: int, coordinates: int, count: int) -> LaunchList:
+    def launches(self, x: int, coordinates: int, count: int) -> "LaunchList":
         """Return what `launch` launches for addresses like these modulo 16."""
         return self._step(WHOLE, x, coordinates)
 
@@ -59,7 +61,7 @@ class Plan:
             launches = self._step(EXPAND, x, coordinates)
         launches(stream, x, coordinates, 0, workspace)
 
-    def _step(self, step: int, x: int, coordinates: int) -> LaunchList:
+    def _step(self, step: int, x: int, coordinates: int) -> "LaunchList":
         return self._planner.launches(step, x % _ALIGNMENT, coordinates % _ALIGNMENT, self._capacity)
 
 

@@ -1,12 +1,15 @@
 """The launches of one problem, planned anew for each alignment of its operands."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kernels_cpu.plan_words import MAX_WORDS, Words
 from kernels_cuda.device_words import ROOM, TOO_LONG
 from kernels_cuda.kernel_keys import KernelFamily, variant_of
-from kernels_cuda.runtime.launch import Kernel, LaunchList, launch_list, load
 from kernels_cuda.runtime.variant import Target
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.launch import Kernel, LaunchList
 
 
 class Planner:
@@ -53,8 +56,11 @@ class Planner:
             out = [0] * device[ROOM]
         return out
 
-    def made(self, words: Words) -> LaunchList:
+    def made(self, words: Words) -> "LaunchList":
         """Return the launches of a plan, with their kernels loaded."""
+        # It imports the CUDA driver's bindings, which plans do without.
+        from kernels_cuda.runtime.launch import launch_list  # noqa: PLC0415
+
         return launch_list(words, self._load)
 
     def prepare(self, *values: int) -> list[int]:
@@ -63,11 +69,13 @@ class Planner:
         self._lists[values] = self.made(words)
         return words
 
-    def launches(self, *values: int) -> LaunchList:
+    def launches(self, *values: int) -> "LaunchList":
         """Return the launches for these values of the words that vary, which are kept."""
         if values not in self._lists:
             self.prepare(*values)
         return self._lists[values]
 
-    def _load(self, key: int) -> Kernel:
+    def _load(self, key: int) -> "Kernel":
+        from kernels_cuda.runtime.launch import load  # noqa: PLC0415 - as well
+
         return load(variant_of(key, self._families), self._target)
