@@ -378,7 +378,7 @@ def _are_planar(problem: Words, policy: Policy, runs: Runs) -> bool:
         longest = max(longest, abs(_bound_stride(problem, c)))
     for i in range(runs.n_dims):
         dimension = _dimension(problem, i)
-        longest = max(longest, abs(dimension.x), abs(dimension.indices), abs(dimension.output))
+        longest = max(longest, max(abs(dimension.x), max(abs(dimension.indices), abs(dimension.output))))
     return largest <= _LARGEST_PLANAR_BOUND and longest <= policy.planar_stride
 
 
