@@ -20,6 +20,24 @@ def total(a: int, b: int) -> int:
     return MAX_INTEGER if a > MAX_INTEGER - b else a + b
 
 
+def bit_length(number: int) -> int:
+    """Return how many bits a number from 0 on has.
+
+    Examples
+    --------
+    >>> [bit_length(number) for number in (0, 1, 255, 256, (1 << 63) - 1)]
+    [0, 1, 8, 9, 63]
+    """
+    n_bits = 0
+    while number > 0xFF:
+        number >>= 8
+        n_bits += 8
+    while number > 0:
+        number >>= 1
+        n_bits += 1
+    return n_bits
+
+
 def signed(word: int) -> int:
     """Return the integer of which 64 bits are the low ones of `word`; for Python alone."""
     low = word & ((1 << 64) - 1)

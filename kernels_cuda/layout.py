@@ -10,7 +10,7 @@ Plans call these functions (`plan_words`): all numbers are integers of 64 bits.
 
 from typing import NamedTuple
 
-from kernels_cpu.integers import ceil_div
+from kernels_cpu.integers import bit_length, ceil_div
 from kernels_cpu.plan_words import (
     CONTENT,
     END,
@@ -71,24 +71,6 @@ def divisor(size: int, wide: bool) -> Divisor:
     if wide:
         return Divisor(size, _wide_multiplier(size, shift), shift)
     return Divisor(size, ceil_div(1 << (31 + shift), size), shift)
-
-
-def bit_length(number: int) -> int:
-    """Return how many bits a number from 0 on has.
-
-    Examples
-    --------
-    >>> [bit_length(number) for number in (0, 1, 255, 256, (1 << 63) - 1)]
-    [0, 1, 8, 9, 63]
-    """
-    n_bits = 0
-    while number > 0xFF:
-        number >>= 8
-        n_bits += 8
-    while number > 0:
-        number >>= 1
-        n_bits += 1
-    return n_bits
 
 
 def _wide_multiplier(size: int, shift: int) -> int:

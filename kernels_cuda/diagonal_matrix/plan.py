@@ -24,7 +24,7 @@ from kernels_cpu.diagonal_matrix.problem_words import (
     X_ROW,
 )
 from kernels_cpu.diagonal_matrix.problem_words import END as BAND_END
-from kernels_cpu.integers import ceil_div
+from kernels_cpu.integers import ceil_div, product
 from kernels_cpu.plan_words import (
     ALGORITHM,
     END,
@@ -137,10 +137,7 @@ def plan(problem: Words, device: Words, out: Words) -> int:
 def _n_matrices(problem: Words) -> int:
     number = 1
     for i in range(problem[N_BATCH_DIMS]):
-        if problem[DIMS + DIMENSION * i] == 0:
-            return 0
-    for i in range(problem[N_BATCH_DIMS]):
-        number *= problem[DIMS + DIMENSION * i]
+        number = product(number, problem[DIMS + DIMENSION * i])
     return number
 
 
@@ -222,7 +219,7 @@ def _put_elements(problem: Words, device: Words, policy: Policy, matrices: Matri
         if wide_table_words(_N_COLUMNS * n_dims) + LAUNCH_WORDS > device[ROOM] - out[END]:
             return TOO_LONG
         table = wide_table(out, WORKSPACE, _N_COLUMNS * n_dims)
-    kernel = kernel_key(ELEMENTS_KERNEL, matrices.element_size, int(wide))
+    kernel = kernel_key(ELEMENTS_KERNEL, matrices.element_size, 1 if wide else 0)
     begin_launch(out, kernel, ceil_div(n_elements, THREADS * elements_per_thread(wide)), THREADS, 0, 1)
     _put_operands(out, 0, 0)
     parameters = ElementsParameters(
@@ -429,7 +426,7 @@ def _put_part(out: Words, problem: Words, matrices: Matrices, part: Part, per_ro
     layout, band = matrices.layout, matrices.layout.band
     n_vectors = part.n_matrices * part.height * per_row
     is_strided = band.has_input != 0 and layout.x_column != matrices.element_size
-    kernel = kernel_key(ROWS_KERNEL, matrices.element_size, int(is_strided))
+    kernel = kernel_key(ROWS_KERNEL, matrices.element_size, 1 if is_strided else 0)
     begin_launch(out, kernel, ceil_div(n_vectors, THREADS), THREADS, 0, 1)
     _put_operands(out, part.x_offset, part.output_offset)
     # The band as it is in these rows.

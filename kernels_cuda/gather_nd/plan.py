@@ -175,19 +175,19 @@ def _dimension(problem: Words, i: int) -> Dimension:
     )
 
 
-def _bound_at(problem: Words, c: int) -> int:
-    """Return which word is the size of the dimension that coordinate `c` indexes; its stride follows."""
-    return DIMS + TUPLE_DIMENSION * (problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]) + BOUND * c
+class Bound(NamedTuple):
+    """The dimension that a coordinate indexes, and its stride in bytes."""
+
+    size: int
+    stride: int
 
 
-def _bound(problem: Words, c: int) -> int:
-    """Return the size of the dimension that coordinate `c` indexes; 0 if there is none."""
-    return problem[_bound_at(problem, c)] if c < problem[N_BOUNDS] else 0
-
-
-def _bound_stride(problem: Words, c: int) -> int:
-    """Return the stride of the dimension that coordinate `c` indexes, in bytes; 0 if there is none."""
-    return problem[_bound_at(problem, c) + 1] * problem[ELEMENT_SIZE] if c < problem[N_BOUNDS] else 0
+def _bound(problem: Words, c: int) -> Bound:
+    """Return what coordinate number `c` indexes; zeros if there is no such coordinate."""
+    if c >= problem[N_BOUNDS]:
+        return Bound(0, 0)
+    at = DIMS + TUPLE_DIMENSION * (problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]) + BOUND * c
+    return Bound(problem[at], problem[at + 1] * problem[ELEMENT_SIZE])
 
 
 class Runs(NamedTuple):
@@ -201,10 +201,7 @@ class Runs(NamedTuple):
 def _runs_along(problem: Words, n_dims: int, size: int) -> Runs:
     number = 1
     for i in range(n_dims):
-        if _dimension(problem, i).size == 0:
-            return Runs(n_dims, size, 0)
-    for i in range(n_dims):
-        number *= _dimension(problem, i).size
+        number = product(number, _dimension(problem, i).size)
     return Runs(n_dims, size, number)
 
 
@@ -241,18 +238,18 @@ def plan(problem: Words, device: Words, out: Words) -> int:
         _put_unaligned(problem, runs, out)
         return PLANNED
     out[ALGORITHM] = UNITS
-    return _put_units(
-        problem, device, policy, runs, largest if residues % largest == 0 else element_size, out
-    )
+    unit = largest if residues % largest == 0 else element_size
+    return _put_units(problem, device, policy, runs, unit, out)
 
 
 def _largest_unit(problem: Words, runs: Runs) -> int:
     """Return the most bytes, up to 16, that every run can be cut into if input and output begin on such."""
     multiples = VECTOR | (runs.size * problem[ELEMENT_SIZE])
     for i in range(runs.n_dims):
-        multiples |= _dimension(problem, i).x | _dimension(problem, i).output
+        dimension = _dimension(problem, i)
+        multiples |= dimension.x | dimension.output
     for c in range(problem[N_BOUNDS]):
-        multiples |= _bound_stride(problem, c)
+        multiples |= _bound(problem, c).stride
     # Its lowest bit.
     return multiples & -multiples
 
@@ -306,7 +303,7 @@ def _put_units(problem: Words, device: Words, policy: Policy, runs: Runs, unit: 
             return TOO_LONG
         table = wide_table(out, WORKSPACE, n_integers)
     n_threads = ceil_div(n_units, units_per_thread(unit, wide))
-    _begin(out, kernel_key(UNITS_KERNEL, unit, index_size, int(wide)), n_threads, THREADS)
+    _begin(out, kernel_key(UNITS_KERNEL, unit, index_size, 1 if wide else 0), n_threads, THREADS)
     parameters = UnitsParameters(
         n_units=n_units,
         units_per_run=divisor(units_per_run, wide),
@@ -340,7 +337,7 @@ def _has_long_indices(problem: Words, policy: Policy) -> bool:
         return True
     largest = 0
     for c in range(problem[N_BOUNDS]):
-        largest = max(largest, _bound(problem, c))
+        largest = max(largest, _bound(problem, c).size)
     return largest > policy.short_bound
 
 
@@ -364,8 +361,9 @@ def _fill_table(
         out[place(table, 4 * depth + d)] = dimension.indices
         out[place(table, 5 * depth + d)] = dimension.output
     for c in range(problem[N_BOUNDS]):
-        out[place(table, _DIMENSION_COLUMNS * depth + c)] = _bound(problem, c)
-        out[place(table, _DIMENSION_COLUMNS * depth + bound_depth + c)] = _bound_stride(problem, c)
+        bound = _bound(problem, c)
+        out[place(table, _DIMENSION_COLUMNS * depth + c)] = bound.size
+        out[place(table, _DIMENSION_COLUMNS * depth + bound_depth + c)] = bound.stride
 
 
 def _are_planar(problem: Words, policy: Policy, runs: Runs) -> bool:
@@ -374,11 +372,13 @@ def _are_planar(problem: Words, policy: Policy, runs: Runs) -> bool:
         return False
     largest, longest = 0, 0
     for c in range(problem[N_BOUNDS]):
-        largest = max(largest, _bound(problem, c))
-        longest = max(longest, abs(_bound_stride(problem, c)))
+        bound = _bound(problem, c)
+        largest, longest = max(largest, bound.size), max(longest, abs(bound.stride))
     for i in range(runs.n_dims):
         dimension = _dimension(problem, i)
-        longest = max(longest, max(abs(dimension.x), max(abs(dimension.indices), abs(dimension.output))))
+        longest = max(longest, abs(dimension.x))
+        longest = max(longest, abs(dimension.indices))
+        longest = max(longest, abs(dimension.output))
     return largest <= _LARGEST_PLANAR_BOUND and longest <= policy.planar_stride
 
 
@@ -391,18 +391,15 @@ def _planar_runs(problem: Words, runs: Runs) -> PlanarRuns:
     if runs.n_dims > 1:
         outer = _dimension(problem, 0)
         inner_size = divisor(inner.size, wide=False)
+    first, second, third = _bound(problem, 0), _bound(problem, 1), _bound(problem, 2)
     return PlanarRuns(
         inner_size=inner_size,
         tuples=_tuples(problem, problem[N_BOUNDS], problem[INDEX_SIZE] == 8),
         x_strides=(outer.x, inner.x),
         index_strides=(outer.indices, inner.indices),
         output_strides=(outer.output, inner.output),
-        bounds=(_bound(problem, 0), _bound(problem, 1), _bound(problem, 2)),
-        coordinate_strides=(
-            _bound_stride(problem, 0),
-            _bound_stride(problem, 1),
-            _bound_stride(problem, 2),
-        ),
+        bounds=(first.size, second.size, third.size),
+        coordinate_strides=(first.stride, second.stride, third.stride),
     )
 
 
@@ -574,7 +571,8 @@ def _put_check_launch(
     n_tuples = min(checked.step, checked.number - start)
     most_blocks = policy.check_blocks_per_multiprocessor * device[MULTIPROCESSORS]
     n_blocks = min(ceil_div(n_tuples, THREADS * CHECKED_TUPLES), most_blocks)
-    begin_launch(out, kernel_key(CHECK_KERNEL, problem[INDEX_SIZE], int(is_long), 0), n_blocks, THREADS, 0, 1)
+    kernel = kernel_key(CHECK_KERNEL, problem[INDEX_SIZE], 1 if is_long else 0, 0)
+    begin_launch(out, kernel, n_blocks, THREADS, 0, 1)
     n_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]
     offset = first_bound * problem[COORDINATE_STEP] * problem[INDEX_SIZE]
     if start:
@@ -613,4 +611,4 @@ def _put_check_table(problem: Words, out: Words, checked: Checked, n_tuples: int
         d += 1
     out[n_dims_at] = max(d, 1)
     for c in range(min(NARROW_DEPTH, problem[N_BOUNDS] - first_bound)):
-        out[place(table, 4 * NARROW_DEPTH + c)] = _bound(problem, first_bound + c)
+        out[place(table, 4 * NARROW_DEPTH + c)] = _bound(problem, first_bound + c).size

@@ -144,10 +144,10 @@ def _size(problem: Words, i: int) -> int:
 
 
 def _n_elements(problem: Words) -> int:
+    number = 1
     for i in range(problem[N_SIZES]):
         if _size(problem, i) == 0:
             return 0
-    number = 1
     for i in range(problem[N_DIMS]):
         number *= problem[DIMS + DIMENSION * i]
     return number
@@ -284,7 +284,7 @@ def _mask(problem: Words, policy: Policy, n_elements: int) -> Mask:
     if n_elements:
         # In this order, no sum is too large.
         n_granules = n_elements // GRANULE + ceil_div(n_elements % GRANULE + skipped, GRANULE)
-    return Mask(kind, int(wide), n_elements, skipped, n_granules)
+    return Mask(kind, 1 if wide else 0, n_elements, skipped, n_granules)
 
 
 def _are_transposed(problem: Words, policy: Policy) -> bool:
@@ -434,7 +434,7 @@ def _put_expand(
     if wide or per_launch > 4:
         per_launch = GENERAL_COLUMNS
     tiles = _tiles(problem, device, policy, mask)
-    kernel = kernel_key(EXPAND_KERNEL, per_launch, problem[COORDINATE_SIZE], int(wide))
+    kernel = kernel_key(EXPAND_KERNEL, per_launch, problem[COORDINATE_SIZE], 1 if wide else 0)
     for first in range(0, problem[N_SIZES], per_launch):
         if out[END] + LAUNCH_WORDS > device[ROOM]:
             return TOO_LONG
@@ -471,7 +471,7 @@ def _expand_parameters(
         capacity=problem[CAPACITY],
         row_bytes=row_step * size,
         column_bytes=column_step * size,
-        is_packed=int(is_contiguous and is_aligned),
+        is_packed=1 if is_contiguous and is_aligned else 0,
         fills=problem[FILLS],
         fill=problem[FILL],
         count_size=problem[COUNT_SIZE],
