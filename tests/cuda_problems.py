@@ -8,6 +8,8 @@ from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, to
 from dmlops.operators.problem import KeyMasks
 
 FULL = (1 << 63) - 1
+# Addresses are of 63 bits, too, and memory may begin this much after the first.
+ALIGNMENT = 16
 
 
 def size(rng, most):
@@ -58,7 +60,8 @@ def merged(sizes, *tensors):
 
 def most_elements(rng, element_size):
     """Return how many elements a tensor may have: mostly few, at times as many as there can be."""
-    return max((1 << rng.choice((8, 12, 16, 20, 24, 30, 33, 36, 40, 50, 63))) - 1, 8) // element_size
+    n_bytes = (1 << rng.choice((8, 12, 16, 20, 24, 30, 33, 36, 40, 50, 63))) - 1
+    return min(n_bytes, FULL - ALIGNMENT) // element_size
 
 
 def diagonal_problem(rng):
