@@ -138,7 +138,7 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
         return _signatures[call]
 
     def resolve_value_type(self, value: Any) -> Any:
-        """Return the type of a global; plain functions that kernels share with plans are compiled as they are."""
+        """Return the type of a global; plain functions, shared with plans, are compiled as they are."""
         return super().resolve_value_type(compilable(value) if type(value) is FunctionType else value)
 
 

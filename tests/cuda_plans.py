@@ -190,7 +190,7 @@ def driver_replaced(stand_in):
     with (
         mock.patch.object(launch, "_load", load),
         # No code is fetched.
-        mock.patch.object(variant.Target, "fetch", lambda *_: b""),
+        mock.patch.object(variant.Target, "fetch", return_value=b""),
         mock.patch.dict(launch._KERNELS, clear=True),
         mock.patch.object(launch, "_driver_version", return_value=12_090),
         mock.patch.object(launch, "launch_entry", return_value=stand_in.entry),
