@@ -78,10 +78,9 @@ def measure(
     """Measure one operator."""
     arrays = [[convert(array) for array in workload.inputs(n)] for n in range(N_SIZES)]
     known = arrays[N_SIZES // 2]
-    peer_known = lambda: workload.peer(library, *known)  # noqa: E731
     for _ in range(20):
         workload.call(*known)
-        peer_known()
+        workload.peer(library, *known)
     samples: list[tuple[float, float, float]] = []
     for given in arrays:
         new = _seconds(workload.call, given, wait)
@@ -116,13 +115,13 @@ def nopython_milliseconds() -> tuple[float, float]:
     """Return the time of a loop over 8000 lengths in compiled code, and of as many calls of one length."""
     import numba  # noqa: PLC0415
 
-    @numba.njit  # type: ignore[untyped-decorator]
-    def many(x, lengths):  # type: ignore[no-untyped-def]
+    def loop(x, lengths):  # type: ignore[no-untyped-def]
         total = 0.0
         for n in lengths:
             total += dmlops.top_k(x[:n], 5).values[0]
         return total
 
+    many: Any = numba.njit(loop)
     x, lengths = RNG.random(LENGTHS.stop), np.arange(LENGTHS.start, LENGTHS.stop)
     same = np.full_like(lengths, int(lengths.mean()))
     many(x, lengths[[0, -1]])  # compiles the loop, and loads the kernels

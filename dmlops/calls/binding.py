@@ -96,7 +96,7 @@ class Function:
     def run(
         self,
         parameters: Hashable,
-        sizes: tuple[int, ...],
+        sizes: tuple[Any, ...],
         inputs: tuple[Any, ...],
         out: Any,
         stream: Any,

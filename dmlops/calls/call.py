@@ -139,6 +139,12 @@ class BoundCall:
         self.allocators = tuple(allocators[uncounted:])
         self.guard = Guard(name, inputs, outputs[uncounted:], self.workspace_size)
 
+    @property
+    def kind_form(self) -> KindForm:
+        """The form of the kind, of a call that has one."""
+        assert self.form is not None
+        return self.form
+
     def __call__(
         self,
         inputs: Sequence[Operand],

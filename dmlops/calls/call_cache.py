@@ -33,7 +33,7 @@ class CallCache:
     def run(
         self,
         parameters: Hashable,
-        sizes: tuple[int, ...],
+        sizes: tuple[Any, ...],
         inputs: Sequence[Operand],
         out: Sequence[Operand],
         bind: Callable[[], BoundCall],
@@ -54,8 +54,8 @@ class CallCache:
         call = bind()
         results = call(inputs, out, stream, workspace)
         written = out if workspace is None else (*out, workspace)
-        arrays = ([operand.array for operand in each] for each in (inputs, written))
-        if self._kinds.keep(parameters, *arrays, results, call):
+        read, written_to = ([operand.array for operand in each] for each in (inputs, written))
+        if self._kinds.keep(parameters, read, written_to, results, call):
             return results
         while len(self._calls) >= self._max_calls:
             try:

@@ -48,7 +48,7 @@ class Kind:
 
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
         self.call, self.library = call, call.library
-        self._shapes = call.form.shapes
+        self._shapes = call.kind_form.shapes
         self.make = tuple([call.library.maker(desc.data_type, call.device) for desc in call.results])
         self._limits_of = call.library.limits
         self.new_limits = () if self._limits_of is None else (_NO_LIMIT,) * len(call.results)
@@ -56,18 +56,19 @@ class Kind:
         n_given = len(arrays) - len(call.inputs) if has_out else 0
         self.operands = native_operands(call, arrays)
         make_native = Native if call.device == CPU else DeviceNative
-        self.native = make_native(call, self.operands, n_given, host=call.form.host)
+        self.native = make_native(call, self.operands, n_given, host=call.kind_form.host)
 
     def __call__(
-        self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[int, ...]
+        self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[Any, ...]
     ) -> Sequence[Any] | None:
         """Make a call; return the outputs, or None with nothing done."""
         given = inputs + out
-        limits: tuple[int, ...] | None = ()
+        limits: tuple[int, ...] = ()
         if self._limits_of is not None:
-            limits = self._limits_of(given, out)
-            if limits is None:
+            found = self._limits_of(given, out)
+            if found is None:
                 return None
+            limits = found
         if not out:
             return self.into_new(inputs, limits, sizes)
         if self._was_written is None:
@@ -118,7 +119,7 @@ class Kinds:
         self,
         parameters: Hashable,
         inputs: tuple[Any, ...],
-        sizes: tuple[int, ...],
+        sizes: tuple[Any, ...],
         out: tuple[Any, ...] = (),
     ) -> Sequence[Any] | None:
         """Make a call of a known kind, on arrays that no library has vouched for.
@@ -129,8 +130,8 @@ class Kinds:
             The arguments that are neither arrays nor sizes, and whatever else a kind depends on.
         inputs, out : tuple of array
             As the caller gave them.
-        sizes : tuple of int
-            The arguments that are sizes.
+        sizes : tuple
+            The arguments that are sizes, as the kind takes them.
 
         Returns
         -------
@@ -166,7 +167,7 @@ class Kinds:
         key = _key(parameters, inputs, out)
         if key in self._kinds:
             return False
-        kind = call.form.make(call, arrays, has_out=bool(out))
+        kind = call.kind_form.make(call, arrays, has_out=bool(out))
         while len(self._kinds) >= self._max_kinds:
             try:
                 self._kinds.popitem(last=False)

@@ -47,8 +47,7 @@ class Native:
         changes: Mapping[int, int] = NO_CHANGES,
         host: Any = None,
     ) -> None:
-        form, library = call.form, call.library
-        assert form is not None
+        form, library = call.kind_form, call.library
         self._operator, self._changes = form.operator, changes
         self._kernels = cpu.kernels_of(form.operator)
         kernels = self._kernels
@@ -157,14 +156,15 @@ class DeviceNative(Native):
         changes: Mapping[int, int] = NO_CHANGES,
         host: Any = None,
     ) -> None:
+        # The words of the host are not those that plans for a device read.
         self._device, self._library = call.device, call.library
         self._target = cuda.native_target(call.device.number)
-        super().__init__(call, operands, n_given, changes, host)
+        super().__init__(call, operands, n_given, changes)
         self.table.set(native_call.DRIVER, self._target.driver)
         self.table.set(native_call.MAY_OVERLAP, int(self._target.may_overlap))
         self._launch = cpu.load(native_call.LAUNCH)
         self.table.set(native_call.LAUNCH_ENTRY, self._launch.address)
-        measured = self._target.measured(call.form.operator)
+        measured = self._target.measured(call.kind_form.operator)
         if measured is not None:
             self.table.set(native_call.DEVICE, ctypes.addressof(measured))
         self._make_scratch = call.library.maker(TensorDataType.UINT8, call.device)

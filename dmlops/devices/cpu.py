@@ -76,7 +76,7 @@ def host_words() -> int:
     """Return the address of the words that plans read of this host, as they are now."""
     from kernels_cpu import processor  # noqa: PLC0415
 
-    WORDS[:] = threads.get_num_threads(), processor.streaming_bytes()
+    WORDS[:] = [threads.get_num_threads(), processor.streaming_bytes()]
     return ctypes.addressof(WORDS)
 
 

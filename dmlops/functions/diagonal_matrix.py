@@ -383,7 +383,8 @@ def _bits_of(number: Hashable, data_type: TensorDataType) -> int | None:
     """Return the bits of a value that a type holds, by `scalars.scalar_key`; None if it does not hold it."""
     value = scalars.scalar_of(number)
     try:
-        return signed(scalars.scalar_bits(held_value(DiagonalMatrix1.words, value, data_type), data_type))
+        held: Any = held_value(DiagonalMatrix1.words, value, data_type)
+        return signed(scalars.scalar_bits(held, data_type))
     except InvalidDescriptorError:
         return None
 

@@ -167,10 +167,12 @@ _POSITION = np.dtype(np.int64)
 class CheckedGather(Kind):
     """A gather that raises for indices out of range, before it writes to memory of the caller."""
 
+    native: Any  # of a device or of the host
+
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
         n_given = len(arrays) - len(call.inputs) if has_out else 0
-        self._check = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
+        self._check: Any = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
         self._has_out, self._is_on_host = has_out, call.device == CPU
 
     def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:

@@ -182,6 +182,8 @@ def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tu
 class TrimmedList(Kind):
     """A listing of non-zero elements with as many rows as there are."""
 
+    native: Any  # of a device or of the host
+
     def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
         self._count_type = numpy_dtype(call.results[1].data_type)

@@ -84,7 +84,7 @@ def data_type_of(dtype: Any, where: str) -> ElementType:
     return named_data_type(name, where)
 
 
-def index_range(data_type: ElementType) -> tuple[int, int]:
+def index_range(data_type: Any) -> tuple[int, int]:
     """Return the highest and the lowest integer of an index type, as far as 64 bits with a sign hold them."""
     low, high = data_type.integer_range
     return min(high, 2**63 - 1), low
