@@ -104,6 +104,14 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
     assert ("one_pass" in seen) == (element_size in (2, 4) and n_neighbours == 1)
 
 
+def test_more_rows_than_any_gpu_has_memory_for():
+    """Nothing is planned for minutes, launch after launch."""
+    found = planned((1 << 40, 1, 1), 1)
+    assert sum(launch.grid for launch in found.launches) * 32 == 1 << 40
+    with pytest.raises(MemoryError, match=rf"top_k: got {1 << 61} rows of 1, k 1; no GPU has memory"):
+        planned((1 << 61, 1, 1), 1)
+
+
 def test_long_rows_without_a_measured_algorithm_are_filtered():
     """Where a device lacks what was the fastest, rows are not sorted whole."""
     for n_rows, axis_size in itertools.product((1, 3, 100), (20_000, 100_000, 1 << 24)):

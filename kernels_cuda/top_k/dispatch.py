@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ALGORITHMS = {name: number for number, name in enumerate(choice.NAMES, 1)}
 VARIABLE = "DMLOPS_TOP_K_ALGORITHM"
 TABLES = Path(__file__).with_name("tables")
+# Of plans with as many words, those with fewer launches take hundreds of gigabytes already.
+MOST_WORDS = 1 << 24
 
 
 class Kind(NamedTuple):
@@ -132,6 +134,10 @@ def planned(
     device[ROOM] = MAX_WORDS // 4
     while status == TOO_LONG:
         device[ROOM] *= 4
+        if device[ROOM] > MOST_WORDS:
+            n_rows = select(problem, device).n_rows
+            msg = f"top_k: got {n_rows} rows of {given.axis_size}, k {given.k}; no GPU has memory for so many"
+            raise MemoryError(msg)
         words = [0] * device[ROOM]
         status = plan_words(problem, device, table, words)
     return Planned(problem, device, words) if status == PLANNED else None
