@@ -182,16 +182,8 @@ def values_at(addresses, n_values):
 def driver_replaced(stand_in):
     """Have kernels loaded and launched by the methods ``load`` and ``entry`` of a stand-in for the driver."""
     launch = importlib.import_module("kernels_cuda.runtime.launch")
-    variant = importlib.import_module("kernels_cuda.runtime.variant")
-
-    def load(code, variant, target):
-        return launch.driver.CUresult.CUDA_SUCCESS, stand_in.load(variant, target).function
-
     with (
-        mock.patch.object(launch, "_load", load),
-        # No code is fetched.
-        mock.patch.object(variant.Target, "fetch", return_value=b""),
-        mock.patch.dict(launch._KERNELS, clear=True),
+        mock.patch.object(launch, "load", functools.cache(stand_in.load)),
         mock.patch.object(launch, "_driver_version", return_value=12_090),
         mock.patch.object(launch, "launch_entry", return_value=stand_in.entry),
     ):
