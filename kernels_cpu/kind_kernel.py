@@ -251,6 +251,8 @@ def find_kernels(table: Any, out: Any, may_share: bool) -> bool:
                 address = table[table_of.KERNEL_LIST + 2 * i + 1]
         if address == 0 or (out[at + GRID] > 1 and not may_share):
             return False
+        if out[at + N_POINTERS] + out[at + N_VALUES] + out[at + N_LAST_POINTERS] > _MAX_VALUES and may_share:
+            return False
         out[at + KERNEL] = address
         at = next_launch(out, at)
     return True
@@ -392,11 +394,12 @@ def _resolve(addresses: Any, pointers: Any, n_pointers: int, values: Any) -> Non
 @njit
 def _configure(launch: Any, stream: int, is_early: bool, config: Any, attributes: Any) -> None:
     """Write the CUlaunchConfig of a launch, and its attributes."""
+    for i in range(_ATTRIBUTES_WORDS):
+        attributes[i] = 0
     n_attributes = 0
     if is_early:
         attributes[0] = _EARLY
         attributes[1] = 1
-        attributes[2] = 0
         n_attributes = 1
     if launch[CLUSTER] > 1:
         attribute = tail(attributes, n_attributes * _ATTRIBUTE_WORDS)

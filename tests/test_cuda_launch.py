@@ -9,17 +9,17 @@ from types import SimpleNamespace
 import pytest
 
 from dmlops.devices import cpu
-from kernels_cpu import plan_words
+from kernels_cpu import native_call, plan_words
 from kernels_cpu.kernel import Table
-from kernels_cpu.launch_list import MAX_ADDRESSES, MAX_VALUES
-from kernels_cpu.native_call import LAUNCH
+from kernels_cpu.native_call import KindTable, Operand
 from tests.cuda_plans import Config
 
 pytest.importorskip("cuda.core")
 CUresult = importlib.import_module("cuda.bindings.driver").CUresult
 launch = importlib.import_module("kernels_cuda.runtime.launch")
-Pointer = launch.Pointer
 
+# Of operands, and of a workspace.
+MAX_ADDRESSES = 5
 STREAM = 777
 ADDRESSES = (1000, 2000, 3000, 4000)
 
@@ -63,32 +63,45 @@ def kernel(driver, function, n_parameters, arch="sm_90"):
     return launch.Kernel(function, SimpleNamespace(device_id=0, arch=arch))
 
 
-def two_launches(driver, arch="sm_90"):
-    first = (
-        kernel(driver, 11, 5, arch),
-        (1 << 31) - 1,
-        256,
-        100_000,
-        (Pointer(0, 16), Pointer(3, -8), launch.NULL),
-        (-5, 1 << 40),
+def plan_of(*launches):
+    """Return a plan; each launch is a kernel, grid, block, shared bytes, pointers, values and cluster."""
+    words = [0] * plan_words.MAX_WORDS
+    plan_words.begin_plan(words, 1)
+    for loaded, *sizes, pointers, values, cluster in launches:
+        plan_words.begin_launch(words, loaded.function, *sizes, cluster)
+        for pointer in pointers:
+            plan_words.put_pointer(words, *pointer)
+        plan_words.put_values(words, values)
+    return words, {loaded.function: loaded for loaded, *_ in launches}
+
+
+NULL = plan_words.NULL_SLOT, 0
+
+
+def two_launches(driver, arch="sm_90", blocks=3, cluster=1):
+    first = kernel(driver, 11, 5, arch), (1 << 31) - 1, 256, 100_000
+    second = kernel(driver, 12, 3, arch), blocks, 64, 0
+    return plan_of(
+        (*first, ((0, 16), (3, -8), NULL), (-5, (1 << 40,)), 1), (*second, ((2, 4), (1, 0)), (7,), cluster)
     )
-    second = kernel(driver, 12, 3, arch), 3, 64, 0, (Pointer(2, 4), Pointer(1)), (7,)
-    return launch.LaunchList([launch.Launch(*first), launch.Launch(*second)])
 
 
-def by_python(launches):
-    """Return what launches a list as a plan does."""
-    return launches
+def by_python(words, kernels):
+    """Return what launches a plan as a bound call does."""
+    return launch.launch_list(words, kernels.__getitem__)
 
 
-def by_compiled_code(launches):
-    """Return what launches a list as a call does that is replayed."""
-    table = Table(launches.words())
+def by_compiled_code(words, kernels):
+    """Return what launches a plan as a native call does."""
 
     def call(stream, *addresses):
-        rest = [0] * (MAX_ADDRESSES - len(addresses))
-        bound = cpu.load(LAUNCH).bind((table, len(addresses)), MAX_ADDRESSES + 1)
-        status = bound(*addresses, stream, *rest)
+        # The last address is that of the workspace.
+        operands = [Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
+        table = KindTable(operands, None, 0, 0, 0, (), ())
+        table.set(native_call.DRIVER, ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value)
+        table.set(native_call.MAY_OVERLAP, next(iter(kernels.values())).may_overlap)
+        given, plan = Table([*addresses, *[0] * (not addresses), stream]), Table(words)
+        status = cpu.load(native_call.LAUNCH)(table.address, given.address, plan.address)
         if status:
             raise RuntimeError(CUresult(status).name)
 
@@ -104,18 +117,7 @@ def way(request):
 @pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
 def test_launches_of_a_plan(driver, arch, overlaps, way):
     """Those that a plan writes as words are those that are told one by one."""
-    words = [0] * plan_words.MAX_WORDS
-    kernels = {5: kernel(driver, 11, 5, arch), 6: kernel(driver, 12, 3, arch)}
-    plan_words.begin_plan(words, 1)
-    plan_words.begin_launch(words, 5, (1 << 31) - 1, 256, 100_000, 1)
-    for pointer in ((0, 16), (3, -8), (plan_words.NULL_SLOT, 0)):
-        plan_words.put_pointer(words, *pointer)
-    plan_words.put_values(words, (-5, (1 << 40,)))
-    plan_words.begin_launch(words, 6, 24, 64, 0, 8)
-    plan_words.put_pointer(words, 2, 4)
-    plan_words.put_pointer(words, 1, 0)
-    plan_words.put_value(words, 7)
-    way(launch.launch_list(words, kernels.__getitem__))(STREAM, *ADDRESSES)
+    way(*two_launches(driver, arch, blocks=24, cluster=8))(STREAM, *ADDRESSES)
     a, b, c, d = ADDRESSES
     assert driver.asked == [
         (11, (1 << 31) - 1, 1, 1, 256, 1, 1, 100_000, STREAM, False, [a + 16, d - 8, 0, -5, 1 << 40]),
@@ -124,20 +126,19 @@ def test_launches_of_a_plan(driver, arch, overlaps, way):
     assert driver.clusters == [1, 8]
 
 
-def test_launches_of_a_plan_that_wait_and_take_pointers_last(driver):
+def test_launches_of_a_plan_that_wait_and_take_pointers_last(driver, way):
     words = [0] * plan_words.MAX_WORDS
-    kernels = {5: kernel(driver, 11, 1), 6: kernel(driver, 12, 5)}
+    kernels = {11: kernel(driver, 11, 1), 12: kernel(driver, 12, 5)}
     plan_words.begin_plan(words, 1)
-    for number in (5, 6, 6):
+    for number in (11, 12, 12):
         plan_words.begin_launch(words, number, 1, 32, 0, 1)
         plan_words.put_pointer(words, 0, 8)
-        if number == 6:
+        if number == 12:
             plan_words.put_values(words, (1, 2))
             plan_words.put_last_pointer(words, 3, 24)
             plan_words.put_last_pointer(words, 3, 0)
     plan_words.wait_for_last(words)
-    launches = launch.launch_list(words, kernels.__getitem__)
-    assert launches.words() is None
+    launches = way(words, kernels)
     for a, b, c, d in (ADDRESSES, (5, 6, 7, 1 << 40)):
         driver.asked.clear()
         launches(STREAM, a, b, c, d)
@@ -150,7 +151,7 @@ def test_launches_of_a_plan_that_wait_and_take_pointers_last(driver):
 
 @pytest.mark.parametrize(("arch", "overlaps"), [("sm_90", True), ("sm_89", False)])
 def test_launches_follow_each_other(driver, arch, overlaps, way):
-    launches = way(two_launches(driver, arch))
+    launches = way(*two_launches(driver, arch))
     for addresses in (ADDRESSES, (5, 6, 7, 1 << 40)):
         driver.asked.clear()
         launches(STREAM, *addresses)
@@ -164,14 +165,14 @@ def test_launches_follow_each_other(driver, arch, overlaps, way):
 def test_clusters(driver, way):
     """A launch may be of clusters, and begin early as well."""
     found = kernel(driver, 5, 2)
-    way(launch.LaunchList([launch.Launch(found, 48, 32, 0, (), (1, 2), size) for size in (16, 8, 1)]))(STREAM)
+    way(*plan_of(*((found, 48, 32, 0, (), (1, 2), size) for size in (16, 8, 1))))(STREAM)
     assert driver.clusters == [16, 8, 1]
     assert [asked[9] for asked in driver.asked] == [False, True, True]
     assert [asked[-1] for asked in driver.asked] == [[1, 2]] * 3
 
 
 def test_streams_and_addresses_of_any_size(driver, way):
-    launches = way(kernel(driver, 5, 3).prepare(1, 32, 0, 2, -(1 << 63)))
+    launches = way(*plan_of((kernel(driver, 5, 3), 1, 32, 0, ((0, 0), (1, 0)), (-(1 << 63),), 1)))
     launches((1 << 64) - 1 if way is by_python else -1, (1 << 63) - 8, 1 << 62)
     (asked,) = driver.asked
     assert asked[8] == (1 << 64) - 1
@@ -187,34 +188,21 @@ def test_arguments_that_are_known_only_now(driver):
 def test_a_refused_launch_ends_the_list(driver, way):
     driver.refused = {11: 700}
     with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
-        way(two_launches(driver))(STREAM, *ADDRESSES)
+        way(*two_launches(driver))(STREAM, *ADDRESSES)
     assert [function for function, *_ in driver.asked] == [11]
 
 
-def test_lists_that_compiled_code_has_no_room_for(driver):
-    def words(n_values, slot=0):
-        found = kernel(driver, 5, n_values)
-        return launch.LaunchList(
-            [launch.Launch(found, 1, 32, 0, (Pointer(slot),), range(n_values - 1))]
-        ).words()
-
-    assert words(MAX_VALUES)
-    assert words(MAX_VALUES + 1) is None
-    assert words(9, slot=MAX_ADDRESSES - 1)
-    assert words(9, slot=MAX_ADDRESSES) is None
-
-
 def test_any_number_of_addresses(driver, way):
-    pointers = tuple(Pointer(slot, 8 * slot) for slot in reversed(range(MAX_ADDRESSES)))
+    pointers = tuple((slot, 8 * slot) for slot in reversed(range(MAX_ADDRESSES)))
     found = kernel(driver, 5, MAX_ADDRESSES + 4)
-    launches = way(launch.LaunchList([launch.Launch(found, 1, 32, 0, pointers, (1, (2, (3,)), 4))]))
+    launches = way(*plan_of((found, 1, 32, 0, pointers, (1, (2, (3,)), 4), 1)))
     launches(STREAM, *range(100, 100 + MAX_ADDRESSES))
     (asked,) = driver.asked
     assert asked[-1] == [*(100 + 9 * slot for slot in reversed(range(MAX_ADDRESSES))), 1, 2, 3, 4]
 
 
 def test_many_threads_launch_one_list(driver, way):
-    launches = way(two_launches(driver))
+    launches = way(*two_launches(driver))
 
     def run(number):
         launches(STREAM + number, number * 100, number, number, number)
@@ -228,7 +216,7 @@ def test_many_threads_launch_one_list(driver, way):
 @pytest.mark.parametrize(("version", "overlaps"), [(12_029, False), (12_030, True), (13_000, True)])
 def test_drivers_that_cannot_record_early_launches(driver, version, overlaps, monkeypatch):
     monkeypatch.setattr(launch, "_driver_version", lambda: version)
-    two_launches(driver)(STREAM, *ADDRESSES)
+    by_python(*two_launches(driver))(STREAM, *ADDRESSES)
     assert [asked[8] for asked in driver.asked] == [STREAM, STREAM]
     assert [asked[9] for asked in driver.asked] == [False, overlaps]
 

@@ -19,16 +19,6 @@ from typing import Any, NamedTuple
 
 from cuda.bindings import driver
 
-from kernels_cpu.launch_list import (
-    ATTRIBUTE,
-    ATTRIBUTE_AT,
-    CONFIG,
-    NULL_SLOT,
-    STREAM_AT,
-    VALUES_AT,
-    fits,
-    list_words,
-)
 from kernels_cpu.plan_words import (
     BLOCK,
     CLUSTER,
@@ -40,12 +30,23 @@ from kernels_cpu.plan_words import (
     N_LAUNCHES,
     N_POINTERS,
     N_VALUES,
+    NULL_SLOT,
     SHARED,
     WAITS,
     Words,
 )
 from kernels_cuda.device_words import WORKSPACE_ALIGNMENT as WORKSPACE_ALIGNMENT  # noqa: PLC0414 - exported
 from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capability_of
+
+# A launch is described to the driver by a *frame*: its CUlaunchConfig, room for two CUlaunchAttributes, which
+# the configuration may point at, the values of the kernel's parameters, and the address of each of these.
+# CUlaunchConfig: grid, block, shared memory, stream, address of the attributes, and their number.
+CONFIG = struct.Struct("=7I4xQQI4x")
+STREAM_AT, ATTRIBUTES_AT, ATTRIBUTE_AT = 32, 40, CONFIG.size
+# CUlaunchAttribute: its kind, and a value of up to three integers.
+ATTRIBUTE = struct.Struct("=I4x3I52x")
+MAX_ATTRIBUTES = 2
+VALUES_AT = ATTRIBUTE_AT + MAX_ATTRIBUTES * ATTRIBUTE.size
 
 _DEFAULT_SHARED_LIMIT = 48 * 1024
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
@@ -66,7 +67,7 @@ class _Sizes(NamedTuple):
 
 
 class _Frame:
-    """Memory that describes one launch to the driver (`launch_list`)."""
+    """Memory that describes one launch to the driver."""
 
     __slots__ = ("config", "memory", "parameters")
 
@@ -230,14 +231,6 @@ class _Repeated:
         self._put_last_pointers = struct.Struct(f"={len(self._last_pointers)}q").pack_into
         self._idle: list[_Frame] = []
 
-    def described(self) -> tuple[int, bytes, tuple[Pointer, ...]] | None:
-        """Return the launch as `list_words` takes it; None if compiled host code has no room for it."""
-        n_values = len(self._arguments)
-        if self._last_pointers or not fits(n_values, (slot for slot, _ in self._pointers)):
-            return None
-        frame = _Frame(self._sizes, self._is_early, self._arguments)
-        return self._kernel.function, frame.memory.raw[: VALUES_AT + 8 * n_values], self._pointers
-
     def __call__(self, stream: int, addresses: tuple[int, ...]) -> None:
         try:
             frame = self._idle.pop()
@@ -268,14 +261,6 @@ class LaunchList:
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._launches = tuple(_Repeated(launch, number > 0) for number, launch in enumerate(launches))
-
-    def words(self) -> list[int] | None:
-        """Return the list as compiled host code reads it; None if that has no room for it."""
-        launches = [launch.described() for launch in self._launches]
-        described = [launch for launch in launches if launch is not None]
-        if len(described) < len(launches):
-            return None
-        return list_words(ctypes.cast(launch_entry(), ctypes.c_void_p).value or 0, described)
 
     def __call__(self, stream: int, *addresses: int) -> None:
         """Put the launches on `stream`, a ``cudaStream_t``; pointers count from the addresses."""
