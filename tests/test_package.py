@@ -107,8 +107,8 @@ FORBIDDEN = {
 # `cached` is about Python alone.
 SHARED = {
     "kernels_cuda": (
-        "kernels_cpu.launch_list.",
         "kernels_cpu.integers.",
+        "kernels_cpu.kernel.",
         "kernels_cpu.plan_words.",
         "kernels_cpu.diagonal_matrix.problem_words.",
         "kernels_cpu.gather_nd.problem_words.",
