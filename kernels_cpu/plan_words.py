@@ -43,7 +43,7 @@ N_LEADING = SHARED
 """On the CPU, how many integers a kernel takes between the address of its values and its pointers."""
 NULL_SLOT = NO_RESULT = -1
 
-MAX_WORDS = 1024
+MAX_WORDS = 2048
 """The most words of a plan that compiled code has room for."""
 
 Values = Iterable["int | Values"]

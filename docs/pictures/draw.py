@@ -237,7 +237,9 @@ def diagonal_matrix() -> Drawing:
 
 def architecture() -> Drawing:
     """Draw the life of a call, from arrays to kernels."""
-    drawing = Drawing("A call: arrays, function or descriptor, call cache, plan, kernel store, kernels")
+    drawing = Drawing(
+        "A call: arrays, framework, function or descriptor, kind, native call or binding, kernels"
+    )
     left, width, half = MARGIN, 420, 200
     right = left + width - half
 
@@ -259,22 +261,23 @@ def architecture() -> Drawing:
     part(left, 20, half, "violet", "Arrays", "NumPy, torch, CuPy, JAX,", "Numba, DLPack, ...")
     y = part(right, 20, half, "violet", "DirectML's descriptors", "TopK1, GatherND1, ...;", "feature levels")
     y = arrows(y)
-    part(left, y, half, "blue", "Functions", "top_k, gather_nd, ...")
-    y = part(right, y, half, "blue", "compile, execute", "planned once, run often")
+    part(left, y, half, "blue", "Functions", "a framework that traces", "takes the call over here")
+    y = part(right, y, half, "blue", "compile, execute", "planned once,", "run often")
     y = arrows(y)
-    cached = part(left, y, width, "green", "Cache of calls", "by type, shape, strides, device and parameters")
-    drawing.arrow(left_centre, cached, ARROW)
-    drawing.text(left_centre + 12, cached + 22, "a new kind of call", "note")
-    planned = part(left, cached + ARROW, half, "orange", "Plan", "algorithm, grid, workspace")
-    drawing.arrow(left_centre, planned, ARROW)
-    notes = "in the wheel, then in the", "cache directory; otherwise", "Numba compiles a kernel"
-    stored = part(left, planned + ARROW, half, "orange", "Kernel store", *notes)
+    known = part(left, y, width, "green", "Kinds", "function, types, numbers of dimensions, device: no sizes")
+    drawing.arrow(left_centre, known, ARROW)
+    drawing.text(left_centre + 12, known + 22, "a new kind", "note")
+    checks = "arrays are vouched for,", "outputs inferred, the level", "checked: errors are made here"
+    bound = part(left, known + ARROW, half, "orange", "Binding", *checks)
+    drawing.arrow(left_centre, bound, ARROW)
+    notes = "in the wheel, then in the", "cache directory; otherwise", "it is compiled"
+    stored = part(left, bound + ARROW, half, "orange", "Kernel store", *notes)
     drawing.arrow(left_centre, stored, ARROW)
-    drawing.arrow(right_centre, cached, stored + ARROW - cached)
-    drawing.text(right_centre + 12, cached + ARROW + 22, "a repeated", "note")
-    drawing.text(right_centre + 12, cached + ARROW + 22 + NOTE_LINE, "call", "note")
+    drawing.arrow(right_centre, known, stored + ARROW - known)
+    drawing.text(right_centre + 12, known + ARROW + 22, "any size", "note")
+    drawing.text(right_centre + 12, known + ARROW + 22 + NOTE_LINE, "of a known one", "note")
     y = part(
-        left, stored + ARROW, width, "green", "Launch", "every array is checked before anything is written"
+        left, stored + ARROW, width, "green", "Fit, plan, launch", "one native call, which checks every array"
     )
     y = arrows(y)
     part(left, y, half, "cell", "CPU kernels", "SIMD, a pool of threads")
