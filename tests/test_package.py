@@ -2,8 +2,10 @@
 
 import ast
 import builtins
+import compileall
 import graphlib
 import os
+import shutil
 
 import pytest
 
@@ -209,3 +211,22 @@ def test_numba_is_imported_by_compilers_and_kernels_only():
     """
     pytest.importorskip("cuda.bindings")
     assert run_script(script).strip() == "False"
+
+
+def test_an_installation_of_bytecode_alone_makes_the_same_calls(tmp_path):
+    for package in ("dmlops", "kernels_cpu"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    assert compileall.compile_dir(tmp_path, quiet=1, legacy=True)
+    for path in tmp_path.rglob("*.py"):
+        path.unlink()
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import dmlops, numba, numpy as np
+        print(dmlops.__file__.endswith(".pyc"))
+        x = np.arange(9, dtype=np.int32)
+        compiled = numba.njit(lambda x, k: dmlops.top_k(x, k).indices)
+        for k in (1, 2, 2):
+            print(dmlops.top_k(x, k).indices, compiled(x, k))
+    """
+    assert run_script(script).splitlines() == ["True", "[8] [8]", "[8 7] [8 7]", "[8 7] [8 7]"]

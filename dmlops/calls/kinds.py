@@ -17,6 +17,7 @@ from typing import Any
 from dmlops.array_libraries.detect import KIND_SIGNATURES
 from dmlops.calls.call import BoundCall
 from dmlops.calls.native import DeviceNative, Native
+from dmlops.devices import cpu
 from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
 
@@ -195,7 +196,7 @@ def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
 
 def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     """Return whether native code can make calls of a kind."""
-    if call.form is None or call.problem is None or not _has_gil():
+    if call.form is None or call.problem is None or not _has_gil() or not cpu.compiles_plans():
         return False
     native_types = call.library.native_type, call.library.other_native_type
     if any(type(array) not in native_types for array in arrays):

@@ -1,6 +1,7 @@
 """The CPU: how plans get their kernels, and how they run."""
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -64,6 +65,13 @@ def key(kernel: Any) -> Key:
 def sources() -> str:
     """Return the digest of the installed sources of CPU kernels."""
     return kernel_store.source_digest(Path(threads.__file__).parent)
+
+
+@functools.cache
+def compiles_plans() -> bool:
+    """Return whether plans can be compiled, for which their sources must be installed, not bytecode alone."""
+    source_of = getattr(threads.__loader__, "get_source", None)
+    return source_of is not None and source_of(threads.__name__) is not None
 
 
 def target() -> Any:

@@ -13,7 +13,7 @@ The plan is a function of integers, which is compiled as it stands (`plan_words`
 
 from typing import NamedTuple
 
-from kernels_cpu.integers import ceil_div
+from kernels_cpu.integers import ceil_div, total
 from kernels_cpu.nonzero_coordinates.problem_words import (
     CAPACITY,
     COLUMN_STEP,
@@ -335,7 +335,7 @@ def _put_mask(problem: Words, device: Words, mask: Mask, areas: Areas, out: Word
                 return TOO_LONG
             table = wide_table(out, WORKSPACE, _N_COLUMNS * n_dims)
             _fill_table(problem, out, table, n_dims, wide)
-    end = mask.n_elements + mask.skipped
+    end = total(mask.n_elements, mask.skipped)
     begin_launch(out, kernel, ceil_div(end, per_block), MASK_THREADS, 0, 1)
     wait_for_last(out)
     put_pointer(out, X, -mask.skipped * element_size)

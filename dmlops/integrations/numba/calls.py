@@ -239,7 +239,7 @@ def _answer(block: int) -> None:
 def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     """Return whether native code can make calls of a kind: their elements are not taken apart."""
     is_whole = call.problem is not None and call.problem.element_size == arrays[0].itemsize
-    return call.form is not None and is_whole
+    return call.form is not None and is_whole and cpu.compiles_plans()
 
 
 def _keep(block: int, request: _Request, call: BoundCall) -> None:
