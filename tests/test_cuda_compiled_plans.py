@@ -60,21 +60,28 @@ def random_words(operator, seed):
     return words, [*device_words.device_words(target, room), *policy]
 
 
+def check_plan(operator, seed):
+    """Compare the compiled plan of a random problem with the plain one; return the status of both."""
+    words, device = random_words(operator, seed)
+    made, expected = array("q", [-7] * (ROOM + 1)), [-7] * (ROOM + 1)
+    places = [array("q", given) for given in (words, device)]
+    status = plan_module(operator).plan(words, device, expected)
+    addresses = [each.buffer_info()[0] for each in (*places, made)]
+    assert compiled_plan(operator)(*addresses) == status, seed
+    end = expected[plan_words.END]
+    assert list(made[:end]) == expected[:end], seed
+    # Nothing is written behind the room that there is.
+    assert set(made[max(end, device[device_words.ROOM]) :]) <= {-7}, seed
+    return status
+
+
 @pytest.mark.parametrize("operator", VARIED)
 @pytest.mark.parametrize("n_problems", [3000, nightly(100_000)])
 def test_compiled_plans_give_the_words_of_plain_ones(operator, n_problems):
-    compiled, plain = compiled_plan(operator), plan_module(operator).plan
-    statuses = set()
-    for seed in range(n_problems):
-        words, device = random_words(operator, seed)
-        made, expected = array("q", [-7] * (ROOM + 1)), [-7] * (ROOM + 1)
-        places = [array("q", given) for given in (words, device)]
-        status = plain(words, device, expected)
-        addresses = [each.buffer_info()[0] for each in (*places, made)]
-        assert compiled(*addresses) == status, seed
-        end = expected[plan_words.END]
-        assert list(made[:end]) == expected[:end], seed
-        # Nothing is written behind the room that there is.
-        assert set(made[max(end, device[device_words.ROOM]) :]) <= {-7}, seed
-        statuses.add(status)
+    statuses = {check_plan(operator, seed) for seed in range(n_problems)}
     assert statuses == {device_words.PLANNED, device_words.TOO_LONG}
+
+
+def test_positions_in_the_largest_arrays_need_no_more_than_64_bits():
+    # 2**63 - 2 contiguous elements that begin between two 16-byte boundaries.
+    check_plan("nonzero_coordinates", 37350)
