@@ -94,9 +94,8 @@ class NativeTarget(NamedTuple):
     may_overlap: bool
 
     def plan(self, operator: str) -> Any:
-        """Return the kernel of the CPU that plans an operator; its name has the digest of the sources."""
-        kernel = kernels_of(operator).PLAN
-        return kernel._replace(name=f"{kernel.name}_{sources()[:16]}")
+        """Return the kernel of the CPU that plans an operator."""
+        return plan_kernel(operator)
 
     def words(self, operator: str) -> Any:
         """Return the words of the device, as the plans of an operator read them."""
@@ -119,6 +118,12 @@ def native_target(number: int) -> NativeTarget:
     launch, found = cuda_driver.launcher("device"), target(number, "device")
     driver = ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value or 0
     return NativeTarget(found, driver, launch.may_overlap(found))
+
+
+def plan_kernel(operator: str) -> Any:
+    """Return the kernel of the CPU that plans an operator for GPUs, named with their digest."""
+    kernel = kernels_of(operator).PLAN
+    return kernel._replace(name=f"{kernel.name}_{sources()[:16]}")
 
 
 def kernels_of(operator: str) -> Any:
