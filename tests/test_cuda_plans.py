@@ -252,6 +252,15 @@ def test_parts_of_matrices_cover_all_rows_once(name, lead):
     assert at == n_rows
 
 
+@pytest.mark.parametrize("operator", ["diagonal_matrix", "gather_nd"])
+def test_more_launches_than_any_gpu_has_memory_for(operator):
+    """Nothing is planned for minutes, launch after launch."""
+    matrix = matrices((1 << 31, 1 << 30), data_type=T.UINT8)
+    tuples = gather((5,), (1 << 60, 1), index_strides=(0, 1), data_type=T.UINT8)
+    with pytest.raises(MemoryError, match=f"{operator}: .* no GPU has memory for"):
+        planned({"diagonal_matrix": matrix, "gather_nd": tuples}[operator])
+
+
 @pytest.mark.parametrize("algorithm", ["sort", "block", "grid", "columns", "tile"])
 def test_tables_of_rows_are_filled_first(algorithm):
     """Rows of three dimensions have a table of their offsets, to which a launch adds one dimension."""

@@ -50,5 +50,7 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     """
     device = [*device_words(target), *(policy or Policy())]
     varied = X_RESIDUE, OUTPUT_RESIDUE
-    planner = Planner(plan_of_words, problem_words(problem), varied, device, FAMILIES, target)
+    planner = Planner(
+        "diagonal_matrix", plan_of_words, problem_words(problem), varied, device, FAMILIES, target
+    )
     return Plan(f"diagonal_matrix {8 * problem.element_size}-bit", planner)

@@ -49,8 +49,10 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
         Other thresholds than the usual ones.
     """
     device, varied = [*device_words(target), *(policy or Policy())], (X_RESIDUE, OUTPUT_RESIDUE)
-    planner = Planner(plan_of_words, problem_words(problem), varied, device, FAMILIES, target)
-    checking = Planner(plan_of_words, problem_words(problem, checks=True), (), device, FAMILIES, target)
+    planner = Planner("gather_nd", plan_of_words, problem_words(problem), varied, device, FAMILIES, target)
+    checking = Planner(
+        "gather_nd", plan_of_words, problem_words(problem, checks=True), (), device, FAMILIES, target
+    )
     # Operands that begin on 16-byte boundaries, and on those of elements only.
     residue = problem.element_size % VECTOR
     aligned, anywhere = planner.prepare(0, 0), planner.prepare(0, residue)

@@ -78,7 +78,9 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
         Other thresholds than the usual ones.
     """
     device = [*device_words(target), *(policy or Policy())]
-    planner = Planner(plan_of_words, problem_words(problem), _VARIED, device, FAMILIES, target)
+    planner = Planner(
+        "nonzero_coordinates", plan_of_words, problem_words(problem), _VARIED, device, FAMILIES, target
+    )
     # These load all kernels, whatever the addresses are.
     words = planner.prepare(WHOLE, 0, 0, problem.capacity)
     planner.prepare(COUNT, 0, 0, problem.capacity)

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
     from kernels_cuda.runtime.launch import Kernel, LaunchList
 
 
+# With more words, there are so many launches that their operands take exabytes.
+MOST_WORDS = 1 << 22
+
+
 class Planner:
     """A problem, whose plan depends on some of its words, such as residues of addresses.
 
     Parameters
     ----------
+    operator : str
+        Its name, for errors.
     plan : callable
         The operator's plan: of the words of a problem and of a device, to words.
     problem : list of int
@@ -33,6 +39,7 @@ class Planner:
 
     def __init__(
         self,
+        operator: str,
         plan: Callable[[Words, Words, Words], int],
         problem: list[int],
         varied: Sequence[int],
@@ -40,7 +47,7 @@ class Planner:
         families: Sequence[KernelFamily],
         target: Target,
     ) -> None:
-        self._plan, self._problem, self._varied = plan, problem, varied
+        self._operator, self._plan, self._problem, self._varied = operator, plan, problem, varied
         self._device, self._families, self._target = device, families, target
         self._lists: dict[tuple[int, ...], LaunchList] = {}
 
@@ -52,7 +59,10 @@ class Planner:
         device[ROOM] = MAX_WORDS
         out = [0] * device[ROOM]
         while self._plan(problem, device, out) == TOO_LONG:
-            device[ROOM] *= 2
+            device[ROOM] *= 4
+            if device[ROOM] > MOST_WORDS:
+                msg = f"{self._operator}: got too many elements; no GPU has memory for so many"
+                raise MemoryError(msg)
             out = [0] * device[ROOM]
         return out
 
