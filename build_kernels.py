@@ -77,7 +77,7 @@ def write_archives(
             codes = dict(results)
     except precompile.PrecompileError as error:
         sys.exit(str(error))
-    key = cpu.key(native_call.LOOK) if device == "cpu" else cuda.key(Variant("", ""), "")
+    key = cpu.key(native_call.CALL) if device == "cpu" else cuda.key(Variant("", ""), "")
     for target in targets:
         kernels = {label: code[target] for label, code in codes.items() if target in code}
         path = folder / f"{target}.zip"

@@ -146,7 +146,10 @@ def are_apart(table: Any, call: Any) -> bool:
 
 @njit
 def workspace_of(table: Any, call: Any, n_bytes: int) -> int:
-    """Return where the caller's workspace is aligned; 0 if it has gaps, or less than `n_bytes` from there."""
+    """Return where the caller's workspace is aligned.
+
+    It is 0 if the workspace has gaps, fewer bytes than the operator asks for, or less than `n_bytes` from there.
+    """
     number = table[table_of.N_OPERANDS]
     at = array_at(number)
     stride = int64(1)
@@ -156,7 +159,9 @@ def workspace_of(table: Any, call: Any, n_bytes: int) -> int:
         stride *= call[at + SHAPE + d]
     begin = call[at + ADDRESS]
     aligned = (begin + _ALIGNMENT - 1) & -_ALIGNMENT
-    return int64(aligned if aligned + n_bytes <= begin + (stride << shift_of(table, number)) else 0)
+    size = stride << shift_of(table, number)
+    fits = size >= table[table_of.LEAST_WORKSPACE] and aligned + n_bytes <= begin + size
+    return int64(aligned if fits else 0)
 
 
 @njit

@@ -42,8 +42,8 @@ STATUS_BITS = 16
 (TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)
 (MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(8, 15)
 N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS, FIRST, PROBLEM, OTHER_TYPE = range(15, 23)
-HAS_WORKSPACE = 23
-OPERANDS = 24
+HAS_WORKSPACE, LEAST_WORKSPACE = 23, 24
+OPERANDS = 25
 # Fields of an operand: the type of its elements and its device, as the interface has them; flags that the
 # array interface must set, or bits of the address that must be 0 for DLPack; its number of dimensions; the
 # logarithm of its element size; and the word of the problem for its residue, or -1.

@@ -19,7 +19,7 @@ def root(tmp_path, monkeypatch):
     """Return a cache directory with 2 kernels of now for the CPU, 1 for a GPU, and 2 of older versions."""
     root = tmp_path / "cache"
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(root))
-    now = cpu.key(native_call.LOOK)
+    now = cpu.key(native_call.CALL)
     kernel_cache.keep(now, b"c" * 1000)
     kernel_cache.keep(now._replace(kernel="other"), b"c" * 1000)
     gpu = Key("cuda", "kernel", "sm_90", backend.keys()["cuda"].sources, "old")
@@ -46,7 +46,7 @@ def test_what_lies_in_the_cache(command, root, name):
     found = lines(printed)
     assert found["folder"] == str(root)
     assert found["new kernels"] == "kept"
-    processor = cpu.key(native_call.LOOK).target_name
+    processor = cpu.key(native_call.CALL).target_name
     assert found[processor] == "2 kernels, 2.1 kB"
     assert found["sm_90"] == "1 kernel, 3.0 kB"
     assert found["older versions"] == "2 kernels, 9.1 kB"

@@ -259,18 +259,18 @@ def other_packages():
 
 @pytest.mark.parametrize("compiler", ["numba", "llvmlite"])
 def test_each_compiler_is_part_of_a_cpu_key(compiler, monkeypatch, tmp_path, other_packages):
-    before = cpu.key(native_call.LOOK)
+    before = cpu.key(native_call.CALL)
     (tmp_path / f"{compiler}-0.0.dist-info").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     compilers.installed.cache_clear()
-    assert cpu.key(native_call.LOOK).path != before.path
+    assert cpu.key(native_call.CALL).path != before.path
 
 
 def test_python_is_part_of_a_cpu_key(monkeypatch):
     """Numba translates bytecode, which differs from one minor version of Python to the next."""
-    before = cpu.key(native_call.LOOK)
+    before = cpu.key(native_call.CALL)
     monkeypatch.setattr(compilers.sys, "version_info", SimpleNamespace(major=3, minor=99))
-    assert cpu.key(native_call.LOOK).path != before.path
+    assert cpu.key(native_call.CALL).path != before.path
 
 
 @pytest.mark.parametrize("was_enabled", [False, True])
@@ -345,6 +345,6 @@ def test_no_two_kernels_of_the_host_share_a_label():
 def test_code_that_needs_more_than_c_is_refused():
     """Of the kernels, native calls alone may call Python's interface; object code must not hide that."""
     compile_kernel = importlib.import_module("kernels_cpu.compiler").compile_kernel
-    assert compile_kernel(native_call.LOOK)
+    assert compile_kernel(native_call.CALL)
     with pytest.raises(RuntimeError, match=r"must not depend on .*PyTuple_GetItem"):
-        compile_kernel(native_call.LOOK._replace(uses_python=False))
+        compile_kernel(native_call.CALL._replace(uses_python=False))

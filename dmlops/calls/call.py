@@ -57,6 +57,8 @@ class KindForm(NamedTuple):
         How the arrays must lie in memory, if the kind has no sizes.
     host : ctypes array, optional
         The words of the host for which it is planned; by default the host as it is when a call is made.
+    workspace : int
+        The bytes that the caller's workspace must have.
     """
 
     operator: str
@@ -68,6 +70,7 @@ class KindForm(NamedTuple):
     is_limited: bool = False
     expected: Sequence[TensorDesc] | None = None
     host: Any = None
+    workspace: int = 0
 
 
 class Manner(Enum):

@@ -74,6 +74,7 @@ class CompiledOperator:
             gathered=operator.gathered,
             expected=self._descs,
             host=cpu.words_of_host(),
+            workspace=self.workspace_size,
         )
 
     @property

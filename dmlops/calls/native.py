@@ -78,6 +78,7 @@ class Native:
         self._memory = words if host is None else host, cpu.SCRATCH
         table.set(native_call.SCRATCH, ctypes.addressof(cpu.SCRATCH))
         table.set(native_call.IS_LIMITED, int(form.is_limited))
+        table.set(native_call.LEAST_WORKSPACE, form.workspace)
         table.set(native_call.N_GIVEN, n_given)
         if form.expected is not None:
             table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
