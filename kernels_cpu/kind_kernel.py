@@ -148,7 +148,8 @@ def are_apart(table: Any, call: Any) -> bool:
 def workspace_of(table: Any, call: Any, n_bytes: int) -> int:
     """Return where the caller's workspace is aligned.
 
-    It is 0 if the workspace has gaps, fewer bytes than the operator asks for, or less than `n_bytes` from there.
+    It is 0 if the workspace has gaps, fewer bytes than the operator asks for, or less than `n_bytes` from
+    there.
     """
     number = table[table_of.N_OPERANDS]
     at = array_at(number)

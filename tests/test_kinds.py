@@ -11,6 +11,7 @@ import pytest
 
 import dmlops
 from dmlops.calls.kinds import KINDS
+from tests import reference
 
 SIZES = [0, 1, 2, 3, 5, 8, 17, 64, 100, 257]
 
@@ -178,3 +179,40 @@ def test_refusals_after_hits_are_those_of_a_first_call() -> None:
     assert "served" not in after
     assert after == fresh.stdout.splitlines()
     assert after == refusals()
+
+
+def _compiled_calls() -> Callable[..., Any]:
+    numba = pytest.importorskip("numba")
+
+    def calls(x, indices, k, size, value, begin, end, out):  # type: ignore[no-untyped-def]
+        best = dmlops.top_k(x, k)
+        rows = dmlops.nonzero_coordinates(x)
+        some = dmlops.nonzero_coordinates(x, size=size, fill_value=-1)
+        picked = dmlops.gather_nd(x, indices)
+        band = dmlops.diagonal_matrix(x, value=value, begin=begin, end=end)
+        made = dmlops.diagonal_matrix(shape=x.shape, dtype="float32", value=value, begin=begin, end=end)
+        dmlops.diagonal_matrix(x, value=value, begin=begin, end=end, out=out)
+        return best, rows, some, (picked, band, made, out)
+
+    return numba.njit(calls)  # type: ignore[no-any-return]
+
+
+def test_compiled_callers_answer_any_sequence_of_sizes_and_values() -> None:
+    calls, rng = _compiled_calls(), np.random.default_rng(0)
+    for _ in range(300):
+        n, m = rng.integers(1, 40, 2)
+        x = rng.integers(0, 3, (n, m)).astype(np.float32)
+        k, size, n_tuples = int(rng.integers(0, m + 1)), int(rng.integers(0, 60)), int(rng.integers(0, 50))
+        indices = rng.integers([-n, -m], [n, m], (n_tuples, 2))
+        value, (begin, end) = int(rng.integers(0, 4)), map(int, rng.integers(-9, 9, 2))
+        best, rows, some, others = calls(x, indices, k, size, value, begin, end, np.empty_like(x))
+        band = reference.diagonal_matrix(x, value=value, begin=begin, end=end)
+        made = reference.diagonal_matrix(np.zeros_like(x), value=value, begin=begin, end=end)
+        expected = [
+            *zip(best, reference.top_k(x, k), strict=True),
+            *zip(rows, reference.nonzero_coordinates(x), strict=True),
+            *zip(some, reference.nonzero_coordinates(x, size=size, fill_value=-1), strict=True),
+            *zip(others, (x[tuple(indices.T)], band, made, band), strict=True),
+        ]
+        for got, wanted in expected:
+            np.testing.assert_array_equal(got, wanted)

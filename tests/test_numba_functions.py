@@ -278,17 +278,18 @@ def test_errors_of_handlers_are_raised_as_they_are():
             sys.setprofile(None)
             raise error
 
-    call = numba.njit(lambda x: dmlops.top_k(x, 3, sorted=False).indices)
-    call(X[:, 2:])
+    call = numba.njit(lambda x, largest: dmlops.top_k(x, 3, largest=largest, sorted=False).indices)
+    call(X[:, 2:], True)
     sys.setprofile(handle)
     try:
         with pytest.raises(TimeoutOfUserError, match="a call took 3 s") as raised:
-            call(X[:, 1:])
+            call(X[:, 1:], False)  # of another kind, which is bound in Python
     finally:
         sys.setprofile(None)
     assert raised.value is error
     assert raised.value.seconds == 3
-    assert_same(call(X[:, 1:]), reference.top_k(X[:, 1:], 3, sorted=False)[1])
+    expected = reference.top_k(X[:, 1:], 3, largest=False, sorted=False)[1]
+    assert_same(call(X[:, 1:], False), expected)
 
 
 @pytest.mark.exhaustive

@@ -354,7 +354,7 @@ def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) ->
         diagonal_fill_end=end,
     )
     has_form = level_set() in (None, FeatureLevel.EXTENDED) and isinstance(output.data_type, TensorDataType)
-    form = KindForm("diagonal_matrix", Band, sizes=(begin, end, 0), fixed=(), shapes=_result_shapes)
+    form = KindForm("diagonal_matrix", Band, sizes=(begin, end, 0), fixed=(0,), shapes=_result_shapes)
     return call.plan(descriptor, form=form if has_form else None)
 
 

@@ -139,6 +139,7 @@ def nonzero_coordinates(
 def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorDataType | None) -> BoundCall:
     where = "nonzero_coordinates"
     (data,), out = call.inputs, call.out
+    asked = size
     if out and size is None:
         given = out[0].library.describe(out[0].array, f"{where}.out[0]")
         size = given.sizes[0] if given.sizes else 0
@@ -168,8 +169,8 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
     form = KindForm(
         where,
         TrimmedList if is_trimmed and not out else Kind,
-        sizes=(WHOLE, fill or 0, size or 0),
-        fixed=(*index_range(index_type), int(must_hold_all), int(size is not None)),
+        sizes=(WHOLE, fill or 0, asked or 0),
+        fixed=(*index_range(index_type), int(must_hold_all), int(asked is not None)),
         shapes=_result_shapes,
     )
     return call.plan(descriptor, options, manner, even_if_empty=True, form=form)

@@ -1,6 +1,17 @@
 """From the arrays of a diagonal matrix to its problem (`call_words`)."""
 
-from kernels_cpu.call_words import FITS, MISFIT, RANK, SHAPE, SIZES, STRIDES, array_at, count_of, merged
+from kernels_cpu.call_words import (
+    FITS,
+    FIXED,
+    MISFIT,
+    RANK,
+    SHAPE,
+    SIZES,
+    STRIDES,
+    array_at,
+    count_of,
+    merged,
+)
 from kernels_cpu.diagonal_matrix.problem_words import (
     BEGIN,
     DIMENSION,
@@ -22,6 +33,8 @@ from kernels_cpu.plan_words import Words
 
 FIT = Kernel("diagonal_matrix_fit", "kernels_cpu.diagonal_matrix.fit:fit", (INTEGERS, INTEGERS))
 FIRST, LAST, BITS = range(SIZES, SIZES + 3)
+HAS_OWN_VALUE = FIXED
+"""Whether the value is that of the kind, instead of one of the sizes."""
 
 
 def fit(call: Words, problem: Words) -> int:
@@ -48,7 +61,8 @@ def fit(call: Words, problem: Words) -> int:
             end = merged(problem, DIMS, end, DIMENSION)
     height, width = call[output + SHAPE + rank - 2], call[output + SHAPE + rank - 1]
     first, last = min(call[FIRST], call[LAST]), max(call[FIRST], call[LAST])
-    problem[VALUE] = call[BITS]
+    if call[HAS_OWN_VALUE] == 0:
+        problem[VALUE] = call[BITS]
     problem[HEIGHT] = height
     problem[WIDTH] = width
     # All bounds beyond the matrix mean the same. Close to it, none can overflow.

@@ -134,10 +134,10 @@ def _words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
     return words
 
 
-def _kinds_of_words(kinds: Any) -> list[Any]:
+def _kinds_of_words(*kinds: Any) -> list[Any]:
     """Return words that say what the words of scalars are: integers with a sign, without one, or floats."""
     found = []
-    for kind, _ in _leaves(None, kinds, None):
+    for kind, _ in (leaf for each in kinds for leaf in _leaves(None, each, None)):
         is_float, is_unsigned = isinstance(kind, types.Float), types.unliteral(kind) == types.uint64
         found += [FLOAT if is_float else UNSIGNED if is_unsigned else 0] * (
             1 + isinstance(kind, types.Complex)
@@ -180,7 +180,7 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
         counts |= len(rest) << words_of.N_SIZES | words_of.FORMAT << 32
         first = builder.or_(number[0], builder.shl(is_given, I64(words_of.HAS_OUT)))
         first = builder.or_(first, I64(counts))
-        key += _kinds_of_words((signature.args[1], signature.args[2]))
+        key += _kinds_of_words(signature.args[1], signature.args[2])
         for kind, value in leaves:
             word, layout = _described(builder, kind, context.make_array(kind)(context, builder, value))
             key.append(word)

@@ -31,7 +31,7 @@ from kernels_cpu import nopython_call as words_of
 from kernels_cpu.gather_nd.problem_words import CHECKS
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.kernel import WORD_MASK
-from kernels_cpu.native_call import Operand
+from kernels_cpu.native_call import FIXED_WORDS, Operand
 
 SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
@@ -249,7 +249,10 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
     if native is None:
         n_given = len(call.results) if request.has_out else 0
         operands = [Operand(0, 0, array.ndim, array.itemsize) for array in request.arrays]
-        native = _natives[request.key] = Native(call, operands, n_given, changes, host=_ONE_THREAD)
+        native = Native(call, operands, n_given, changes, host=_ONE_THREAD)
+        if request.operation in (FILL, MAKE):  # their keys have the value
+            native.table.set(FIXED_WORDS, 1)
+        _natives[request.key] = native
     native.load_kernels(call.problem)
     # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
     expected = words_of.ANYTHING
