@@ -249,10 +249,10 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
     if native is None:
         n_given = len(call.results) if request.has_out else 0
         operands = [Operand(0, 0, array.ndim, array.itemsize) for array in request.arrays]
-        native = Native(call, operands, n_given, changes, host=_ONE_THREAD)
+        made = Native(call, operands, n_given, changes, host=_ONE_THREAD)
         if request.operation in (FILL, MAKE):  # their keys have the value
-            native.table.set(FIXED_WORDS, 1)
-        _natives[request.key] = native
+            made.table.set(FIXED_WORDS, 1)
+        native = _natives.setdefault(request.key, made)  # native code may have that of a faster thread
     native.load_kernels(call.problem)
     # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
     expected = words_of.ANYTHING
