@@ -65,7 +65,7 @@ class Module:
         for content, name in self.tables.items():
             numbers = ", ".join(f"i64 {number}" for number in content)
             tables.append(f"{name} = internal constant [{len(content)} x i64] [{numbers}]\n")
-        return "".join([_DIVISION, *tables, *self.texts])
+        return "".join([_ARITHMETIC, *tables, *self.texts])
 
 
 def plan_ir(function: FunctionType, kinds: Sequence[str], entry: str) -> str:
@@ -107,8 +107,10 @@ class Body(Expressions):
             arguments += [f"{kind} {name}" for kind, name in scalars_of(value)]
             self.assign(argument, argument.arg, value)
         self.run(tree.body)
-        if self.is_open:
-            self.end("ret void" if not self.has_result else "unreachable")
+        if self.is_open and self.has_result:
+            what = "end of a function without the result that it has elsewhere"
+            raise self.refused(tree.body[-1], what)
+        self.end("ret void")
         reserved, body = "\n".join(self.reserved), "\n".join(self.lines)
         result = self.result_type()
         heading = f"define internal {result} @{self.name}({', '.join(arguments)})"
@@ -189,12 +191,14 @@ class Body(Expressions):
         condition = self.truth(node.test)
         yes, no, after = self.labels("yes", "no", "after")
         self.branch(condition, yes, no)
+        is_reached = False
         for label, statements in ((yes, node.body), (no, node.orelse)):
             self.begin_apart(label)
             self.run(statements)
+            is_reached = is_reached or self.is_open
             self.end(f"br label %{after}")
-        self.begin_apart(after)
-        # Where both parts go elsewhere, what follows is dropped by LLVM.
+        if is_reached:
+            self.begin_apart(after)
 
     def run_while(self, node: ast.While) -> None:
         """Compile a loop that goes on while an expression is true."""
@@ -276,15 +280,20 @@ class Body(Expressions):
             self.lines.append(f"store {part.kind} {part.name}, ptr {to.name}")
 
 
-# The quotient is rounded down, as Python's is, and the remainder belongs to it.
-_DIVISION = """
+# The quotient is rounded down, as Python's is, and the remainder belongs to it. Processors end a process that
+# divides by zero, and also one that divides the lowest integer by -1. Of a count of 64 or more, they shift by
+# its low bits.
+_ARITHMETIC = """
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.abs.i64(i64, i1)
 
 define internal i64 @quotient(i64 %a, i64 %b) alwaysinline {
   %is_zero = icmp eq i64 %b, 0
-  %divisor = select i1 %is_zero, i64 1, i64 %b
+  %is_minus_one = icmp eq i64 %b, -1
+  %is_special = or i1 %is_zero, %is_minus_one
+  %divisor = select i1 %is_special, i64 1, i64 %b
   %rounded = sdiv i64 %a, %divisor
   %rest = srem i64 %a, %divisor
   %is_inexact = icmp ne i64 %rest, 0
@@ -293,7 +302,9 @@ define internal i64 @quotient(i64 %a, i64 %b) alwaysinline {
   %is_above = and i1 %is_inexact, %differ
   %one = zext i1 %is_above to i64
   %down = sub i64 %rounded, %one
-  %result = select i1 %is_zero, i64 0, i64 %down
+  %negative = sub i64 0, %a
+  %special = select i1 %is_zero, i64 0, i64 %negative
+  %result = select i1 %is_special, i64 %special, i64 %down
   ret i64 %result
 }
 
@@ -303,6 +314,12 @@ define internal i64 @remainder(i64 %a, i64 %b) alwaysinline {
   %rest = sub i64 %a, %part
   %is_zero = icmp eq i64 %b, 0
   %result = select i1 %is_zero, i64 0, i64 %rest
+  ret i64 %result
+}
+
+define internal i64 @shift_right(i64 %a, i64 %n) alwaysinline {
+  %n_bits = call i64 @llvm.umin.i64(i64 %n, i64 63)
+  %result = ashr i64 %a, %n_bits
   ret i64 %result
 }
 """

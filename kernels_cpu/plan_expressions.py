@@ -35,7 +35,7 @@ _BINARY: Mapping[type, tuple[str, Callable[[int, int], int]]] = {
     ast.BitOr: ("or", operator.or_),
     ast.BitXor: ("xor", operator.xor),
     ast.LShift: ("shl", operator.lshift),
-    ast.RShift: ("ashr", operator.rshift),
+    ast.RShift: ("shift_right", operator.rshift),
     ast.FloorDiv: ("quotient", operator.floordiv),
     ast.Mod: ("remainder", operator.mod),
 }
@@ -238,6 +238,7 @@ class Expressions:
             if is_known(index):
                 return constant(owner.content[int(index.name)])
             table = self.module.table(tuple(map(int, owner.content)))
+            index = self.from_begin(index, len(owner.content))
             address = self.emit(POINTER, f"getelementptr i64, ptr {table}, i64 {index.name}")
             return self.emit(INTEGER, f"load i64, ptr {address.name}")
         if isinstance(owner, Group) and is_known(index):
@@ -261,8 +262,15 @@ class Expressions:
             number = self.as_integer(node, part)
             address = self.emit(POINTER, f"getelementptr i64, ptr {place.name}, i64 {i}")
             self.lines.append(f"store i64 {number.name}, ptr {address.name}")
+        index = self.from_begin(index, len(owner.values))
         address = self.emit(POINTER, f"getelementptr i64, ptr {place.name}, i64 {index.name}")
         return self.emit(INTEGER, f"load i64, ptr {address.name}")
+
+    def from_begin(self, index: Scalar, size: int) -> Scalar:
+        """Return an index that counts from the begin; a negative one counts from the end."""
+        is_negative = self.compared("slt", index, integer(0))
+        from_end = self.emit(INTEGER, f"add i64 {index.name}, {size}")
+        return self.emit(INTEGER, f"select i1 {is_negative.name}, i64 {from_end.name}, i64 {index.name}")
 
     def value_ifexp(self, node: ast.IfExp) -> Value:
         """Return the value of one of two expressions."""
@@ -346,7 +354,7 @@ class Expressions:
         name, of_constants = _BINARY[type(how)]
         if is_known(left) and is_known(right):
             return integer(signed(of_constants(int(left.name), int(right.name))))
-        if name in ("quotient", "remainder"):
+        if name in ("quotient", "remainder", "shift_right"):
             return self.emit(INTEGER, f"call i64 @{name}(i64 {left.name}, i64 {right.name})")
         return self.emit(INTEGER, f"{name} i64 {left.name}, {right.name}")
 
