@@ -430,9 +430,18 @@ class Expressions:
         return built(result, iter(parts))
 
     def put_values(self, node: ast.Call, out: Value, values: Value) -> None:
-        """Put the integers of a tuple, those of tuples in it included, in their order."""
-        put = self.module.compiled(plan_words.put_value, (POINTER, INTEGER)).name  # type: ignore[arg-type]
+        """Put the integers of a tuple, those of tuples in it included, in their order.
+
+        They are counted once: as a call for each, those of a large tuple would take most of a plan's time.
+        """
+        count = self.module.compiled(plan_words.count_values, (POINTER, INTEGER)).name  # type: ignore[arg-type]
         (words,) = scalars_of(out)
-        for part in scalars_of(self.plain(node, values)):
+        end_at = self.emit(POINTER, f"getelementptr i64, ptr {words.name}, i64 {plan_words.END}")
+        end = self.emit(INTEGER, f"load i64, ptr {end_at.name}")
+        first = self.emit(POINTER, f"getelementptr i64, ptr {words.name}, i64 {end.name}")
+        parts = list(scalars_of(self.plain(node, values)))
+        for i, part in enumerate(parts):
             number = self.as_integer(node, part)
-            self.lines.append(f"call void @{put}(ptr {words.name}, i64 {number.name})")
+            place = self.emit(POINTER, f"getelementptr i64, ptr {first.name}, i64 {i}")
+            self.lines.append(f"store i64 {number.name}, ptr {place.name}")
+        self.lines.append(f"call void @{count}(ptr {words.name}, i64 {len(parts)})")

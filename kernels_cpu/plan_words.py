@@ -99,10 +99,14 @@ def put_pointer(out: Words, slot: int, offset: int) -> None:
 
 def put_value(out: Words, value: int) -> None:
     """Put the next value of the last launch."""
-    at = out[END]
-    out[at] = value
-    out[out[CURRENT] + N_VALUES] += 1
-    out[END] = at + 1
+    out[out[END]] = value
+    count_values(out, 1)
+
+
+def count_values(out: Words, number: int) -> None:
+    """Make values that are behind the last word part of the last launch."""
+    out[out[CURRENT] + N_VALUES] += number
+    out[END] += number
 
 
 def put_last_pointer(out: Words, slot: int, offset: int) -> None:
