@@ -13,6 +13,7 @@ plan, to be run from Python.
 
 import ctypes
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -175,7 +176,8 @@ class KindTable:
             self._put(OPERANDS + number * OPERAND, words)
         self._put(FIXED_WORDS, fixed)
         self._put(TEMPLATE, template)
-        self._keys: set[int] = set()
+        self._places: dict[int, int] = {}
+        self._fresh = itertools.count()
         self._kept: list[Any] = []
 
     def _put(self, at: int, words: Sequence[int]) -> None:
@@ -203,16 +205,19 @@ class KindTable:
         self._memory[N_TEMPLATE] = len(problem)
 
     def add_kernel(self, key: int, address: int) -> None:
-        """Let native calls find a kernel; if there is no room, one that was added earlier is forgotten."""
-        if key in self._keys:
+        """Let native calls find a kernel, if there is room.
+
+        Any thread may add kernels while native code of others reads them: an entry never changes.
+        """
+        place = self._places.get(key)
+        if place is None:
+            place = self._places.setdefault(key, next(self._fresh))
+        if place >= MAX_KERNELS:
             return
-        number = len(self._keys) % MAX_KERNELS
-        at = KERNEL_LIST + 2 * number
-        self._keys.discard(self._memory[at])
-        self._keys.add(key)
+        at = KERNEL_LIST + 2 * place
         self._memory[at + 1] = address
         self._memory[at] = key
-        self._memory[N_KERNELS] = max(self._memory[N_KERNELS], number + 1)
+        self._memory[N_KERNELS] = min(max(self._places.values()) + 1, MAX_KERNELS)
 
     def caller(self, load: Load) -> Callable[[tuple[Any, ...]], int]:
         """Return the native call; it takes arrays, then integers, as a tuple (`native_call_kernel`)."""

@@ -1,12 +1,13 @@
 """The native part of the fast path refuses objects that only look like the arrays of an earlier call."""
 
+import ctypes
 import sys
 
 import numpy as np
 import pytest
 
 import dmlops
-from kernels_cpu.native_call import KindTable, Operand
+from kernels_cpu.native_call import KERNEL_LIST, MAX_KERNELS, N_KERNELS, TABLE_WORDS, KindTable, Operand
 
 pytestmark = pytest.mark.quick
 
@@ -46,3 +47,16 @@ def test_more_than_there_is_room_for_is_refused(n_arrays, n_numbers):
     operands = [Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
     with pytest.raises(ValueError, match="at most 5 arrays, 4 numbers"):
         KindTable(operands, np.ndarray, 0, 0, 0, range(n_numbers), ())
+
+
+@pytest.mark.parametrize("n_keys", [3, MAX_KERNELS + 9])
+def test_kernels_keep_their_places_while_others_are_added(n_keys):
+    """Native code of other threads may be between the number of a kernel and its address."""
+    table = KindTable([], None, 0, 0, 0, (), ())
+    words = (ctypes.c_int64 * TABLE_WORDS).from_address(table.address)
+    expected = []
+    for key in range(n_keys):
+        for _ in range(2):
+            table.add_kernel(key, 1000 + key)
+        expected += [key, 1000 + key] if key < MAX_KERNELS else []
+        assert words[KERNEL_LIST : KERNEL_LIST + 2 * words[N_KERNELS]] == expected
