@@ -16,7 +16,7 @@ def device_words(target: Target, room: int = MAX_WORDS) -> list[int]:
     Examples
     --------
     >>> device_words(Target(0, "sm_90", 132, 232448))
-    [90, 132, 232448, 1024]
+    [90, 132, 232448, 2048]
     """
     major, minor = capability_of(target.arch)
     return [10 * major + minor, target.multiprocessors, target.block_shared_bytes, room]

@@ -4,6 +4,8 @@ import importlib
 
 import pytest
 
+from dmlops.store import once
+
 pytest.importorskip("numba_cuda")
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 cuda, types = compiler.cuda, compiler.types
@@ -39,7 +41,7 @@ def result_type(function, arguments):
 def test_as_in_c(name):
     function, arguments, expected = FUNCTIONS[name]
     compiler.import_numba_registries()
-    with compiler._LOCK, compiler.compiler_lock.global_compiler_lock, compiler._typing_as_in_c():
+    with once.LOCK, compiler.compiler_lock.global_compiler_lock, compiler._typing_as_in_c():
         assert result_type(function, arguments) == expected
 
 

@@ -57,7 +57,7 @@ def kept(tmp_path_factory):
 def own(kept, tmp_path):
     """Return a copy of that directory, and the file of the one kernel that is not every call's."""
     shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
-    (artifact,) = [path for path in artifacts(tmp_path) if path.name.startswith("diagonal_matrix")]
+    (artifact,) = [path for path in artifacts(tmp_path) if path.name.startswith("diagonal_matrix_0")]
     return tmp_path, artifact
 
 

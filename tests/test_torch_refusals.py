@@ -334,7 +334,7 @@ def test_fill_values_are_checked_before_they_are_converted(fill, dtype):
     def found(x):
         return dmlops.nonzero_coordinates(x, size=2, fill_value=fill, index_dtype=dtype).coordinates
 
-    told = rf"^nonzero_coordinates\.fill_value: got {fill}, but coordinates are {dtype.upper()}"
+    told = rf"^nonzero_coordinates\.fill_value: got {fill}, but coordinates are {dtype}"
     for call in (found, func.vmap(found)):
         with pytest.raises(dmlops.InvalidDescriptorError, match=told):
             call(torch.eye(2))

@@ -193,11 +193,13 @@ class TrimmedList(Kind):
         self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
     ) -> Sequence[Any] | None:
         """Make a call with new outputs; return them, or None with nothing done."""
-        shape = inputs[0].shape
-        n_elements, n_columns = math.prod(shape), len(shape)
         make_rows, make_count = self.make
         limits += self.new_limits
-        count = make_count(())
+        try:
+            shape, count = inputs[0].shape, make_count(())
+        except NO_ARRAY_ERRORS:
+            return None
+        n_elements, n_columns = math.prod(shape), len(shape)
         if self.call.device != CPU:
             return self._on_device(inputs[0], count, limits, sizes[1:])
         if n_elements * n_columns * self.call.results[0].data_type.bytes > _ONE_PASS_BYTES:
