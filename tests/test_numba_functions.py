@@ -180,24 +180,24 @@ INTERRUPT = ctypes.CFUNCTYPE(None)(("PyErr_SetInterrupt", ctypes.pythonapi))
 
 
 @numba.njit
-def least(x, is_interrupted):
+def least(x, axis, is_interrupted):
     if is_interrupted:
         INTERRUPT()
-    return dmlops.top_k(x, 1, largest=False).values[0]
+    return dmlops.top_k(x, 1, axis=axis, largest=False).values[0]
 
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_calls_that_python_cannot_begin_are_errors():
     """A signal handler can raise before the first line of a callback; results are not written then."""
-    least(X[0], False)
+    least(X[0], 0, False)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     try:
         with pytest.raises(RuntimeError, match="an exception that Python has printed came first"):
-            least(X[0, 1:], True)
+            least(X[0, 1:], -1, True)  # of another kind, for which Python is called
     finally:
         signal.signal(signal.SIGINT, before)
-    assert least(X[0, 1:], False) == 1
+    assert least(X[0, 1:], -1, False) == 1
 
 
 MOST = np.uint64(2**64 - 1)

@@ -58,6 +58,8 @@ class Kind:
         self.operands = native_operands(call, arrays)
         make_native = Native if call.device == CPU else DeviceNative
         self.native = make_native(call, self.operands, n_given, host=call.kind_form.host)
+        if call.device == CPU:
+            self.native.load_kernels(call.problem, cpu.target().threads)
 
     def __call__(
         self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[Any, ...]

@@ -13,6 +13,7 @@ from dmlops.devices.memory import ALIGNMENT, aligned, take_scratch
 from dmlops.types.enums import TensorDataType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu import native_call, plan_words
+from kernels_cpu.cached import cached_property
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
@@ -82,7 +83,12 @@ class Native:
         table.set(native_call.N_GIVEN, n_given)
         if form.expected is not None:
             table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
-        self._run, self._plan = table.caller(cpu.load), table.planner(cpu.load)
+        self._run = table.caller(cpu.load)
+
+    @cached_property
+    def _planner(self) -> Any:
+        """The native call that plans, for kernels other than those of the first call."""
+        return self.table.planner(cpu.load)
 
     def _plan_of(self, operator: str) -> tuple[Any, Any]:
         """Return the kernel that plans, and the words of the host or the device that it reads."""
@@ -95,9 +101,9 @@ class Native:
             words[at] = word
         return words
 
-    def load_kernels(self, problem: Any) -> None:
-        """Load the kernels of a problem that one thread runs."""
-        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads=1)
+    def load_kernels(self, problem: Any, n_threads: int) -> None:
+        """Load the kernels of a problem that so many threads run."""
+        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads)
         self._load(plan)
 
     def _load(self, plan: Sequence[int]) -> None:
@@ -135,7 +141,7 @@ class Native:
     def planned_words(self, arguments: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Return the addresses of all arrays and the words of its plan, with all kernels loaded; or None."""
         try:
-            found = self._plan(arguments)
+            found = self._planner(arguments)
         except ctypes.ArgumentError:  # as above
             return None
         if not found:
