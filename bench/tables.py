@@ -30,6 +30,11 @@ GPU = ("h100-2026-11-27",)
 CPU = ("epyc-2threads-2026-11-27",)
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
 CONTESTED = "contest-h100-2026-11-26"
+NEW_SIZES = (
+    ("new_sizes/h200-2026-11-28", "new_sizes/h200-2026-11-28-before"),
+    ("new_sizes/xeon-2026-11-28", "new_sizes/xeon-2026-11-28-before"),
+)
+"""Files, and those of the version that planned each size in Python."""
 SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
 
 # Of these, and of the workloads with the lowest ratios, the README has the times.
@@ -66,7 +71,7 @@ N_LOWEST = 6
 N_OF_CONTEST = 4
 UNITS = {"us": 1e6, "ms": 1e3}
 _WORDS = {
-    *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application"),
+    *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application", "Call"),
     *("Kernel", "Asked for", "Values", "Order"),
 }
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
@@ -328,6 +333,21 @@ def _sweeps() -> str:
     return _lines(("Machine", "Compared", "Beyond the limit", "Slowest", "Ratio"), rows)
 
 
+def _new_sizes() -> str:
+    """Return the host time of calls of sizes that were not seen before, also of the version before kinds."""
+    rows = []
+    for file, before in NEW_SIZES:
+        old = {each["call"]: each["new"] for each in _record(before)["new_sizes"]}
+        for each in _record(file)["new_sizes"]:
+            times = each["new"], each["repeated"]
+            peer = "" if each["peer"] is None else f"{each['peer']:.1f}"
+            figures = (*(f"{time:.1f}" for time in times), ratio(times[0] / times[1]), peer)
+            was = old.get(each["call"])
+            rows.append((each["call"], where([file]), *figures, "" if was is None else f"{was:.1f}"))
+    heads = ("Call", "Machine", "New size, us", "Repeated, us", "Ratio", "The library's own, us")
+    return _lines((*heads, "New size before kinds, us"), rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "gpu_lowest": lambda: _lowest(GPU, "us"),
@@ -340,6 +360,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "modern_lowest": _modern_lowest,
     "ties": _ties,
     "sweeps": _sweeps,
+    "new_sizes": _new_sizes,
 }
 
 

@@ -6,6 +6,7 @@ GPU, it is the time until the call returns.
 
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import typer
 
 import dmlops
 from bench import new_sizes
-from bench.commands.measuring import Where
+from bench.commands.measuring import Where, json_option, new_record, text_of, write
 from bench.timing import HostClock, Lane, warm_up
 from dmlops import (
     AxisDirection,
@@ -127,19 +128,25 @@ def rows(library: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
         yield name, figures
 
 
-def print_new_sizes(device: str) -> None:
+def measure_new_sizes(device: str, json: Path | None) -> None:
     """Print the time of calls of new sizes, of repeated ones, and of the library's own function."""
+    record = new_record(device, threads=1)
+    found = record["new_sizes"] = []
     out.print(f"{'microseconds':30s}{'new size':>10s}{'repeated':>10s}{'ratio':>8s}{'peer':>10s}")
     for library in ("numpy", "torch") if device == Where.CPU else ("torch",):
         try:
             for name, (new, repeated, peer) in new_sizes.rows(library, device):
                 figures = f"{new:10.2f}{repeated:10.2f}{new / repeated:8.2f}{peer:10.2f}"
                 out.print(f"{library + ', ' + name:30s}{figures}")
+                found.append({"call": f"{library}, {name}", "new": new, "repeated": repeated, "peer": peer})
         except ImportError:
             out.print(f"{library} is not installed")
     if device == Where.CPU:
-        many, one = new_sizes.nopython_milliseconds()
-        out.print(f"njit: 8000 lengths {many:.1f} ms, one length {one:.1f} ms, ratio {many / one:.2f}")
+        many, one = (1e3 * each / len(new_sizes.LENGTHS) for each in new_sizes.nopython_milliseconds())
+        out.print(f"{'njit, top_k':30s}{many:10.2f}{one:10.2f}{many / one:8.2f}")
+        found.append({"call": "njit, top_k", "new": many, "repeated": one, "peer": None})
+    if json is not None:
+        write(json, text_of(record))
 
 
 def host(
@@ -147,10 +154,11 @@ def host(
     new: Annotated[
         bool, typer.Option("--new-sizes", help="Call with sizes that were not seen before.")
     ] = False,
+    json: Annotated[Path | None, json_option("Write the figures of new sizes to this file.")] = None,
 ) -> None:
     """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
     if new:
-        print_new_sizes(device)
+        measure_new_sizes(device, json)
         return
     for library in ("numpy", "torch") if device == Where.CPU else ("torch",):
         heads: list[str] = []
