@@ -278,18 +278,19 @@ def test_errors_of_handlers_are_raised_as_they_are():
             sys.setprofile(None)
             raise error
 
-    call = numba.njit(lambda x, largest: dmlops.top_k(x, 3, largest=largest, sorted=False).indices)
-    call(X[:, 2:], True)
+    call = numba.njit(lambda x, largest: dmlops.top_k(x, 3, axis=1, largest=largest, sorted=False).indices)
+    x = X[:, 1:, None, None, None, None]  # of a kind that no other test has
+    call(x, True)
     sys.setprofile(handle)
     try:
         with pytest.raises(TimeoutOfUserError, match="a call took 3 s") as raised:
-            call(X[:, 1:], False)  # of another kind, which is bound in Python
+            call(x, False)  # of another kind, which is bound in Python
     finally:
         sys.setprofile(None)
     assert raised.value is error
     assert raised.value.seconds == 3
-    expected = reference.top_k(X[:, 1:], 3, largest=False, sorted=False)[1]
-    assert_same(call(X[:, 1:], False), expected)
+    expected = reference.top_k(x, 3, axis=1, largest=False, sorted=False)[1]
+    assert_same(call(x, False), expected)
 
 
 @pytest.mark.exhaustive
