@@ -74,12 +74,13 @@ def __getattr__(name: str) -> Any:
     if name not in ("NAME", "FEATURES", "LEVEL", "WIDTH", "TARGET"):
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    globals().update(_described())
+    globals().update(described())
     return globals()[name]
 
 
 @functools.cache
-def _described() -> dict[str, Any]:
+def described() -> dict[str, Any]:
+    """Return all that LLVM knows of the processor, by name; the first call imports LLVM."""
     import llvmlite.binding as llvm  # noqa: PLC0415 - plans for GPUs do without it
 
     features, triple = _features(llvm), llvm.get_process_triple()
@@ -102,7 +103,7 @@ def _described() -> dict[str, Any]:
 
 def lanes(element_size: int) -> int:
     """Return the number of elements of this size in a vector: 1 on the scalar path."""
-    width: int = _described()["WIDTH"]
+    width: int = described()["WIDTH"]
     return max(width // (8 * element_size), 1)
 
 

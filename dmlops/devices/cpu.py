@@ -76,6 +76,10 @@ def compiles_plans() -> bool:
 
 def target() -> Any:
     """Return the host as plans see it."""
+    from kernels_cpu import processor  # noqa: PLC0415
+
+    # Plans ask for it, and import LLVM for it: that is the work of a first call, for which a fork waits.
+    once.once("processor", processor.described)
     n_threads = plan_threads.get() or threads.get_num_threads()
     return once.imported("kernels_cpu.plan").Target(n_threads, load)
 
