@@ -40,6 +40,8 @@ N_THREADS = 2
 N_CALLS = 20
 FAR = 1 << 40
 UNWRITTEN = 0xA5
+# Native calls have scratch memory of their own, without guard pages, and no place to change inputs between.
+ORDINARY_WAY = mock.patch.object(KINDS, "call", return_value=None)
 
 
 def top_k_plan(dtype, k, shape, *, has_lengths=False):
@@ -138,7 +140,8 @@ def list_what_was_counted(dtypes):
             x = Guarded(shape, dtype, order=range(len(shape))[:: -1 if transposes else 1])
             for after in (0, 1):
                 x.fill(values)
-                with mock.patch.object(cpu.Host, "count", Change("count", lambda: x.fill(after))):  # noqa: B023
+                change = Change("count", lambda: x.fill(after))  # noqa: B023
+                with mock.patch.object(cpu.Host, "count", change), ORDINARY_WAY:
                     found = dmlops.nonzero_coordinates(x.array).coordinates
                 np.testing.assert_array_equal(found, np.argwhere(values))
 
@@ -157,7 +160,7 @@ def gather_after_the_check(dtypes):
             change = Change("first_offender", lambda: indices.fill(at_last), before=at_first is bad)  # noqa: B023
             for given in (None, out.array):
                 indices.fill(at_first)
-                with mock.patch.object(cpu.Host, "first_offender", change):
+                with mock.patch.object(cpu.Host, "first_offender", change), ORDINARY_WAY:
                     found = dmlops.gather_nd(x, indices.array, out=given)
                 # Without `out`, indices were checked as they were used.
                 used = good if given is None else at_last
@@ -189,8 +192,7 @@ def call_while_inputs_change(seconds, dtypes):
     dmlops.set_num_threads(N_THREADS)
     sys.setswitchinterval(1e-5)
     end = time.monotonic() + seconds
-    # Native calls have scratch memory of their own, which has no guard pages.
-    with mock.patch.object(cpu, "take_scratch", Scratch), mock.patch.object(KINDS, "call", return_value=None):
+    with mock.patch.object(cpu, "take_scratch", Scratch), ORDINARY_WAY:
         for number, operator in enumerate(cycle(MAKERS)):
             case = random_case(operator, f"changing {number}", dtypes=dtypes)
             if all(memory.size for memory in case.before.values()):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import tomllib
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 import dmlops
 import dmlops.integrations.numba
+from kernels_cpu import nopython_call
 from tests import data, reference
 from tests.marks import exhaustive
 from tests.numba_callers import assert_same, fill, find, select
@@ -136,7 +138,8 @@ def test_errors_of_many_rows_are_those_of_one():
 @pytest.mark.exhaustive
 def test_callers_of_another_version_are_refused(monkeypatch):
     call = numba.njit(lambda x: dmlops.top_k(x, 1, sorted=False).indices)
-    monkeypatch.setattr(dmlops.integrations.numba, "FORMAT", 99)
+    other = SimpleNamespace(**{**vars(nopython_call), "FORMAT": 99})
+    monkeypatch.setattr(dmlops.integrations.numba, "words_of", other)
     for _ in range(2):
         with pytest.raises(dmlops.DmlError, match="another version of dmlops made it; remove Numba's cache"):
             call(np.zeros((2, 3, 4), np.uint16))
