@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from dmlops.devices import cuda
 from dmlops.store.kernel_archive import Archive
 from kernels_cpu import diagonal_matrix, native_call, nopython_call, processor
 from tests.marks import exhaustive, nightly
@@ -89,7 +90,13 @@ def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
 @needs_level
 def test_a_wheel_brings_all_kernels_of_the_operator(installed):
     archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.zip")
-    kernels = (*native_call.KERNELS, nopython_call.CALL, *diagonal_matrix.all_kernels())
+    called = (
+        *native_call.KERNELS,
+        native_call.LAUNCH,
+        nopython_call.CALL,
+        cuda.plan_kernel("diagonal_matrix"),
+    )
+    kernels = (*called, *diagonal_matrix.all_kernels())
     assert archive.labels == {kernel.label for kernel in kernels}
     assert all(archive.read(label) for label in archive.labels)
 

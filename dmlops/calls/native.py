@@ -13,7 +13,6 @@ from dmlops.devices.memory import ALIGNMENT, aligned, take_scratch
 from dmlops.types.enums import TensorDataType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu import native_call, plan_words
-from kernels_cpu.cached import cached_property
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
@@ -83,12 +82,7 @@ class Native:
         table.set(native_call.N_GIVEN, n_given)
         if form.expected is not None:
             table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
-        self._run = table.caller(cpu.load)
-
-    @cached_property
-    def _planner(self) -> Any:
-        """The native call that plans, for kernels other than those of the first call."""
-        return self.table.planner(cpu.load)
+        self._run, self._planner = table.caller(cpu.load), table.planner(cpu.load)
 
     def _plan_of(self, operator: str) -> tuple[Any, Any]:
         """Return the kernel that plans, and the words of the host or the device that it reads."""
