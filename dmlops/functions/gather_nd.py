@@ -13,7 +13,7 @@ from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, KindForm, Manner
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
-from dmlops.devices import cuda_driver
+from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.cuda import NO_OFFENDER
 from dmlops.devices.memory import CPU
 from dmlops.operators.gather_nd import (
@@ -174,6 +174,8 @@ class CheckedGather(Kind):
         n_given = len(arrays) - len(call.inputs) if has_out else 0
         self._check: Any = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
         self._has_out, self._is_on_host = has_out, call.device == CPU
+        if self._is_on_host:
+            self._check.load_kernels(call.problem, cpu.target().threads)
 
     def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call; return whether it is done. The ordinary way raises the error."""
