@@ -90,14 +90,14 @@ class Native:
         return self._kernels.PLAN, WORDS
 
     def _problem_words(self, problem: Any) -> list[int]:
-        words: list[int] = self._kernels.problem_words(problem)
+        words: list[int] = self._kernels.words_of_problem(problem)
         for at, word in self._changes.items():
             words[at] = word
         return words
 
-    def load_kernels(self, problem: Any, n_threads: int) -> None:
-        """Load the kernels of a problem that so many threads run."""
-        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads)
+    def load_kernels(self, problem: Any) -> None:
+        """Load the kernels of a problem that one thread runs."""
+        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads=1)
         self._load(plan)
 
     def _load(self, plan: Sequence[int]) -> None:

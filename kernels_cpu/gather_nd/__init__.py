@@ -6,7 +6,8 @@ from typing import Any
 from kernels_cpu.gather_nd.fit import FIT
 from kernels_cpu.gather_nd.plan import KINDS, PLAN, all_kernels, kernel_of
 from kernels_cpu.gather_nd.plan import plan as plan_of_words
-from kernels_cpu.gather_nd.problem_words import DIMS, RESIDUES, problem_words
+from kernels_cpu.gather_nd.problem_words import DIMS, RESIDUES
+from kernels_cpu.gather_nd.problem_words import problem_words as words_of_problem
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM
 
@@ -19,17 +20,17 @@ __all__ = [
     "kernel_of",
     "plan",
     "plan_of_words",
-    "problem_words",
+    "words_of_problem",
 ]
 
 
 def plan(problem: Any, target: Target) -> Plan:
     """Plan a gather, and load its kernel; the kernel of the check is loaded when that is asked for."""
-    words = planned(plan_of_words, problem_words(problem), target.threads)
+    words = planned(plan_of_words, words_of_problem(problem), target.threads)
     launches = Launches(words, kernel_of, target)
 
     def load_check() -> Callable[[int], int]:
-        words = planned(plan_of_words, problem_words(problem, checks=True), target.threads)
+        words = planned(plan_of_words, words_of_problem(problem, checks=True), target.threads)
         checks = Launches(words, kernel_of, target)
         return checks.bound() or (lambda indices: checks.run(0, indices))
 

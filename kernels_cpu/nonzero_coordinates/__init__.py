@@ -8,7 +8,8 @@ from kernels_cpu.nonzero_coordinates import problem_words as given
 from kernels_cpu.nonzero_coordinates.fit import FIT
 from kernels_cpu.nonzero_coordinates.plan import ONE_PASS, PLAN, all_kernels, kernel_of
 from kernels_cpu.nonzero_coordinates.plan import plan as plan_of_words
-from kernels_cpu.nonzero_coordinates.problem_words import DIMS, RESIDUES, problem_words
+from kernels_cpu.nonzero_coordinates.problem_words import DIMS, RESIDUES
+from kernels_cpu.nonzero_coordinates.problem_words import problem_words as words_of_problem
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, BLOCK, LAUNCHES, WORKSPACE
 
@@ -21,7 +22,7 @@ __all__ = [
     "kernel_of",
     "plan",
     "plan_of_words",
-    "problem_words",
+    "words_of_problem",
 ]
 
 
@@ -29,7 +30,7 @@ def plan(problem: Any, target: Target) -> Plan:
     """Plan a list of coordinates; loads kernels when they are asked for."""
 
     def planned_with(changes: dict[int, int]) -> list[int]:
-        words = problem_words(problem)
+        words = words_of_problem(problem)
         for word, value in changes.items():
             words[word] = value
         return planned(plan_of_words, words, target.threads)

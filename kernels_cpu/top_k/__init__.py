@@ -8,7 +8,8 @@ from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
 from kernels_cpu.top_k.fit import FIT
 from kernels_cpu.top_k.plan import ALGORITHMS, NOTHING, PLAN, SORT, all_kernels, kernel_of
 from kernels_cpu.top_k.plan import plan as plan_of_words
-from kernels_cpu.top_k.problem_words import DIMS, RESIDUES, problem_words
+from kernels_cpu.top_k.problem_words import DIMS, RESIDUES
+from kernels_cpu.top_k.problem_words import problem_words as words_of_problem
 from kernels_cpu.top_k.table import COLUMNS_WORD
 
 __all__ = [
@@ -20,13 +21,13 @@ __all__ = [
     "kernel_of",
     "plan",
     "plan_of_words",
-    "problem_words",
+    "words_of_problem",
 ]
 
 
 def plan(problem: Any, target: Target) -> Plan:
     """Plan a top-k, and load its kernels."""
-    words = planned(plan_of_words, problem_words(problem), target.threads)
+    words = planned(plan_of_words, words_of_problem(problem), target.threads)
     launches = Launches(words, kernel_of, target)
     variant = _variant(problem, words[ALGORITHM], launches)
     return Plan(variant, words[WORKSPACE], {"launch": lambda: _launch(launches, problem)})
