@@ -328,9 +328,7 @@ def walk(kinds, library):
                 accepted.add(name)
             assert outcomes.setdefault(f"{name} {number}", found) == found, (name, number, found, outcomes)
             assert is_first or not events, (name, number, events)
-            # A refusal is told by the ordinary way, which plans.
-            is_repeated = isinstance(found, list) and number > 0
-            assert n_plans == before or not is_repeated, f"planned again: {name}"
+            assert n_plans == before or name not in accepted or number == 0, f"planned again: {name}"
     assert n_plans <= len({name_of(kind) for kind in kinds}), f"{n_plans} plans"
     return outcomes
 

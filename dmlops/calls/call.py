@@ -25,6 +25,8 @@ from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, refu
 from dmlops.types.tensor import TensorDesc
 
 Executor = Host | Stream
+ReadInteger = Callable[[int, "np.dtype[Any]"], int]
+"""Returns the integer of a type at an address."""
 
 _log = logging.getLogger("dmlops")
 
@@ -122,6 +124,8 @@ class BoundCall:
         problem: Any = None,
     ) -> None:
         self.form, self.problem = form, problem
+        # Whether native code was asked to serve the kind, after a run.
+        self.was_offered = False
         self.name, self.plan, self.library, self.device = name, plan, library, device
         self.manner, self.batch_dims = manner, batch_dims
         self.workspace_size = workspace_bytes(plan)
@@ -240,30 +244,9 @@ class BoundCall:
         gather = partial(self.launch, executor, addresses) if is_new else None
         first = executor.first_offender(self.plan, addresses[1], gather)
         if first >= 0:
-            self._raise_offender(executor, addresses[1], first)
+            refuse_tuple(self, self.inputs, addresses[1], first, executor.read)
         if not is_new:
             self.launch(executor, addresses)
-
-    def _raise_offender(self, executor: Executor, indices_at: int, first: int) -> None:
-        """Raise the error that names the tuple at a position, in element order."""
-        x, indices = self.inputs
-        position = tuple(int(i) for i in np.unravel_index(first, indices.sizes[:-1]))
-        *steps, step = indices.effective_strides
-        start = sum(i * stride for i, stride in zip(position, steps, strict=True))
-        dtype = numpy_dtype(indices.data_type)
-        places = [start + j * step for j in range(indices.sizes[-1])]
-        coordinates = tuple(executor.read(indices_at + at * dtype.itemsize, dtype) for at in places)
-        for j, coordinate in enumerate(coordinates):
-            dimension = self.batch_dims + j
-            bound = x.sizes[dimension]
-            low = -bound if indices.data_type.is_signed else 0
-            if not low <= coordinate < bound:
-                got = f"tuple {coordinates} at position {position}"
-                reason = (
-                    f"coordinate {j} is {coordinate}, and dimension {dimension} of x has {bound} elements"
-                )
-                allowed = f"it must be in [{low}, {bound - 1}]"
-                raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
 
     def _count_then_expand(self, executor: Executor, x: int, count: int) -> Any:
         """Count, and return a new array with that many rows of coordinates."""
@@ -350,6 +333,42 @@ class BoundCall:
     def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
         finalize = self.library.finalize
         return [finalize(array, stream) for array in outputs]
+
+
+def refuse_tuple(
+    call: BoundCall, inputs: Sequence[TensorDesc], at: int, first: int, read: ReadInteger
+) -> None:
+    """Raise the error that names a gather's tuple at a position, in element order, unless it is in range.
+
+    Parameters
+    ----------
+    call : BoundCall
+        A gather of the same kind.
+    inputs : sequence of TensorDesc
+        The input and the indices.
+    at : int
+        The address of the indices.
+    first : int
+        The position.
+    read : callable
+        Reads the memory of the indices.
+    """
+    x, indices = inputs
+    position = tuple(int(i) for i in np.unravel_index(first, indices.sizes[:-1]))
+    *steps, step = indices.effective_strides
+    start = sum(i * stride for i, stride in zip(position, steps, strict=True))
+    dtype = numpy_dtype(indices.data_type)
+    places = [start + j * step for j in range(indices.sizes[-1])]
+    coordinates = tuple(read(at + place * dtype.itemsize, dtype) for place in places)
+    for j, coordinate in enumerate(coordinates):
+        dimension = call.batch_dims + j
+        bound = x.sizes[dimension]
+        low = -bound if indices.data_type.is_signed else 0
+        if not low <= coordinate < bound:
+            got = f"tuple {coordinates} at position {position}"
+            reason = f"coordinate {j} is {coordinate}, and dimension {dimension} of x has {bound} elements"
+            allowed = f"it must be in [{low}, {bound - 1}]"
+            raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
 
 
 def _tell_of_write(written: Sequence[Operand]) -> None:

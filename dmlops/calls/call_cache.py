@@ -1,7 +1,7 @@
-"""The cache of bound calls: those that native code cannot serve, such as calls of other libraries than NumPy.
+"""The cache of bound calls: those that native code cannot serve, and the first ones of kinds that it serves.
 
 Two calls are the same if they have the same parameters and sizes, and if all their arrays have the same
-signatures. A call whose kind native code serves (`kinds`) is bound once, for its kind, and not kept here.
+signatures. Later calls of a kind that native code serves (`kinds`) come here only if it refuses them.
 """
 
 from collections import OrderedDict
@@ -10,7 +10,7 @@ from typing import Any
 
 from dmlops.array_libraries.base import Operand
 from dmlops.calls.call import BoundCall
-from dmlops.calls.kinds import KINDS, Kinds
+from dmlops.calls.kinds import KINDS, Kinds, keep
 from dmlops.devices.memory import CPU
 from kernels_cpu.threads import get_num_threads
 
@@ -49,20 +49,16 @@ class CallCache:
         n_threads = get_num_threads() if is_on_host else 0
         key = (parameters, sizes, n_threads, *[operand.signature for operand in operands])
         call = self._calls.get(key)
-        if call is not None:
-            return call(inputs, out, stream, workspace)
-        call = bind()
+        if call is None:
+            call = bind()
+            # Before it runs: data that it refuses may come again.
+            keep(self._calls, key, call, self._max_calls)
         results = call(inputs, out, stream, workspace)
-        written = out if workspace is None else (*out, workspace)
-        read, written_to = ([operand.array for operand in each] for each in (inputs, written))
-        if self._kinds.keep(parameters, read, written_to, results, call):
-            return results
-        while len(self._calls) >= self._max_calls:
-            try:
-                self._calls.popitem(last=False)
-            except KeyError:  # another thread was faster
-                break
-        self._calls[key] = call
+        if not call.was_offered:
+            written = out if workspace is None else (*out, workspace)
+            read, written_to = ([operand.array for operand in each] for each in (inputs, written))
+            self._kinds.keep(parameters, read, written_to, results, call)
+            call.was_offered = True
         return results
 
     def __len__(self) -> int:

@@ -58,8 +58,6 @@ class Kind:
         self.operands = native_operands(call, arrays)
         make_native = Native if call.device == CPU else DeviceNative
         self.native = make_native(call, self.operands, n_given, host=call.kind_form.host)
-        if call.device == CPU:
-            self.native.load_kernels(call.problem, cpu.target().threads)
 
     def __call__(
         self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[Any, ...]
@@ -159,28 +157,27 @@ class Kinds:
         out: Sequence[Any],
         made: Sequence[Any],
         call: BoundCall,
-    ) -> bool:
-        """Keep the kind of a call, if native code can serve it; load all that it needs.
-
-        Return whether the kind is new. Otherwise native code has refused the call, or was not asked.
-        """
+    ) -> None:
+        """Keep the kind of a call, if it is new and native code can serve it; load all that it needs."""
         arrays = (*inputs, *(out or made))
         if not _is_native(call, arrays):
-            return False
+            return
         key = _key(parameters, inputs, out)
-        if key in self._kinds:
-            return False
-        kind = call.kind_form.make(call, arrays, has_out=bool(out))
-        while len(self._kinds) >= self._max_kinds:
-            try:
-                self._kinds.popitem(last=False)
-            except KeyError:  # another thread was faster
-                break
-        self._kinds[key] = kind
-        return True
+        if key not in self._kinds:
+            keep(self._kinds, key, call.kind_form.make(call, arrays, has_out=bool(out)), self._max_kinds)
 
     def __len__(self) -> int:
         return len(self._kinds)
+
+
+def keep(kept: OrderedDict[Hashable, Any], key: Hashable, value: Any, most: int) -> None:
+    """Keep a value by a key, in place of the oldest if there are enough."""
+    while len(kept) >= most:
+        try:
+            kept.popitem(last=False)
+        except KeyError:  # another thread was faster
+            break
+    kept[key] = value
 
 
 def _key(parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any]) -> Hashable:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import as_plain, compiling_framework
 from dmlops.calls.binding import Binding, Function
-from dmlops.calls.call import BoundCall, KindForm, Manner
+from dmlops.calls.call import BoundCall, KindForm, Manner, ReadInteger, refuse_tuple
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
-from dmlops.devices import cpu, cuda_driver
+from dmlops.devices import cuda_driver
+from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import NO_OFFENDER
 from dmlops.devices.memory import CPU
 from dmlops.operators.gather_nd import (
@@ -174,22 +175,30 @@ class CheckedGather(Kind):
         n_given = len(arrays) - len(call.inputs) if has_out else 0
         self._check: Any = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
         self._has_out, self._is_on_host = has_out, call.device == CPU
-        if self._is_on_host:
-            self._check.load_kernels(call.problem, cpu.target().threads)
 
     def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        """Run a call; return whether it is done. The ordinary way raises the error."""
-        # A check returns the position of the first tuple out of range, or -1; a gather is 0 if there is none.
+        """Run a call, or raise for an index out of range; return whether it is done."""
         # Nobody has seen a new output yet, so that it may be written before the check has ended.
         arguments = arrays + limits + sizes
-        if not self._is_on_host:
-            return self._run_on_device(arguments)
-        if self._has_out and self._check(arguments) != -1:
-            return False
-        outside = self.native(arguments)
-        if outside == -1 and not self._has_out:  # there is nothing to gather, and the indices were not read
-            outside = 1 + (self._check(arguments) or 0)
-        return outside is not None and (self._has_out or outside == 0)
+        return self._run_on_host(arguments) if self._is_on_host else self._run_on_device(arguments)
+
+    def _run_on_host(self, arguments: tuple[Any, ...]) -> bool:
+        # A gather returns 0 if all tuples were in range, and -1 if it has read none.
+        outside = None if self._has_out else self.native(arguments)
+        if outside == 0:
+            return True
+        first = self._check(arguments)
+        if first is not None and first >= 0:
+            self._refuse(arguments, first, HOST.read)
+        if self._has_out:
+            return first == -1 and self.native(arguments) is not None
+        return outside == -1 and first == -1
+
+    def _refuse(self, arguments: tuple[Any, ...], first: int, read: ReadInteger) -> None:
+        """Raise the error for the tuple at a position, unless it has changed since the check."""
+        library, indices = self.library, arguments[1]
+        inputs = [library.describe(array, "gather_nd") for array in arguments[:2]]
+        refuse_tuple(self.call, inputs, library.address(indices), first, read)
 
     def _run_on_device(self, arguments: tuple[Any, ...]) -> bool:
         stream = self._check.waiting_stream()
@@ -200,7 +209,9 @@ class CheckedGather(Kind):
             return False
         # A new output is written while the check is under way.
         is_gathered = not self._has_out and self.native.launched(arguments, stream) is not None
-        if cuda_driver.read_back(answer.address, _POSITION, stream) != NO_OFFENDER:
+        first = cuda_driver.read_back(answer.address, _POSITION, stream)
+        if first != NO_OFFENDER:
+            self._refuse(arguments, first, lambda at, dtype: cuda_driver.read_back(at, dtype, stream))
             return False
         return is_gathered or self.native.launched(arguments, stream) is not None
 

@@ -253,7 +253,7 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
         if request.operation in (FILL, MAKE):  # their keys have the value
             made.table.set(FIXED_WORDS, 1)
         native = _natives.setdefault(request.key, made)  # native code may have that of a faster thread
-    native.load_kernels(call.problem, n_threads=1)
+    native.load_kernels(call.problem)
     # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
     expected = words_of.ANYTHING
     if request.operation == CHECK:
