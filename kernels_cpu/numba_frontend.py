@@ -13,7 +13,6 @@ from types import FunctionType
 from typing import Any
 
 import numba
-from numba import types
 from numba.core import (
     codegen,
     compiler,
@@ -24,41 +23,14 @@ from numba.core import (
     target_extension,
     typing,
 )
-from numba.core.typed_passes import InlineOverloads, IRLegalization, NopythonRewrites
-from numba.core.untyped_passes import (
-    DeadBranchPrune,
-    FindLiterallyCalls,
-    GenericRewrites,
-    InlineClosureLikes,
-    InlineInlinables,
-    LiteralPropagationSubPipelinePass,
-    LiteralUnroll,
-    MakeFunctionToJitFunction,
-    RewriteDynamicRaises,
-    RewriteSemanticConstants,
-    WithLifting,
-)
+from numba.core.typed_passes import IRLegalization, NopythonRewrites
+from numba.core.untyped_passes import InlineClosureLikes
 from numba.cpython import builtins, numbers, rangeobj, tupleobj  # noqa: F401 - all that kernels consist of
 
 # These look for closures and expressions of arrays, and mark where references to objects end. Kernels have
 # none of these.
 _NEEDLESS_PASSES = (InlineClosureLikes, NopythonRewrites, IRLegalization)
-# Plain functions have integers and tuples of them alone, and call no functions that are to be part of them.
-_NEEDLESS_FOR_PLAIN_ONES = (
-    DeadBranchPrune,
-    FindLiterallyCalls,
-    GenericRewrites,
-    InlineInlinables,
-    InlineOverloads,
-    LiteralPropagationSubPipelinePass,
-    LiteralUnroll,
-    MakeFunctionToJitFunction,
-    RewriteDynamicRaises,
-    RewriteSemanticConstants,
-    WithLifting,
-)
 _NAME = "dmlops"
-_plain_functions: set[Any] = set()
 
 COMPILER_LOCK: Any = compiler_lock.global_compiler_lock
 """Held by the thread that compiles, whatever it compiles."""
@@ -69,10 +41,7 @@ class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[Any]:
         manager = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
-        needless: tuple[Any, ...] = _NEEDLESS_PASSES
-        if self.state.func_id.func in _plain_functions:
-            needless += _NEEDLESS_FOR_PLAIN_ONES
-        manager.passes[:] = [step for step in manager.passes if step[0] not in needless]
+        manager.passes[:] = [step for step in manager.passes if step[0] not in _NEEDLESS_PASSES]
         return [manager]
 
 
@@ -106,17 +75,6 @@ class _Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
         """Do nothing: an environment has the Python objects of a function, and kernels have none."""
 
 
-_signatures: dict[Any, Any] = {}
-
-
-def _is_simple(function: Any, arguments: Any) -> bool:
-    """Return whether a call is one of a plain function, or arithmetic on numbers."""
-    if isinstance(function, types.Dispatcher):
-        return function.dispatcher.py_func in _plain_functions
-    is_builtin = type(function) is types.Function
-    return is_builtin and all(isinstance(kind, (types.Integer, types.Boolean)) for kind in arguments)
-
-
 class _TypingContext(typing.Context):  # type: ignore[misc]
     """Infers types by what the imported modules of Numba declare, and by nothing else."""
 
@@ -128,15 +86,6 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
     def load_additional_registries(self) -> None:
         pass
 
-    def resolve_function_type(self, function: Any, arguments: Any, keywords: Any) -> Any:
-        """Return the signature of a call, which is asked for again and again."""
-        if keywords or not _is_simple(function, arguments):
-            return super().resolve_function_type(function, arguments, keywords)
-        call = function, tuple(arguments)
-        if call not in _signatures:
-            _signatures[call] = super().resolve_function_type(function, arguments, keywords)
-        return _signatures[call]
-
     def resolve_value_type(self, value: Any) -> Any:
         """Return the type of a global; plain functions, shared with plans, are compiled as they are."""
         return super().resolve_value_type(compilable(value) if type(value) is FunctionType else value)
@@ -145,7 +94,6 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
 @functools.cache
 def compilable(function: Any) -> Any:
     """Return what stands for a plain Python function in kernels: itself, compiled."""
-    _plain_functions.add(function)
     return compile_as(function)
 
 
@@ -185,13 +133,6 @@ class _Target(descriptors.TargetDescriptor):  # type: ignore[misc]
 
 class _Dispatcher(registry.CPUDispatcher):  # type: ignore[misc]
     targetdescr = _Target(_NAME)
-
-    def get_call_template(self, arguments: Any, keywords: Any) -> Any:
-        """Return how to call this; plain functions are not compiled anew for each constant argument."""
-        if self.py_func in _plain_functions:
-            arguments = tuple(types.unliteral(kind) for kind in arguments)
-            keywords = {name: types.unliteral(kind) for name, kind in keywords.items()}
-        return super().get_call_template(arguments, keywords)
 
 
 target_extension.dispatcher_registry[_Kind] = _Dispatcher
