@@ -22,8 +22,8 @@ def device_words(target: Target, room: int = MAX_WORDS) -> list[int]:
     return [10 * major + minor, target.multiprocessors, target.block_shared_bytes, room]
 
 
-# What a plan returns: it is whole, or there is no room for all of its words.
 PLANNED, TOO_LONG = range(2)
+"""A plan returns one of these: it is whole, or there is no room for all of its words."""
 
 WORKSPACE_ALIGNMENT = 256
 """Kernels may rely on this where their workspace begins."""

@@ -21,7 +21,8 @@ from dmlops.types.errors import DmlError
 
 # The check of gather indices writes this if every tuple is in range.
 NO_OFFENDER = 2**63 - 1
-_POSITION = np.dtype(np.int64)
+POSITION = np.dtype(np.int64)
+"""The type of what the check writes: a position, or `NO_OFFENDER`."""
 # Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
 _COMPILERS = (
     *("numba", "numba-cuda", "llvmlite", "cuda-core"),
@@ -187,11 +188,11 @@ class Stream:
 
     def first_offender(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
         """Launch a check, and wait for its answer; see `Host.first_offender`."""
-        answer = self._bytes(_POSITION.itemsize)
+        answer = self._bytes(POSITION.itemsize)
         plan.check(self.handle, indices, self._library.address(answer))
         if meanwhile is not None:
             meanwhile()
-        first = self.read(self._library.address(answer), _POSITION)
+        first = self.read(self._library.address(answer), POSITION)
         return -1 if first == NO_OFFENDER else first
 
     def count(self, plan: Any, x: int, count: int, scratch: int, dtype: "np.dtype[Any]") -> int:

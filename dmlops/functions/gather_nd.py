@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, SupportsIndex, Unpack, overload
 
-import numpy as np
 from numpy import ndarray
 from numpy.typing import NDArray
 
@@ -15,7 +14,7 @@ from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
-from dmlops.devices.cuda import NO_OFFENDER
+from dmlops.devices.cuda import NO_OFFENDER, POSITION
 from dmlops.devices.memory import CPU
 from dmlops.operators.gather_nd import (
     GatherND1,
@@ -161,10 +160,6 @@ def _result_shapes(
     return ((*indices[:-1], *x[batch_dims + indices[-1] :]),)
 
 
-# What the check on a GPU answers with.
-_POSITION = np.dtype(np.int64)
-
-
 class CheckedGather(Kind):
     """A gather that raises for indices out of range, before it writes to memory of the caller."""
 
@@ -209,7 +204,7 @@ class CheckedGather(Kind):
             return False
         # A new output is written while the check is under way.
         is_gathered = not self._has_out and self.native.launched(arguments, stream) is not None
-        first = cuda_driver.read_back(answer.address, _POSITION, stream)
+        first = cuda_driver.read_back(answer.address, POSITION, stream)
         if first != NO_OFFENDER:
             self._refuse(arguments, first, lambda at, dtype: cuda_driver.read_back(at, dtype, stream))
             return False

@@ -15,8 +15,10 @@ A thread reads all its indices, then all its units, then writes. Bytes moved: th
 input that are read, in sectors of 32 bytes, and the indices.
 
 ====================================  ===================================================================
-`plan`                                what may be tuned, the choice of an algorithm, and the launches of
-                                      each, as a function of integers
+`problem`                             what plans read of a problem, and what may be tuned
+`plan`                                the choice of an algorithm, and the launches of each, as a function
+                                      of integers
+`check_launches`                      the launches of the check
 `dispatch`                            a planned problem, ready to be launched
 `parameters`                          what launches and kernels agree on
 `units`, `planar`, `unaligned`,       the algorithms: one file each, with their kernel
@@ -33,7 +35,7 @@ from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.gather_nd.dispatch import Plan, plan
 from kernels_cuda.gather_nd.parameters import FAMILIES, variants
-from kernels_cuda.gather_nd.plan import Policy
+from kernels_cuda.gather_nd.problem import Policy
 from kernels_cuda.runtime.variant import Target
 
 __all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]

@@ -6,8 +6,9 @@ from kernels_cpu.gather_nd.problem_words import OUTPUT_RESIDUE, X_RESIDUE, probl
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE, kernels_of
 from kernels_cuda.device_words import device_words
 from kernels_cuda.gather_nd.parameters import FAMILIES, VECTOR
-from kernels_cuda.gather_nd.plan import STRIDED, UNALIGNED, Policy
+from kernels_cuda.gather_nd.plan import STRIDED, UNALIGNED
 from kernels_cuda.gather_nd.plan import plan as plan_of_words
+from kernels_cuda.gather_nd.problem import Policy
 from kernels_cuda.kernel_keys import variant_of
 from kernels_cuda.runtime.planner import Planner
 from kernels_cuda.runtime.variant import Target

@@ -1,31 +1,21 @@
-"""The plan of GATHER_ND1: the choice of an algorithm, the launches of each, and those of the check.
+"""The plan of GATHER_ND1: the choice of an algorithm, and the launches of each.
 
 The plan is a function of integers, which is compiled as it stands (`plan_words`). A gather's launches have
 the slots `X`, `INDICES`, `OUTPUT` and `WORKSPACE`; the check reads the indices, and writes its answer to the
 workspace.
-
-Batch dimensions, those of tuples and those of slices are dimensions 0, 1, ... here, the slowest first. A
-*run* is the elements of the last one, if they lie side by side in input and output, and else one element.
 """
 
 from typing import NamedTuple
 
 from kernels_cpu.gather_nd.problem_words import (
-    BOUND,
     CHECKS,
-    CLIPS,
-    COORDINATE_STEP,
-    DIMS,
     ELEMENT_SIZE,
-    INDEX_SIGNED,
     INDEX_SIZE,
     N_BATCH_DIMS,
     N_BOUNDS,
     N_SLICE_DIMS,
     N_TUPLE_DIMS,
     OUTPUT_RESIDUE,
-    SLICE_DIMENSION,
-    TUPLE_DIMENSION,
     X_RESIDUE,
 )
 from kernels_cpu.integers import ceil_div, product
@@ -38,21 +28,15 @@ from kernels_cpu.plan_words import (
     put_pointer,
     put_value,
     put_values,
-    take_workspace,
     wait_for_last,
 )
 from kernels_cuda.device_words import (
-    MULTIPROCESSORS,
-    OWN_WORDS,
     PLANNED,
     ROOM,
     TOO_LONG,
-    WORKSPACE_ALIGNMENT,
 )
+from kernels_cuda.gather_nd.check_launches import put_check
 from kernels_cuda.gather_nd.parameters import (
-    CHECK_KERNEL,
-    CHECKED_TUPLES,
-    CLEAR_KERNEL,
     PLANAR_COORDINATES,
     PLANAR_DIMS,
     PLANAR_KERNEL,
@@ -63,16 +47,24 @@ from kernels_cuda.gather_nd.parameters import (
     UNALIGNED_KERNEL,
     UNITS_KERNEL,
     VECTOR,
-    CheckDims,
-    CheckParameters,
     Dims,
     PlanarParameters,
     PlanarRuns,
     StridedParameters,
-    TupleParameters,
     UnalignedParameters,
     UnitsParameters,
     units_per_thread,
+)
+from kernels_cuda.gather_nd.problem import (
+    Dimension,
+    Policy,
+    Runs,
+    bound_of,
+    dimension_of,
+    has_long_indices,
+    policy_of,
+    runs_along,
+    tuples_of,
 )
 from kernels_cuda.kernel_keys import kernel_key
 from kernels_cuda.layout import (
@@ -92,117 +84,15 @@ from kernels_cuda.layout import (
 )
 
 X, INDICES, OUTPUT, WORKSPACE = range(4)
-CHECKED, ANSWER = INDICES, WORKSPACE
-ANSWER_BYTES = 8
-NOTHING, UNITS, UNALIGNED, STRIDED, CHECK = range(5)
-"""The algorithms; `UNITS` includes those of the planar kernel."""
+NOTHING, UNITS, UNALIGNED, STRIDED = range(4)
+"""The algorithms of gathers, before that of the check; `UNITS` includes those of the planar kernel."""
 
 # Elements of a run that is covered by vectors are counted in 31 bits.
 _MOST_RUN_BYTES = 1 << 30
 _LARGEST_PLANAR_BOUND = 1 << 31
-# The columns of dimensions in the table of `Dims`, before those of bounds, and all columns of both tables.
+# The columns of dimensions in the table of `Dims`, before those of bounds, and all of its columns.
 _DIMENSION_COLUMNS = 6
 _N_COLUMNS = len(Dims._fields) - 1
-_N_CHECK_COLUMNS = len(CheckDims._fields) - 1
-
-NEVER = 1 << 62
-
-
-class Policy(NamedTuple):
-    """Thresholds, which follow the words of the device; tests plan with others to force an algorithm."""
-
-    # Up to so many units, a thread of the planar kernel has one.
-    single_units: int = 1 << 20
-    # The planar kernel multiplies positions and strides in bytes as 32-bit integers.
-    planar_stride: int = (1 << 31) - 1
-    # Shorter strided runs are mostly unaligned ends.
-    strided_run_bytes: int = 64
-    # The units of an unaligned run, by their bytes, from which on it is covered by vectors, and all units
-    # together: a vector takes as long as some units do, those at the ends longer, and the code of few units
-    # is shorter. Larger units are fast.
-    unaligned_units_of_1: int = 32
-    unaligned_units_of_2: int = 64
-    unaligned_units_of_4: int = NEVER
-    unaligned_units_of_8: int = NEVER
-    unaligned_units: int = 1 << 14
-    # The largest bound that indices are compared with in registers of 32 bits.
-    short_bound: int = (1 << 32) - 1
-    # Larger problems are counted in 63 bits.
-    narrow_elements: int = NARROW_LIMIT
-    check_blocks_per_multiprocessor: int = 16
-
-
-def _policy(device: Words) -> Policy:
-    return Policy(
-        single_units=device[OWN_WORDS],
-        planar_stride=device[OWN_WORDS + 1],
-        strided_run_bytes=device[OWN_WORDS + 2],
-        unaligned_units_of_1=device[OWN_WORDS + 3],
-        unaligned_units_of_2=device[OWN_WORDS + 4],
-        unaligned_units_of_4=device[OWN_WORDS + 5],
-        unaligned_units_of_8=device[OWN_WORDS + 6],
-        unaligned_units=device[OWN_WORDS + 7],
-        short_bound=device[OWN_WORDS + 8],
-        narrow_elements=device[OWN_WORDS + 9],
-        check_blocks_per_multiprocessor=device[OWN_WORDS + 10],
-    )
-
-
-class Dimension(NamedTuple):
-    """A dimension of slices, and its strides in bytes; 0 in a tensor whose dimension it is not."""
-
-    size: int
-    x: int
-    indices: int
-    output: int
-
-
-def _dimension(problem: Words, i: int) -> Dimension:
-    """Return dimension number `i`."""
-    element_size = problem[ELEMENT_SIZE]
-    n_tuple_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]
-    at = DIMS + TUPLE_DIMENSION * min(i, n_tuple_dims)
-    if i < n_tuple_dims:
-        return Dimension(
-            size=problem[at],
-            x=problem[at + 1] * element_size,
-            indices=problem[at + 2] * problem[INDEX_SIZE],
-            output=problem[at + 3] * element_size,
-        )
-    at += BOUND * problem[N_BOUNDS] + SLICE_DIMENSION * (i - n_tuple_dims)
-    return Dimension(
-        size=problem[at], x=problem[at + 1] * element_size, indices=0, output=problem[at + 2] * element_size
-    )
-
-
-class Bound(NamedTuple):
-    """The dimension that a coordinate indexes, and its stride in bytes."""
-
-    size: int
-    stride: int
-
-
-def _bound(problem: Words, c: int) -> Bound:
-    """Return what coordinate number `c` indexes; zeros if there is no such coordinate."""
-    if c >= problem[N_BOUNDS]:
-        return Bound(0, 0)
-    at = DIMS + TUPLE_DIMENSION * (problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]) + BOUND * c
-    return Bound(problem[at], problem[at + 1] * problem[ELEMENT_SIZE])
-
-
-class Runs(NamedTuple):
-    """The dimensions of runs (the first `n_dims`), the elements of a run, and how many runs there are."""
-
-    n_dims: int
-    size: int
-    number: int
-
-
-def _runs_along(problem: Words, n_dims: int, size: int) -> Runs:
-    number = 1
-    for i in range(n_dims):
-        number = product(number, _dimension(problem, i).size)
-    return Runs(n_dims, size, number)
 
 
 def plan(problem: Words, device: Words, out: Words) -> int:
@@ -210,24 +100,24 @@ def plan(problem: Words, device: Words, out: Words) -> int:
 
     Units serve what addresses are multiples of them, the largest first; vectors serve all others.
     """
-    policy = _policy(device)
+    policy = policy_of(device)
     begin_plan(out, NOTHING)
     if problem[CHECKS]:
-        return _put_check(problem, device, policy, out)
+        return put_check(problem, device, policy, out)
     element_size = problem[ELEMENT_SIZE]
     n_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS] + problem[N_SLICE_DIMS]
-    runs = _runs_along(problem, n_dims, 1)
+    runs = runs_along(problem, n_dims, 1)
     if runs.number == 0:
         return PLANNED
     is_gapless = False
     if problem[N_SLICE_DIMS]:
-        last = _dimension(problem, n_dims - 1)
+        last = dimension_of(problem, n_dims - 1)
         is_gapless = last.x == element_size and last.output == element_size
         if is_gapless:
             runs = Runs(n_dims - 1, last.size, runs.number // last.size)
         elif _are_vectors_of_strided(problem, policy, last):
             out[ALGORITHM] = STRIDED
-            _put_strided(problem, _runs_along(problem, n_dims - 1, last.size), last.x, out)
+            _put_strided(problem, runs_along(problem, n_dims - 1, last.size), last.x, out)
             return PLANNED
     largest = _largest_unit(problem, runs)
     residues = problem[X_RESIDUE] | problem[OUTPUT_RESIDUE]
@@ -246,25 +136,12 @@ def _largest_unit(problem: Words, runs: Runs) -> int:
     """Return the most bytes, up to 16, that every run can be cut into if input and output begin on such."""
     multiples = VECTOR | (runs.size * problem[ELEMENT_SIZE])
     for i in range(runs.n_dims):
-        dimension = _dimension(problem, i)
+        dimension = dimension_of(problem, i)
         multiples |= dimension.x | dimension.output
     for c in range(problem[N_BOUNDS]):
-        multiples |= _bound(problem, c).stride
+        multiples |= bound_of(problem, c).stride
     # Its lowest bit.
     return multiples & -multiples
-
-
-def _tuples(problem: Words, n_coordinates: int, is_long: bool) -> TupleParameters:
-    """Return how kernels read index tuples in registers of 32 bits, or of 64."""
-    least_index = 0
-    if not problem[INDEX_SIGNED]:
-        least_index = -(1 << 63) if is_long else -(1 << 31)
-    return TupleParameters(
-        n_coordinates=n_coordinates,
-        coordinate_bytes=problem[COORDINATE_STEP] * problem[INDEX_SIZE],
-        least_index=least_index,
-        clips=problem[CLIPS],
-    )
 
 
 def _begin(out: Words, kernel: int, n_threads: int, per_block: int) -> None:
@@ -294,7 +171,7 @@ def _put_units(problem: Words, device: Words, policy: Policy, runs: Runs, unit: 
     # Narrow kernels read a first coordinate in any case.
     n_bounds = problem[N_BOUNDS]
     wide = is_wide(n_units, max(runs.n_dims, n_bounds), policy.narrow_elements) or n_bounds == 0
-    wide = wide or (index_size == 4 and _has_long_indices(problem, policy))
+    wide = wide or (index_size == 4 and has_long_indices(problem, policy))
     n_dims = max(runs.n_dims, 1)
     n_integers = _DIMENSION_COLUMNS * n_dims + 2 * n_bounds
     table = Table(0, 0)
@@ -307,7 +184,7 @@ def _put_units(problem: Words, device: Words, policy: Policy, runs: Runs, unit: 
     parameters = UnitsParameters(
         n_units=n_units,
         units_per_run=divisor(units_per_run, wide),
-        tuples=_tuples(problem, n_bounds, wide or index_size == 8),
+        tuples=tuples_of(problem, n_bounds, wide or index_size == 8),
     )
     put_values(out, parameters)
     put_value(out, n_dims)
@@ -324,21 +201,11 @@ def _has_gaps(problem: Words, runs: Runs) -> bool:
     """Return whether the output is not written in one piece."""
     packed = runs.size * problem[ELEMENT_SIZE]
     for i in range(runs.n_dims - 1, -1, -1):
-        dimension = _dimension(problem, i)
+        dimension = dimension_of(problem, i)
         if dimension.output != packed:
             return True
         packed *= dimension.size
     return False
-
-
-def _has_long_indices(problem: Words, policy: Policy) -> bool:
-    """Return whether registers of 32 bits are too short for indices, or to compare them with a bound."""
-    if problem[INDEX_SIZE] == 8:
-        return True
-    largest = 0
-    for c in range(problem[N_BOUNDS]):
-        largest = max(largest, _bound(problem, c).size)
-    return largest > policy.short_bound
 
 
 def _put_wide_columns(out: Words, table: Table, n_dims: int, n_bounds: int) -> None:
@@ -355,13 +222,13 @@ def _fill_table(
     if n_dims == 0:
         fill_dimension(out, table, depth, 0, 1, wide)
     for i in range(n_dims):
-        dimension, d = _dimension(problem, i), n_dims - 1 - i
+        dimension, d = dimension_of(problem, i), n_dims - 1 - i
         fill_dimension(out, table, depth, d, dimension.size, wide)
         out[place(table, 3 * depth + d)] = dimension.x
         out[place(table, 4 * depth + d)] = dimension.indices
         out[place(table, 5 * depth + d)] = dimension.output
     for c in range(problem[N_BOUNDS]):
-        bound = _bound(problem, c)
+        bound = bound_of(problem, c)
         out[place(table, _DIMENSION_COLUMNS * depth + c)] = bound.size
         out[place(table, _DIMENSION_COLUMNS * depth + bound_depth + c)] = bound.stride
 
@@ -372,10 +239,10 @@ def _are_planar(problem: Words, policy: Policy, runs: Runs) -> bool:
         return False
     largest, longest = 0, 0
     for c in range(problem[N_BOUNDS]):
-        bound = _bound(problem, c)
+        bound = bound_of(problem, c)
         largest, longest = max(largest, bound.size), max(longest, abs(bound.stride))
     for i in range(runs.n_dims):
-        dimension = _dimension(problem, i)
+        dimension = dimension_of(problem, i)
         longest = max(longest, abs(dimension.x))
         longest = max(longest, abs(dimension.indices))
         longest = max(longest, abs(dimension.output))
@@ -387,14 +254,14 @@ def _planar_runs(problem: Words, runs: Runs) -> PlanarRuns:
     outer = inner = Dimension(1, 0, 0, 0)
     inner_size = Divisor(0, 0, 0)
     if runs.n_dims > 0:
-        inner = _dimension(problem, runs.n_dims - 1)
+        inner = dimension_of(problem, runs.n_dims - 1)
     if runs.n_dims > 1:
-        outer = _dimension(problem, 0)
+        outer = dimension_of(problem, 0)
         inner_size = divisor(inner.size, wide=False)
-    first, second, third = _bound(problem, 0), _bound(problem, 1), _bound(problem, 2)
+    first, second, third = bound_of(problem, 0), bound_of(problem, 1), bound_of(problem, 2)
     return PlanarRuns(
         inner_size=inner_size,
-        tuples=_tuples(problem, problem[N_BOUNDS], problem[INDEX_SIZE] == 8),
+        tuples=tuples_of(problem, problem[N_BOUNDS], problem[INDEX_SIZE] == 8),
         x_strides=(outer.x, inner.x),
         index_strides=(outer.indices, inner.indices),
         output_strides=(outer.output, inner.output),
@@ -420,7 +287,7 @@ def _vectors(problem: Words, runs: Runs) -> Vectors:
     """Return the vectors that cover runs: one more of each, if these may begin between 16-byte boundaries."""
     strides, element_size = problem[OUTPUT_RESIDUE], problem[ELEMENT_SIZE]
     for i in range(runs.n_dims):
-        strides |= _dimension(problem, i).output
+        strides |= dimension_of(problem, i).output
     residue = 0 if strides % VECTOR == 0 else VECTOR - element_size
     per_run = ceil_div(runs.size * element_size + residue, VECTOR)
     return Vectors(runs.number * per_run, divisor(per_run, wide=False))
@@ -466,7 +333,7 @@ def _are_vectors_of_strided(problem: Words, policy: Policy, last: Dimension) -> 
         return False
     n_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS] + problem[N_SLICE_DIMS] - 1
     run_bytes = last.size * element_size
-    runs = _runs_along(problem, n_dims, last.size)
+    runs = runs_along(problem, n_dims, last.size)
     return run_bytes >= policy.strided_run_bytes and _are_covered(policy, runs, run_bytes)
 
 
@@ -480,135 +347,9 @@ def _put_strided(problem: Words, runs: Runs, step: int, out: Words) -> None:
         run_elements=runs.size,
         step=step,
         index_size=problem[INDEX_SIZE],
-        tuples=_tuples(problem, problem[N_BOUNDS], is_long=True),
+        tuples=tuples_of(problem, problem[N_BOUNDS], is_long=True),
     )
     put_values(out, parameters)
     put_value(out, max(runs.n_dims, 1))
     table = narrow_table(out, _N_COLUMNS)
     _fill_table(out, problem, table, runs.n_dims, NARROW_DEPTH, NARROW_DEPTH, wide=False)
-
-
-class Group(NamedTuple):
-    """Dimensions of tuples, from `first` on, whose indices lie evenly, as if they were one."""
-
-    first: int
-    size: int
-    step: int
-
-
-def _group(problem: Words, end: int) -> Group:
-    """Return the group of dimensions that ends before dimension `end`."""
-    first = end - 1
-    last = _dimension(problem, first)
-    size = last.size
-    while first > 0:
-        dimension = _dimension(problem, first - 1)
-        if dimension.indices != size * last.indices:
-            break
-        size *= dimension.size
-        first -= 1
-    return Group(first, size, last.indices)
-
-
-class Checked(NamedTuple):
-    """Tuples that launches check: those of the dimensions from `first` on, `step` of them by each launch."""
-
-    first: int
-    number: int
-    step: int
-
-
-def _checked(problem: Words, policy: Policy) -> Checked:
-    """Return the most dimensions, of the fastest ones, that the check's kernel can count.
-
-    Where the fastest ones lie evenly and are too many, launches check ranges of them.
-    """
-    n_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]
-    first, number, n_groups = n_dims, 1, 0
-    while first > 0:
-        group = _group(problem, first)
-        n_groups += 1
-        if is_wide(product(number, group.size), n_groups, policy.narrow_elements):
-            if n_groups == 1:
-                return Checked(group.first, group.size, policy.narrow_elements)
-            break
-        first = group.first
-        number *= group.size
-    return Checked(first, number, number)
-
-
-def _put_check(problem: Words, device: Words, policy: Policy, out: Words) -> int:
-    """Put what looks for index tuples out of range: up to `NARROW_DEPTH` coordinates of tuples a launch."""
-    out[ALGORITHM] = CHECK
-    take_workspace(out, ANSWER_BYTES, WORKSPACE_ALIGNMENT)
-    begin_launch(out, kernel_key(CLEAR_KERNEL, 0, 0, 0), 1, 1, 0, 1)
-    put_pointer(out, ANSWER, 0)
-    tuples = _runs_along(problem, problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS], 1)
-    if tuples.number == 0:
-        return PLANNED
-    checked = _checked(problem, policy)
-    for first_bound in range(0, problem[N_BOUNDS], NARROW_DEPTH):
-        for outer in range(tuples.number // checked.number):
-            for start in range(0, checked.number, checked.step):
-                if out[END] + LAUNCH_WORDS > device[ROOM]:
-                    return TOO_LONG
-                _put_check_launch(problem, device, policy, out, checked, first_bound, outer, start)
-    return PLANNED
-
-
-def _put_check_launch(
-    problem: Words,
-    device: Words,
-    policy: Policy,
-    out: Words,
-    checked: Checked,
-    first_bound: int,
-    outer: int,
-    start: int,
-) -> None:
-    """Put the launch for tuples from `start` on, of combination `outer` of the dimensions before these."""
-    is_long = _has_long_indices(problem, policy)
-    n_tuples = min(checked.step, checked.number - start)
-    most_blocks = policy.check_blocks_per_multiprocessor * device[MULTIPROCESSORS]
-    n_blocks = min(ceil_div(n_tuples, THREADS * CHECKED_TUPLES), most_blocks)
-    kernel = kernel_key(CHECK_KERNEL, problem[INDEX_SIZE], 1 if is_long else 0, 0)
-    begin_launch(out, kernel, n_blocks, THREADS, 0, 1)
-    n_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]
-    offset = first_bound * problem[COORDINATE_STEP] * problem[INDEX_SIZE]
-    if start:
-        offset += start * _dimension(problem, n_dims - 1).indices
-    rest = outer
-    for i in range(checked.first - 1, -1, -1):
-        dimension = _dimension(problem, i)
-        offset += rest % dimension.size * dimension.indices
-        rest //= dimension.size
-    put_pointer(out, CHECKED, offset)
-    put_pointer(out, ANSWER, 0)
-    n_coordinates = min(NARROW_DEPTH, problem[N_BOUNDS] - first_bound)
-    parameters = CheckParameters(
-        first_position=outer * checked.number + start,
-        n_tuples=n_tuples,
-        tuples=_tuples(problem, n_coordinates, is_long),
-    )
-    put_values(out, parameters)
-    _put_check_table(problem, out, checked, n_tuples, first_bound)
-
-
-def _put_check_table(problem: Words, out: Words, checked: Checked, n_tuples: int, first_bound: int) -> None:
-    """Put the dimensions of some tuples, and the sizes that their coordinates are compared with."""
-    n_dims_at = out[END]
-    put_value(out, 1)
-    table = narrow_table(out, _N_CHECK_COLUMNS)
-    end, d = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS], 0
-    if end == checked.first:
-        fill_dimension(out, table, NARROW_DEPTH, 0, 1, wide=False)
-    while end > checked.first:
-        group = _group(problem, end)
-        size = group.size if checked.step == checked.number else n_tuples
-        fill_dimension(out, table, NARROW_DEPTH, d, size, wide=False)
-        out[place(table, 3 * NARROW_DEPTH + d)] = group.step
-        end = group.first
-        d += 1
-    out[n_dims_at] = max(d, 1)
-    for c in range(min(NARROW_DEPTH, problem[N_BOUNDS] - first_bound)):
-        out[place(table, 4 * NARROW_DEPTH + c)] = _bound(problem, first_bound + c).size

@@ -42,8 +42,8 @@ _FIRST_STAND_IN = 2**60
 # each gets a call of its own; shorter examples share calls of up to `_TOGETHER` elements.
 _LONG_EXAMPLE = {"cpu": 2**12, "cuda": 2**16}
 _TOGETHER = 2**20
-# What torch calls is looked up here, by what it is and the operator's name: another import of dmlops
-# registers nothing, and writes its own functions here.
+# Torch's calls look up their functions here, by purpose and operator: another import of dmlops registers
+# nothing, and writes its own functions here.
 _code: dict[tuple[str, str], Callable[..., Any]] = registered("torch", "code", dict)
 _LIBRARY = registered("torch", "library", partial(torch.library.Library, "dmlops", "FRAGMENT"))
 _DISPATCH_KEYS = "CompositeExplicitAutograd", "Autograd"
