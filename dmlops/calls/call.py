@@ -267,14 +267,6 @@ class BoundCall:
                 self.plan.expand(*executor.leading, x, address(listed), rows, scratch)
         return listed
 
-    def run_on_cuda(self, addresses: Sequence[int], made: list[Any], workspace: int = 0) -> list[Any]:
-        """Run the plan as `run`, on the current stream of the library."""
-        with cuda_driver.device_made_current(self.device.number):
-            stream = self.library.current_stream(self.device)
-            with Stream(stream, self.library, self.device) as executor:
-                self._check_capture(stream)
-                return self.run(executor, addresses, made, workspace)
-
     def _on_cuda(
         self,
         given: Any,

@@ -30,7 +30,6 @@ from kernels_cpu.plan_words import (
     N_LAUNCHES,
     N_POINTERS,
     N_VALUES,
-    NULL_SLOT,
     SHARED,
     WAITS,
     Words,
@@ -42,7 +41,7 @@ from kernels_cuda.runtime.variant import PORTABLE_CLUSTER, Target, Variant, capa
 # the configuration may point at, the values of the kernel's parameters, and the address of each of these.
 # CUlaunchConfig: grid, block, shared memory, stream, address of the attributes, and their number.
 CONFIG = struct.Struct("=7I4xQQI4x")
-STREAM_AT, ATTRIBUTES_AT, ATTRIBUTE_AT = 32, 40, CONFIG.size
+STREAM_AT, ATTRIBUTE_AT = 32, CONFIG.size
 # CUlaunchAttribute: its kind, and a value of up to three integers.
 ATTRIBUTE = struct.Struct("=I4x3I52x")
 MAX_ATTRIBUTES = 2
@@ -150,8 +149,6 @@ class Pointer(NamedTuple):
     offset: int = 0
 
 
-NULL = Pointer(NULL_SLOT)
-
 Arguments = Iterable["int | Arguments"]
 """Integers, and tuples of them; a kernel's NamedTuple of parameters is one."""
 
@@ -185,7 +182,7 @@ class Launch(NamedTuple):
     pointers : tuple of Pointer
         The first parameters, known when the list is launched.
     arguments : tuple
-        The other parameters: integers from -2^63 to 2^63 - 1 (see `as_signed`), and tuples of them.
+        The other parameters: integers from -2^63 to 2^63 - 1, and tuples of them.
     cluster : int
         Blocks of a cluster, of which `grid` is a multiple; 1 where there are no clusters.
     last_pointers : tuple of Pointer
@@ -302,17 +299,6 @@ def launch_list(words: Words, load_kernel: Callable[[int], Kernel]) -> LaunchLis
 
 def _pointers(words: Words, begin: int, end: int) -> tuple[Pointer, ...]:
     return tuple(Pointer(words[i], words[i + 1]) for i in range(begin, end, 2))
-
-
-def as_signed(bits: int) -> int:
-    """Return the int64 of the same 64 bits: what a launch can pass.
-
-    Examples
-    --------
-    >>> as_signed(2**64 - 1), as_signed(5)
-    (-1, 5)
-    """
-    return bits - (1 << 64) if bits >= 1 << 63 else bits
 
 
 @functools.cache
