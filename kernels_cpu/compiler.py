@@ -12,30 +12,24 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from kernels_cpu import processor
+from kernels_cpu.foreign import DEFINITIONS, SYMBOLS
 from kernels_cpu.kernel import INTEGER, Kernel
 from kernels_cpu.linking import ENTRY
 from kernels_cpu.plan_compiler import POINTER, plan_ir
 
 _C_IMPORTS = {"memcpy", "memmove", "memset"}
-_PYTHON_IMPORTS = {
-    *(
-        "PyBytes_FromStringAndSize",
-        "PyCapsule_GetPointer",
-        "PyErr_Clear",
-        "PyMem_RawFree",
-        "PyMem_RawMalloc",
-        "PyObject_GetAttr",
-        "PyObject_Type",
-    ),
-    *("PyTuple_GetItem", "Py_DecRef", "PyEval_SaveThread", "PyEval_RestoreThread"),
-    *("PyErr_Occurred", "PyLong_AsLongLong"),
-}
+
+
+def _imports_of(kernel: Kernel) -> set[str]:
+    """Return the outside functions that a kernel may call: those of Python's C interface, if it uses that."""
+    needs_none = not kernel.uses_python
+    return _C_IMPORTS if needs_none else _C_IMPORTS | set(SYMBOLS.values()) - set(DEFINITIONS)
 
 
 def compile_kernel(kernel: Kernel) -> bytes:
     """Return the object code of a kernel for this processor."""
     if kernel.is_plan:
-        return _compile_plan(_source_of(kernel), kernel.signature)
+        return _compile_plan(_source_of(kernel), kernel)
     from kernels_cpu.numba_frontend import COMPILER_LOCK  # noqa: PLC0415
 
     # Before anything whose import waits for it: a thread that has this lock may import the same.
@@ -50,14 +44,14 @@ def _source_of(kernel: Kernel) -> Any:
     return found(*kernel.parameters) if kernel.parameters else found
 
 
-def _compile_plan(plan: FunctionType, signature: tuple[str, ...]) -> bytes:
+def _compile_plan(plan: FunctionType, kernel: Kernel) -> bytes:
     """Return the object code of a plain function of integers and words; Numba is not needed for it."""
     machine = _target_machine()
-    kinds = [INTEGER if kind == INTEGER else POINTER for kind in signature]
-    module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY))
+    kinds = [INTEGER if kind == INTEGER else POINTER for kind in kernel.signature]
+    module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY, is_direct=kernel.uses_python))
     module.data_layout, module.triple = str(machine.target_data), machine.triple
     # It runs once per call: what more optimisation saves then is less than what it takes now.
-    _reduce_to_entry(module, _C_IMPORTS, speed_level=1)
+    _reduce_to_entry(module, _imports_of(kernel), speed_level=1)
     _rename_by_position(module)
     return bytes(machine.emit_object(module))
 
@@ -67,40 +61,37 @@ def _compile(kernel: Kernel) -> bytes:
 
     dispatcher = _source_of(kernel)
     if isinstance(dispatcher, FunctionType):
-        return _compile_plan(dispatcher, kernel.signature)
+        return _compile_plan(dispatcher, kernel)
     types = tuple(type_of(name) for name in kernel.signature)
     dispatcher.compile(types)
     overload = dispatcher.overloads[types]
     module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
-    entry = _entry_ir(module, overload.fndesc.mangled_name, is_direct=kernel.uses_python)
-    module.link_in(llvm.parse_assembly(entry))
-    _reduce_to_entry(module, _C_IMPORTS | _PYTHON_IMPORTS if kernel.uses_python else _C_IMPORTS)
+    module.link_in(llvm.parse_assembly(_entry_ir(module, overload.fndesc.mangled_name)))
+    _reduce_to_entry(module, _C_IMPORTS)
     _rename_by_position(module)
     return bytes(_target_machine().emit_object(module))
 
 
-def _entry_ir(module: Any, name: str, *, is_direct: bool) -> str:
+def _entry_ir(module: Any, name: str) -> str:
     """Return the entry: it loads each argument from its word and calls the kernel as Numba does.
 
     Numba's functions return a status, and take addresses for the result and for an exception before their
-    own arguments. Kernels raise nothing. An entry that `is_direct` takes the arguments themselves.
+    own arguments. Kernels raise nothing.
     """
     kinds = [str(argument.type) for argument in module.get_function(name).arguments]
     lines, arguments = [], ["ptr %result", "ptr %error"]
     for i, kind in enumerate(kinds[2:]):
-        if not is_direct:
-            lines.append(f"%address{i} = getelementptr i64, ptr %words, i64 {i}")
-            lines.append(f"%word{i} = load i64, ptr %address{i}, align 1")
+        lines.append(f"%address{i} = getelementptr i64, ptr %words, i64 {i}")
+        lines.append(f"%word{i} = load i64, ptr %address{i}, align 1")
         conversion = "inttoptr i64 %word{} to ptr" if kind == "ptr" else "add i64 %word{}, 0"
         lines.append(f"%argument{i} = {conversion.format(i)}")
         arguments.append(f"{kind} %argument{i}")
-    parameters = ", ".join(f"i64 %word{i}" for i in range(len(kinds) - 2)) if is_direct else "ptr %words"
     body = "\n  ".join(lines)
     return f"""
 target datalayout = "{module.data_layout}"
 target triple = "{module.triple}"
 declare i32 @"{name}"({", ".join(kinds)})
-define i64 @{ENTRY}({parameters}) {{
+define i64 @{ENTRY}(ptr %words) {{
   %result = alloca i64
   %error = alloca ptr
   store i64 0, ptr %result

@@ -54,7 +54,7 @@ class Kernel(NamedTuple):
     def is_plan(self) -> bool:
         """Whether it is a plain function of integers and words, by the module that it is in."""
         module_name, _, _ = self.source.partition(":")
-        return module_name.endswith((".plan", ".fit"))
+        return module_name.endswith((".plan", ".fit", "call_kernel", "kind_kernel"))
 
     @property
     def label(self) -> str:

@@ -3,11 +3,6 @@
 `native_call` describes the table of a kind, and `call_words` the words of a call.
 """
 
-from typing import Any
-
-from llvmlite import ir
-from numba import types
-
 from kernels_cpu import native_call as table_of
 from kernels_cpu.call_words import (
     ADDRESS,
@@ -20,9 +15,17 @@ from kernels_cpu.call_words import (
     count_of,
     overlaps_itself,
 )
-from kernels_cpu.intrinsics.building import I32, I64, emitted
-from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integers, tail
-from kernels_cpu.jit import int64, njit
+from kernels_cpu.foreign import (
+    address_of,
+    allocate,
+    call_driver,
+    call_entry,
+    exchange,
+    free,
+    integers_at,
+    stack_integers,
+    tail,
+)
 from kernels_cpu.native_call import NEEDS_PYTHON
 from kernels_cpu.plan_words import (
     BLOCK,
@@ -39,6 +42,7 @@ from kernels_cpu.plan_words import (
     SHARED,
     WAITS,
     WORKSPACE,
+    Words,
 )
 
 # Calls that read and write up to this many bytes take some microseconds, and keep the GIL: to release and
@@ -57,46 +61,14 @@ _ARGUMENTS = 16
 _CONFIG_WORDS, _ATTRIBUTE_WORDS, _ATTRIBUTES_WORDS, _MAX_VALUES = 7, 9, 18, 192
 _EARLY, _CLUSTER_DIMENSION = 6, 4  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, _CLUSTER_DIMENSION
 
-_external: Any = types.ExternalFunction
-# These need no GIL.
-_allocate = _external("PyMem_RawMalloc", types.intp(types.intp))
-_free = _external("PyMem_RawFree", types.void(types.intp))
 
-
-def called(builder: Any, result: ir.IntType, function: Any, *arguments: Any) -> Any:
-    """Call a C function, whose arguments are integers of 64 bits."""
-    kind = ir.FunctionType(result, [I64] * len(arguments))
-    value = builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
-    return value if result == I64 else builder.zext(value, I64)
-
-
-@emitted(lambda *kinds: types.int64(*[types.int64] * 2))
-def call_entry(builder: Any, code: Any, words: Any) -> Any:
-    """Call the entry of a kernel."""
-    return called(builder, I64, code, words)
-
-
-@emitted(lambda *kinds: types.int64(*[types.int64] * 5))
-def _ask_driver(builder: Any, entry: Any, config: Any, function: Any, addresses: Any, extra: Any) -> Any:
-    """Call the driver's cuLaunchKernelEx, which returns 0, or an error."""
-    return called(builder, I32, entry, config, function, addresses, extra)
-
-
-@emitted(lambda words, word: types.int64(words, types.int64))
-def _exchange(builder: Any, words: Any, word: Any) -> Any:
-    """Replace the first word, and return what it was."""
-    return builder.atomic_rmw("xchg", words, word, "acq_rel")
-
-
-@njit
-def shift_of(table: Any, number: int) -> int:
+def shift_of(table: Words, number: int) -> int:
     """Return the logarithm of an array's element size."""
     shift: int = table[table_of.OPERANDS + number * table_of.OPERAND + table_of.ITEM_SHIFT]
     return shift
 
 
-@njit
-def extent_from(call: Any, at: int, shift: int) -> int:
+def extent_from(call: Words, at: int, shift: int) -> int:
     """Return how many bytes an array needs from its first element on; its strides are not negative."""
     if count_of(call, at, 0, call[at + RANK]) == 0:
         return 0
@@ -106,26 +78,23 @@ def extent_from(call: Any, at: int, shift: int) -> int:
     return last + 1 << shift
 
 
-@njit
-def _begin_of(call: Any, at: int, shift: int) -> int:
+def _begin_of(call: Words, at: int, shift: int) -> int:
     """Return the lowest address of an array that has elements."""
     below = 0
     for d in range(call[at + RANK]):
         below += min((call[at + SHAPE + d] - 1) * call[at + STRIDES + d], 0)
-    return int64(call[at + ADDRESS] + (below << shift))
+    return int(call[at + ADDRESS] + (below << shift))
 
 
-@njit
-def _end_of(call: Any, at: int, shift: int) -> int:
+def _end_of(call: Words, at: int, shift: int) -> int:
     """Return the address behind an array that has elements."""
     above = 0
     for d in range(call[at + RANK]):
         above += max((call[at + SHAPE + d] - 1) * call[at + STRIDES + d], 0)
-    return int64(call[at + ADDRESS] + (above + 1 << shift))
+    return int(call[at + ADDRESS] + (above + 1 << shift))
 
 
-@njit
-def are_apart(table: Any, call: Any) -> bool:
+def are_apart(table: Words, call: Words) -> bool:
     """Return whether no output that the caller gave comes near another array, or near itself."""
     n_arrays = table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]
     for j in range(n_arrays - table[table_of.N_GIVEN], n_arrays):
@@ -144,8 +113,7 @@ def are_apart(table: Any, call: Any) -> bool:
     return True
 
 
-@njit
-def workspace_of(table: Any, call: Any, n_bytes: int) -> int:
+def workspace_of(table: Words, call: Words, n_bytes: int) -> int:
     """Return where the caller's workspace is aligned.
 
     It is 0 if the workspace has gaps, fewer bytes than the operator asks for, or less than `n_bytes` from
@@ -153,20 +121,19 @@ def workspace_of(table: Any, call: Any, n_bytes: int) -> int:
     """
     number = table[table_of.N_OPERANDS]
     at = array_at(number)
-    stride = int64(1)
+    stride = 1
     for d in range(call[at + RANK] - 1, -1, -1):
         if call[at + SHAPE + d] > 1 and call[at + STRIDES + d] != stride:
-            return int64(0)
+            return 0
         stride *= call[at + SHAPE + d]
     begin = call[at + ADDRESS]
     aligned = (begin + _ALIGNMENT - 1) & -_ALIGNMENT
     size = stride << shift_of(table, number)
     fits = size >= table[table_of.LEAST_WORKSPACE] and aligned + n_bytes <= begin + size
-    return int64(aligned if fits else 0)
+    return int(aligned if fits else 0)
 
 
-@njit
-def _are_of_directml(table: Any, call: Any) -> bool:
+def _are_of_directml(table: Words, call: Words) -> bool:
     """Return whether DirectML has tensors of these sizes and strides."""
     for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
         at = array_at(i)
@@ -182,8 +149,7 @@ def _are_of_directml(table: Any, call: Any) -> bool:
     return True
 
 
-@njit
-def _are_expected(table: Any, call: Any) -> bool:
+def _are_expected(table: Words, call: Words) -> bool:
     """Return whether arrays have the sizes and the strides that a compiled operator was planned for."""
     expected = integers_at(table[table_of.EXPECTED])
     for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
@@ -197,8 +163,7 @@ def _are_expected(table: Any, call: Any) -> bool:
     return True
 
 
-@njit
-def plan_call(table: Any, call: Any, problem: Any, out: Any) -> bool:
+def plan_call(table: Words, call: Words, problem: Words, out: Words) -> bool:
     """Fit and plan a call whose arrays and sizes are read; return whether both could be done."""
     if table[table_of.EXPECTED] and not _are_expected(table, call):
         return False
@@ -236,15 +201,13 @@ def plan_call(table: Any, call: Any, problem: Any, out: Any) -> bool:
     return call_entry(table[table_of.PLAN_ENTRY], address_of(arguments)) == 0
 
 
-@njit
-def next_launch(out: Any, at: int) -> int:
+def next_launch(out: Words, at: int) -> int:
     """Return where the launch after that at `at` begins."""
     n_pointers = out[at + N_POINTERS] + out[at + N_LAST_POINTERS]
-    return int64(at + CONTENT + 2 * n_pointers + out[at + N_VALUES])
+    return int(at + CONTENT + 2 * n_pointers + out[at + N_VALUES])
 
 
-@njit
-def find_kernels(table: Any, out: Any, may_share: bool) -> bool:
+def find_kernels(table: Words, out: Words, may_share: bool) -> bool:
     """Put the address of each launch's kernel in the place of its number, if all are loaded.
 
     Unless they `may_share`, launches whose work several threads should share are not for native code.
@@ -264,21 +227,19 @@ def find_kernels(table: Any, out: Any, may_share: bool) -> bool:
     return True
 
 
-@njit
-def _pointer(table: Any, call: Any, slot: int, offset: int, workspace: int) -> int:
+def _pointer(table: Words, call: Words, slot: int, offset: int, workspace: int) -> int:
     """Return an address that a kernel takes."""
     if slot < table[table_of.FIRST]:
         return 0
     if slot == table[table_of.N_OPERANDS]:
         return workspace + offset
-    return int64(call[array_at(slot) + ADDRESS] + offset)
+    return int(call[array_at(slot) + ADDRESS] + offset)
 
 
-@njit
-def run_on_host(table: Any, call: Any, out: Any, workspace: int) -> int:
+def run_on_host(table: Words, call: Words, out: Words, workspace: int) -> int:
     """Run the launches of a plan one after the other, each as a single task; return the result."""
     arguments = stack_integers(_ARGUMENTS)
-    found = int64(-1)
+    found = -1
     at = LAUNCHES
     for number in range(out[N_LAUNCHES]):
         n_pointers, n_leading = out[at + N_POINTERS], out[at + SHARED]
@@ -299,32 +260,29 @@ def run_on_host(table: Any, call: Any, out: Any, workspace: int) -> int:
     return found
 
 
-@njit
-def take_scratch(cell: Any, n_bytes: int) -> int:
+def take_scratch(cell: Words, n_bytes: int) -> int:
     """Return the address of memory whose first word is its size: what the last call kept, or new memory."""
-    kept = _exchange(cell, 0)
+    kept = exchange(cell, 0)
     if kept != 0:
         if integers_at(kept)[0] >= n_bytes:
             return kept
-        _free(kept)
-    memory = int64(_allocate(n_bytes + 2 * _ALIGNMENT))
+        free(kept)
+    memory = allocate(n_bytes + 2 * _ALIGNMENT)
     if memory != 0:
         integers_at(memory)[0] = n_bytes
     return memory
 
 
-@njit
-def give_scratch(cell: Any, memory: int) -> None:
+def give_scratch(cell: Words, memory: int) -> None:
     """Keep memory for the next call, or free it."""
     other = memory
     if integers_at(memory)[0] <= _KEPT_BYTES:
-        other = _exchange(cell, memory)
+        other = exchange(cell, memory)
     if other != 0:
-        _free(other)
+        free(other)
 
 
-@njit
-def run_with_scratch(table: Any, call: Any, out: Any) -> int:
+def run_with_scratch(table: Words, call: Words, out: Words) -> int:
     """Run a plan on the CPU with scratch memory; `NEEDS_PYTHON` if there is no memory."""
     n_bytes = out[WORKSPACE]
     if n_bytes <= _STACK_BYTES:
@@ -339,8 +297,7 @@ def run_with_scratch(table: Any, call: Any, out: Any) -> int:
     return result
 
 
-@njit
-def is_small(table: Any, call: Any) -> bool:
+def is_small(table: Words, call: Words) -> bool:
     """Return whether a call reads and writes few bytes; a gather reads of its input what it selects."""
     n_operands, total = table[table_of.N_OPERANDS], 0
     for i in range(table[table_of.FIRST], n_operands):
@@ -353,8 +310,7 @@ def is_small(table: Any, call: Any) -> bool:
     return total <= _SMALL_BYTES
 
 
-@njit
-def native_launch(table: Any, addresses: Any, plan: Any) -> int:
+def native_launch(table: Words, addresses: Words, plan: Words) -> int:
     """Launch a plan on a GPU; return 0, or the driver's error.
 
     `addresses` are those of the operands, of the workspace, and the stream. The plan's launches have the
@@ -380,7 +336,7 @@ def native_launch(table: Any, addresses: Any, plan: Any) -> int:
         _resolve(addresses, last, n_values - n_before_last, tail(values, n_before_last))
         for i in range(n_values):
             value_addresses[i] = address_of(tail(values, i))
-        status: int = _ask_driver(
+        status: int = call_driver(
             table[table_of.DRIVER], address_of(config), plan[at + KERNEL], address_of(value_addresses), 0
         )
         if status != 0:
@@ -389,16 +345,14 @@ def native_launch(table: Any, addresses: Any, plan: Any) -> int:
     return 0
 
 
-@njit
-def _resolve(addresses: Any, pointers: Any, n_pointers: int, values: Any) -> None:
+def _resolve(addresses: Words, pointers: Words, n_pointers: int, values: Words) -> None:
     """Write the addresses that pointers stand for."""
     for i in range(n_pointers):
         slot = pointers[2 * i]
         values[i] = addresses[slot] + pointers[2 * i + 1] if slot >= 0 else 0
 
 
-@njit
-def _configure(launch: Any, stream: int, is_early: bool, config: Any, attributes: Any) -> None:
+def _configure(launch: Words, stream: int, is_early: bool, config: Words, attributes: Words) -> None:
     """Write the CUlaunchConfig of a launch, and its attributes."""
     for i in range(_ATTRIBUTES_WORDS):
         attributes[i] = 0

@@ -7,8 +7,8 @@ which describe an array in place.
 
 `native_call` does nothing and returns a negative number where it cannot serve a call: the arrays are of
 another kind, or their sizes do not fit (`MISMATCH`); or a kernel is not loaded, several threads are worth
-their while, or the workspace is too small (`NEEDS_PYTHON`). `native_plan` then returns the addresses and the
-plan, to be run from Python.
+their while, or the workspace is too small (`NEEDS_PYTHON`). Asked again with memory for a reply, it then
+returns the addresses and the plan, to be run from Python.
 """
 
 import ctypes
@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
 from kernels_cpu.integers import signed
 from kernels_cpu.kernel import INTEGER, INTEGERS, Kernel, Load
+from kernels_cpu.plan_words import MAX_WORDS
 
 CALL = Kernel(
-    "native_call", "kernels_cpu.native_call_kernel:native_call", (INTEGERS, INTEGER), uses_python=True
-)
-PLAN = Kernel(
-    "native_plan", "kernels_cpu.native_call_kernel:native_plan", (INTEGERS, INTEGER), uses_python=True
+    "native_call",
+    "kernels_cpu.native_call_kernel:native_call",
+    (INTEGERS, INTEGER, INTEGER),
+    uses_python=True,
 )
 LAUNCH = Kernel("native_launch", "kernels_cpu.kind_kernel:native_launch", 3 * (INTEGERS,))
 """Launches a plan on a GPU: the kind's table, the addresses with the stream after them, and the plan."""
-KERNELS = (CALL, PLAN)
 
 # Native calls return these if they have done nothing; no kernel of an operator returns a negative number but
 # for a check, which returns -1 where it finds nothing.
@@ -64,9 +64,8 @@ ALIGNED, NOT_SWAPPED, WRITEABLE = 0x100, 0x200, 0x400
 _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
-# Each of these is a class; one instance is enough.
-_CALL_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.py_object)
-_PLAN_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
+_PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
+_MAX_REPLY = MAX_ARRAYS + MAX_WORDS
 
 
 class Operand(NamedTuple):
@@ -221,10 +220,16 @@ class KindTable:
 
     def caller(self, load: Load) -> Callable[[tuple[Any, ...]], int]:
         """Return the native call; it takes arrays, then integers, as a tuple (`native_call_kernel`)."""
-        entry: Any = _CALL_PROTOTYPE(load(CALL).address)
-        return functools.partial(entry, self.address)
+        entry: Any = _PROTOTYPE(load(CALL).address)
+        return functools.partial(entry, self.address, None)
 
-    def planner(self, load: Load) -> Callable[[tuple[Any, ...]], bytes]:
-        """Return the native call that plans: addresses and plan as words, or nothing after a mismatch."""
-        entry: Any = _PLAN_PROTOTYPE(load(PLAN).address)
-        return functools.partial(entry, self.address)
+    def planner(self, load: Load) -> Callable[[tuple[Any, ...]], list[int]]:
+        """Return the native call that plans: addresses and plan as words, or none after a mismatch."""
+        entry: Any = _PROTOTYPE(load(CALL).address)
+
+        def plan(arguments: tuple[Any, ...]) -> list[int]:
+            reply = (ctypes.c_int64 * _MAX_REPLY)()
+            n_words = entry(self.address, reply, arguments)
+            return reply[: max(n_words, 0)]
+
+        return plan

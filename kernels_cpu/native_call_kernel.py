@@ -5,10 +5,6 @@ has limits, for each array how many bytes its memory has from its first element 
 GPU the address and the size of the workspace, and the stream.
 """
 
-from typing import Any
-
-from numba import types
-
 from kernels_cpu import native_call as table_of
 from kernels_cpu.call_words import (
     ADDRESS,
@@ -21,12 +17,26 @@ from kernels_cpu.call_words import (
     STRIDES,
     array_at,
 )
-from kernels_cpu.intrinsics.building import I32, emitted
-from kernels_cpu.intrinsics.pointers import address_of, integers_at, short_integers_at, stack_integers, tail
-from kernels_cpu.jit import int64, njit
-from kernels_cpu.kind_kernel import (
+from kernels_cpu.foreign import (
+    address_of,
+    attribute,
+    call_describe,
     call_entry,
-    called,
+    capsule_pointer,
+    clear_error,
+    drop_reference,
+    integer_of,
+    integers_at,
+    pending_error,
+    release_gil,
+    short_integer,
+    stack_integers,
+    tail,
+    take_gil,
+    tuple_item,
+    type_of,
+)
+from kernels_cpu.kind_kernel import (
     extent_from,
     find_kernels,
     is_small,
@@ -37,11 +47,10 @@ from kernels_cpu.kind_kernel import (
     workspace_of,
 )
 from kernels_cpu.native_call import MISMATCH, NEEDS_PYTHON
-from kernels_cpu.plan_words import END, MAX_WORDS, WORKSPACE
+from kernels_cpu.plan_words import END, MAX_WORDS, WORKSPACE, Words
 
-# Addresses of arrays, of a workspace, and a stream; addresses and a plan.
+# Addresses of arrays, of a workspace, and a stream.
 MAX_ADDRESSES = MAX_ARRAYS + 2
-MAX_REPLY = MAX_ARRAYS + MAX_WORDS
 # Fields of the structure PyArrayInterface: the first four in integers of 32 bits, the others in words.
 _ARRAY_N_DIMS, _ARRAY_KIND, _ARRAY_ITEM_SIZE, _ARRAY_FLAGS = range(1, 5)
 _ARRAY_SHAPE, _ARRAY_STRIDES, _ARRAY_DATA = range(3, 6)
@@ -50,41 +59,18 @@ _TENSOR_DEVICE_TYPE, _TENSOR_DEVICE_ID, _TENSOR_N_DIMS, _TENSOR_DATA_TYPE = rang
 _TENSOR_DATA, _TENSOR_SHAPE, _TENSOR_STRIDES, _TENSOR_OFFSET = 0, 3, 4, 5
 _TENSOR_WORDS = 6
 
-_external: Any = types.ExternalFunction
-# Python's C interface.
-_tuple_item = _external("PyTuple_GetItem", types.intp(types.intp, types.intp))
-_long = _external("PyLong_AsLongLong", types.int64(types.intp))
-_error = _external("PyErr_Occurred", types.intp())
-_capsule_pointer = _external("PyCapsule_GetPointer", types.intp(types.intp, types.intp))
-_bytes_of = _external("PyBytes_FromStringAndSize", types.intp(types.intp, types.intp))
-_type_of = _external("PyObject_Type", types.intp(types.intp))
-_attribute = _external("PyObject_GetAttr", types.intp(types.intp, types.intp))
-_release = _external("Py_DecRef", types.void(types.intp))
-_save_thread = _external("PyEval_SaveThread", types.intp())
-_restore_thread = _external("PyEval_RestoreThread", types.void(types.intp))
-_clear_error = _external("PyErr_Clear", types.void())
 
-
-@emitted(lambda *kinds: types.int64(*[types.int64] * 3))
-def _describe(builder: Any, describe: Any, array: Any, tensor: Any) -> Any:
-    """Call DLPack's description of an array, which returns 0, or sets an error."""
-    return called(builder, I32, describe, array, tensor)
-
-
-@njit
-def _read_array_interface(name: int, item: int, known: Any, array: Any) -> bool:
+def _read_array_interface(name: int, item: int, known: Words, array: Words) -> bool:
     """Read an array by NumPy's interface into the words of a call; return whether it is of the known kind."""
-    capsule = _attribute(item, name)
+    capsule = attribute(item, name)
     if capsule == 0:
-        _clear_error()
+        clear_error()
         return False
-    at = _capsule_pointer(capsule, 0)
-    words = integers_at(at)
-    numbers = short_integers_at(at)
-    kind = numbers[_ARRAY_KIND] & 0xFF | numbers[_ARRAY_ITEM_SIZE] << 32
+    words = integers_at(capsule_pointer(capsule, 0))
+    kind = short_integer(words, _ARRAY_KIND) & 0xFF | short_integer(words, _ARRAY_ITEM_SIZE) << 32
     flags, rank = known[table_of.FLAGS], known[table_of.N_DIMS]
-    is_known = kind == known[table_of.KIND] and numbers[_ARRAY_FLAGS] & flags == flags
-    if is_known and numbers[_ARRAY_N_DIMS] == rank:
+    is_known = kind == known[table_of.KIND] and short_integer(words, _ARRAY_FLAGS) & flags == flags
+    if is_known and short_integer(words, _ARRAY_N_DIMS) == rank:
         shape, strides = integers_at(words[_ARRAY_SHAPE]), integers_at(words[_ARRAY_STRIDES])
         shift = known[table_of.ITEM_SHIFT]
         array[ADDRESS] = words[_ARRAY_DATA]
@@ -98,21 +84,19 @@ def _read_array_interface(name: int, item: int, known: Any, array: Any) -> bool:
                 is_known = False
     else:
         is_known = False
-    _release(capsule)
+    drop_reference(capsule)
     return is_known
 
 
-@njit
-def _read_dlpack(describe: int, item: int, tensor: Any, known: Any, array: Any) -> bool:
+def _read_dlpack(describe: int, item: int, tensor: Words, known: Words, array: Words) -> bool:
     """Read an array by DLPack into the words of a call; return whether it is of the known kind."""
-    if _describe(describe, item, address_of(tensor)) != 0:
-        _clear_error()
+    if call_describe(describe, item, address_of(tensor)) != 0:
+        clear_error()
         return False
-    numbers = short_integers_at(tensor)
     rank = known[table_of.N_DIMS]
-    device = numbers[_TENSOR_DEVICE_TYPE] | numbers[_TENSOR_DEVICE_ID] << 8
-    kind = numbers[_TENSOR_DATA_TYPE] | device << 32
-    if kind != known[table_of.KIND] or numbers[_TENSOR_N_DIMS] != rank:
+    device = short_integer(tensor, _TENSOR_DEVICE_TYPE) | short_integer(tensor, _TENSOR_DEVICE_ID) << 8
+    kind = short_integer(tensor, _TENSOR_DATA_TYPE) | device << 32
+    if kind != known[table_of.KIND] or short_integer(tensor, _TENSOR_N_DIMS) != rank:
         return False
     if rank > 0 and tensor[_TENSOR_STRIDES] == 0:
         return False
@@ -125,26 +109,24 @@ def _read_dlpack(describe: int, item: int, tensor: Any, known: Any, array: Any) 
     return array[ADDRESS] & known[table_of.FLAGS] == 0
 
 
-@njit
-def _read_integer(arguments: int, number: int, word: Any) -> bool:
+def _read_integer(arguments: int, number: int, word: Words) -> bool:
     """Read an integer of the tuple; return whether it has at most 64 bits."""
-    word[0] = _long(_tuple_item(arguments, number))
-    if word[0] == -1 and _error() != 0:
-        _clear_error()
+    word[0] = integer_of(tuple_item(arguments, number))
+    if word[0] == -1 and pending_error() != 0:
+        clear_error()
         return False
     return True
 
 
-@njit
-def _read_arrays(table: Any, arguments: int, call: Any) -> bool:
+def _read_arrays(table: Words, arguments: int, call: Words) -> bool:
     """Read the arrays of a call; return whether all are of known kinds."""
     tensor = stack_integers(_TENSOR_WORDS)
     expected, describe, name = table[table_of.TYPE], table[table_of.DESCRIBE], table[table_of.NAME]
     first = table[table_of.FIRST]
     for i in range(first, table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]):
-        item = _tuple_item(arguments, i - first)
-        kind = _type_of(item)
-        _release(kind)
+        item = tuple_item(arguments, i - first)
+        kind = type_of(item)
+        drop_reference(kind)
         if kind not in (expected, table[table_of.OTHER_TYPE]):
             return False
         known, array = tail(table, table_of.OPERANDS + i * table_of.OPERAND), tail(call, array_at(i))
@@ -156,8 +138,7 @@ def _read_arrays(table: Any, arguments: int, call: Any) -> bool:
     return True
 
 
-@njit
-def _read_call(table: Any, arguments: int, call: Any, rest: Any) -> bool:
+def _read_call(table: Words, arguments: int, call: Words, rest: Words) -> bool:
     """Read the tuple of a call; `rest` gets workspace, its size and the stream on a GPU."""
     if not _read_arrays(table, arguments, call):
         return False
@@ -180,14 +161,19 @@ def _read_call(table: Any, arguments: int, call: Any, rest: Any) -> bool:
     return True
 
 
-@njit
-def native_call(table: Any, arguments: int) -> int:
-    """Make a call, or do nothing and return a negative number (`native_call`)."""
+def native_call(table: Words, reply: int, arguments: int) -> int:
+    """Make a call, or do nothing and return a negative number (`native_call`).
+
+    With a `reply`, write the addresses of all arrays and the plan there instead; return how many words these
+    are.
+    """
     call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
     rest = stack_integers(3)
     if not _read_call(table, arguments, call, rest) or not plan_call(table, call, problem, out):
         return MISMATCH
-    workspace = int64(0)
+    if reply != 0:
+        return _write_reply(table, call, out, integers_at(reply))
+    workspace = 0
     if table[table_of.HAS_WORKSPACE]:
         workspace = workspace_of(table, call, out[WORKSPACE])
         if workspace == 0:
@@ -200,15 +186,14 @@ def native_call(table: Any, arguments: int) -> int:
     if is_on_device:
         return _launch(table, call, out, rest)
     keeps_gil = is_small(table, call)
-    thread = 0 if keeps_gil else _save_thread()
+    thread = 0 if keeps_gil else release_gil()
     result = run_on_host(table, call, out, workspace) if workspace else run_with_scratch(table, call, out)
     if not keeps_gil:
-        _restore_thread(thread)
-    return int64(result)
+        take_gil(thread)
+    return result
 
 
-@njit
-def _launch(table: Any, call: Any, out: Any, rest: Any) -> int:
+def _launch(table: Words, call: Words, out: Words, rest: Words) -> int:
     """Launch a plan on a GPU; `rest` are the workspace, its size and the stream.
 
     Return the driver's error or 0, and above it the bytes of the workspace that the plan needs.
@@ -225,26 +210,18 @@ def _launch(table: Any, call: Any, out: Any, rest: Any) -> int:
     arguments[0] = address_of(table)
     arguments[1] = address_of(addresses)
     arguments[2] = address_of(out)
-    thread = _save_thread()
+    thread = release_gil()
     status = call_entry(table[table_of.LAUNCH_ENTRY], address_of(arguments))
-    _restore_thread(thread)
+    take_gil(thread)
     return status | out[WORKSPACE] << table_of.STATUS_BITS
 
 
-@njit
-def native_plan(table: Any, arguments: int) -> int:
-    """Return the addresses and the plan of a call as a bytes object, which is empty after a mismatch."""
-    call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
-    rest = stack_integers(3)
-    words = stack_integers(MAX_REPLY)
-    n_words = int64(0)
-    if _read_call(table, arguments, call, rest) and plan_call(table, call, problem, out):
-        n_operands = table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]
-        words[0] = 0
-        for i in range(table[table_of.FIRST], n_operands):
-            words[i] = call[array_at(i) + ADDRESS]
-        n_words = n_operands + out[END]
-        for i in range(out[END]):
-            words[n_operands + i] = out[i]
-    found: int = _bytes_of(address_of(words), 8 * n_words)
-    return found
+def _write_reply(table: Words, call: Words, out: Words, words: Words) -> int:
+    """Write the addresses of all arrays, and the plan; return how many words these are."""
+    n_operands = table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]
+    words[0] = 0
+    for i in range(table[table_of.FIRST], n_operands):
+        words[i] = call[array_at(i) + ADDRESS]
+    for i in range(out[END]):
+        words[n_operands + i] = out[i]
+    return int(n_operands + out[END])

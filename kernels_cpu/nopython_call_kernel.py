@@ -1,9 +1,5 @@
 """The kernel of calls from nopython functions; `nopython_call` describes the words that it reads."""
 
-from typing import Any
-
-from numba import types
-
 from kernels_cpu import native_call as table_of
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.call_words import (
@@ -17,76 +13,54 @@ from kernels_cpu.call_words import (
     STRIDES,
     array_at,
 )
-from kernels_cpu.intrinsics.building import I64, emitted
-from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integers, tail
-from kernels_cpu.jit import int64, njit, uint64
-from kernels_cpu.kind_kernel import called, find_kernels, plan_call, run_with_scratch, shift_of
+from kernels_cpu.foreign import (
+    acquire_fence,
+    address_of,
+    call_callback,
+    integers_at,
+    load_acquire,
+    replace_if,
+    stack_integers,
+    store_release,
+    tail,
+)
+from kernels_cpu.kind_kernel import find_kernels, plan_call, run_with_scratch, shift_of
 from kernels_cpu.native_call import NEEDS_PYTHON
-from kernels_cpu.nopython_call import MAX_KEY, SLOT_WORDS
-from kernels_cpu.plan_words import MAX_WORDS
+from kernels_cpu.nopython_call import MAX_KEY, SLOT_BITS, SLOT_WORDS
+from kernels_cpu.plan_words import MAX_WORDS, Words
 
 _MULTIPLIER, _STEP = 0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A  # of Fibonacci hashing, and twice as much
+_LOW_HALF = (1 << 32) - 1
 
 
-@emitted(lambda *kinds: types.int64(*[types.int64] * 4))
-def _ask(builder: Any, callback: Any, block: Any, cell: Any, plan: Any) -> Any:
-    """Call the callback."""
-    return called(builder, I64, callback, block, cell, plan)
-
-
-@emitted(lambda words, i: types.int64(words, types.int64))
-def _load(builder: Any, words: Any, i: Any) -> Any:
-    return builder.load_atomic(builder.gep(words, [i]), "acquire", 8)
-
-
-@emitted(lambda words, i, word: types.void(words, types.int64, types.int64))
-def _store(builder: Any, words: Any, i: Any, word: Any) -> None:
-    builder.store_atomic(word, builder.gep(words, [i]), "release", 8)
-
-
-@emitted(types.void)
-def _fence(builder: Any) -> None:
-    """Keep what was read before from being read later."""
-    builder.fence("acquire")
-
-
-@emitted(lambda words, old, new: types.boolean(words, types.int64, types.int64))
-def _exchange(builder: Any, words: Any, old: Any, new: Any) -> Any:
-    """Replace the first word if it is `old`; return whether it was."""
-    return builder.extract_value(builder.cmpxchg(words, old, new, "acq_rel", "monotonic"), 1)
-
-
-@njit
-def _keep(slot: Any, key: Any, n_key: int, kind: Any) -> int:
+def _keep(slot: Words, key: Words, n_key: int, kind: Words) -> int:
     """Write the table of a kind, and the result that is expected, to a slot, unless another thread does."""
-    version = _load(slot, words_of.VERSION)
-    if version & 1 == 0 and _exchange(slot, version, version + 1):
-        _store(slot, words_of.N_SLOT_KEY, n_key)
-        _store(slot, words_of.TABLE, kind[0])
-        _store(slot, words_of.EXPECTED, kind[1])
+    version = load_acquire(slot, words_of.VERSION)
+    if version & 1 == 0 and replace_if(slot, version, version + 1):
+        store_release(slot, words_of.N_SLOT_KEY, n_key)
+        store_release(slot, words_of.TABLE, kind[0])
+        store_release(slot, words_of.EXPECTED, kind[1])
         for i in range(n_key):
-            _store(slot, words_of.CONTENT + i, key[i])
-        _store(slot, words_of.VERSION, version + 2)
+            store_release(slot, words_of.CONTENT + i, key[i])
+        store_release(slot, words_of.VERSION, version + 2)
     return 0
 
 
-@njit
-def _find(slot: Any, key: Any, n_key: int, found: Any) -> bool:
+def _find(slot: Words, key: Words, n_key: int, found: Words) -> bool:
     """Read the table for a key from a slot, and the result that is expected; return whether it is there."""
-    version = _load(slot, words_of.VERSION)
-    if version & 1 or _load(slot, words_of.N_SLOT_KEY) != n_key:
+    version = load_acquire(slot, words_of.VERSION)
+    if version & 1 or load_acquire(slot, words_of.N_SLOT_KEY) != n_key:
         return False
     for i in range(n_key):
-        if _load(slot, words_of.CONTENT + i) != key[i]:
+        if load_acquire(slot, words_of.CONTENT + i) != key[i]:
             return False
-    found[0] = _load(slot, words_of.TABLE)
-    found[1] = _load(slot, words_of.EXPECTED)
-    _fence()
-    return _load(slot, words_of.VERSION) == version
+    found[0] = load_acquire(slot, words_of.TABLE)
+    found[1] = load_acquire(slot, words_of.EXPECTED)
+    acquire_fence()
+    return load_acquire(slot, words_of.VERSION) == version
 
 
-@njit
-def _read_call(block: Any, table: Any, call: Any) -> bool:
+def _read_call(block: Words, table: Words, call: Words) -> bool:
     """Read sizes and arrays of a block; return whether all elements lie where kernels can use them."""
     key = tail(block, words_of.KEY)
     first = key[0]
@@ -107,7 +81,7 @@ def _read_call(block: Any, table: Any, call: Any) -> bool:
         array[RANK] = rank
         is_packed = described >> words_of.IS_PACKED & 1
         unaligned = rest[0] & mask
-        stride = int64(1)
+        stride = 1
         for d in range(rank - 1, -1, -1):
             size = rest[1 + d]
             array[SHAPE + d] = size
@@ -123,8 +97,7 @@ def _read_call(block: Any, table: Any, call: Any) -> bool:
     return True
 
 
-@njit
-def _run(block: Any, table: Any, expected: int) -> bool:
+def _run(block: Words, table: Words, expected: int) -> bool:
     """Make the call of a block by the table of its kind; return whether it is made, and has succeeded."""
     call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
     if not _read_call(block, table, call) or not plan_call(table, call, problem, out):
@@ -135,26 +108,25 @@ def _run(block: Any, table: Any, expected: int) -> bool:
     return result != NEEDS_PYTHON and expected in (result, words_of.ANYTHING)
 
 
-@njit
-def nopython_call(block: Any, cell: Any, kind: Any) -> int:
+def nopython_call(block: Words, cell: Words, kind: Words) -> int:
     """Make the call of a block, or keep the table of its kind."""
     key, n_key = tail(block, words_of.KEY), block[words_of.N_KEY]
-    code, multiplier = uint64(n_key), uint64(_MULTIPLIER)
+    code, multiplier = n_key, _MULTIPLIER
     # The products of the sum do not wait for each other; a vector of words would wait until all are stored.
     for i in range(n_key):
-        code += (uint64(_load(key, i)) ^ multiplier) * multiplier
-        multiplier += uint64(_STEP)
-    code = (code ^ code >> uint64(32)) * uint64(_MULTIPLIER)
-    number = int64(code >> uint64(64 - words_of.SLOT_BITS))
+        code += (load_acquire(key, i) ^ multiplier) * multiplier
+        multiplier += _STEP
+    code = (code ^ (code >> 32 & _LOW_HALF)) * _MULTIPLIER
+    number = code >> 64 - SLOT_BITS & (1 << SLOT_BITS) - 1
     slot = tail(cell, words_of.SLOTS + number * SLOT_WORDS)
     other = tail(cell, words_of.SLOTS + (number ^ 1) * SLOT_WORDS)
     if address_of(kind) != 0:
-        is_older = _load(slot, words_of.VERSION) <= _load(other, words_of.VERSION)
+        is_older = load_acquire(slot, words_of.VERSION) <= load_acquire(other, words_of.VERSION)
         return _keep(slot if is_older else other, key, n_key, kind)
     found = stack_integers(2)
     is_known = n_key <= MAX_KEY and (_find(slot, key, n_key, found) or _find(other, key, n_key, found))
     if is_known and _run(block, integers_at(found[0]), found[1]):
         block[words_of.N_KEY] = 0
     else:
-        _ask(cell[words_of.CALLBACK], address_of(block), address_of(cell), 0)
+        call_callback(cell[words_of.CALLBACK], address_of(block), address_of(cell), 0)
     return 0

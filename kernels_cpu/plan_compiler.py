@@ -1,5 +1,7 @@
 """From a plan to LLVM IR: a compiler of the small part of Python that plans are written in (`plan_words`).
 
+Native calls are written in it, too; what they do beside arithmetic is in `foreign`.
+
 A plan consists of up to some hundred functions. Numba, which looks for the types of each of their expressions
 among all that there are, takes seconds for these; this takes a tenth of one, and needs no Numba. All values
 are integers of 64 bits, bools, pointers at words, and tuples of these: a tuple is as many variables, and a
@@ -17,13 +19,15 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, get_type_hints
 
-from kernels_cpu.plan_expressions import Compiled, Expressions
+from kernels_cpu.foreign import DEFINITIONS, SYMBOLS
+from kernels_cpu.plan_expressions import Compiled, Expressions, Foreign
 from kernels_cpu.plan_values import (
     BOOL,
     INTEGER,
     POINTER,
+    VOID,
     Group,
     Scalar,
     Shape,
@@ -37,6 +41,9 @@ from kernels_cpu.plan_values import (
 
 __all__ = ["POINTER", "plan_ir"]
 
+_KINDS = {int: INTEGER, bool: BOOL, Any: POINTER, type(None): VOID}
+"""What annotations of foreign functions stand for; words (`plan_words.Words`) may be any object in Python."""
+
 
 @dataclass
 class Module:
@@ -45,6 +52,7 @@ class Module:
     texts: list[str] = field(default_factory=list)
     functions: dict[Any, Compiled] = field(default_factory=dict)
     tables: dict[tuple[int, ...], str] = field(default_factory=dict)
+    foreigners: dict[FunctionType, Foreign] = field(default_factory=dict)
 
     def compiled(self, function: FunctionType, shapes: tuple[Shape, ...]) -> Compiled:
         """Return a function for arguments of some types."""
@@ -59,6 +67,18 @@ class Module:
         """Return the name of a constant tuple in memory."""
         return self.tables.setdefault(content, f"@table_{len(self.tables)}")
 
+    def foreign(self, function: FunctionType) -> Foreign:
+        """Return a function that is written in another language, and declare it or add its text."""
+        found = self.foreigners.get(function)
+        if found is None:
+            name, types = SYMBOLS[function], get_type_hints(function)
+            result = _KINDS[types.pop("return")]
+            parameters = tuple([_KINDS[kind] for kind in types.values()])
+            found = self.foreigners[function] = Foreign(name, parameters, result)
+            declaration = f"declare {result} @{name}({', '.join(parameters)})\n"
+            self.texts.append(DEFINITIONS.get(name, declaration))
+        return found
+
     def text(self) -> str:
         """Return the IR."""
         tables = []
@@ -68,15 +88,18 @@ class Module:
         return "".join([_ARITHMETIC, *tables, *self.texts])
 
 
-def plan_ir(function: FunctionType, kinds: Sequence[str], entry: str) -> str:
-    """Return the IR of a plan of integers and pointers, whose entry takes these as consecutive words."""
+def plan_ir(function: FunctionType, kinds: Sequence[str], entry: str, *, is_direct: bool = False) -> str:
+    """Return the IR of a function of integers and pointers.
+
+    Its entry takes these as consecutive words at an address, or as they are where it `is_direct`.
+    """
     module = Module()
     compiled = module.compiled(function, tuple(kinds))
-    lines, arguments = [], []
-    for i, kind in enumerate(kinds):
+    lines = []
+    arguments = [f"{kind} %argument{i}" for i, kind in enumerate(kinds)]
+    for i, kind in enumerate(() if is_direct else kinds):
         lines.append(f"%address{i} = getelementptr i64, ptr %words, i64 {i}")
         lines.append(f"%argument{i} = load {kind}, ptr %address{i}, align 1")
-        arguments.append(f"{kind} %argument{i}")
     if compiled.result not in (INTEGER, BOOL):
         msg = f"{function.__name__}: got a function that returns no integer; a plan returns one"
         raise TypeError(msg)
@@ -84,7 +107,8 @@ def plan_ir(function: FunctionType, kinds: Sequence[str], entry: str) -> str:
     widened = "zext i1 %returned to i64" if compiled.result == BOOL else "add i64 %returned, 0"
     lines.append(f"%result = {widened}")
     body = "\n".join(lines)
-    return f"{module.text()}\ndefine i64 @{entry}(ptr %words) {{\n{body}\nret i64 %result\n}}\n"
+    parameters = ", ".join(arguments) if is_direct else "ptr %words"
+    return f"{module.text()}\ndefine i64 @{entry}({parameters}) {{\n{body}\nret i64 %result\n}}\n"
 
 
 @functools.cache

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol
 
-from kernels_cpu import plan_words
+from kernels_cpu import foreign, plan_words
 from kernels_cpu.integers import signed
 from kernels_cpu.plan_values import (
     BOOL,
     INTEGER,
     POINTER,
+    VOID,
     Constant,
     Group,
     Scalar,
@@ -56,6 +57,14 @@ class Compiled(NamedTuple):
     result: Shape
 
 
+class Foreign(NamedTuple):
+    """A function of another language: its name, and the types of its parameters and of its result."""
+
+    name: str
+    parameters: tuple[str, ...]
+    result: str
+
+
 class Module(Protocol):
     """What all functions of a plan share, and their texts so far."""
 
@@ -66,6 +75,9 @@ class Module(Protocol):
 
     def table(self, content: tuple[int, ...]) -> str:
         """Return the name of a constant tuple in memory."""
+
+    def foreign(self, function: FunctionType) -> Foreign:
+        """Return a function that is written in another language."""
 
 
 class Expressions:
@@ -378,6 +390,10 @@ class Expressions:
         if content is plan_words.put_values:
             self.put_values(node, *given)
             return None
+        if content is foreign.stack_integers:
+            return Scalar(POINTER, self.reserve(f"[{self.as_integer(node, given[0]).name} x i64]").name)
+        if isinstance(content, FunctionType) and content in foreign.SYMBOLS:
+            return self.call_foreign(node, self.module.foreign(content), given)
         if isinstance(content, FunctionType):
             return self.call_function(node, content, given, named)
         if isinstance(content, type) and hasattr(content, "_fields"):
@@ -428,6 +444,18 @@ class Expressions:
         found = self.emit("", f"call {whole} @{name}({arguments})").name
         parts = [self.emit(kind, f"extractvalue {whole} {found}, {i}").name for i, kind in enumerate(kinds)]
         return built(result, iter(parts))
+
+    def call_foreign(self, node: ast.Call, function: Foreign, given: list[Value]) -> Value | None:
+        """Call a function that is not compiled here."""
+        name, parameters, result = function
+        if [shape_of(value) for value in given] != list(parameters):
+            raise self.refused(node, f"call of {name} with arguments of those types")
+        arguments = ", ".join(f"{part.kind} {part.name}" for value in given for part in scalars_of(value))
+        call = f"call {result} @{name}({arguments})"
+        if result == VOID:
+            self.lines.append(call)
+            return None
+        return self.emit(result, call)
 
     def put_values(self, node: ast.Call, out: Value, values: Value) -> None:
         """Put the integers of a tuple, those of tuples in it included, in their order.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from kernels_cpu.integers import signed
 
-INTEGER, BOOL, POINTER = "i64", "i1", "ptr"
+INTEGER, BOOL, POINTER, VOID = "i64", "i1", "ptr", "void"
 
 
 class Scalar(NamedTuple):

@@ -26,7 +26,7 @@ def all_kernels():
     from kernels_cpu import diagonal_matrix, gather_nd, native_call, nonzero_coordinates, top_k  # noqa: PLC0415
 
     operators = diagonal_matrix, gather_nd, nonzero_coordinates, top_k
-    kernels = [*native_call.KERNELS, *(kernel for each in operators for kernel in each.all_kernels())]
+    kernels = [native_call.CALL, *(kernel for each in operators for kernel in each.all_kernels())]
     return {kernel.label: kernel for kernel in kernels}
 
 

@@ -337,7 +337,7 @@ def test_who_waits_at_a_terminal_is_told_once(is_terminal, level, lines, tmp_pat
 
 def test_no_two_kernels_of_the_host_share_a_label():
     modules = [importlib.import_module(f"kernels_cpu.{each.name}") for each in dispatch.OPERATORS.values()]
-    kernels = [*native_call.KERNELS, *(kernel for module in modules for kernel in module.all_kernels())]
+    kernels = [native_call.CALL, *(kernel for module in modules for kernel in module.all_kernels())]
     labels = {kernel.label for kernel in kernels}
     assert len(labels) == len(set(kernels)) == len(kernels) > 150
 
@@ -348,3 +348,19 @@ def test_code_that_needs_more_than_c_is_refused():
     assert compile_kernel(native_call.CALL)
     with pytest.raises(RuntimeError, match=r"must not depend on .*PyTuple_GetItem"):
         compile_kernel(native_call.CALL._replace(uses_python=False))
+
+
+def test_plans_and_native_calls_are_compiled_without_numba():
+    """What a first call from nothing needs beside its kernel must not take seconds."""
+    code = """
+        import sys
+        from kernels_cpu import native_call, nopython_call, top_k
+        from kernels_cpu.compiler import compile_kernel
+        for kernel in (native_call.CALL, native_call.LAUNCH, nopython_call.CALL, top_k.FIT, top_k.PLAN):
+            assert compile_kernel(kernel)
+        print("numba" in sys.modules)
+    """
+    printed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert printed.stdout == "False\n"

@@ -43,4 +43,4 @@ def keys() -> Mapping[str, kernel_cache.Key]:
     """Return a key for each device, which has the sources and compilers of all kernels that are installed."""
     from kernels_cuda.runtime.variant import Variant  # noqa: PLC0415
 
-    return {"cpu": cpu.key(native_call.PLAN), "cuda": cuda.key(Variant("any", ""), "any")}
+    return {"cpu": cpu.key(native_call.CALL), "cuda": cuda.key(Variant("any", ""), "any")}

@@ -64,7 +64,7 @@ BUILD = """
         kernel_archive.write(
             folder / f"{processor.LEVEL}.zip",
             device="cpu", target=processor.LEVEL, sources=cpu.sources(), compilers="",
-            kernels={kernel.label: cpu.compiled(kernel) for kernel in native_call.KERNELS},
+            kernels={kernel.label: cpu.compiled(kernel) for kernel in [native_call.CALL]},
         )
 """
 WITHOUT_COMPILER = """
