@@ -9,7 +9,6 @@ the IR.
 """
 
 import functools
-from types import FunctionType
 from typing import Any
 
 import numba
@@ -85,16 +84,6 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
 
     def load_additional_registries(self) -> None:
         pass
-
-    def resolve_value_type(self, value: Any) -> Any:
-        """Return the type of a global; plain functions, shared with plans, are compiled as they are."""
-        return super().resolve_value_type(compilable(value) if type(value) is FunctionType else value)
-
-
-@functools.cache
-def compilable(function: Any) -> Any:
-    """Return what stands for a plain Python function in kernels: itself, compiled."""
-    return compile_as(function)
 
 
 class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
