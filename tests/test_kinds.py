@@ -1,9 +1,8 @@
 """Kinds of calls: any size at the price of a known one, with the answer and the errors of a first call."""
 
-import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,90 +11,14 @@ import pytest
 import dmlops
 from dmlops.calls.kinds import KINDS
 from tests import reference
-
-SIZES = [0, 1, 2, 3, 5, 8, 17, 64, 100, 257]
-
-
-def _array(rng: random.Random, rank: int, dtype: str) -> np.ndarray[Any, Any]:
-    """Return an array of random sizes and strides, with many zeros and ties."""
-    shape = [rng.choice(SIZES[: 10 // max(rank, 1)]) for _ in range(rank)]
-    steps = [rng.choice([1, 1, 2, -1]) for _ in shape]
-    whole = [size * abs(step) for size, step in zip(shape, steps, strict=True)]
-    numbers = np.random.default_rng(rng.randrange(1 << 30)).integers(0, 4, whole)
-    x = numbers.astype(dtype)[tuple(slice(None, None, step) for step in steps)]
-    return x.transpose(rng.sample(range(rank), rank))
-
-
-def _top_k(rng: random.Random) -> tuple[str, Callable[[], Any], Any]:
-    dtype, rank, axis = rng.choice(["float32", "int8", "int64"]), rng.choice([1, 2, 3]), -1
-    x = _array(rng, rank, dtype)
-    largest, k = rng.random() < 0.5, rng.randrange(x.shape[axis] + 1)
-    order = np.argsort(-x.astype(float) if largest else x, axis=axis, kind="stable")[..., :k]
-    kind = f"top_k {dtype} {rank} {largest}"
-    return kind, lambda: dmlops.top_k(x, k, largest=largest), (np.take_along_axis(x, order, axis), order)
-
-
-def _nonzero(rng: random.Random) -> tuple[str, Callable[[], Any], Any]:
-    dtype, rank = rng.choice(["float64", "uint8", "bool"]), rng.choice([0, 1, 2, 4])
-    x = _array(rng, rank, dtype)
-    expected = np.argwhere(x)
-    kind = f"nonzero {dtype} {rank}"
-    return kind, lambda: dmlops.nonzero_coordinates(x), (expected, np.array(len(expected)))
-
-
-def _nonzero_of_size(rng: random.Random) -> tuple[str, Callable[[], Any], Any]:
-    x, size, fill = _array(rng, 2, "int16"), rng.randrange(40), rng.randrange(-3, 3)
-    found = np.argwhere(x)
-    rows = np.full((size, 2), fill)
-    rows[: len(found)] = found[:size]
-    call = lambda: dmlops.nonzero_coordinates(x, size=size, fill_value=fill)  # noqa: E731
-    return "nonzero of a size", call, (rows, np.array(len(found)))
-
-
-def _gather(rng: random.Random) -> tuple[str, Callable[[], Any], Any]:
-    dtype, n_coordinates = rng.choice(["float32", "int64"]), rng.choice([1, 2])
-    x = _array(rng, 3, dtype)
-    bounds = x.shape[:n_coordinates]
-    n_tuples = rng.choice(SIZES) if all(bounds) else 0
-    pick = np.random.default_rng(rng.randrange(1 << 30))
-    indices = pick.integers([-b for b in bounds], [max(b, 1) for b in bounds], (n_tuples, n_coordinates))
-    expected = x[tuple(indices.T)]
-    # How many dimensions the result has depends on the number of coordinates.
-    return f"gather {dtype} {n_coordinates}", lambda: (dmlops.gather_nd(x, indices),), (expected,)
-
-
-def _band(rng: random.Random) -> tuple[str, Callable[[], Any], Any]:
-    dtype, rank = rng.choice(["float32", "uint8"]), rng.choice([2, 3])
-    x = _array(rng, rank, dtype)
-    begin, end, value = rng.randrange(-9, 9), rng.randrange(-9, 9), rng.randrange(9)
-    height, width = x.shape[-2:]
-    distance = np.arange(width) - np.arange(height)[:, None]
-    first, last = sorted((begin, end))
-    is_inside = (first <= distance) & (distance < last)
-    expected = np.where(is_inside != (begin > end), np.array(value, dtype), x)
-    call = lambda: (dmlops.diagonal_matrix(x, value=value, begin=begin, end=end),)  # noqa: E731
-    return f"band {dtype} {rank}", call, (expected,)
-
-
-def _eye(rng: random.Random) -> tuple[str, Callable[[], Any], Any]:
-    height, width, k = rng.choice(SIZES), rng.choice(SIZES), rng.randrange(-9, 9)
-    return "eye", lambda: (dmlops.eye(height, width, k),), (np.eye(height, width, k),)
-
-
-MAKERS = [_top_k, _nonzero, _nonzero_of_size, _gather, _band, _eye]
-
-
-def _calls(seed: int, n_calls: int) -> Iterator[tuple[str, Callable[[], Any], Any]]:
-    rng = random.Random(seed)
-    for _ in range(n_calls):
-        yield rng.choice(MAKERS)(rng)
+from tests.kind_calls import random_calls
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.quick
 def test_any_sequence_of_kinds_and_sizes(seed: int) -> None:
     before, kinds = len(KINDS), set()
-    for kind, call, expected in _calls(seed, 400):
+    for kind, call, expected in random_calls(seed, 400):
         for got, wanted in zip(call(), expected, strict=True):
             np.testing.assert_array_equal(got, wanted, err_msg=kind)
             assert got.dtype == wanted.dtype
