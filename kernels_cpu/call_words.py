@@ -20,7 +20,7 @@ strides in elements. The stride of a dimension of size 1 is 0.
 from kernels_cpu.plan_words import Words
 
 MAX_SIZES = 4
-MAX_ARRAYS = 5
+MAX_ARRAYS = 6
 MAX_DIMS = 64
 SIZES, FIXED = 0, MAX_SIZES
 ARRAYS = 2 * MAX_SIZES
@@ -29,7 +29,7 @@ ARRAY = 2 + 2 * MAX_DIMS
 CALL_WORDS = ARRAYS + MAX_ARRAYS * ARRAY
 
 PROBLEM_WORDS = 640
-"""The most words of a problem: a dimension of a top-k's rows has 5, and there are up to `MAX_DIMS`."""
+"""The most words of a problem: a dimension of a top-k's rows has 7, and there are up to `MAX_DIMS`."""
 
 FITS, MISFIT = 0, 1
 """What `fit` returns. Of a misfit, the descriptor says what is wrong, or that nothing is."""

@@ -17,7 +17,7 @@ from kernels_cpu.kernel import INTEGERS, Kernel
 
 CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call", 3 * (INTEGERS,), (), True)
 N_KEY, KEY = 0, 1
-FORMAT = 3
+FORMAT = 4
 """In the high half of a key's first word. It changes with blocks: Numba keeps callers of older versions."""
 # The key's first word has what is asked for; the numbers of scalars, of arrays and of sizes; and whether the
 # caller gives outputs: by how many bits these are shifted. The scalars follow, and then a word for each

@@ -237,7 +237,7 @@ def planned(
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
     kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
-    fields = [field for field in operator.operands if field != "lengths" or (options and options.lengths)]
+    fields = [*operator.tensors(lowest, options or Options())]
     n_operands = len(fields)
     all_leads = (*leads, *(0 for _ in range(n_operands)))
     addresses = tuple((1 + i) * APART + all_leads[i] for i in range(n_operands))

@@ -1,5 +1,6 @@
 """The function `top_k`."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
@@ -13,13 +14,13 @@ from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.devices.memory import CPU
 from dmlops.operators.problem import Options
-from dmlops.operators.top_k import TopK1, infer_top_k
+from dmlops.operators.top_k import Rows, Selection, TopK1, broadcast_rows, broadcast_sizes, infer_top_k
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Truth, Values
 from dmlops.types.data_types import index_data_type, index_range
-from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
-from dmlops.types.errors import error_text
-from dmlops.types.opaque_types import OpaqueType
+from dmlops.types.enums import AxisDirection, FeatureLevel
+from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse
+from dmlops.types.opaque_types import OpaqueType, type_name
 
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
@@ -55,7 +56,11 @@ def top_k(
     axis: SupportsIndex = -1,
     largest: Truth = True,
     sorted: Truth = True,
+    starts: Any = None,
     lengths: Any = None,
+    max_length: SupportsIndex | None = None,
+    indices: Any = None,
+    nan_last: Truth = False,
     index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
@@ -68,7 +73,8 @@ def top_k(
         An array of any shape; a 0-d array is treated as one of shape (1,). Its elements are bools, integers,
         floats or, on the CPU, datetime64 or timedelta64.
     k : int
-        The number of elements to select, from 0 to the size of the axis.
+        The number of elements to select: from 0 to the size of the axis, or more with `starts`, `lengths` or
+        `indices`.
     axis : int
         The dimension along which to select.
     largest : bool
@@ -76,13 +82,26 @@ def top_k(
     sorted : bool
         Whether the results are in order of value. False selects the same elements, and returns them in
         ascending order of index.
-    lengths : array of uint32, uint64, int32 or int64, optional
-        The number of leading elements of each row that take part, in the shape of `x` without the axis.
-        Numbers above the size of the axis stand for all elements, and negative ones for none.
+    starts, lengths : array of uint32, uint64, int32 or int64, optional
+        The window of each row: the elements take part that exist at positions from ``starts`` (by default 0;
+        negative ones are before the row) up to, not including, ``starts + lengths`` (by default the end of
+        the row; negative lengths stand for 0). Both broadcast with each other and with the shape of `x`
+        without the axis. If that adds dimensions, the axis must be the last one, and the results have the
+        broadcast shape: a one-dimensional `x` with the `starts` and `lengths` of segments gives a row for each
+        segment.
+    max_length : int, optional
+        At most that many elements of each window take part, the first ones. A call with windows is planned
+        for rows of this length.
+    indices : array of uint32, uint64, int32 or int64, optional
+        The caller's own numbers of the elements, which broadcast to the shape of `x`; a one-dimensional array
+        lies along the axis. They are returned in the place of positions, in their type, and settle ties.
+        An element numbered -1 (all bits set) takes no part.
+    nan_last : bool
+        Whether NaN loses to every other element. It changes the order of the largest elements only.
     index_dtype : data type, optional
-        The type of the indices: uint32, uint64, int32 or int64. The default is the type of the second array
-        of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
-        DirectML.
+        The type of the indices: uint32, uint64, int32 or int64. The default is the type of `indices`, or of
+        the second array of `out`. Otherwise it is int64, or JAX's default integer for JAX, or uint32 at a
+        level of DirectML.
     out : tuple of two arrays, optional
         The arrays to write values and indices to.
     stream : int or stream object, optional
@@ -91,30 +110,32 @@ def top_k(
     Returns
     -------
     TopKResult
-        ``values``, of the type of `x`, and ``indices`` along the axis. Both have the shape of `x`, with size
-        `k` along the axis. Ties are in ascending order of index, among the largest as among the
-        smallest. NaN is the largest value, all NaNs tie, and -0.0 ties with 0.0; NaT is the largest date or
-        duration. Values are those of `x` bit for bit. If a row has fewer than `k` elements because of
-        `lengths`, its results end with index -1 (all bits set in an unsigned type) and minus infinity or the
-        lowest integer; for the smallest elements, with infinity or the highest integer.
+        ``values``, of the type of `x`, and ``indices`` along the axis, which count from the beginning of the
+        axis of `x`. Both have the shape of `x`, with size `k` along the axis. Ties are in ascending order of
+        index, among the largest as among the smallest; equal numbers of `indices` in order of position. NaN
+        is the largest value, all NaNs tie, and -0.0 ties with 0.0; NaT is the largest date or duration.
+        Values are those of `x` bit for bit. If fewer than `k` elements of a row take part, its results end
+        with index -1 (all bits set in an unsigned type) and minus infinity or the lowest integer; for the
+        smallest elements, with infinity or the highest integer.
 
     Raises
     ------
     InvalidDescriptorError
-        If `axis` or `k` is out of range, or `lengths` or `out` does not fit.
+        If `axis`, `k` or `max_length` is out of range, or `starts`, `lengths`, `indices`, `index_dtype` or
+        `out` does not fit.
     TypeError
-        If `x` or `lengths` is not an array, or is of an unsupported type.
+        If `x`, `starts`, `lengths` or `indices` is not an array, or is of an unsupported type.
     DeviceMismatchError
-        If `lengths`, `out` or `stream` is on another device.
+        If `starts`, `lengths`, `indices`, `out` or `stream` is on another device.
     UnsupportedFeatureError
         If the feature level does not support the call, or the driver or the extra for CUDA arrays is missing.
 
     Notes
     -----
-    The call never waits, except for JAX arrays. A GPU reads `lengths` from its own memory, where they must
-    stay as they are until the call has ended there. `x` is read about once; on a GPU, scratch memory comes
-    from its library. The levels of DirectML do not support `lengths`.
-    They do support ``sorted=False``, which only changes the order of the results.
+    The call never waits, except for JAX arrays. A GPU reads `starts`, `lengths` and `indices` from its own
+    memory, where they must stay as they are until the call has ended there. `x` is read about once; on a GPU,
+    scratch memory comes from its library. The levels of DirectML do not support `starts`, `lengths`,
+    `indices` and `nan_last`. They do support ``sorted=False``, which only changes the order of the results.
 
     References
     ----------
@@ -126,76 +147,166 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
-    inputs = (x,) if lengths is None else (x, lengths)
+    function, inputs = TOP_K, (x,)
+    if not (starts is lengths is indices is max_length is None):
+        function, inputs, max_length = _with_rows(x, lengths, starts, indices, max_length)
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
-        others = k, axis, largest, sorted, index_dtype
-        return TopKResult(*framework.top_k(TOP_K.words, inputs, out, stream, *others))
-    if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted)):
+        selection = Selection(k, axis, largest, sorted, nan_last, max_length, index_dtype, function.given)  # type: ignore[arg-type]
+        return TopKResult(*framework.top_k(TOP_K.words, inputs, out, stream, selection))
+    if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted) is type(nan_last)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
         sorted = arguments.boolean(sorted, "top_k.sorted")
+        nan_last = arguments.boolean(nan_last, "top_k.nan_last")
     index_type = None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype")
     if out is not None:
         check_is_pair(out, "top_k.out")
         out = tuple(out)
-    parameters = "top_k", axis, largest, sorted, index_type, level_set()
-    results = KINDS.call(parameters, inputs, (k,), out or ()) if stream is None else None
+    parameters = "top_k", axis, largest, sorted, nan_last, index_type, function.given, level_set()
+    sizes = k, _ALL if max_length is None else max_length
+    results = KINDS.call(parameters, inputs, sizes, out or ()) if stream is None else None
     if results is None:
-        results = TOP_K.run(parameters, (k,), inputs, out, stream, k, axis, largest, sorted, index_type)
+        selection = Selection(k, axis, largest, sorted, nan_last, max_length, index_type, function.given)
+        results = function.run(parameters, sizes, inputs, out, stream, selection)
     return new_tuple(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
-def _bind(
-    call: Binding, k: int, axis: int, largest: bool, is_sorted: bool, index_type: TensorDataType | None
-) -> BoundCall:
-    data, lengths = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else None
-    inferred = infer_top_k(call.words, data, k, axis, call.index_type(index_type), lengths)
+def _with_rows(
+    x: Any, lengths: Any, starts: Any, indices: Any, max_length: Any
+) -> tuple["_TopK", tuple[Any, ...], int | None]:
+    """Return the function for the arrays that are given, these arrays, and the most elements of a row."""
+    if max_length is not None:
+        max_length = arguments.size(max_length, "top_k.max_length")
+        if lengths is None and starts is None:
+            reason, remedy = "there are neither starts nor lengths", "slice x"
+            refuse("top_k.max_length", max_length, reason, remedy)
+    arrays = {"lengths": lengths, "starts": starts, "indices": indices}
+    given = {name: array for name, array in arrays.items() if array is not None}
+    return _FUNCTIONS[tuple(given)], (x, *given.values()), max_length
+
+
+def _bind(call: Binding, selection: Selection) -> BoundCall:
+    data, *others = call.inputs
+    tensors = selection.arrays(others)
+    numbers = tensors.get("indices")
+    rows = broadcast_rows(data, selection.axis, tensors)
+    index_type = selection.index_type
+    if numbers is None:
+        index_type = call.index_type(index_type)
+    elif index_type not in (None, numbers.data_type):
+        reason = f"indices are {type_name(numbers.data_type)}, and are returned as they are"
+        allowed = f"index_dtype must be None or {type_name(numbers.data_type)}"
+        refuse("top_k.index_dtype", type_name(index_type), reason, allowed)
+    inferred = infer_top_k(
+        call.words, rows, selection.k, index_type if numbers is None else numbers.data_type
+    )
     if isinstance(data.data_type, OpaqueType) and call.device is not CPU:
         reason = "top_k of dates and durations runs only on the CPU"
         remedy = "pass their int64; NaT is the lowest"
         raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
     values, indices = call.check_outputs(*inferred)
-    if lengths is not None:
-        check_extended("top_k.lengths", "an array", "DirectML selects among all elements of a row")
-    if k == 0:
-        check_extended("top_k.k", 0, "DirectML selects at least 1")
-    data = data if data.sizes else data.with_leading_ones(1)
+    _check_level(selection)
+    _check_served(rows, selection)
     descriptor = TopK1.of_inferred(
-        input_tensor=data,
-        axis=axis % data.dimension_count,
-        k=k,
+        input_tensor=rows.x,
+        axis=rows.axis % rows.x.dimension_count,
+        k=selection.k,
         output_value_tensor=values,
         output_index_tensor=indices,
-        axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+        axis_direction=AxisDirection.DECREASING if selection.largest else AxisDirection.INCREASING,
     )
-    options = Options(is_sorted=is_sorted, lengths=lengths)
-    return call.plan(descriptor, options, form=_form_of(descriptor, k))
+    options = Options(
+        is_sorted=selection.is_sorted,
+        lengths=rows.lengths,
+        starts=rows.starts,
+        numbers=rows.numbers,
+        max_length=selection.max_length,
+        nan_last=selection.nan_last,
+    )
+    return call.plan(descriptor, options, form=_form_of(descriptor, selection))
 
 
-def _form_of(descriptor: TopK1, k: int) -> KindForm:
+def _check_served(rows: Rows, selection: Selection) -> None:
+    """Refuse what no kernel serves yet."""
+    size = rows.x.sizes[rows.axis]
+    longest = size if selection.max_length is None else min(selection.max_length, size)
+    is_served = selection.k <= longest and not selection.nan_last
+    if not is_served or {"starts", "indices"} & set(selection.given):
+        allowed = "k must not exceed the length of rows, and only lengths are served"
+        got = "starts, indices, nan_last or such a k"
+        raise UnsupportedFeatureError(error_text("top_k", got, "it is not served yet", allowed))
+
+
+def _check_level(selection: Selection) -> None:
+    """Refuse at a level of DirectML what it has no fields for."""
+    reasons = {
+        "lengths": "DirectML selects among all elements of a row",
+        "starts": "DirectML selects among all elements of a row",
+        "indices": "DirectML returns positions",
+    }
+    for name in selection.given:
+        check_extended(f"top_k.{name}", "an array", reasons[name])
+    if selection.nan_last:
+        check_extended("top_k.nan_last", True, "DirectML does not say where NaN comes")
+    if selection.k == 0:
+        check_extended("top_k.k", 0, "DirectML selects at least 1")
+
+
+def _form_of(descriptor: TopK1, selection: Selection) -> KindForm:
     """Return how native code makes other calls of the kind."""
     axis, index_type = descriptor.axis, descriptor.output_index_tensor.data_type
     least_k = 0 if level_set() in (None, FeatureLevel.EXTENDED) else 1
+    is_plain = not {"lengths", "starts"} & set(selection.given)
 
     def shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
         given = inputs[0].shape or (1,)
-        shape = (*given[:axis], *sizes, *given[axis + 1 :])
+        if is_plain:
+            shape = (*given[:axis], sizes[0], *given[axis + 1 :])
+            return shape, shape
+        rows = (*given[:axis], *given[axis + 1 :]) if len(given) > axis else given[:-1]
+        for name, array in zip(selection.given, inputs[1:], strict=True):
+            if name != "indices":
+                # What does not broadcast does not fit either.
+                rows = broadcast_sizes(rows, array.shape) or ()
+        shape = (*rows[:axis], sizes[0], *rows[axis:])
         return shape, shape
 
     fixed = axis, least_k, index_range(index_type)[0]
-    return KindForm("top_k", Kind, (k,), fixed, shapes)
+    longest = _ALL if selection.max_length is None else selection.max_length
+    return KindForm("top_k", Kind, (selection.k, longest), fixed, shapes)
 
 
-TOP_K = Function(
-    "top_k",
-    _bind,
-    inputs=("x", "lengths"),
-    results={"values": "x", "indices": "index_dtype"},
-    fields={
-        "input_tensor": "x",
-        "axis_direction": "largest",
-        "output_value_tensor.sizes": "x",
-        "output_index_tensor.sizes": "x",
-    },
-    made={"output_value_tensor": "values", "output_index_tensor": "index_dtype"},
-)
+# Elements that no axis has: all of a row take part.
+_ALL = (1 << 63) - 1
+
+
+class _TopK(Function):
+    """`top_k` with some of the arrays that may be left out."""
+
+    def __init__(self, given: tuple[str, ...]) -> None:
+        self.given = given
+        super().__init__(
+            "top_k",
+            _bind,
+            inputs=("x", *given),
+            results={"values": "x", "indices": "index_dtype"},
+            fields={
+                "input_tensor": "x",
+                "axis_direction": "largest",
+                "output_value_tensor.sizes": "x",
+                "output_index_tensor.sizes": "x",
+            },
+            made={"output_value_tensor": "values", "output_index_tensor": "index_dtype"},
+        )
+
+
+_NAMES = ("lengths", "starts", "indices")
+_FUNCTIONS = {
+    given: _TopK(given) for size in range(len(_NAMES) + 1) for given in itertools.combinations(_NAMES, size)
+}
+TOP_K = _FUNCTIONS[()]
+
+
+def top_k_function(given: tuple[str, ...]) -> Function:
+    """Return the function for calls with these arrays; see `Selection`."""
+    return _FUNCTIONS[given]

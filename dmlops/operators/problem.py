@@ -25,8 +25,15 @@ class Options(NamedTuple):
         Value of the coordinate rows from the count on; None leaves them as they are.
     is_sorted : bool
         Whether top-k's results are in order of value; in ascending order of index otherwise.
-    lengths : TensorDesc or None
-        Integers that say how many elements each row of top-k's input has; None for all.
+    lengths, starts : TensorDesc or None
+        Integers that say how many elements each row of top-k's input has, and from which position on; None
+        for all.
+    numbers : TensorDesc or None
+        The caller's numbers of the elements of top-k's input, in its shape.
+    max_length : int or None
+        The most elements of a row of top-k that take part; None for all.
+    nan_last : bool
+        Whether a NaN of top-k's input loses to all other elements.
     """
 
     mode: str = "clip"
@@ -34,6 +41,10 @@ class Options(NamedTuple):
     fill: int | None = None
     is_sorted: bool = True
     lengths: TensorDesc | None = None
+    starts: TensorDesc | None = None
+    numbers: TensorDesc | None = None
+    max_length: int | None = None
+    nan_last: bool = False
 
 
 class Operator(NamedTuple):
@@ -64,8 +75,10 @@ class Operator(NamedTuple):
         tensors = descriptor.tensors
         if options.coordinates is not None:
             tensors["output_coordinates_tensor"] = options.coordinates
-        if options.lengths is not None:
-            tensors["lengths"] = options.lengths
+        for field in ("lengths", "starts", "numbers"):
+            tensor = getattr(options, field)
+            if tensor is not None:
+                tensors[field] = tensor
         return {field: tensors[field] for field in self.operands if field in tensors}
 
 
@@ -85,11 +98,12 @@ class KeyMasks(NamedTuple):
 
 
 @functools.cache
-def key_masks(data_type: ElementType) -> KeyMasks:
-    """Return the masks of a type."""
+def key_masks(data_type: ElementType, *, nat_last: bool = False) -> KeyMasks:
+    """Return the masks of a type; `nat_last`: dates are in descending order, and NaT comes last."""
     if isinstance(data_type, OpaqueType):
         # Kernels of the CPU add the sign: 1 less, and NaT wraps around to the end of all dates.
-        return KeyMasks(data_type.highest_bits, 0, (1 << data_type.bits) - 1)
+        sign = 1 << (data_type.bits - 1) if nat_last else data_type.highest_bits
+        return KeyMasks(sign, 0, (1 << data_type.bits) - 1)
     if data_type is TensorDataType.BOOL:
         # A byte is a magnitude, and all that are set lie beyond infinity: they tie, as NaNs do.
         return KeyMasks(0, 0xFF, 0)

@@ -1,7 +1,8 @@
 """TOP_K and TOP_K1: the K largest or smallest elements along an axis."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type, result
 from dmlops.operators.layout import Dims, merge
@@ -37,13 +38,149 @@ _NOT_ORDERED = {
 }
 
 
+class Selection(NamedTuple):
+    """The arguments of `top_k` that are neither arrays nor say where it runs.
+
+    Attributes
+    ----------
+    k, axis : int
+        The number of elements and the dimension.
+    largest, is_sorted, nan_last : bool
+        The order of elements and of results.
+    max_length : int or None
+        The most elements of a row that take part; None for all.
+    index_type : object
+        The type of the indices, or None for the default.
+    given : tuple of str
+        The parameters that are arrays beside `x`: of lengths, starts and indices those that the call has, in
+        this order.
+    """
+
+    k: int
+    axis: int
+    largest: bool = True
+    is_sorted: bool = True
+    nan_last: bool = False
+    max_length: int | None = None
+    index_type: Any = None
+    given: tuple[str, ...] = ()
+
+    def arrays(self, others: Iterable[Any]) -> dict[str, Any]:
+        """Return the arrays beside `x` by their names."""
+        return dict(zip(self.given, others, strict=True))
+
+
+class Rows(NamedTuple):
+    """The tensors of a call in the shape of its rows.
+
+    Attributes
+    ----------
+    x : TensorDesc
+        The input.
+    axis : int
+        The dimension along which to select.
+    lengths, starts : TensorDesc or None
+        How many elements each row has, and from which position on, in the shape of `x` without the axis.
+    numbers : TensorDesc or None
+        The caller's numbers of the elements, in the shape of `x`.
+    """
+
+    x: TensorDesc
+    axis: int
+    lengths: TensorDesc | None = None
+    starts: TensorDesc | None = None
+    numbers: TensorDesc | None = None
+
+
+def broadcast_rows(x: TensorDesc, axis: int, others: Mapping[str, TensorDesc]) -> Rows:
+    """Return the tensors of a call of `top_k` as they lie in memory, broadcast to the shape of its rows.
+
+    Parameters
+    ----------
+    x : TensorDesc
+        The input.
+    axis : int
+        The dimension along which to select; `infer_top_k` refuses wrong ones.
+    others : mapping of str to TensorDesc
+        The other inputs by parameter.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If their shapes do not go together.
+    TypeError
+        If they are not of index types.
+    """
+    for name, desc in others.items():
+        check_index_type(f"top_k.{name}", desc.data_type)
+    x = x if x.sizes else x.with_leading_ones(1)
+    rank = x.dimension_count
+    if not others or not -rank <= axis < rank:
+        return Rows(x, axis)
+    axis %= rank
+    rows = rows_of_x = x.sizes[:axis] + x.sizes[axis + 1 :]
+    windows = {name: others[name] for name in ("lengths", "starts") if name in others}
+    for name, desc in windows.items():
+        got, reason = f"shape {desc.sizes}", f"x without axis {axis} has shape {rows_of_x}"
+        together = broadcast_sizes(rows, desc.sizes)
+        if together is None:
+            if rows != rows_of_x:
+                reason = f"with lengths, rows have shape {rows}"
+            refuse(f"top_k.{name}", got, reason, "shapes must broadcast")
+        if len(together) >= rank and axis < rank - 1:
+            refuse(f"top_k.{name}", got, reason, "more dimensions need the last axis")
+        rows = together
+    sizes = (*rows[:axis], x.sizes[axis], *rows[axis:]) if len(rows) < rank else (*rows, x.sizes[axis])
+    numbers = others.get("indices")
+    if numbers is not None:
+        along = (numbers.sizes, numbers.effective_strides)
+        if numbers.dimension_count == 1:  # along the axis alone
+            behind = (1,) * (rank - 1 - axis)
+            along = (along[0] + behind, along[1] + behind)
+        if broadcast_sizes(sizes, along[0]) != sizes:
+            reason = f"axis {axis} of x has {counted(x.sizes[axis], 'element')}, and x has shape {sizes}"
+            allowed = "it must lie along the axis, or broadcast to the shape of x"
+            refuse("top_k.indices", f"shape {numbers.sizes}", reason, allowed)
+        numbers = _broadcast(TensorDesc(numbers.data_type, *along), sizes)
+    windows = {name: _broadcast(desc, rows) for name, desc in windows.items()}
+    return Rows(_broadcast(x, sizes), axis + len(sizes) - rank, numbers=numbers, **windows)
+
+
+def broadcast_sizes(sizes: Sequence[int], others: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the sizes to which both broadcast, or None.
+
+    Examples
+    --------
+    >>> broadcast_sizes((4, 1), (3,)), broadcast_sizes((2,), (3,)), broadcast_sizes((0,), (1,))
+    ((4, 3), None, (0,))
+    """
+    n = max(len(sizes), len(others))
+    found = []
+    for one, other in zip(
+        (1,) * (n - len(sizes)) + (*sizes,), (1,) * (n - len(others)) + (*others,), strict=True
+    ):
+        if 1 not in (one, other) and one != other:
+            return None
+        found.append(other if one == 1 else one)
+    return tuple(found)
+
+
+def _broadcast(desc: TensorDesc, sizes: tuple[int, ...]) -> TensorDesc:
+    """Return a tensor with the stride 0 along dimensions that it does not have, or has one element of."""
+    if desc.sizes == sizes:
+        return desc
+    missing = len(sizes) - desc.dimension_count
+    strides = [
+        stride if size > 1 else 0 for size, stride in zip(desc.sizes, desc.effective_strides, strict=True)
+    ]
+    return TensorDesc(desc.data_type, sizes, (0,) * missing + tuple(strides))
+
+
 def infer_top_k(
     words: Words,
-    data: TensorDesc,
+    rows: Rows,
     k: int,
-    axis: int,
     index_type: ElementType,
-    lengths: TensorDesc | None = None,
     *,
     is_function: bool = True,
 ) -> tuple[TensorDesc, TensorDesc]:
@@ -53,40 +190,36 @@ def infer_top_k(
     ----------
     words : Words
         The names for error texts.
-    data : TensorDesc
-        The input.
-    k, axis : int
-        The number of elements and the dimension.
+    rows : Rows
+        The input, and what tells which of its elements take part.
+    k : int
+        The number of elements.
     index_type : ElementType
         That of the indices.
-    lengths : TensorDesc, optional
-        How many elements each row has.
     is_function : bool
-        Whether negative axes, a `k` of 0 and an input of 0 dimensions, which counts as one of shape (1,), are
-        taken.
+        Whether negative axes and a `k` of 0 are taken.
     """
+    data, axis = rows.x, rows.axis
     if isinstance(data.data_type, OpaqueType) and not data.data_type.is_time:
         reason, remedy = _NOT_ORDERED[data.data_type.family]
         raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
-    given = data.sizes or (1,) * is_function
-    rank, x = len(given), words["input_tensor"]
+    given, x = data.sizes, words["input_tensor"]
+    rank = len(given)
     lowest_axis, lowest_k = (-rank, 0) if is_function else (0, 1)
     if not lowest_axis <= axis < rank:
         allowed = f"axis must be in [{lowest_axis}, {rank - 1}]" if rank else "it must have at least 1"
         refuse(words.where("axis"), axis, f"{x} has {counted(rank, 'dimension')}", allowed)
     axis %= rank
-    size, rows = given[axis], given[:axis] + given[axis + 1 :]
-    if not lowest_k <= k <= size:
+    size = given[axis]
+    if any(rows[2:]):  # rows that are too short end with padding
+        if k < 0:
+            refuse(words.where("k"), k, "a number of elements is negative", "k must be >= 0")
+    elif not lowest_k <= k <= size:
         allowed = f"k must be in [{lowest_k}, {size}]" if lowest_k <= size else "it must have at least 1"
         refuse(words.where("k"), k, f"axis {axis} of {x} has {counted(size, 'element')}", allowed)
-    if lengths is not None:
-        check_index_type("top_k.lengths", lengths.data_type)
-        if lengths.sizes != rows:
-            reason = f"x without axis {axis} has shape {rows}"
-            refuse("top_k.lengths", f"shape {lengths.sizes}", reason, "shapes must be equal")
     sizes = (*given[:axis], k, *given[axis + 1 :])
     values = result(words.where("output_value_tensor", ".sizes"), data.data_type, sizes)
-    if k:
+    if k and rows.numbers is None:
         check_holds(words.where("output_index_tensor", ".data_type"), index_type, size - 1, "an index")
     return values, result(words.where("output_index_tensor", ".sizes"), index_type, sizes)
 
@@ -132,7 +265,7 @@ class TopK(Descriptor):
         data, axis, k = self._tensor("input_tensor"), self._integer("axis"), self._integer("k")
         given = self.output_index_tensor
         index_type = TensorDataType.UINT32 if given is None else self._tensor("output_index_tensor").data_type
-        values, indices = infer_top_k(self.words, data, k, axis, index_type, is_function=False)
+        values, indices = infer_top_k(self.words, Rows(data, axis), k, index_type, is_function=False)
         self._check_output("output_value_tensor", values)
         self._same_type("output_value_tensor", "input_tensor")
         self._check_output("output_index_tensor", indices)
@@ -202,7 +335,8 @@ class Problem(NamedTuple):
     largest : bool
         Whether the largest elements come first; NaN is the largest.
     k, axis_size : int
-        How many elements of how many are selected: ``0 <= k <= axis_size``.
+        How many results each row has, and the end of its positions. If rows have neither lengths nor starts
+        nor numbers, ``0 <= k <= axis_size``.
     rows : tuple of (size, x_stride, value_stride, index_stride)
         The other dimensions, slowest first; strides in elements.
     axis_strides : tuple of int
@@ -215,6 +349,17 @@ class Problem(NamedTuple):
         Strides of the lengths along the dimensions of `rows`.
     padding : int
         Bits of the values behind a row with fewer than `k` elements; their indices have all bits set.
+    start_size, start_signed, start_strides
+        As those of lengths, of the position at which a row begins.
+    max_length : int, optional
+        The most elements of a row that take part, the first ones of those that exist; by default `axis_size`.
+    nan_last : bool
+        Whether NaN comes last; only where the largest floats come first, and it would come first.
+    number_size, number_signed, number_strides
+        As those of lengths, of the caller's numbers of the elements, which stand in the place of positions in
+        results and among equal elements; those of which all bits are set take no part.
+    number_step : int
+        Stride of the numbers along the axis.
     """
 
     element_size: int
@@ -230,40 +375,76 @@ class Problem(NamedTuple):
     length_signed: bool = True
     length_strides: tuple[int, ...] = ()
     padding: int = 0
+    start_size: int = 0
+    start_signed: bool = True
+    start_strides: tuple[int, ...] = ()
+    max_length: int | None = None
+    nan_last: bool = False
+    number_size: int = 0
+    number_signed: bool = True
+    number_strides: tuple[int, ...] = ()
+    number_step: int = 0
 
 
 def top_k_problem(desc: TopK1, options: Options) -> Problem:
     """Return the problem of a descriptor."""
     x, values, indices = desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor
-    axis, lengths = desc.axis, options.lengths
+    axis, lengths, starts, numbers = desc.axis, options.lengths, options.starts, options.numbers
     strides = [tensor.effective_strides for tensor in (x, values, indices)]
     outer = [(*each[:axis], *each[axis + 1 :]) for each in (x.sizes, *strides)]
+    none = (0,) * len(outer[0])
+    outer += [none if tensor is None else tensor.effective_strides for tensor in (lengths, starts)]
+    step, number_strides = 0, none
+    if numbers is not None:
+        step = numbers.effective_strides[axis]
+        number_strides = (*numbers.effective_strides[:axis], *numbers.effective_strides[axis + 1 :])
+    dims = merge(*outer, number_strides)
     is_largest = desc.axis_direction == AxisDirection.DECREASING
+    puts_nan_last = options.nan_last and is_largest
+    size = x.sizes[axis]
+    longest = size if options.max_length is None else min(options.max_length, size)
     problem = Problem(
         element_size=x.data_type.bytes,
         index_size=indices.data_type.bytes,
-        masks=key_masks(x.data_type),
+        masks=key_masks(x.data_type, nat_last=puts_nan_last),
         largest=is_largest,
         k=desc.k,
-        axis_size=x.sizes[axis],
-        rows=merge(*outer) if lengths is None else merge(*outer, lengths.effective_strides),
+        # Without starts, only the first elements of a row take part.
+        axis_size=longest if starts is None else size,
+        rows=tuple([dim[:4] for dim in dims]),
         axis_strides=tuple([each[axis] for each in strides]),
         is_sorted=options.is_sorted,
+        max_length=longest,
+        nan_last=puts_nan_last and x.data_type.is_float,
     )
-    if lengths is None:
+    if lengths is None and starts is None and numbers is None:
         return problem
     return problem._replace(
-        rows=tuple([row[:-1] for row in problem.rows]),
-        length_size=lengths.data_type.bytes,
-        length_signed=lengths.data_type.is_signed,
-        length_strides=tuple([row[-1] for row in problem.rows]),
         padding=x.data_type.lowest_bits if is_largest else x.data_type.highest_bits,
+        length_size=_bytes_of(lengths),
+        length_signed=_is_signed(lengths),
+        length_strides=tuple([dim[4] for dim in dims]),
+        start_size=_bytes_of(starts),
+        start_signed=_is_signed(starts),
+        start_strides=tuple([dim[5] for dim in dims]),
+        number_size=_bytes_of(numbers),
+        number_signed=_is_signed(numbers),
+        number_strides=tuple([dim[6] for dim in dims]),
+        number_step=step,
     )
+
+
+def _bytes_of(tensor: TensorDesc | None) -> int:
+    return 0 if tensor is None else tensor.data_type.bytes
+
+
+def _is_signed(tensor: TensorDesc | None) -> bool:
+    return tensor is None or tensor.data_type.is_signed
 
 
 OPERATOR = Operator(
     "top_k",
     (TopK, TopK1),
     top_k_problem,
-    ("input_tensor", "lengths", "output_value_tensor", "output_index_tensor"),
+    ("input_tensor", "lengths", "starts", "numbers", "output_value_tensor", "output_index_tensor"),
 )

@@ -48,7 +48,11 @@ class TopKOptions(OutputOptions, total=False):
     axis: SupportsIndex
     largest: Truth
     sorted: Truth
+    starts: Any
     lengths: Any
+    max_length: SupportsIndex | None
+    indices: Any
+    nan_last: Truth
     index_dtype: IndexType
 
 

@@ -141,7 +141,7 @@ def named_data_type(name: str, where: str) -> ElementType:
     if found is None:
         others = "some operators take others: see https://github.com/dmlops/dmlops/tree/main/docs"
         allowed = f"it must be one of {', '.join(SUPPORTED)}; {others}"
-        if where.endswith((".indices", ".lengths")):
+        if where.endswith((".indices", ".lengths", ".starts")):
             allowed = f"it must be one of {', '.join(_INDEX_TYPES)}"
         elif "float8" in name or name.startswith(("[", "{", "(")):
             allowed = "float8 must have a zero, and structured elements have bytes and no objects"

@@ -376,7 +376,7 @@ def _put_dims(problem: Words, out: Words) -> None:
         if problem[at] != 1:
             stride = abs(problem[at + X_STRIDE])
             to = out[END]
-            put_values(out, (0, 0, 0, 0, 0))
+            put_values(out, (0, 0, 0, 0, 0, 0, 0))
             while to > first and abs(out[to - DIMENSION + X_STRIDE]) < stride:
                 to -= DIMENSION
                 for field in range(DIMENSION):

@@ -76,11 +76,11 @@ class Problem(NamedTuple):
     listed: int
     """The length of a segment's list."""
     n_dims: int
-    """Dimensions of rows; size, x, value, index and length stride of each follow, the slowest first."""
+    """Dimensions of rows; their words follow as in problems, the slowest first."""
 
 
 HEADER = len(Problem._fields)
-DIMENSION = 5
+DIMENSION = 7
 """Integers that describe a dimension of rows."""
 KEY_BYTES = 8 * KEY_WORDS
 """Bytes that the constants of keys have in front of a problem's integers."""

@@ -11,7 +11,7 @@ import dmlops
 from dmlops import TopKResult
 from dmlops.functions.top_k import TOP_K
 from dmlops.integrations.dask import chunks
-from dmlops.operators.top_k import infer_top_k
+from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.types.arguments import boolean, integer
 from dmlops.types.data_types import index_data_type, numpy_dtype
 
@@ -43,7 +43,7 @@ def top_k(
     if -x.ndim <= axis < x.ndim:
         chunks.check_known(x, axis, where)
     with chunks.mark_unknown_sizes(x):
-        infer_top_k(TOP_K.words, chunks.describe(x, where), k, axis, index_type)
+        infer_top_k(TOP_K.words, broadcast_rows(chunks.describe(x, where), axis, {}), k, index_type)
     axis %= x.ndim
     if k == 0:
         # dask does not merge chunks that are all empty.

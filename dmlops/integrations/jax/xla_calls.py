@@ -27,8 +27,9 @@ from dmlops.devices.memory import CPU, Device, ask_for_huge_pages
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
-from dmlops.functions.top_k import TOP_K
+from dmlops.functions.top_k import top_k_function
 from dmlops.integrations.jax import xla_ffi
+from dmlops.operators.top_k import Selection
 from dmlops.types.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import error_text, refuse
@@ -98,9 +99,12 @@ class _Request(NamedTuple):
             return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
         if self.function == "gather_nd":
             return GATHER_ND.bind(operands, (), *parameters)
-        function = TOP_K if self.function == "top_k" else NONZERO_COORDINATES
         *parameters, index_type = parameters
-        return function.bind(operands, (), *parameters, SUPPORTED[index_type])
+        if self.function == "top_k":
+            given = ("lengths",) if len(operands) > 1 else ()
+            selection = Selection(*parameters)._replace(index_type=SUPPORTED[index_type], given=given)
+            return top_k_function(given).bind(operands, (), selection)
+        return NONZERO_COORDINATES.bind(operands, (), *parameters, SUPPORTED[index_type])
 
 
 def check_input(x: Any, where: str) -> None:

@@ -42,6 +42,7 @@ _MAY_BE_NONE = ("size", "fill_value", "lengths", "end", "out")
 _BOUNDS = ("begin", "end")
 # No matrix has a diagonal so far out.
 _FARTHEST = (1 << 62) - 1
+_ALL = (1 << 63) - 1
 _SYMBOL = "dmlops_nopython_cell"
 llvm.add_symbol(_SYMBOL, calls.CELL)
 
@@ -258,7 +259,7 @@ def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=N
     def call_top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
         shape = shape_with((1,) if is_scalar else x.shape, axis, k, 1)
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
-        if call(SELECT, (axis, largest, sorted, code), (k,), has_out, (x, lengths, results)) != 0:
+        if call(SELECT, (axis, largest, sorted, code), (k, _ALL), has_out, (x, lengths, results)) != 0:
             raise CallError
         return TopKResult(results[0], results[1])
 

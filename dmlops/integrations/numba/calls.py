@@ -21,8 +21,9 @@ from dmlops.devices import cpu
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
-from dmlops.functions.top_k import TOP_K
+from dmlops.functions.top_k import top_k_function
 from dmlops.operators.nonzero_coordinates import check_fill
+from dmlops.operators.top_k import Selection
 from dmlops.store.once import VERSION, kept_by
 from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
@@ -166,8 +167,10 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     has_out = request.has_out
     if operation == SELECT:
         axis, largest, is_sorted, code = scalars
-        others = sizes[0], axis, bool(largest), bool(is_sorted), _index_type(code, "top_k.index_dtype")
-        return TOP_K, len(arrays) - 2, others
+        beside = ("lengths",) if len(arrays) > 3 else ()
+        named = _index_type(code, "top_k.index_dtype")
+        selection = Selection(sizes[0], axis, bool(largest), bool(is_sorted), index_type=named, given=beside)
+        return top_k_function(beside), len(arrays) - 2, (selection,)
     if operation == LIST:
         has_size, has_fill, code = scalars
         _, value, size = sizes

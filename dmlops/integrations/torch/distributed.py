@@ -28,7 +28,7 @@ from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.top_k import TOP_K
 from dmlops.integrations.torch.derivatives import Selected, as_int64, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
-from dmlops.operators.top_k import infer_top_k
+from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.store.once import registered
 from dmlops.types.array_types import Mode
 from dmlops.types.data_types import data_type_of, index_data_type
@@ -50,13 +50,15 @@ def top_k(
 ) -> tuple[DTensor, DTensor]:
     """Run `dmlops.top_k`. The results are placed like `x`, but replicated where `x` shards the axis."""
     x = _distributed(x, "top_k.x")
-    described = None
+    described = {}
     if lengths is not None:
         lengths = _distributed(lengths, "top_k.lengths", x.device_mesh)
-        described = _describe(lengths, "top_k.lengths")
+        described["lengths"] = _describe(lengths, "top_k.lengths")
     index_dtype = index_dtype or torch.int64
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
-    desc, _ = infer_top_k(TOP_K.words, _describe(x, "top_k.x"), k, axis, index_type, described)
+    desc, _ = infer_top_k(
+        TOP_K.words, broadcast_rows(_describe(x, "top_k.x"), axis, described), k, index_type
+    )
     axis %= max(x.ndim, 1)
     rows = None if lengths is None else _redistributed(lengths, [_of_rows(p, axis) for p in x.placements])
     options: dict[str, Any] = {"largest": largest, "sorted": sorted}

@@ -33,38 +33,37 @@ from dmlops.integrations.torch.operators import (
 from dmlops.operators.descriptor import check_index_type
 from dmlops.operators.diagonal_matrix import band_bounds, check_matrices, near_band
 from dmlops.operators.nonzero_coordinates import check_fill
+from dmlops.operators.top_k import Selection
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import Words, error_text, instance_of, refuse, shown
+from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, instance_of, refuse, shown
 
 # The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
 _FARTHEST_DIAGONAL = 2**62
 
 
 def top_k(
-    words: Words,
-    inputs: Sequence[Any],
-    out: Any,
-    stream: Any,
-    k: int,
-    axis: int,
-    largest: bool,
-    sorted: bool,
-    index_dtype: Any,
+    words: Words, inputs: Sequence[Any], out: Any, stream: Any, selection: Selection
 ) -> Sequence[Tensor]:
     """Run `dmlops.top_k`."""
     _check_stream(stream, "top_k")
-    x, lengths = _tensor(inputs[0], "top_k.x"), inputs[1] if len(inputs) > 1 else None
-    read = {"top_k.x": x}
-    if lengths is not None:
-        read["top_k.lengths"] = lengths = _as_tensor(lengths, "top_k.lengths")
+    x = _tensor(inputs[0], "top_k.x")
+    if set(selection.given) - {"lengths"} or selection.nan_last or selection.max_length is not None:
+        reason, allowed = "it is not served yet", "only lengths are"
+        raise UnsupportedFeatureError(error_text("top_k", "starts, indices or nan_last", reason, allowed))
+    arrays = selection.arrays(inputs[1:])
+    given = {name: _as_tensor(array, f"top_k.{name}") for name, array in arrays.items()}
+    read = {"top_k.x": x} | {f"top_k.{name}": tensor for name, tensor in given.items()}
     outputs = None if out is None else _Outputs("top_k", out, ("values", "indices"), read)
     results = TOP_K(
-        *(x, _integer(k, "top_k.k"), _integer(axis, "top_k.axis")),
-        *(arguments.boolean(largest, "top_k.largest"), arguments.boolean(sorted, "top_k.sorted")),
-        lengths,
-        _index_dtype(index_dtype, out, "top_k"),
+        x,
+        _integer(selection.k, "top_k.k"),
+        _integer(selection.axis, "top_k.axis"),
+        arguments.boolean(selection.largest, "top_k.largest"),
+        arguments.boolean(selection.is_sorted, "top_k.sorted"),
+        given.get("lengths"),
+        _index_dtype(selection.index_type, out, "top_k"),
     )
     return results if outputs is None else outputs.write(results)
 

@@ -27,7 +27,7 @@ from dmlops.integrations.torch.memory import check_known_strides, check_memory
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.gather_nd import check_mode, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
-from dmlops.operators.top_k import infer_top_k
+from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.store.once import registered
 from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of, dtype_name, index_data_type
@@ -130,7 +130,9 @@ def _fake_top_k(
     index_type = index_data_type(index_dtype if is_sized else torch.int64, "top_k.index_dtype")
     # torch checks a symbolic k, and then knows that it is not larger than the axis.
     known_k = k if isinstance(k, int) else 0
-    values, indices = infer_top_k(TOP_K_FUNCTION.words, data, known_k, axis, index_type, row_lengths)
+    given = {} if row_lengths is None else {"lengths": row_lengths}
+    rows_of_x = broadcast_rows(data, axis, given)
+    values, indices = infer_top_k(TOP_K_FUNCTION.words, rows_of_x, known_k, index_type)
     if not isinstance(k, int):
         size = x.shape[axis] if x.dim() else 1
         torch._check(k >= 0, lambda: f"top_k.k: got {k}, but it must be >= 0")
