@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dmlops
+from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
 from kernels_cpu.native_call import KERNEL_LIST, MAX_KERNELS, N_KERNELS, TABLE_WORDS, KindTable, Operand
 
 pytestmark = pytest.mark.quick
@@ -41,11 +42,11 @@ def test_wherever_the_stack_ends_the_error_is_a_recursion_error(call):
     assert n_errors
 
 
-@pytest.mark.parametrize(("n_arrays", "n_numbers"), [(6, 0), (2, 5)])
+@pytest.mark.parametrize(("n_arrays", "n_numbers"), [(MAX_ARRAYS + 1, 0), (2, MAX_SIZES + 1)])
 def test_more_than_there_is_room_for_is_refused(n_arrays, n_numbers):
     """A native call copies arrays and numbers to its stack, behind which it must not write."""
     operands = [Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
-    with pytest.raises(ValueError, match="at most 5 arrays, 4 numbers"):
+    with pytest.raises(ValueError, match=f"at most {MAX_ARRAYS} arrays, {MAX_SIZES} numbers"):
         KindTable(operands, np.ndarray, 0, 0, 0, range(n_numbers), ())
 
 

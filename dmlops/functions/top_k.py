@@ -87,8 +87,8 @@ def top_k(
         negative ones are before the row) up to, not including, ``starts + lengths`` (by default the end of
         the row; negative lengths stand for 0). Both broadcast with each other and with the shape of `x`
         without the axis. If that adds dimensions, the axis must be the last one, and the results have the
-        broadcast shape: a one-dimensional `x` with the `starts` and `lengths` of segments gives a row for each
-        segment.
+        broadcast shape: a one-dimensional `x` with the `starts` and `lengths` of segments gives a row for
+        each segment.
     max_length : int, optional
         At most that many elements of each window take part, the first ones. A call with windows is planned
         for rows of this length.

@@ -88,7 +88,7 @@ def data_type_of(dtype: Any, where: str) -> ElementType:
 
 @functools.lru_cache(maxsize=256)
 def _of_class(dtype: type) -> TensorDataType | None:
-    """Return the data type that a class names, such as ``float``; asked each time, NumPy takes microseconds."""
+    """Return the data type that a class names, such as ``float``; NumPy takes microseconds to say."""
     return SUPPORTED.get(dtype_name(dtype))
 
 
