@@ -1,13 +1,16 @@
-"""The fastest algorithm of top_k on CUDA for each problem, as `python -m bench choices` finds it.
+"""The times of all algorithms of top_k on CUDA, as `python -m bench choices` finds them.
 
 Every algorithm that can solve a problem is timed: rows that lie one after the other and side by side, in
-order of value and of index. Of these times, the table is made that plans choose by.
+order of value and of index. Of these times, `bench.choice_table` makes the table by which plans choose. The
+results file keeps only what the table and its losses need.
 """
 
+import functools
 import itertools
 import json
 import math
 import statistics
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,78 +18,94 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bench.stopwatch import Problem, Stopwatch, microseconds, plain_problem
+import torch
+
+from bench.timing import MIN_SPIN, CudaClock
+from dmlops.devices import cuda
+from dmlops.operators.problem import key_masks
+from dmlops.operators.top_k import Problem as PlainProblem
+from dmlops.types.data_types import named_data_type
+from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import dispatch
 from kernels_cuda.top_k.dispatch import ALGORITHMS, Kind
 
 # Each number of rows stands for those up to another one. Clusters of 16, 8 and 4 blocks serve 7, 14 and 28
 # rows at a time; 132 and 264 are one and two rows for each multiprocessor of an H100 or H200.
-ROWS = {
-    1: 1,
-    3: 4,
-    7: 7,
-    14: 14,
-    16: 20,
-    28: 28,
-    44: 53,
-    66: 79,
-    96: 112,
-    132: 132,
-    190: 224,
-    264: 264,
-    512: 724,
-    1024: 2896,
-    8192: 23_170,
-    65_536: 65_536,
-}
+_ROWS = (1, 3, 7, 14, 16, 28, 44, 66, 96, 132, 190, 264, 512, 1024, 8192, 65_536)
+_UP_TO = (1, 4, 7, 14, 20, 28, 53, 79, 112, 132, 224, 264, 724, 2896, 23_170, 65_536)
+ROWS = dict(zip(_ROWS, _UP_TO, strict=True))
 FEWEST_COLUMNS = 28
 # Powers of two, and about what the largest clusters hold.
-LENGTHS = (
-    *(1 << exponent for exponent in range(6, 20)),
-    5 << 17,
-    *(1 << exponent for exponent in range(20, 25)),
-)
+LENGTHS = (*(1 << each for each in range(6, 20)), 5 << 17, *(1 << each for each in range(20, 25)))
 # Users ask for 20, 50, 100 and 1000; the others are powers of two, as most limits of algorithms are.
 KS = (1, 2, 4, 8, 16, 20, 32, 50, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192)
-ELEMENT_SIZES = (4, 2, 8)
+# Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.
+DTYPES = {4: torch.float32, 2: torch.bfloat16, 8: torch.float64}
 MOST_BYTES = 1 << 31
 # Times of algorithms that take longer than this many times the best are not kept.
 KEPT = 1.5
-# This one orders many candidates at once, unless too many are equal.
-SAMPLING = "sampled"
-# Some algorithms take longer than the times here where elements are equal: of those within this of the
-# fastest one, one that takes about the same time whatever the data goes before them.
-STEADIER = 1.1
-# Times within this of the fastest of the others are alike: the table has one algorithm for as many
-# neighbouring problems as have one in common.
-ALIKE = 1.05
-# `rounds` takes the same time whatever the data, where there are so many rows and more.
-STEADY_ROWS = 1024
+SAMPLES = 9
+# A sample is taken again if the host was too slow, with twice the time for it: at last 13 ms, enough for the
+# hundreds of launches that sort a gigabyte.
+MOST_TRIES = 8
+# An algorithm that takes this many times as long as the best one is given up after a few samples.
+HOPELESS, HOPELESS_AFTER = 3, 1
 # One of so many problems is held out to see what a table costs problems that it does not know.
 HELD_OUT = 5
 SHOWN = 60
 # Less than this is noise.
 MARGIN = 1.05
 RESULTS = Path(__file__).parent / "results" / "top_k_policy"
-# A problem: the rows, their length, and k.
-Place = tuple[Kind, int, int, int]
 
 
-class Choice(NamedTuple):
-    """A problem with the microseconds of each algorithm that serves it, and the one that is chosen."""
+class Place(NamedTuple):
+    """A problem: the kind, the rows, their length, and k."""
 
     kind: Kind
     rows: int
     length: int
     k: int
-    chosen: str
-    times: dict[str, float]
+
+    def __str__(self) -> str:
+        sizes = "x".join(map(str, self.sizes))
+        order = "" if self.kind.is_sorted else " by index"
+        return f"{sizes} axis {self.axis} k {self.k}{order}, {self.kind.element_size} bytes"
 
     @property
-    def problem(self) -> Problem:
-        """The problem that was timed."""
-        return problem_of(self.kind, self.rows, self.length, self.k)
+    def axis(self) -> int:
+        """The axis along which k elements are selected."""
+        return 0 if self.kind.is_transposed else 1
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The shape of the input."""
+        return (self.length, self.rows) if self.kind.is_transposed else (self.rows, self.length)
+
+    def problem(self) -> PlainProblem:
+        """Return the problem of packed elements, as `top_k.plan` takes it."""
+        inner = self.rows if self.kind.is_transposed else 1
+        rows = (self.rows, 1, 1, 1) if inner > 1 else (self.rows, self.length, self.k, self.k)
+        data_type = str(DTYPES[self.kind.element_size]).removeprefix("torch.")
+        return PlainProblem(
+            element_size=self.kind.element_size,
+            index_size=8,
+            masks=key_masks(named_data_type(data_type, "")),
+            largest=True,
+            k=self.k,
+            axis_size=self.length,
+            rows=(rows,) if self.rows > 1 else (),
+            axis_strides=(inner, inner, inner),
+            is_sorted=self.kind.is_sorted,
+        )
+
+
+class Choice(NamedTuple):
+    """A problem with the microseconds of each algorithm that serves it, and the one that is chosen."""
+
+    place: Place
+    chosen: str
+    times: Mapping[str, float]
 
     @property
     def ranking(self) -> list[str]:
@@ -96,23 +115,17 @@ class Choice(NamedTuple):
     @property
     def loss(self) -> float:
         """How many times as long as the fastest one the chosen algorithm takes."""
-        return self.times.get(self.chosen, KEPT * self.times[self.ranking[0]]) / self.times[self.ranking[0]]
+        least = min(self.times.values())
+        return self.times.get(self.chosen, KEPT * least) / least
 
     def to_json(self) -> list[Any]:
         """Return what the results file holds."""
         most = KEPT * min(self.times.values(), default=0)
         times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
-        return [*self.kind, self.rows, self.length, self.k, times]
+        return [*self.place.kind, *self.place[1:], times]
 
 
-def problem_of(kind: Kind, rows: int, length: int, k: int) -> Problem:
-    """Return rows of a length, one after the other or side by side."""
-    if kind.is_transposed:
-        return Problem((length, rows), 0, k, kind.is_sorted)
-    return Problem((rows, length), 1, k, kind.is_sorted)
-
-
-def problems(
+def places(
     element_size: int,
     ks: Sequence[int] = KS,
     row_counts: Iterable[int] = ROWS,
@@ -128,15 +141,88 @@ def problems(
             continue
         for k, is_sorted in itertools.product(ks, (True, False)):
             if k <= length and (is_sorted or 1 < k < length):
-                yield Kind(element_size, is_transposed, is_sorted), rows, length, k
+                yield Place(Kind(element_size, is_transposed, is_sorted), rows, length, k)
+
+
+class Stopwatch:
+    """Times plans of any algorithm on the current device, for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.target = cuda.target(0, "top_k")
+        self.end = time.monotonic() + seconds
+        self._clock = CudaClock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is used up."""
+        return time.monotonic() > self.end
+
+    def plan(self, place: Place, algorithm: str | None = None) -> Any:
+        """Return the plan of an algorithm, or of the chosen one; None if it does not serve the problem."""
+        try:
+            return top_k.plan(place.problem(), self.target, algorithm=algorithm)
+        except ValueError:
+            return None
+
+    def compare(self, place: Place, algorithms: Iterable[str]) -> list[float | None]:
+        """Return the microseconds that each algorithm takes, or None where it does not serve the problem.
+
+        That is the lower quartile: a quarter of all launches take longer, whatever they do.
+        """
+        x = random_input(place.sizes, DTYPES[place.kind.element_size])
+        runs = [self._run(place, each, x) for each in algorithms]
+        # Each algorithm runs once beforehand, which loads its kernels, and must give the same answer.
+        answers = [run()[1].clone() for run in runs if run]
+        if not all(torch.equal(answers[0], answer) for answer in answers[1:]):
+            msg = f"the algorithms differ: {place}"
+            raise RuntimeError(msg)
+        times: list[list[float]] = [[] for _ in runs]
+        for sample in range(SAMPLES):
+            least = min((min(found) for found in times if found), default=0.0)
+            for run, found in zip(runs, times, strict=True):
+                is_hopeless = sample > HOPELESS_AFTER and found and min(found) >= HOPELESS * least
+                if run and not is_hopeless:
+                    found.append(self._microseconds(run))
+        return [sorted(found)[len(found) // 4] if found else None for found in times]
+
+    def _run(self, place: Place, algorithm: str, x: Any) -> Callable[[], Any] | None:
+        plan = self.plan(place, algorithm)
+        if plan is None:
+            return None
+        sizes = list(place.sizes)
+        sizes[place.axis] = place.k
+        values = torch.empty(sizes, dtype=x.dtype, device="cuda")
+        indices = torch.empty(sizes, dtype=torch.int64, device="cuda")
+        workspace = torch.empty(max(plan.workspace_size, 1), dtype=torch.int8, device="cuda")
+        addresses = [tensor.data_ptr() for tensor in (x, values, indices, workspace)]
+
+        def run() -> Any:
+            plan.launch(torch.cuda.current_stream().cuda_stream, *addresses)
+            return values, indices, workspace
+
+        return run
+
+    def _microseconds(self, run: Callable[[], Any]) -> float:
+        for attempt in range(MOST_TRIES):
+            seconds, of_host = self._clock.cold(run, MIN_SPIN * 2**attempt)
+            if of_host is not None:
+                return seconds * 1e6
+        msg = f"the host took longer than {MIN_SPIN * 2**attempt * 1e6:.0f} us to queue a call"
+        raise RuntimeError(msg)
+
+
+@functools.lru_cache(maxsize=1)
+def random_input(sizes: tuple[int, ...], dtype: Any) -> Any:
+    """Return random elements; the last ones are kept for the next problem."""
+    torch.manual_seed(15)
+    return torch.randn(sizes, dtype=torch.float32, device="cuda").to(dtype)
 
 
 def measure(
-    watch: Stopwatch,
-    element_size: int,
-    places: Iterable[Place],
+    watch: Any,
+    asked: Iterable[Place],
     only: Sequence[str] = (),
-    known: Mapping[Place, dict[str, float]] = MappingProxyType({}),
+    known: Mapping[Place, Mapping[str, float]] = MappingProxyType({}),
 ) -> list[Choice]:
     """Time all algorithms on problems, as far as there is time, or only those named.
 
@@ -144,145 +230,29 @@ def measure(
     of which nothing is known is left out, because one of these would be the fastest whatever it takes.
     """
     choices = []
-    for place in places:
+    for place in asked:
         if watch.is_over:
             break
-        problem = problem_of(*place)
         before = known.get(place, {})
-        if only and not (before and any(watch.plan(problem, element_size, name) for name in only)):
+        if only and not (before and any(watch.plan(place, name) for name in only)):
             continue
-        chosen = watch.plan(problem, element_size).variant.partition(" ")[0]
-        others = {name: time for name, time in before.items() if name not in only}
+        chosen = watch.plan(place).variant.partition(" ")[0]
+        others = {name: each for name, each in before.items() if name not in only}
         names = [*only, *sorted(others, key=others.__getitem__)[:1]] if only else [*ALGORITHMS]
         try:
-            found = zip(names, watch.compare(problem, element_size, names), strict=True)
+            found = zip(names, watch.compare(place, names), strict=True)
         except RuntimeError as error:
-            print(f"FAILED: {problem}, {element_size} bytes: {error}", flush=True)
+            print(f"FAILED: {place}: {error}", flush=True)
             continue
-        kept = {name: time for name, time in others.items() if name not in names}
-        times = kept | {algorithm: time for algorithm, time in found if time is not None}
-        choices.append(Choice(*place, chosen, times))
+        kept = {name: each for name, each in others.items() if name not in names}
+        choices.append(Choice(place, chosen, kept | {name: each for name, each in found if each is not None}))
     return choices
 
 
 def load(path: Path) -> list[Choice]:
     """Return what a results file holds; nothing is known of what was chosen then."""
     rows = json.loads(path.read_text())["choices"]
-    return [Choice(Kind(*row[:3]), row[3], row[4], row[5], "", row[6]) for row in rows]
-
-
-def steadier_than(name: str, each: Choice) -> list[str]:
-    """Return the algorithms that are less sensitive to data than the one named."""
-    found = ["rounds"] if each.rows >= STEADY_ROWS and name != "rounds" else []
-    return [*found, "block", "partition"] if name == SAMPLING and each.kind.is_sorted else found
-
-
-def alike(each: Choice) -> set[str]:
-    """Return the algorithms about as fast as the fastest one that no steadier one comes close to."""
-
-    def within(factor: float, times: dict[str, float]) -> dict[str, float]:
-        most = factor * min(times.values())
-        return {name: time for name, time in times.items() if time <= most}
-
-    close = within(STEADIER, each.times)
-    steady = {name: time for name, time in close.items() if not {*close} & {*steadier_than(name, each)}}
-    return {*within(ALIKE, steady)}
-
-
-class Block(NamedTuple):
-    """Neighbouring problems: choices of some k and numbers of rows, by length, and what these share."""
-
-    choices: dict[int, list[Choice]]
-    common: dict[int, set[str]]
-
-    def joined(self, other: "Block") -> "Block | None":
-        """Return both as one, or None if they have no algorithm in common for some length."""
-        choices, common = dict(self.choices), dict(self.common)
-        for length, names in other.common.items():
-            choices[length] = choices.get(length, []) + other.choices[length]
-            common[length] = common[length] & names if length in common else names
-        return Block(choices, common) if all(common.values()) else None
-
-    def line(self) -> str:
-        """Return the algorithms as the table has them: each part holds up to a length, the last one beyond.
-
-        As few as possible; of several, the one that takes the least time.
-        """
-        parts: list[tuple[int, set[str], list[Choice]]] = []
-        for length in sorted(self.common):
-            names, choices = self.common[length], self.choices[length]
-            if parts and parts[-1][1] & names:
-                _, before, earlier = parts.pop()
-                names, choices = before & names, earlier + choices
-            parts.append((length, names, choices))
-
-        def loss_of(name: str, choices: list[Choice]) -> float:
-            return math.fsum(math.log(each._replace(chosen=name).loss) for each in choices)
-
-        fastest = [min(sorted(names), key=lambda name: loss_of(name, of)) for _, names, of in parts]
-        words = [f"{length} {name}" for (length, *_), name in zip(parts, fastest, strict=True)]
-        return ", ".join([*words[:-1], fastest[-1]])
-
-
-def row_blocks(blocks: Mapping[int, Block]) -> dict[int, Block] | None:
-    """Join the blocks of neighbouring numbers of rows, under the last; None if one has no algorithm."""
-    found: dict[int, Block] = {}
-    for rows, block in blocks.items():
-        if not all(block.common.values()):
-            return None
-        last = next(reversed(found), None)
-        joined = None if last is None else found[last].joined(block)
-        if joined is not None:
-            del found[last]  # type: ignore[arg-type]
-        found[rows] = joined or block
-    return found
-
-
-def k_blocks(by_k: Mapping[int, Mapping[int, Block]]) -> dict[int, dict[int, Block]]:
-    """Join the blocks of neighbouring k, under the last of these, so that there are few blocks."""
-    ks = list(by_k)
-    # For the first so many k: how many blocks and headings there are, and the last k of each group.
-    best: list[tuple[int, dict[int, dict[int, Block]]]] = [(0, {})]
-    for end in range(1, len(ks) + 1):
-        tried = []
-        together: dict[int, Block] = {}
-        for start in reversed(range(end)):
-            for rows, block in by_k[ks[start]].items():
-                joined = block.joined(together[rows]) if rows in together else block
-                together[rows] = joined or Block({}, {0: set()})
-            groups = row_blocks({rows: together[rows] for rows in sorted(together)})
-            if groups is None:
-                break
-            count, before = best[start]
-            tried.append((count + len(groups) + 1, {**before, ks[end - 1]: groups}))
-        best.append(min(tried, key=lambda each: each[0]))
-    return best[-1][1]
-
-
-def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the table: by kind, k and number of rows, each of which holds up to that number."""
-    blocks: dict[Kind, dict[int, dict[int, Block]]] = {}
-    for each in sorted(choices, key=lambda each: (each.kind, each.k, each.rows)):
-        block = blocks.setdefault(each.kind, {}).setdefault(each.k, {}).setdefault(each.rows, Block({}, {}))
-        if each.times:
-            block.choices[each.length], block.common[each.length] = [each], alike(each)
-    return {
-        str(kind): {
-            str(k): {str(ROWS[rows]): block.line() for rows, block in groups.items()}
-            for k, groups in k_blocks(by_k).items()
-        }
-        for kind, by_k in blocks.items()
-    }
-
-
-def is_held_out(each: Choice) -> bool:
-    """Tell whether a problem tests a table made without it: as good as random, but always the same."""
-    return zlib.crc32(repr((*each.kind, *each[1:4])).encode()) % HELD_OUT == 0
-
-
-def mean_loss(choices: Iterable[Choice]) -> float:
-    """Return the geometric mean of the losses."""
-    return math.exp(statistics.fmean(math.log(each.loss) for each in choices))
+    return [Choice(Place(Kind(*row[:3]), *row[3:6]), "", row[6]) for row in rows]
 
 
 def print_losses(choices: Sequence[Choice]) -> None:
@@ -290,12 +260,9 @@ def print_losses(choices: Sequence[Choice]) -> None:
     losses = sorted((each for each in choices if each.loss >= MARGIN), key=lambda each: -each.loss)
     print(f"\n{len(losses)} of {len(choices)} problems lose {MARGIN - 1:.0%} or more by the choice")
     for each in losses[:SHOWN]:
-        best = each.ranking[0]
-        chosen = microseconds(each.times[each.chosen]) if each.chosen in each.times else "?"
-        print(
-            f"  {each.problem!s:>36} {each.kind.element_size} bytes: {each.chosen} {chosen}, "
-            f"{best} {microseconds(each.times[best])}, {each.loss:.2f}"
-        )
+        names = (each.chosen, each.ranking[0])
+        told = [f"{name} {each.times[name]:.1f} us" if name in each.times else name for name in names]
+        print(f"  {each.place!s:>46}: {', '.join(told)}, {each.loss:.2f}")
 
 
 def write_results(
@@ -311,7 +278,7 @@ def write_results(
     measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():
         measured, kept = measured | {*json.loads(earlier.read_text())["measured"]}, load(earlier)
-    found = {each[:4]: each for each in (*kept, *choices)}
+    found = {each.place: each for each in (*kept, *choices)}
     lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
     about = {
         "measured": sorted(measured),
@@ -330,6 +297,8 @@ def write_table(results: Path) -> None:
     It is made of all problems. A table made without a fifth of them tells what problems lose that were not
     measured.
     """
+    from bench.choice_table import table_of  # noqa: PLC0415 - it is made of what this module has
+
     given: Mapping[str, Any] = json.loads(results.read_text())
     target = Target(0, given["arch"], given["multiprocessors"], given["block_shared_bytes"])
     choices = [each for each in load(results) if each.times]
@@ -338,10 +307,10 @@ def write_table(results: Path) -> None:
     path = dispatch.TABLES / f"{target.arch}.json"
 
     def loss(source: Callable[[Any, Target], Iterable[str]], tried: Iterable[Choice]) -> float:
-        return mean_loss(with_choice(source, each, target) for each in tried)
+        losses = [with_choice(source, each, target).loss for each in tried]
+        return math.exp(statistics.fmean(map(math.log, losses)))
 
-    n_problems = sum(1 for size in ELEMENT_SIZES for _ in problems(size))
-    print(f"{len(choices)} of {n_problems} problems were timed")
+    print(f"{len(choices)} of {sum(1 for size in DTYPES for _ in places(size))} problems were timed")
     print(f"{path.name}: geometric mean of the losses")
     for name, made_of, tried in (
         ("a table made without a fifth, of that fifth", known, held_out),
@@ -362,8 +331,13 @@ def write_table(results: Path) -> None:
     print(f"{len(path.read_text().splitlines())} lines")
 
 
+def is_held_out(each: Choice) -> bool:
+    """Tell whether a problem tests a table made without it: as good as random, but always the same."""
+    return zlib.crc32(repr((*each.place.kind, *each.place[1:])).encode()) % HELD_OUT == 0
+
+
 def with_choice(names: Callable[[Any, Target], Iterable[str]], each: Choice, target: Target) -> Choice:
     """Return a problem with the first of the algorithms that are named for it and serve it."""
-    problem = plain_problem(each.problem, each.kind.element_size)
+    problem = each.place.problem()
     chosen = next(name for name in names(problem, target) if dispatch.serves(problem, target, name))
     return each._replace(chosen=chosen)

@@ -78,22 +78,29 @@ class NumPySource:
         # For operators whose time does not depend on the values: these take a quarter of the time to make.
         return np.resize(self._normal((TILE,)), shape)
 
+    def _bits(self, x: Any) -> Any:
+        return x.view(np.int32)
+
+    def _from_bits(self, bits: Any) -> Any:
+        return bits.view(np.float32)
+
+    # From here on, one form serves NumPy and torch.
+
     def _ties(self, shape: tuple[int, ...]) -> Any:
-        return np.floor(self._uniform(shape) * DISTINCT)
+        return self._uniform(shape) * DISTINCT // 1
 
     def _ascending(self, shape: tuple[int, ...]) -> Any:
-        return np.broadcast_to(np.arange(shape[-1], dtype=np.float32), shape).copy()
+        return self._constant(shape).cumsum(-1) - 1
 
     def _descending(self, shape: tuple[int, ...]) -> Any:
         return -self._ascending(shape)
 
     def _constant(self, shape: tuple[int, ...]) -> Any:
-        return np.ones(shape, np.float32)
+        return self._uniform(shape) * 0 + 1
 
     def _one_hot(self, shape: tuple[int, ...]) -> Any:
-        array = np.zeros(shape, np.float32)
-        np.put_along_axis(array, self._random.integers(0, shape[-1], (*shape[:-1], 1)), 1, -1)
-        return array
+        # The place of one is that of the largest of random elements.
+        return (self._uniform(shape).argsort(-1) == 0) * 1.0
 
     def _two_valued(self, shape: tuple[int, ...]) -> Any:
         return self._uniform(shape) < 0.5
@@ -105,12 +112,12 @@ class NumPySource:
         return self._constant(shape) * float("nan")
 
     def _relu(self, shape: tuple[int, ...]) -> Any:
-        return np.maximum(self._normal(shape), 0)
+        return self._normal(shape).clip(0, None)
 
     def _nan(self, shape: tuple[int, ...]) -> Any:
-        return np.where(self._uniform(shape) < 0.5, np.float32(np.nan), self._normal(shape))
-
-    # From here on, one form serves NumPy and torch.
+        x = self._normal(shape)
+        x[self._uniform(shape) < 0.5] = float("nan")
+        return x
 
     def _rounded(self, shape: tuple[int, ...]) -> Any:
         # The values that bfloat16 has: scores of models that compute in it and hand over float32.
@@ -166,12 +173,6 @@ class NumPySource:
         x[..., : -(-shape[-1] // 16)] += 10
         return x
 
-    def _bits(self, x: Any) -> Any:
-        return x.view(np.int32)
-
-    def _from_bits(self, bits: Any) -> Any:
-        return bits.view(np.float32)
-
 
 class TorchSource(NumPySource):
     """Makes torch tensors, on a GPU where the host would need minutes."""
@@ -214,26 +215,6 @@ class TorchSource(NumPySource):
 
     def _tiled(self, shape: tuple[int, ...]) -> Any:
         return self._normal(shape)
-
-    def _ties(self, shape: tuple[int, ...]) -> Any:
-        return self._torch.floor(self._uniform(shape) * DISTINCT)
-
-    def _ascending(self, shape: tuple[int, ...]) -> Any:
-        row = self._torch.arange(shape[-1], device=self._device, dtype=self._torch.float32)
-        return row.expand(shape).contiguous()
-
-    def _constant(self, shape: tuple[int, ...]) -> Any:
-        return self._torch.ones(shape, device=self._device)
-
-    def _one_hot(self, shape: tuple[int, ...]) -> Any:
-        where = self._torch.randint(shape[-1], (*shape[:-1], 1), device=self._device)
-        return self._torch.zeros(shape, device=self._device).scatter_(-1, where, 1.0)
-
-    def _relu(self, shape: tuple[int, ...]) -> Any:
-        return self._normal(shape).relu()
-
-    def _nan(self, shape: tuple[int, ...]) -> Any:
-        return self._torch.where(self._uniform(shape) < 0.5, float("nan"), self._normal(shape))
 
     def _bits(self, x: Any) -> Any:
         return x.view(self._torch.int32)

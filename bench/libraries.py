@@ -15,8 +15,8 @@ _PACKAGES = {
     "dmlops": (),
     "onnxruntime": ("onnxruntime", "onnx"),
     "cub": ("cuda.cccl",),
-    "tile_kernels": ("tile_kernels", "tilelang"),
 }
+NOT_INSTALLED = "is not installed"
 _ONNX_OPSET, _ONNX_IR = 17, 8
 
 
@@ -56,7 +56,7 @@ def missing(library: str, device: str) -> str | None:
     """Return why a library cannot run on a device of this machine, or None."""
     for package in _PACKAGES.get(library, (library,)):
         if not _is_installed(package):
-            return f"{package} is not installed"
+            return f"{package} {NOT_INSTALLED}"
     if device == CUDA and library == "torch" and not module("torch").cuda.is_available():
         return "this torch has no CUDA"
     if device == CUDA and library == "jax" and module("jax").default_backend() != "gpu":

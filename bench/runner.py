@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import dmlops
@@ -15,6 +15,7 @@ from bench.timing import Call, Clock, CudaClock, HostClock, Lane
 from bench.workloads import CPU, CUDA, Workload
 
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
+OUT_OF_TIME = "out of time"
 OWN_STREAM = "wall-clock time of calls back to back"
 # A workload that moves this many bytes gets twice the time of a small one.
 HEAVY_BYTES = {CPU: 4e7, CUDA: 1e9}
@@ -43,26 +44,22 @@ class Pace:
         Seconds that a single call of a peer may take, if they are more than the workload's share.
     checked_size : float
         The largest input, in elements, for which the answer is checked.
-    scratch_size : float
-        The smallest input, in bytes, for which the temporary memory of a call is measured; on the CPU only.
     """
 
     least_seconds: float = 0.3
     patience: float = 0.0
     checked_size: float = math.inf
-    scratch_size: float = math.inf
 
 
 @dataclass
 class Outcome:
     """The result of one contender: median seconds of the work, of the host, and of a call with its wait.
 
-    `low` and `high` are the quartiles of the work's time, `best` is its minimum, `scratch` the bytes of
-    temporary memory, if measured, and `contract` what its answers to tied data were like, if checked.
+    `low` and `high` are the quartiles of the work's time, `best` is its minimum, and `contract` is how its
+    answers to tied data were, if that was checked.
     """
 
     contender: str
-    library: str
     note: str = ""
     is_spared: bool = False
     status: str = OK
@@ -71,10 +68,8 @@ class Outcome:
     low: float | None = None
     high: float | None = None
     best: float | None = None
-    samples: int = 0
     host: float | None = None
     wall: float | None = None
-    scratch: int | None = None
     contract: str = ""
 
     @property
@@ -82,59 +77,34 @@ class Outcome:
         """Whether it is dmlops, on the usual arrays."""
         return self.contender == dmlops.__name__
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether the contender could have been timed: it is installed, and there was time for it."""
+        return self.is_ours or not self.message.endswith((OUT_OF_TIME, libraries.NOT_INSTALLED))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry of a results file: what is not empty, and always the contender and the seconds."""
+        found = {name: value for name, value in asdict(self).items() if value not in ("", None, False, OK)}
+        return {"contender": self.contender, "seconds": self.seconds} | found
+
 
 @dataclass
 class Row:
     """One workload and the outcomes of its contenders."""
 
-    name: str
-    operator: str
-    reason: str
-    shape: tuple[int, ...]
-    dtype: str
-    size: int
-    series: str
-    at: int | None
-    given: bool
-    bytes_moved: int
+    workload: Workload
     outcomes: list[Outcome] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, workload: Workload) -> "Row":
-        """Return a row without outcomes."""
-        taken = [each.name for each in fields(cls) if each.name != "outcomes"]
-        return cls(**{name: getattr(workload, name) for name in taken})
-
-    @property
-    def ours(self) -> Outcome | None:
-        """The outcome of dmlops, if it was timed."""
-        return next((outcome for outcome in self.timed if outcome.is_ours), None)
-
-    @property
-    def best_peer(self) -> Outcome | None:
-        """The fastest of the peers that do the whole work."""
-        peers = [each for each in self.timed if each.library != dmlops.__name__ and not each.is_spared]
-        return min(peers, key=lambda peer: peer.seconds or 0, default=None)
-
-    @property
-    def timed(self) -> list[Outcome]:
-        """The outcomes that have times."""
-        return [outcome for outcome in self.outcomes if outcome.seconds is not None]
-
-    @property
-    def ratio(self) -> float | None:
-        """The time of the best peer divided by that of dmlops."""
-        ours, peer = self.ours, self.best_peer
-        return None if ours is None or peer is None else (peer.seconds or 0) / (ours.seconds or 1)
-
     def to_json(self) -> dict[str, Any]:
-        """Return the row of a results file."""
-        peer = self.best_peer
-        row = asdict(self) | {"best_peer": peer and peer.contender, "ratio": self.ratio}
-        for outcome in row["outcomes"]:
-            for name in ("best", "samples", "scratch"):  # reports show none of these
-                del outcome[name]
-        return row
+        """Return the row of a results file. Contenders that were not asked are left out."""
+        return {
+            "name": self.workload.name,
+            "operator": self.workload.operator,
+            "problem": self.workload.problem,
+            "series": self.workload.series,
+            "bytes_moved": self.workload.bytes_moved,
+            "outcomes": [outcome.to_json() for outcome in self.outcomes if outcome.was_asked],
+        }
 
 
 class Bench:
@@ -171,21 +141,26 @@ class Bench:
             del original
             libraries.release_memory()
 
-    def run(self, table: Sequence[Workload], seconds: float) -> Iterator[Row]:
-        """Measure the workloads one after the other, and skip those that do not fit into the time."""
+    def run(
+        self, table: Sequence[Workload], seconds: float, names: Collection[str] | None = None
+    ) -> Iterator[Row]:
+        """Measure the workloads one after the other, and skip those that do not fit into the time.
+
+        Contenders are all, or those in `names`.
+        """
         deadline = time.perf_counter() + seconds
         lost = ""
         for done, workload in enumerate(table):
             left = deadline - time.perf_counter()
             if lost or left <= 0:
-                yield self.skipped(workload, lost or "out of time")
+                yield self.skipped(workload, lost or OUT_OF_TIME, names)
                 continue
             try:
                 shares = [self.weight(each) for each in table[done:]]
-                yield self.measure(workload, left * shares[0] / sum(shares))
+                yield self.measure(workload, left * shares[0] / sum(shares), names)
             except DeviceLostError as error:
                 lost = str(error)
-                yield self.skipped(workload, lost)
+                yield self.skipped(workload, lost, names)
 
     def weight(self, workload: Workload) -> float:
         """Return the weight of a workload in the distribution of the time; a small workload has weight 1."""
@@ -196,7 +171,7 @@ class Bench:
         return [who for who in everybody if names is None or who.name in names]
 
     def _outcomes(self, everybody: Sequence[Contender]) -> list[Outcome]:
-        return [Outcome(who.name, who.library, self._note(who), who.is_spared) for who in everybody]
+        return [Outcome(who.name, self._note(who), who.is_spared) for who in everybody]
 
     def _note(self, who: Contender) -> str:
         return f"{who.note}; {OWN_STREAM}" if self._is_unseen(who) else who.note
@@ -206,8 +181,7 @@ class Bench:
 
     def skipped(self, workload: Workload, message: str, names: Collection[str] | None = None) -> Row:
         """Return the row of a workload that was not measured."""
-        row = Row.of(workload)
-        row.outcomes = self._outcomes(self._contenders(workload, names))
+        row = Row(workload, self._outcomes(self._contenders(workload, names)))
         for outcome in row.outcomes:
             outcome.status, outcome.message = SKIPPED, message
         return row
@@ -221,15 +195,14 @@ class Bench:
             If the GPU no longer responds.
         """
         start = prepared = time.perf_counter()
-        row = Row.of(workload)
         everybody = self._contenders(workload, names)
-        row.outcomes = self._outcomes(everybody)
+        row = Row(workload, self._outcomes(everybody))
         allowed = max(seconds, self.pace.patience)
         lanes: dict[str, Lane] = {}
         try:
             tasks = self.tasks(workload)
         except ModuleNotFoundError as error:  # bfloat16 needs ml_dtypes
-            return self.skipped(workload, f"{error.name} is not installed", names)
+            return self.skipped(workload, f"{error.name} {libraries.NOT_INSTALLED}", names)
         except Exception as error:  # no memory, for one
             for outcome in row.outcomes:
                 outcome.status, outcome.message = FAILED, libraries.first_line(error)
@@ -237,7 +210,7 @@ class Bench:
             return row
         for who, outcome in zip(everybody, row.outcomes, strict=True):
             if lanes and time.perf_counter() - prepared > 2 * allowed:
-                outcome.status, outcome.message = SKIPPED, "out of time"
+                outcome.status, outcome.message = SKIPPED, OUT_OF_TIME
                 continue
             try:
                 lanes[who.name] = self._lane(who, tasks, outcome, allowed)
@@ -306,9 +279,6 @@ class Bench:
             outcome.status, outcome.message = WRONG, wrong
         lane = Lane(call, has_own_stream=self._is_unseen(who))
         timing.warm_up(lane, self.clock)
-        is_large = workload.size * workload.item >= self.pace.scratch_size
-        if who.is_ours and is_large and self.device == CPU:
-            outcome.scratch = timing.host_scratch(call)
         if lane.estimate > seconds and not who.is_ours:
             message = f"too slow here: a call takes {lane.estimate:.1f} s"
             raise NotServedError(message)
@@ -328,7 +298,6 @@ def _read(lane: Lane, outcome: Outcome) -> None:
     if lane.error:
         outcome.status, outcome.message = FAILED, lane.error
         return
-    outcome.samples = len(lane.kept)
     outcome.seconds, outcome.host, outcome.wall = (lane.median(what) for what in ("work", "host", "wall"))
     outcome.low, outcome.high = lane.quartiles()
     outcome.best = min(sample.work for sample in lane.kept)

@@ -1,15 +1,16 @@
-"""The table of sweeps, which look for cliffs: sizes or kinds of data for which an operator is much slower.
+"""The suites `data`, `layouts` and `sizes`: problems for which a small change may make a call much slower.
 
-`Steps` go through sizes, numbers of rows or values of k, and compare neighbouring points. `Kinds` are one
-problem with different data, types, axes or layouts, and compare each with the first.
+A sweep goes through sizes, or is one problem with different data, types, axes or layouts. `beyond` finds the
+points that take longer than another point lets expect.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 from bench.data import LAYOUTS
+from bench.operators import EVERYTHING
 from bench.workloads import (
     CPU,
     CUDA,
@@ -22,7 +23,7 @@ from bench.workloads import (
 )
 
 STEP_LIMIT = 2.0
-# The largest ratio of a kind's time to that of the first kind: per element on the CPU, per byte on a GPU.
+# The largest ratio of a point's time to that of the first: per element on the CPU, per byte on a GPU.
 ON_BOTH = {"data": 1.15, "hostile data": 1.5, "lengths": 1.5, "end": 1.25}
 LIMITS = {
     CPU: {**ON_BOTH, "type": 3.0, "axis": 3.0, "layout": 3.0},
@@ -30,107 +31,94 @@ LIMITS = {
 }
 # Applications have quantised and clamped scores, masks, padding, sorted input.
 DATA = (
-    "normal",
-    "equal",
-    "one_equal_row",
-    "rounded",
-    "codes",
-    "ties",
-    "two_valued",
-    "clamped",
-    "relu",
-    "mostly_zeros",
-    "one_hot",
-    "constant",
-    "signed_zeros",
-    "few_nan",
-    "nan",
-    "all_nan",
-    "ascending",
-    "descending",
-    "narrow",
-    "probabilities",
+    *("normal", "equal", "one_equal_row", "rounded", "codes", "ties", "two_valued", "clamped", "relu"),
+    *("mostly_zeros", "one_hot", "constant", "signed_zeros", "few_nan", "nan", "all_nan"),
+    *("ascending", "descending", "narrow", "probabilities"),
 )
 # These are hard to select from by samples, by histograms of the leading bits, or with buffers per thread.
 HOSTILE_DATA = ("normal", "close", "two_scales", "periodic", "clustered")
 TYPES = ("float32", "uint8", "int16", "float16", "bfloat16", "int32", "float64", "int64")
 ODD_EXPONENTS = range(4, 23, 3)
-EVERYTHING = 2**31  # the end of a band that reaches the right edge of any matrix
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Sweep:
     """Problems that differ in one property.
 
     Attributes
     ----------
     name : str
-        Unique within a device.
+        Unique within a device; the names of the points begin with it.
     points : tuple of Workload
-        In the order in which they are measured. Their names begin with the name of the sweep.
+        In the order in which they are measured.
     limit : float
         The largest allowed ratio of a point's time to the time expected from another point.
-    has_peers : bool
-        Whether torch is timed as well.
+    has_steps : bool
+        Whether each point is compared with its neighbours, and not with the first point.
+    per_byte : bool
+        Whether the expected time grows with the bytes that are moved, and not with the elements.
     """
 
     name: str
     points: tuple[Workload, ...]
     limit: float = STEP_LIMIT
-    has_peers: bool = False
-
-    word: ClassVar[str]
-
-    @property
-    def operator(self) -> str:
-        """The operator of all points."""
-        return self.points[0].operator
+    has_steps: bool = False
+    per_byte: bool = True
 
     def pairs(self) -> Iterator[tuple[Workload, Workload]]:
-        """Yield each point with the point that predicts its time."""
-        raise NotImplementedError
-
-    def expected(self, point: Workload, other: Workload) -> float:
-        """Return how many times as long as `other` a point should take."""
-        raise NotImplementedError
-
-
-class Steps(Sweep):
-    """Compares neighbours in both directions: more work takes its share, and less work takes no longer."""
-
-    word = "step"
-
-    def pairs(self) -> Iterator[tuple[Workload, Workload]]:
-        """Yield each point with the point that predicts its time."""
+        """Yield each point with the point that predicts its time: of steps, both neighbours."""
+        if not self.has_steps:
+            first, *others = self.points
+            yield from ((point, first) for point in others)
+            return
         for before, after in pairwise(self.points):
             yield after, before
             yield before, after
 
     def expected(self, point: Workload, other: Workload) -> float:
         """Return how many times as long as `other` a point should take."""
-        return max(1.0, point.bytes_moved / other.bytes_moved)
+        factor = point.bytes_moved / other.bytes_moved if self.per_byte else point.size / other.size
+        return max(factor, 1.0) if self.has_steps else factor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kinds(Sweep):
-    """Compares all points with the first one, by time per byte or per element of the input."""
+@dataclass(frozen=True)
+class Finding:
+    """A comparison of a point with another one: the seconds of both, and the ratio to the expected time."""
 
-    word = "kind"
-    per_byte: bool
-
-    def pairs(self) -> Iterator[tuple[Workload, Workload]]:
-        """Yield each point with the point that predicts its time."""
-        first, *others = self.points
-        return ((point, first) for point in others)
-
-    def expected(self, point: Workload, other: Workload) -> float:
-        """Return how many times as long as `other` a point should take."""
-        return point.bytes_moved / other.bytes_moved if self.per_byte else point.size / other.size
+    point: str
+    other: str
+    seconds: float
+    other_seconds: float
+    factor: float
+    limit: float
 
 
-def sweeps(device: str) -> list[Sweep]:
-    """Return the table for one device, in the order in which it is measured."""
-    return [*_Steps(device).table(), *_Kinds(device).table()]
+def compared(sweeps: Iterable[Sweep], times: Mapping[str, float]) -> list[Finding]:
+    """Compare the points of sweeps that have times, by name; return all comparisons, the worst first."""
+    found = [
+        Finding(
+            point.name,
+            other.name,
+            times[point.name],
+            times[other.name],
+            times[point.name] / times[other.name] / sweep.expected(point, other),
+            sweep.limit,
+        )
+        for sweep in sweeps
+        for point, other in sweep.pairs()
+        if point.name in times and other.name in times
+    ]
+    return sorted(found, key=lambda each: -each.factor / each.limit)
+
+
+def beyond(found: Iterable[Finding]) -> list[Finding]:
+    """Return the comparisons that exceed their limits."""
+    return [each for each in found if each.factor > each.limit]
+
+
+def to_json(found: Sequence[Finding]) -> dict[str, Any]:
+    """Return the entry of a results file."""
+    return {"compared": len(found), "beyond": [asdict(each) for each in beyond(found)]}
 
 
 def powers(last: int) -> list[int]:
@@ -148,133 +136,101 @@ def counts(size: int) -> list[int]:
     return sorted({*(1 << exponent for exponent in range(size.bit_length())), size // 2 + 1, size - 1})
 
 
-class _Table:
-    """Makes the workloads of one device."""
+class _Problems:
+    """Makes the problems of one device."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.is_host = device == CPU
+        self.about: dict[str, Any] = {"name": "", "device": device, "reason": "a point of a sweep"}
 
     def top_k(self, shape: tuple[int, ...], k: int, **other: Any) -> TopK:
-        return TopK(name="", reason="", device=self.device, shape=shape, k=k, **other)
+        return TopK(shape=shape, k=k, **self.about, **other)
 
-    def nonzero(self, shape: tuple[int, ...], density: float, **other: Any) -> NonzeroCoordinates:
-        return NonzeroCoordinates(
-            name="", reason="", device=self.device, shape=shape, density=density, **other
-        )
+    def nonzero(self, shape: tuple[int, ...], density: float) -> NonzeroCoordinates:
+        return NonzeroCoordinates(shape=shape, density=density, **self.about)
 
-    def gather(self, tuples: int, length: int, **other: Any) -> GatherND:
-        return GatherND(
-            name="",
-            reason="",
-            device=self.device,
-            shape=(max(tuples, 16), length),
-            tuples=tuples,
-            coordinates=1,
-            batch_dims=0,
-            **other,
-        )
+    def gather(self, tuples: int, length: int) -> GatherND:
+        shape = (max(tuples, 16), length)
+        return GatherND(shape=shape, tuples=tuples, coordinates=1, batch_dims=0, **self.about)
 
-    def triangle(self, side: int, **other: Any) -> DiagonalMatrix:
-        return DiagonalMatrix(
-            name="", reason="", device=self.device, shape=(side, side), begin=1, end=EVERYTHING, **other
-        )
+    def triangle(self, side: int) -> DiagonalMatrix:
+        return DiagonalMatrix(shape=(side, side), begin=1, end=EVERYTHING, **self.about)
 
-
-class _Steps(_Table):
-    """Makes the sweeps through sizes, numbers of rows and values of k."""
-
-    def table(self) -> Iterator[Sweep]:
-        last = 26 if self.is_host else 28
-        rows = [*powers(18)] if self.is_host else [*powers(20), 1_000_000]
-        yield self._steps("top_k by n, k 100", lambda n: self.top_k((1, n), min(n, 100)), powers(last))
-        yield self._steps("top_k by n, k = n", lambda n: self.top_k((1, n), n), powers(last))
-        yield self._steps("top_k by k, 1 x 2^20", lambda k: self.top_k((1, 1 << 20), k), counts(1 << 20))
-        yield self._steps("top_k by k, 256 x 2^14", lambda k: self.top_k((256, 1 << 14), k), counts(1 << 14))
-        yield self._steps("top_k by rows of 256, k 8", lambda m: self.top_k((m, 256), 8), sorted(rows))
-        yield self._steps("nonzero by n, 10 %", lambda n: self.nonzero((n,), 0.1), powers(last))
-        yield self._steps("gather_nd by tuples of 16", lambda n: self.gather(n, 16), powers(last - 4))
-        yield self._steps("diagonal by side, causal mask", self.triangle, powers(last // 2))
-
-    def _steps(self, name: str, make: Callable[[int], Workload], at: Iterable[int]) -> Steps:
-        points = tuple(
-            replace(make(value), name=f"{name}: {value}", reason="a step of a sweep", series=name, at=value)
-            for value in at
-        )
-        return Steps(name=name, points=points, has_peers=True)
-
-
-class _Kinds(_Table):
-    """Makes the sweeps through data, types, axes, layouts, and largest and smallest elements."""
-
-    def table(self) -> Iterator[Sweep]:
-        logits = self.top_k((256, 50257), 50)
-        attention = self.top_k((16 if self.is_host else 64, 131072), 2048)
-        retrieval = self.top_k((1, 1 << 20), 100)
-        yield from self._of_data(retrieval, logits, attention)
-        yield from self._of_lengths()
-        yield from self._of_types()
-        yield from self._of_layouts(logits)
-        for workload in (retrieval, logits, attention):
-            yield self._kinds("end", workload, ({"largest": largest} for largest in (True, False)))
-
-    def _of_data(self, *several: TopK) -> Iterator[Sweep]:
-        if self.is_host:
-            several += (self.top_k((4096, 256), 8),)
-        else:
-            several += (
-                self.top_k((8192, 256), 8),
-                self.top_k((65536, 64), 8),
-                self.top_k((128, 16384), 1000),
-                self.top_k((512, 16384), 2048),
-                self.top_k((1, 131072), 2048),
-            )
-        sort = self.top_k((1, 1 << 20), 1 << 20)
-        for workload in (*several, *(replace(each, is_sorted=False) for each in several), sort):
-            yield self._kinds("data", workload, ({"data": data} for data in DATA))
-            yield self._kinds("hostile data", workload, ({"data": data} for data in HOSTILE_DATA))
-
-    def _of_lengths(self) -> Iterator[Sweep]:
-        # The work is that of the elements that count, not that of rows times the longest.
-        indexer = self.top_k((64 if self.is_host else 1024, 131072), 2048)
-        for workload in (indexer, replace(indexer, is_sorted=False)):
-            yield self._kinds("lengths", workload, ({"lengths": lengths} for lengths in ("", *LENGTHS)))
-
-    def _of_types(self) -> Iterator[Sweep]:
-        # Problems large enough that their time depends on the bytes and not on the launch.
-        if self.is_host:
-            several = (self.top_k((1, 1 << 22), 100), self.top_k((256, 50257), 50))
-            side, rows = 4096, 1 << 16
-        else:
-            several = (self.top_k((1, 1 << 26), 100), self.top_k((2048, 50257), 50))
-            side, rows = 16384, 1 << 20
-        for workload in (*several, self.nonzero((side, side), 0.01), self.gather(rows, 128)):
-            yield self._kinds("type", workload, ({"dtype": dtype} for dtype in TYPES))
-        yield self._kinds("type", self.triangle(side), ({"dtype": dtype} for dtype in TYPES))
-
-    def _of_layouts(self, logits: TopK) -> Iterator[Sweep]:
-        rows, size = (1024, 4096) if self.is_host else (65536, 4096)
-        axes: tuple[dict[str, Any], ...] = (
-            {"shape": (rows, size), "axis": -1},
-            {"shape": (size, rows), "axis": 0},
-            {"shape": (rows // 64, size, 64), "axis": 1},
-        )
-        yield self._kinds("axis", self.top_k((rows, size), 16), axes)
-        side = 4096 if self.is_host else 8192
-        for workload in (logits, self.nonzero((side, side), 0.01), self.triangle(side)):
-            yield self._kinds("layout", workload, ({"layout": layout} for layout in LAYOUTS))
-        gather = self.gather(1 << 16 if self.is_host else 1 << 20, 128)
-        yield self._kinds("layout", gather, ({"layout": layout} for layout in LAYOUTS[:2]))
-
-    def _kinds(self, what: str, workload: Workload, changes: Iterable[dict[str, Any]]) -> Kinds:
+    def kinds(self, what: str, workload: Workload, changes: Iterable[dict[str, Any]]) -> Sweep:
         name = f"{_short(workload)} by {what}"
         points = tuple(
-            replace(workload, name=f"{name}: {_told(change)}", reason="a kind of a sweep", **change)
-            for change in changes
+            replace(workload, name=f"{name}: {_words(change)}", series=name, **change) for change in changes
         )
-        limit = LIMITS[self.device][what]
         per_byte = what == "lengths" or not self.is_host
-        return Kinds(name=name, points=points, limit=limit, per_byte=per_byte)
+        return Sweep(name, points, LIMITS[self.device][what], per_byte=per_byte)
+
+
+def sizes(device: str) -> Iterator[Sweep]:
+    """Yield the sweeps through sizes, numbers of rows and values of k."""
+    of = _Problems(device)
+    last = 26 if of.is_host else 28
+    rows = powers(18) if of.is_host else sorted([*powers(20), 1_000_000])
+    for name, make, values in (
+        ("top_k by n, k 100", lambda n: of.top_k((1, n), min(n, 100)), powers(last)),
+        ("top_k by n, k = n", lambda n: of.top_k((1, n), n), powers(last)),
+        ("top_k by k, 1 x 2^20", lambda k: of.top_k((1, 1 << 20), k), counts(1 << 20)),
+        ("top_k by k, 256 x 2^14", lambda k: of.top_k((256, 1 << 14), k), counts(1 << 14)),
+        ("top_k by rows of 256, k 8", lambda m: of.top_k((m, 256), 8), rows),
+        ("nonzero by n, 10 %", lambda n: of.nonzero((n,), 0.1), powers(last)),
+        ("gather_nd by tuples of 16", lambda n: of.gather(n, 16), powers(last - 4)),
+        ("diagonal by side, causal mask", of.triangle, powers(last // 2)),
+    ):
+        points = (replace(make(value), name=f"{name}: {value}", series=name) for value in values)
+        yield Sweep(name, tuple(points), has_steps=True)
+
+
+def _selections(of: _Problems) -> tuple[TopK, TopK, TopK]:
+    attention = of.top_k((16 if of.is_host else 64, 131072), 2048)
+    return of.top_k((1, 1 << 20), 100), of.top_k((256, 50257), 50), attention
+
+
+def kinds_of_data(device: str) -> Iterator[Sweep]:
+    """Yield the sweeps through data, of applications and hostile ones."""
+    of = _Problems(device)
+    others = [of.top_k((4096, 256), 8)]
+    if not of.is_host:
+        others = [of.top_k((8192, 256), 8), of.top_k((65536, 64), 8), of.top_k((128, 16384), 1000)]
+        others += [of.top_k((512, 16384), 2048), of.top_k((1, 131072), 2048)]
+    several = (*_selections(of), *others)
+    sort = of.top_k((1, 1 << 20), 1 << 20)
+    for workload in (*several, *(replace(each, is_sorted=False) for each in several), sort):
+        yield of.kinds("data", workload, ({"data": data} for data in DATA))
+        yield of.kinds("hostile data", workload, ({"data": data} for data in HOSTILE_DATA))
+
+
+def layouts(device: str) -> Iterator[Sweep]:
+    """Yield the sweeps through lengths of rows, types, axes, layouts, and largest or smallest elements."""
+    of = _Problems(device)
+    # The work is that of the elements that count, not that of rows times the longest.
+    indexer = of.top_k((64 if of.is_host else 1024, 131072), 2048)
+    for workload in (indexer, replace(indexer, is_sorted=False)):
+        yield of.kinds("lengths", workload, ({"lengths": lengths} for lengths in ("", *LENGTHS)))
+    # Problems large enough that their time depends on the bytes and not on the launch.
+    large = of.top_k((1, 1 << 22 if of.is_host else 1 << 26), 100)
+    logits = of.top_k((256 if of.is_host else 2048, 50257), 50)
+    side, rows = (4096, 1 << 16) if of.is_host else (16384, 1 << 20)
+    for typed in (large, logits, of.nonzero((side, side), 0.01), of.gather(rows, 128), of.triangle(side)):
+        yield of.kinds("type", typed, ({"dtype": dtype} for dtype in TYPES))
+    rows, size = (1024, 4096) if of.is_host else (65536, 4096)
+    axes: tuple[dict[str, Any], ...] = (
+        {"shape": (rows, size), "axis": -1},
+        {"shape": (size, rows), "axis": 0},
+        {"shape": (rows // 64, size, 64), "axis": 1},
+    )
+    yield of.kinds("axis", of.top_k((rows, size), 16), axes)
+    side = 4096 if of.is_host else 8192
+    for strided in (_selections(of)[1], of.nonzero((side, side), 0.01), of.triangle(side)):
+        yield of.kinds("layout", strided, ({"layout": layout} for layout in LAYOUTS))
+    gather = of.gather(1 << 16 if of.is_host else 1 << 20, 128)
+    yield of.kinds("layout", gather, ({"layout": layout} for layout in LAYOUTS[:2]))
+    for workload in _selections(of):
+        yield of.kinds("end", workload, ({"largest": largest} for largest in (True, False)))
 
 
 def _short(workload: Workload) -> str:
@@ -285,7 +241,7 @@ def _short(workload: Workload) -> str:
     return f"{operator} {shape}, k {workload.k}{'' if workload.is_sorted else ', by index,'}"
 
 
-def _told(change: dict[str, Any]) -> str:
+def _words(change: dict[str, Any]) -> str:
     if "largest" in change:
         return "largest" if change["largest"] else "smallest"
     if "axis" in change:

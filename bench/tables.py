@@ -1,7 +1,7 @@
 """Fill the tables of the README and of the documentation from results: ``python -m bench.tables``.
 
 What is computed stands between ``<!-- results: NAME -->`` and ``<!-- end -->``, where NAME is one of `PARTS`.
-The fastest peer of a workload is that of all files: `bench.fastest`.
+The fastest peer of a workload is that of all files: `bench.records`.
 ``python docs/pictures/draw.py`` draws `chart`.
 """
 
@@ -13,12 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.contests import Contest, Standing, standings
+from bench.contests import Contest, Contract, Standing, standings
 from bench.digits import ratio, three_digits
-from bench.fastest import rows_of
-from bench.landscape import BY_INDEX
-from bench.plots import LARGE_BYTES
-from bench.recorded import Contract
+from bench.records import rows_of, seconds_of
+from bench.serving import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
@@ -67,6 +65,9 @@ CHARTS = (
     (GPU, (README_GPU[0], README_GPU[2], README_GPU[3]), 1),
     (CPU, (README_CPU[0], README_CPU[3]), 1),
 )
+# dmlops is blue in all pictures, and so is what it is ahead in.
+AHEAD, BEHIND = "#2166ac", "#b2182b"
+LARGE_BYTES = 1e6  # from here on, the bandwidth limits a workload rather than its first microseconds
 N_LOWEST = 6
 N_OF_CONTEST = 4
 UNITS = {"us": 1e6, "ms": 1e3}
@@ -127,9 +128,8 @@ def _rows(files: Iterable[str]) -> dict[str, Any]:
 def _timed(files: Iterable[str]) -> dict[str, Timed]:
     found = {}
     for name, row in _rows(files).items():
-        times = {outcome["contender"]: outcome["seconds"] for outcome in row["outcomes"]}
-        peer = row["best_peer"]
-        found[name] = Timed(name, times["dmlops"], peer, times[peer], row["not_asked"])
+        ours, peer = seconds_of(row) or 0.0, row["best_peer"]
+        found[name] = Timed(name, ours, peer, ours * row["ratio"], row["not_asked"])
     return found
 
 
@@ -210,10 +210,8 @@ def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
     return len(ratios), sum(each >= 1 for each in ratios), *map(ratio, extent)
 
 
-def _contest(file: str, contest: Contest) -> list[tuple[Standing, float]]:
-    record = _record(file)
-    found = standings(_workloads(file), contest, record["machine"]["gpu"])
-    return [(each, each.ratio) for each in found if each.ratio is not None]
+def _contest(file: str, contest: Contest) -> list[Standing]:
+    return standings(_workloads(file), contest)
 
 
 def _contests() -> str:
@@ -221,7 +219,7 @@ def _contests() -> str:
     for file in LANDSCAPES:
         # These files know of no kernel that returns indices alone.
         contests = (Contest.STABLE, Contest.SORTED, Contest.ANY)
-        found = {contest: [each for _, each in _contest(file, contest)] for contest in contests}
+        found = {contest: [each.ratio for each in _contest(file, contest)] for contest in contests}
         for contest, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
             if ratios:
                 rows.append((where([file]), contest.value, *_summary(ratios)))
@@ -231,19 +229,18 @@ def _contests() -> str:
 def _behind() -> str:
     """Return the problems in which dmlops is behind, in either order of its results."""
     found = [
-        (
-            each.case.workload(contest != Contest.ANY).name,
-            each.seconds,
-            each.peer.contender,
-            each.peer.seconds,
-        )
+        each
         for file in LANDSCAPES
         for contest in (Contest.SORTED, Contest.ANY)
-        for each, times in _contest(file, contest)
-        if each.peer is not None and times < 1
+        for each in _contest(file, contest)
+        if each.ratio < 1
     ]
-    rows = sorted(found, key=lambda each: each[3] / each[1])
-    return _lines(_heads("us"), (_cells("us", *each) for each in rows))
+    rows = sorted(found, key=lambda each: each.ratio)
+    return _lines(_heads("us"), (_standing_cells(each) for each in rows))
+
+
+def _standing_cells(each: Standing) -> tuple[str, ...]:
+    return _cells("us", each.name, each.seconds, each.peer, each.peer_seconds)
 
 
 def _modern() -> str:
@@ -251,8 +248,8 @@ def _modern() -> str:
     rows = []
     for contest in Contest:
         by_application: dict[str, list[float]] = {}
-        for each, times in _contest(CONTESTED, contest):
-            by_application.setdefault(each.case.application, []).append(times)
+        for each in _contest(CONTESTED, contest):
+            by_application.setdefault(each.application, []).append(each.ratio)
         rows += [(name, contest.value, *_summary(ratios)) for name, ratios in by_application.items()]
     rows.sort(key=lambda row: float(str(row[4])))
     return f"{where([CONTESTED])}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
@@ -262,10 +259,8 @@ def _modern_lowest() -> str:
     """Return the lowest ratios of each contest of the problems of 2026."""
     rows: set[tuple[str, ...]] = set()
     for contest in Contest:
-        for each, _ in sorted(_contest(CONTESTED, contest), key=lambda found: found[1])[:N_OF_CONTEST]:
-            if each.peer is not None:
-                name = each.case.workload(contest.is_sorted).name
-                rows.add(_cells("us", name, each.seconds, each.peer.contender, each.peer.seconds))
+        lowest = sorted(_contest(CONTESTED, contest), key=lambda each: each.ratio)[:N_OF_CONTEST]
+        rows |= {_standing_cells(each) for each in lowest}
     ordered = sorted(rows, key=lambda row: (float(row[3]), row))
     return _lines(_heads("us"), ordered)
 
@@ -294,9 +289,9 @@ def _ties() -> str:
 
 def _speed() -> str:
     """Return what the README says of speed."""
-    stable = [each for _, each in _contest(LANDSCAPES[0], Contest.STABLE)]
+    stable = [each.ratio for each in _contest(LANDSCAPES[0], Contest.STABLE)]
     n_stable, _, low, median, high = _summary(stable)
-    n_any, n_ahead, *_ = _summary([each for _, each in _contest(LANDSCAPES[1], Contest.ANY)])
+    n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contest.ANY)])
     return (
         f"{_times(GPU, 'us', README_GPU)}\n{_times(CPU, 'ms', README_CPU)}\n"
         f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[:1])}), "
@@ -324,11 +319,9 @@ def _sweeps() -> str:
     """Return how many kinds of data are slower than random data by more than their limit."""
     rows = []
     for file in SWEEPS:
-        sweeps = _record(file)["sweeps"]
-        slow = [each for sweep in sweeps for each in sweep["violations"] if each["what"] == "kind"]
+        n_points, slow = _record(file)["sweeps"].values()
         point = max(slow, key=lambda each: each["factor"])
         workload, kind = _KIND.fullmatch(point["point"]).groups()  # type: ignore[union-attr]
-        n_points = sum(len(sweep["points"]) - 1 for sweep in sweeps)
         rows.append((where([file]), n_points, len(slow), f"{kind}, {workload}", ratio(point["factor"])))
     return _lines(("Machine", "Compared", "Beyond the limit", "Slowest", "Ratio"), rows)
 

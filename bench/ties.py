@@ -1,7 +1,6 @@
-"""What top-k kernels return for rows with many equal elements, and what that makes of their answers.
+"""The answers of top-k kernels to rows with many equal elements, which decide the contests that they are in.
 
-Each kernel solves each problem five times. From what it returned follows the contest in which it stands,
-whatever its documentation promises.
+Each kernel solves each problem five times. What it returned counts, whatever its documentation promises.
 """
 
 from collections.abc import Collection, Iterator
@@ -10,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from bench import libraries
+from bench.contests import Contract
 from bench.libraries import NotServedError, to_torch
 from bench.peers import Contender, Task, contenders
-from bench.recorded import Contract
 from bench.runner import Bench
 from bench.workloads import CUDA, TopK
 
@@ -20,16 +19,8 @@ RUNS = 5
 # 256 distinct values, as scores that were quantised to bytes have.
 DATA = "codes"
 SHAPES = (
-    (64, 256, 6),
-    (64, 512, 22),
-    (64, 896, 16),
-    (64, 8192, 64),
-    (64, 8192, 512),
-    (64, 8192, 2048),
-    (16, 32768, 1024),
-    (16, 32768, 4096),
-    (2, 131072, 512),
-    (2, 131072, 2048),
+    *((64, 256, 6), (64, 512, 22), (64, 896, 16), (64, 8192, 64), (64, 8192, 512), (64, 8192, 2048)),
+    *((16, 32768, 1024), (16, 32768, 4096), (2, 131072, 512), (2, 131072, 2048)),
 )
 DTYPES = ("float32", "bfloat16")
 # An answer has the first of these orders that fits it.

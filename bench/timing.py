@@ -3,9 +3,7 @@
 import gc
 import importlib
 import statistics
-import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -281,24 +279,6 @@ def take_turns(lanes: Sequence[Lane], clock: Clock, seconds: float) -> None:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def host_scratch(call: Call) -> int:
-    """Return the peak of the memory that a call allocates in a new thread, which has no memory to reuse."""
-    peaks = []
-
-    def traced() -> None:
-        tracemalloc.start()
-        try:
-            call()
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-
-    thread = threading.Thread(target=traced)
-    thread.start()
-    thread.join()
-    return peaks[0] if peaks else 0
 
 
 def host_bandwidth(threads: int) -> float:

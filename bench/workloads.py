@@ -1,6 +1,6 @@
 """Workloads: problems of the four operators with the data that they are measured on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, ClassVar
 
@@ -16,6 +16,10 @@ ITEM_BYTES = {
     "float64": 8,
     "int64": 8,
 }
+
+
+_NOT_OF_PROBLEM = ("name", "reason", "shape", "device", "quick", "series")
+BY_INDEX = ", is_sorted False"  # how the text of a problem of `TopK` ends if results are in order of index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +39,7 @@ class Workload:
     given : bool
         Whether contenders that can write to given outputs get them; otherwise all make new outputs.
     series : str
-        The line in the plot of time against size that it belongs to.
-    at : int, optional
-        Its position on that line; the size by default.
+        The problems among which it is shown: an application, or a sweep.
     layout : str
         The memory layout of the input, one of `bench.data.LAYOUTS`.
     """
@@ -51,10 +53,19 @@ class Workload:
     quick: bool = False
     given: bool = True
     series: str = ""
-    at: int | None = None
     layout: str = "contiguous"
 
     operator: ClassVar[str]
+
+    @property
+    def problem(self) -> str:
+        """The problem without its name and device, as text: all fields that differ from their defaults."""
+        words = [f"{self.operator} {' x '.join(map(str, self.shape))}"]
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name not in _NOT_OF_PROBLEM and value != each.default:
+                words.append(f"{each.name} {value}")
+        return ", ".join(words)
 
     @property
     def size(self) -> int:
@@ -123,8 +134,8 @@ class TopK(Workload):
     k: int
     axis: int = -1
     largest: bool = True
-    is_sorted: bool = True
     lengths: str = ""
+    is_sorted: bool = True
 
     @property
     def bytes_moved(self) -> int:

@@ -1,23 +1,20 @@
 """The benchmark: its tables, its time budget, and its output."""
 
-import functools
 import json
 import os
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench import answers, libraries, report, runner, timing
-from bench.landscape import cases
+from bench import answers, libraries, runner, timing
 from bench.peers import Contender, contenders
-from bench.runner import Bench, Pace, Row
-from bench.sweeps import sweeps
-from bench.workload_table import workloads
+from bench.records import seconds_of, with_peers
+from bench.runner import Bench, Pace
+from bench.suites import SUITES
 from bench.workloads import CPU, CUDA, TopK
-from tests.command_line import assert_refused
+from tests.command_line import assert_refused, cells_of
 from tests.scripts import ROOT, run_script
 
 SMALL = TopK(name="rows", reason="", shape=(3, 50), k=4)
@@ -64,9 +61,10 @@ def test_a_peer_that_fails_is_told_in_its_row(bench, monkeypatch):
     ours, failed, failed_later, peer = row.outcomes
     assert (failed.status, failed.message) == ("failed", "RuntimeError: no more")
     assert (failed_later.status, failed_later.message) == ("failed", "StopIteration")
-    assert (ours.status, peer.status, row.best_peer) == ("ok", "ok", peer)
-    assert row.ratio == peer.seconds / ours.seconds > 1
-    assert json.loads(json.dumps(row.to_json()))["best_peer"] == "peer.2"
+    assert (ours.status, peer.status) == ("ok", "ok")
+    found = with_peers(json.loads(json.dumps(row.to_json())))
+    assert found["best_peer"] == "peer.2"
+    assert found["ratio"] == peer.seconds / ours.seconds > 1
 
 
 def test_a_wrong_answer_of_ours_is_told(bench, monkeypatch):
@@ -74,28 +72,27 @@ def test_a_wrong_answer_of_ours_is_told(bench, monkeypatch):
     monkeypatch.setattr(runner, "contenders", table_of())
     (row,) = bench.run([SMALL], 1)
     assert (row.outcomes[0].status, row.outcomes[0].message) == ("wrong", "not sorted")
-    assert row.ours.seconds > 0
+    assert seconds_of(row.to_json()) > 0
 
 
 def test_the_pace_of_a_run(bench, monkeypatch):
-    """Answers are checked up to a size, memory is measured from a size on, and no peer may take too long."""
-    checked, measured = [], []
+    """Answers are checked up to a size, and no peer may take too long."""
+    checked = []
     monkeypatch.setattr(answers, "fault", lambda task, answer: checked.append(task.workload.size))
     monkeypatch.setattr(libraries, "missing", lambda library, device: None)
     monkeypatch.setattr(runner, "contenders", table_of(lambda task: lambda: time.sleep(0.06)))
-    bench.pace = Pace(0, 0, checked_size=150, scratch_size=600)
+    bench.pace = Pace(0, 0, checked_size=150)
     for size in (149, 150, 151):
-        ours, peer = bench.measure(replace(SMALL, shape=(1, size)), 0.05).outcomes
-        measured.append(ours.scratch is not None)
+        _, peer = bench.measure(replace(SMALL, shape=(1, size)), 0.05).outcomes
         assert peer.message == "too slow here: a call takes 0.1 s"
-    assert (checked, measured) == ([149, 150], [False, True, True])
+    assert checked == [149, 150]
     bench.pace = Pace(0, patience=0.1)
     assert bench.measure(SMALL, 0.05).outcomes[1].status == "ok"
 
 
 def test_workloads_share_the_time_by_the_bytes_that_they_move(bench, monkeypatch):
     asked = []
-    monkeypatch.setattr(bench, "measure", lambda workload, seconds: asked.append(seconds))
+    monkeypatch.setattr(bench, "measure", lambda workload, seconds, names: asked.append(seconds))
     assert len([*bench.run([replace(SMALL, shape=(1, n)) for n in (10, 10**7, 10**7)], 40)]) == 3
     assert asked == pytest.approx([8, 20, 40], rel=0.01)
 
@@ -105,46 +102,56 @@ def test_the_kernels_of_the_clock_compile():
     assert timing.clock_code("sm_90").code
 
 
-@pytest.mark.parametrize("line", ["run --operator gather_nd", "sweep --operator gather_nd"])
-def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, tmp_path, line):
+@pytest.mark.parametrize("suite", ["operators", "sizes"])
+def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, tmp_path, suite):
     # The time is over when the copy has been timed.
-    monkeypatch.setattr("bench.commands.run.SECONDS", {CPU: 1e-9})
-    monkeypatch.setattr("bench.commands.sweep.SECONDS", {CPU: 1e-9})
-    code, printed, error = bench_command(*line.split(), "--threads", 1, "--json", "r.json")
+    monkeypatch.setitem(SUITES, suite, replace(SUITES[suite], seconds={CPU: 1e-9}))
+    options = ("--suite", suite, "--operator", "gather_nd", "--threads", 1, "--json", "r.json")
+    code, printed, error = bench_command("run", *options)
     assert code == 1
-    name = line.partition(" --")[0]
-    assert error.splitlines()[-1] == f"dmlops: bench {name}: no workload was measured: out of time"
+    assert error.splitlines()[-1] == "dmlops: bench run: no workload was measured: out of time"
     assert "out of time" in printed
     record = json.loads((tmp_path / "r.json").read_text())
-    assert {outcome["message"] for row in record["workloads"] for outcome in row["outcomes"]} == {
-        "out of time"
-    }
-
-
-@functools.cache
-def measured_today(device):
-    """Return all problems that the commands measure on a device, by name, as results files have them."""
-    points = [point for sweep in sweeps(device) for point in sweep.points]
-    landscape = [case.workload(is_sorted) for case in cases() for is_sorted in (True, False)]
-    found = [*workloads(device), *points, *(landscape if device == CUDA else [])]
-    return {each.name: json.loads(json.dumps(Row.of(each).to_json())) for each in found}
+    assert record["workloads"]
+    for row in record["workloads"]:
+        assert [(each["contender"], each["message"]) for each in row["outcomes"]] == [
+            ("dmlops", "out of time")
+        ]
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_results_that_are_quoted_are_right(path):
+def test_results_that_are_quoted_are_right(bench_command, path):
     """Their problems are those of today, so that new results can be compared with them."""
     record = json.loads(path.read_text())
-    report.check(record)
+    today = {each.name: each for suite in SUITES.values() for each in suite.workloads(record["device"])}
     for row in record["workloads"]:
-        today = measured_today(record["device"])[row["name"]]
-        for what in row.keys() - {"outcomes", "best_peer", "ratio", "reason"}:
-            assert row[what] == today[what], (row["name"], what)
+        workload = today[row["name"]]
+        for what in row.keys() - {"outcomes"}:
+            assert row[what] == getattr(workload, what), (row["name"], what)
+    assert bench_command("report", path)[0] == 0
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
-def test_a_quick_run_has_every_operator(device):
-    table = workloads(device)
+def test_suites_have_all_operators_and_a_name_for_each_problem(device):
+    table = SUITES["operators"].workloads(device)
     assert {each.operator for each in table if each.quick} == {each.operator for each in table}
+    for suite in SUITES.values():
+        workloads = suite.workloads(device)
+        names = {each.name: each.problem for each in workloads}
+        assert len(names) == len(workloads)
+        assert {each.device for each in workloads} <= {device}
+    # Problems that differ have different texts, and the same problem has the same one.
+    rows = TopK(name="a", reason="", shape=(3, 50), k=4)
+    assert rows.problem == replace(rows, name="b", quick=True, device=CUDA).problem == "top_k 3 x 50, k 4"
+    others = (
+        {"k": 5},
+        {"data": "ties"},
+        {"is_sorted": False},
+        {"dtype": "int32"},
+        {"axis": 0},
+        {"given": False},
+    )
+    assert len({replace(rows, **each).problem for each in ({}, *others)}) == 7
 
 
 @pytest.mark.exhaustive
@@ -152,23 +159,25 @@ def test_a_new_workload_needs_no_results_and_no_other_change(tmp_path):
     """The tests of the benchmark and of the pages pass with more workloads on both devices."""
     (tmp_path / "new_workloads.py").write_text(
         """
-from bench import workload_table, workloads
+from dataclasses import replace
+from bench import workloads
+from bench.suites import SUITES
 
-def more(old, device):
-    yield from old()
+make = SUITES["operators"].make
+
+def more(device):
+    yield from make(device)
     for quick in (False, True):
         yield workloads.TopK(
             name=f"top_k new {quick}", reason="new", device=device, shape=(3, 50), k=4, quick=quick
         )
 
-cpu, cuda = workload_table._cpu, workload_table._cuda
-workload_table._cpu = lambda: more(cpu, "cpu")
-workload_table._cuda = lambda: more(cuda, "cuda")
+SUITES["operators"] = replace(SUITES["operators"], make=more)
 """,
         encoding="utf-8",
     )
     options = ["-q", "-p", "no:cacheprovider", "-p", "new_workloads", "-m", "not exhaustive and not nightly"]
-    selected = ["-k", "result or quick or tables or figures or shown or pictures or contests"]
+    selected = ["-k", "result or suites or tables or figures or shown or pictures or contests"]
     script = f"""
         import os, sys, pytest
         os.chdir({str(ROOT)!r})
@@ -177,72 +186,51 @@ workload_table._cuda = lambda: more(cuda, "cuda")
     run_script(script, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
 
 
-RECORD = {
-    "format": 1,
-    "device": CPU,
-    "threads": 1,
-    "machine": {"cpu": "a <processor>", "cores": 2},
-    "versions": {},
-    "bandwidth": 1e9,
-    "date": "",
-    "command": "",
-    "workloads": [],
-}
+ROW = {"name": "rows", "operator": "top_k", "problem": "", "series": "", "bytes_moved": 9, "outcomes": []}
+RECORD = {"format": 2, "device": CPU, "threads": 1, "bandwidth": 1e9, "workloads": [ROW]}
 
 
-REPORTS = [
-    ("a.json", {}, "Wrote a.html"),
-    ("a.json a.json -o b.html", {}, "Wrote b.html"),
-    ("a.json a.json a.json", {}, "bench report: it takes one or two files"),
-    ("a.json -o a.txt", {}, "-o a.txt: the name of the file must end with .html, or with .svg or .png "),
-    ("a.json a.json -o a.svg", {}, "-o a.svg: a picture is about one run; two runs side by side are a page"),
-    ("a.json -o a.svg", {}, "a.json: the results: no workload was timed with a peer, so there is nothing"),
-    ("a.json -o no/a.html", {}, "-o no/a.html: there is no folder "),
-    ("a.json", {"machine": {}}, "machine: there is no cpu"),
-    ("a.json", {"workloads": [7]}, "workloads[0]: it is a whole number; it must be an object"),
-    ("a.json", {"bandwidth": float("nan")}, "bandwidth is out of range"),
-    ("a.json", {"threads": True}, "threads is true or false; it must be a whole number"),
-    ("a.json", {"format": 2}, "no results of this version"),
-]
-
-
-@pytest.mark.parametrize(("line", "change", "told"), REPORTS)
-def test_reports_and_what_cannot_be_one(bench_command, line, change, told):
-    pytest.importorskip("matplotlib")
+@pytest.mark.parametrize(
+    ("line", "change", "words"),
+    [
+        ("a.json a.json a.json", {}, "bench report: it takes one or two files"),
+        ("b.json", {}, "b.json: No such file"),
+        ("a.json", {"format": 1}, "no results of this version"),
+        ("a.json", {"bandwidth": None}, "a.json: the file has no results that can be shown: TypeError"),
+        ("a.json", {"workloads": [7]}, "a.json: the file has no results that can be shown: TypeError"),
+        ("a.json", {"workloads": [{}]}, "a.json: the file has no results that can be shown: KeyError"),
+        (
+            "a.json",
+            {"sweeps": {"beyond": []}},
+            "a.json: the file has no results that can be shown: TypeError",
+        ),
+    ],
+)
+def test_files_that_cannot_be_reported(bench_command, line, change, words):
     Path("a.json").write_text(json.dumps(RECORD | change))
-    outcome = bench_command("report", *line.split())
-    if told.startswith("Wrote "):
-        assert outcome == (0, f"{told}\n", "")
-        assert Path(told.split()[1]).read_text().startswith("<!doctype html>")
-    else:
-        assert_refused(outcome, told)
-        assert os.listdir() == ["a.json"]
+    code, _, error = bench_command("report", *line.split())
+    assert code == 1
+    assert words in error
 
 
-def test_all_times_of_a_gpu_are_on_the_page():
-    def outcome(contender, seconds=None, **other):
-        about = {"contender": contender, "library": re.split("[ .]", contender)[0], "status": "ok"}
-        about |= {"seconds": seconds, "note": "", "message": "", "host": None, "wall": None}
-        return about | other
+def test_files_that_are_no_json(bench_command):
+    Path("a.json").write_text("[" * 100_000)
+    assert_refused(bench_command("report", "a.json"), "a.json: ")
+    Path("a.json").write_bytes(b"\xff{")
+    assert_refused(bench_command("report", "a.json"), "a.json: ")
 
-    outcomes = [
-        outcome("dmlops", 2e-3, low=1e-3, high=4e-3, host=5e-6, wall=3e-3),
-        outcome("torch.topk", 6e-3, note="ties < order", low=5e-3),
-        outcome("jax", status="failed", message="no room"),
-        outcome("dmlops on CuPy arrays", 8e-3, status="wrong", message="not sorted"),
-    ]
-    row = {"name": "rows", "reason": "why", "bytes_moved": 10**6, "outcomes": outcomes}
-    record = RECORD | {"device": CUDA, "workloads": [row]}
-    lines = report.all_times(record).split("<tr")[1:]
-    assert [re.findall(r">([^<>]+)<", line) for line in lines] == [
-        ["workload", "contender", "GPU time", "host", "wall", "GB/s", "of copy", "dmlops is"],
-        ["rows", "why", "dmlops", "2 ms", "1 ms to 4 ms", "5 us", "3 ms", "0.5", "50%"],
-        ["torch.topk", "ties &lt; order", "6 ms", "0.2", "17%", "3.00 x"],
-        ["jax", "failed: no room"],
-        ["dmlops on CuPy arrays", "wrong: not sorted", "8 ms", "0.1", "12%", "4.00 x"],
-    ]
-    styles = [re.findall('class="text(.*?)"', line) for line in lines]
-    assert styles == [[], [" ours"], [""], [""], [" ours bad"]]
-    assert [line.count("</td>") for line in lines] == [0] + [8] * 4
-    page = report.all_times(record | {"device": CPU})
-    assert [line.count("</td>") for line in page.split("<tr")[1:]] == [0] + [6] * 4
+
+def test_two_runs_side_by_side(bench_command):
+    names = ("small", "large", "new")
+    for file, times in (("a.json", (2e-6, 3e-3, None)), ("b.json", (1e-6, 6e-3, 5.0))):
+        rows = [
+            ROW | {"name": name, "outcomes": [{"contender": "dmlops", "seconds": seconds}]}
+            for name, seconds in zip(names, times, strict=True)
+        ]
+        Path(file).write_text(json.dumps(RECORD | {"workloads": rows}))
+    code, printed, _ = bench_command("report", "a.json", "b.json")
+    assert code == 0
+    cells = cells_of(printed)
+    assert "workload | a | b | faster" in cells
+    assert cells[-4:-2] == ["large | 3 ms | 6 ms | 0.50 x", "small | 2 us | 1 us | 2.00 x"]
+    assert cells[-1] == "2 workloads; in the median, b is 1.25 times as fast."

@@ -155,11 +155,6 @@ def test_samples_that_did_not_wait_for_the_host_count():
     assert Lane(None, samples=[Sample(8)]).quartiles() == (8, 8)
 
 
-def test_memory_of_a_call_on_the_host():
-    size = timing.host_scratch(lambda: np.empty(1 << 20, np.uint8).sum())
-    assert 1 << 20 <= size < 1.1 * (1 << 20)
-
-
 @pytest.fixture
 def bench(gpu, monkeypatch):
     """Return the bench of that GPU, whose memory is torch's on the host."""
@@ -221,7 +216,7 @@ def test_a_gpu_that_is_lost_ends_the_run(bench, gpu, monkeypatch):
     first, *others = [problem(1, 8)] * 3
     rows = bench.run([first, *others], 5)
     torch, jax = next(rows).outcomes
-    assert (torch.note, torch.samples) == ("about torch.topk", 25)
+    assert torch.note == "about torch.topk"
     assert (torch.host, torch.wall) == pytest.approx((2 * US, 32 * US))
     assert (torch.low, torch.seconds, torch.high, torch.best) == pytest.approx((30 * US,) * 4)
     assert jax.note == "about jax.lax.top_k; wall-clock time of calls back to back"

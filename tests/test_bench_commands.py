@@ -1,12 +1,17 @@
-"""The output of `python -m bench run` and `python -m bench sweep`, for all kinds of measurements."""
+"""The output of `python -m bench run`, for all kinds of measurements."""
 
 import json
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from bench.contests import Contest
+from bench.peers import contenders
 from bench.runner import Outcome, Row
-from bench.workloads import CPU
+from bench.suites import SUITES
+from bench.workloads import CPU, CUDA
 from tests.command_line import assert_refused, cells_of, seen_on_a_terminal
 
 pytestmark = pytest.mark.quick
@@ -15,22 +20,18 @@ BANDWIDTH = 8012 / 1e-6 * 2  # bytes a second: the first row moves half of this
 
 
 class Harness:
-    """A bench that has measured everything before."""
+    """A bench that has measured everything before: outcomes for each workload, by what it is asked."""
 
-    device = CPU
     threads = 2
     bandwidth = BANDWIDTH
 
-    def __init__(self, *outcomes):
-        self.outcomes = list(outcomes)
-        self.table = []
+    def __init__(self, *outcomes, device=CPU):
+        self.outcomes, self.device, self.asked = list(outcomes), device, []
 
-    def run(self, table, seconds):
-        self.table = table
-        for workload, outcomes in zip(table, self.outcomes, strict=True):
-            row = Row.of(workload)
-            row.outcomes = list(outcomes)
-            yield row
+    def run(self, table, seconds, names):
+        for workload, outcomes in zip(table, self.outcomes, strict=False):
+            self.asked.append((workload.name, set(names)))
+            yield Row(workload, outcomes(workload) if callable(outcomes) else list(outcomes))
 
 
 @pytest.fixture
@@ -40,29 +41,27 @@ def play(monkeypatch):
     def play(harness):
         asked = []
 
-        def open_bench(device, threads, pace=None):
+        def open_bench(device, threads, pace):
             asked.append((device, threads))
             return harness
 
-        monkeypatch.setattr("bench.commands.measuring.open_bench", open_bench)
+        monkeypatch.setattr("bench.commands.run.open_bench", open_bench)
+        monkeypatch.setattr("bench.records.cuda_devices", lambda: [SimpleNamespace(name="NVIDIA L4")])
         return asked
 
     return play
 
 
 def timed(name, seconds, **other):
-    return Outcome(name, name.partition(" ")[0].partition(".")[0], seconds=seconds, best=seconds, **other)
+    return Outcome(name, seconds=seconds, best=seconds, **other)
 
 
 def untimed(name, status, message):
-    return Outcome(name, name.partition(".")[0], status=status, message=message)
+    return Outcome(name, status=status, message=message)
 
 
 def small(*, last="skipped"):
-    """Return outcomes for the four small workloads: faster than the best peer, as fast, slower, and none.
-
-    What fails is told of each contender once, and not of those that share the reason of dmlops.
-    """
+    """Return outcomes for the four small workloads: faster than the best peer, as fast, slower, and none."""
     return Harness(
         (
             timed("dmlops", 1e-6),
@@ -77,14 +76,13 @@ def small(*, last="skipped"):
             timed("numpy indexing", 2e-6),
             untimed("cupy", "failed", "no room"),
             untimed("torch.embedding", "failed", "no room"),
+            untimed("jax", "skipped", "jax is not installed"),
         ),
-        (untimed("dmlops", last, "no kernel"), untimed("jax", last, "no kernel"), timed("numpy.tril", 1e-6)),
+        (untimed("dmlops", last, "no kernel"), timed("numpy.tril", 1e-6)),
     )
 
 
 OPTIONS = ("run", "--workload", "small")
-
-
 PRINTED = """\
 Median times
 
@@ -99,29 +97,19 @@ numpy.argsort: then sorted
 torch.topk: ties in any order
 failed: no room: cupy (2 x), torch.embedding
 skipped: no kernel: dmlops
+Left out: jax is not installed.
 2 threads each; a copy moves 16 GB/s here.
 dmlops is the fastest on 2 of 3 workloads; in the median, the best peer takes 1.00 times as long.
-Not compared: 1 workload (no kernel).
 """
 
 
-def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_path):
+def test_the_table_and_the_lines_around_it(bench_command, play, monkeypatch, tmp_path):
     asked = play(small())
-    for width, n_columns in ((99, 4), (100, 5), (149, 5), (150, 6)):
-        monkeypatch.setattr("bench.commands.measuring.FILE_WIDTH", width)
-        head = cells_of(bench_command(*OPTIONS)[1])[2]
-        assert head.split(" | ") == PRINTED.splitlines()[2].split(" | ")[:n_columns]
-    asked.clear()
-    code, printed, said = bench_command(*OPTIONS, "--quick", "--threads", 2, "--json", "r.json")
+    code, printed, lines = bench_command(*OPTIONS, "--quick", "--threads", 2, "--json", "r.json")
     assert code == 0
     assert asked == [(CPU, 2)]
     assert cells_of(printed)[:-1] == PRINTED.splitlines()
-    assert seen_on_a_terminal(monkeypatch, bench_command, *OPTIONS) == {
-        "green": ["9.00 x", "1.00 x"],
-        "red": ["0.50 x", "no kernel"],
-        "progress": [(4, 4, "")],
-    }
-    assert said.strip().splitlines() == [
+    assert lines.strip().splitlines() == [
         "top_k small 1 x 1000, k 5: 1 us, torch.topk 9 us",
         "nonzero small 1 x 1000: 2 us, numpy.argwhere 2 us",
         "gather_nd small, 32 tuples: 4 us, numpy indexing 2 us",
@@ -133,36 +121,109 @@ def test_the_table_and_what_is_said_of_it(bench_command, play, monkeypatch, tmp_
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*\+00:00", record["date"])
     assert {"cpu", "cores"} <= record["machine"].keys()
     assert {"dmlops", "numpy", "numba"} <= record["versions"].keys()
-    assert record["bandwidth"] == BANDWIDTH
-    assert [row["ratio"] for row in record["workloads"]] == [9, 1, 0.5, None]
     assert "not installed" not in record["versions"].values()
+    assert record["bandwidth"] == BANDWIDTH
+    assert "jax" not in str(record["workloads"][2])  # it was not asked
+    assert cells_of(bench_command("report", "r.json")[1]) == PRINTED.splitlines()
+    seen = seen_on_a_terminal(monkeypatch, bench_command, *OPTIONS)
+    assert (seen["green"], seen["red"]) == (["9.00 x", "1.00 x"], ["0.50 x", "no kernel"])
 
 
 def test_an_interrupted_run_keeps_its_finished_rows(bench_command, play, tmp_path):
     harness = small()
     rows = harness.run
 
-    def run(table, seconds):
-        yield from [row for row, _ in zip(rows(table, seconds), range(2), strict=False)]
+    def run(*arguments):
+        yield from [row for row, _ in zip(rows(*arguments), range(2), strict=False)]
         raise KeyboardInterrupt
 
     harness.run = run
     play(harness)
-    code, printed, said = bench_command(*OPTIONS, "--json", "r.json")
-    assert (code, printed, said.splitlines()[-1]) == (130, "", "dmlops: interrupted")
+    code, printed, error = bench_command(*OPTIONS, "--json", "r.json")
+    assert (code, printed, error.splitlines()[-1]) == (130, "", "dmlops: interrupted")
     assert len(json.loads((tmp_path / "r.json").read_text())["workloads"]) == 2
 
 
 def test_a_wrong_answer_ends_the_command_with_an_error(bench_command, play):
     play(small(last="wrong"))
-    code, printed, said = bench_command(*OPTIONS)
+    code, printed, error = bench_command(*OPTIONS)
     assert code == 1
     assert "diagonal small 64 x 64 | WRONG no kernel | numpy.tril 1 us" in cells_of(printed)
-    last = said.splitlines()[-1]
+    last = error.splitlines()[-1]
     assert last == "dmlops: bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
 
 
-@pytest.mark.parametrize("command", ["run", "sweep", "landscape"])
-def test_nothing_is_measured_for_a_file_that_cannot_be_written(bench_command, monkeypatch, command):
-    monkeypatch.setattr("bench.commands.measuring.open_bench", pytest.fail)
-    assert_refused(bench_command(command, "--json", "no/a.json"), "--json no/a.json: ")
+def test_options_that_choose_nothing(bench_command, monkeypatch):
+    """Nothing is measured for them, or for a file that cannot be written."""
+    monkeypatch.setattr("bench.commands.run.open_bench", pytest.fail)
+    assert_refused(bench_command("run", "--json", "no/a.json"), "--json no/a.json: ")
+    assert_refused(
+        bench_command("run", "--suite", "all"), "--suite: got 'all'; it must be one of operators, "
+    )
+    code, printed, error = bench_command("run", "--workload", "smell", "--operator", "gather_nd")
+    assert (code, "--workload smell: " in error) == (1, True)
+    assert "gather_nd small, 32 tuples\n" in printed
+    assert "top_k" not in printed
+
+
+def test_contests(bench_command, play, monkeypatch, tmp_path):
+    """By the order in which peers returned tied elements, whatever they promise."""
+    contracts = {"torch.topk": "sorted", "jax.lax.top_k": "sorted and stable", "cub": "any order"}
+
+    def outcomes(workload):
+        is_first = workload.shape == (1, 64)
+        ours = 2e-6 * (1 + is_first) if workload.is_sorted else 1.5e-6
+        return [timed("dmlops", ours), *(timed(name, 1.5e-6 + is_first * 1e-6) for name in contracts)]
+
+    def check(harness, names):
+        assert names == {who.name for who in contenders("top_k", CUDA)} - {"torch.sort", "cupy.argsort"}
+        return [
+            SimpleNamespace(contender=name, is_sorted=order, contract=contract, problems=1, to_json=dict)
+            for name, contract in contracts.items()
+            for order in (True, False)
+        ]
+
+    monkeypatch.setattr("bench.ties.check", check)
+    suite = SUITES["serving"]
+    gating = [each for each in suite.workloads(CUDA) if each.series == "gating"]
+    monkeypatch.setitem(SUITES, "serving", replace(suite, make=lambda device: gating))
+    harness = Harness(*[outcomes] * 200, device=CUDA)
+    play(harness)
+    code, printed, error = bench_command("run", "--suite", "serving", "--device", "cuda", "--json", "a.json")
+    assert code == 0, error
+    assert [name for name, _ in harness.asked[:2]] == [
+        "gating 1 x 64 float32, k 1",
+        "gating 1 x 64 float32, k 1, by index",
+    ]
+    rows = [line.split(" | ") for line in cells_of(printed)]
+    found = {row[0]: row[1:] for row in rows if row[0] in [*Contest]}
+    place = "gating 1 x 64 float32, k 1: 4 us, "
+    assert found["the same contract"] == ["0", "64", "0.75 x", f"{place}jax.lax.top_k 2.5 us"]
+    assert found["sorted answers"] == ["0", "64", "0.75 x", f"{place}torch.topk 2.5 us"]
+    assert [found[each][:3] for each in ("any contract", "indices alone as well")] == [
+        ["64", "64", "1.00 x"]
+    ] * 2
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert (len(record["workloads"]), len(record["ties"]), record["machine"]["gpu"]) == (128, 6, "NVIDIA L4")
+
+
+def test_points_beyond_a_limit_are_measured_again(bench_command, play, tmp_path):
+    """The better time counts."""
+    times = {"normal": [1.0], "equal": [1.3, 1.1], "ties": [1.4, 1.2], "codes": [1.15]}
+
+    def outcomes(workload):
+        return [timed("dmlops", 1e-6 * times.get(workload.data, [1.0] * 9).pop(0))]
+
+    harness = Harness(*[outcomes] * 100)
+    play(harness)
+    options = ("--suite", "data", "--workload", "top_k 4096 x 256, k 8 by data", "--json", "a.json")
+    code, printed, error = bench_command("run", *options)
+    assert code == 0, error
+    assert {frozenset(names) for _, names in harness.asked} == {frozenset({"dmlops"})}
+    again = [name.partition(": ")[2] for name, _ in harness.asked[20:]]
+    assert again == ["equal", "ties"]
+    found = json.loads((tmp_path / "a.json").read_text())["sweeps"]
+    assert (found["compared"], [each["factor"] for each in found["beyond"]]) == (19, [1.2])
+    name = "top_k 4096 x 256, k 8 by data: "
+    assert f"{name}ties 1.2 us | {name}normal 1 us | 1.20 x | 1.15 x" in cells_of(printed)
+    assert "1 of 19 comparisons are beyond their limits.\n" in printed

@@ -1,18 +1,15 @@
 """What the benchmark measures with: its data, and its smaller commands."""
 
-import importlib
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from bench import data, first_calls, libraries, sweep_analysis, timing
-from bench.commands import host
+from bench import data, first_calls, host, libraries, timing
+from bench.suites import SUITES
 from bench.sweeps import DATA, HOSTILE_DATA
 from bench.workloads import CPU, CUDA
 from tests.scripts import ROOT
@@ -102,9 +99,9 @@ def test_layouts_change_the_strides_alone(source):
     assert libraries.to_numpy(x).any()
 
 
-@pytest.mark.exhaustive
-def test_the_host_times_of_all_kinds_of_calls(bench_command, monkeypatch):
-    """Each figure is the shortest time of its calls; here, each takes 1 us longer than the one before."""
+@pytest.fixture
+def steady(monkeypatch):
+    """Let each sample of the host clock take 1 us longer than the one before; return what was called."""
     called, took = [], iter(range(1, 10**6))
 
     def sample(lane):
@@ -120,134 +117,67 @@ def test_the_host_times_of_all_kinds_of_calls(bench_command, monkeypatch):
 
     monkeypatch.setattr(host, "CLOCK", SimpleNamespace(sample=sample))
     monkeypatch.setattr(host, "ROUNDS", 2)
-    monkeypatch.setattr(host, "NEW_SHAPES", 3)
-    for name, function in host.FUNCTIONS.items():
-        monkeypatch.setitem(host.FUNCTIONS, name, noted(name, function))
+    monkeypatch.setattr(host, "N_SIZES", 3)
+    for name, workload in host.WORKLOADS.items():
+        monkeypatch.setitem(host.WORKLOADS, name, workload._replace(call=noted(name, workload.call)))
     monkeypatch.setitem(sys.modules, "torch", None)
+    return called
+
+
+def test_the_host_times_of_all_kinds_of_calls(bench_command, steady):
+    """Each figure is the shortest time of its calls: two warm up, and of two that follow the first counts."""
     code, printed, _ = bench_command("host")
     assert code == 0
     head, *lines, last = printed.splitlines()
-    assert head.split("  ")[0] == "numpy on cpu"
-    assert head.split()[3:] == ["owner", "view", "strided", "out", "given", "compiled", "new", "shape"]
+    assert head.split() == ["numpy", "on", "cpu", "owner", "view", "strided", "out", "given"]
     assert last == "torch is not installed"
-    for number, (line, name) in enumerate(zip(lines, host.FUNCTIONS, strict=True)):
-        # Two calls warm up, and the third is the shortest of two; of new shapes, the first is.
-        first = 23 * number
-        expected = [first + at for at in (3, 7, 11, 15, 19, 21)]
-        assert line.split() == [name, *(f"{each:.2f}" for each in expected)]
-        mine = [each[1:] for each in called if each[0] == name]
-        others = [(6, 1)] if name == "gather_nd" else []
-        assert mine[:12:4] == [((4, 64), strides, others) for strides in ((256, 4), (256, 4), (512, 8))]
-        assert [options for *_, options in mine[13:17]] == [["out", *others]] * 4
-        assert not others or [options for *_, options in mine[-3:]] == [[(7, 1)], [(8, 1)], [(9, 1)]]
-        assert [shape for shape, *_ in mine[-3:]] == [(3, 70), (3, 71), (3, 72)]
+    for number, (line, name) in enumerate(zip(lines, host.WORKLOADS, strict=True)):
+        assert line.split() == [name, *(f"{16 * number + at:.2f}" for at in (3, 7, 11, 15))]
+        mine = [each for each in steady if each[0] == name]
+        steps = [each[2][-1] / mine[0][2][-1] for each in mine]
+        assert steps == [1] * 9 + [2] * 4 + [1] * 4  # the first call makes the outputs that are given
+        assert ["out" in each[3] for each in mine] == [False] * 13 + [True] * 4
 
 
-@pytest.mark.exhaustive
-def test_pytest_measures_the_same_workloads(tmp_path):
-    pytest.importorskip("pytest_benchmark")
-    options = "-q -p no:cacheprovider --quick --threads=1 --benchmark-min-rounds=1 --benchmark-max-time=0.01"
-    options = [*options.split(), "-k", "gather_nd-gather_nd and small"]
-    options.append(f"--benchmark-json={tmp_path / 'a.json'}")
-    program = [sys.executable, "-m", "pytest", "bench", *options]
-    # Nothing is measured in workers of pytest-xdist, which an environment of theirs announces.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(program, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    found = {each["name"]: each for each in json.loads((tmp_path / "a.json").read_text())["benchmarks"]}
-    ours = found["bench_workload[gather_nd-gather_nd small, 32 tuples-dmlops]"]
-    assert "bench_workload[gather_nd-gather_nd small, 32 tuples-numpy.take]" in found
-    assert ours["group"] == "gather_nd small, 32 tuples"
-    about = ours["extra_info"]
-    assert about["bytes_moved"] == 32 * (4 + 2 * 8 * 4)
-    bandwidth = about["bytes_moved"] / ours["stats"]["median"] / about["share_of_copy_bandwidth"]
-    assert 1e8 < bandwidth < 1e13
+def test_the_host_times_of_new_sizes(bench_command, steady, monkeypatch, tmp_path):
+    """Figures are medians; a repeated call and the library's own follow each call of a new size."""
+    monkeypatch.setattr(host, "LENGTHS", range(9, 59))
+    code, printed, _ = bench_command("host", "--new-sizes", "--json", "a.json")
+    assert code == 0
+    found = json.loads((tmp_path / "a.json").read_text())["new_sizes"]
+    assert [each["call"] for each in found] == [*(f"numpy, {name}" for name in host.WORKLOADS), "njit, top_k"]
+    for number, each in enumerate(found[:-1]):
+        figures = [each[name] for name in ("new", "repeated", "peer")]
+        assert figures == pytest.approx([9 * number + at for at in (4, 5, 6)])
+        assert f"{each['call']:30s}{figures[0]:10.2f}{figures[1]:10.2f}" in printed
+    shapes = [each[1] for each in steady if each[0] == "top_k"]
+    assert shapes == [(3, 71)] * 20 + [(3, 70), (3, 71), (3, 71), (3, 71), (3, 72), (3, 71)]
 
 
-def test_first_calls(monkeypatch, capsys, tmp_path):
+def test_first_calls(bench_command, monkeypatch):
     """The figures are medians of processes, which these numbers stand for."""
     calls = []
 
-    def run(program, env, **options):
-        calls.append((program[-1], env["DMLOPS_CACHE_DIR"], env["PYTHONPATH"].split(":")[0]))
-        assert "PYTHONDONTWRITEBYTECODE" not in env
-        cache = Path(env["DMLOPS_CACHE_DIR"])
-        cache.mkdir(exist_ok=True)
-        (cache / f"kernel {len(calls)}").touch()
-        times = [10.04 * len(calls), len(calls) ** 2]
-        found = {"times": times, "packages": ["torch"], "later": ["os", "re"]}
-        return SimpleNamespace(stdout=json.dumps(found))
+    def run(command, env, text):
+        calls.append((command[-1], env["DMLOPS_CACHE_DIR"], env["PYTHONPATH"].split(os.pathsep)[0]))
+        return f"{10 * len(calls)} {len(calls) ** 2}\n"
 
-    monkeypatch.setattr(first_calls.subprocess, "run", run)
-    monkeypatch.setattr(first_calls.compileall, "compile_dir", lambda *_, **__: True)
-    arguments = ["--only", "gather_nd, clip", "--cold", "3", "--warm", "2", "--later", "7"]
-    monkeypatch.setattr(sys, "argv", ["", *arguments, "--json", str(tmp_path / "a.json")])
-    first_calls.main()
-    head, line, packages = capsys.readouterr().out.splitlines()
-    assert head.startswith("numpy on cpu, ms")
-    assert line.split()[2:] == ["3", "20.1", "4", "45.2", "20.5", "2"]
-    assert packages.strip() == "torch"
+    monkeypatch.setattr(first_calls.subprocess, "check_output", run)
+    monkeypatch.setattr(first_calls, "CALLS", {"gather": "dmlops.gather_nd(x, indices)"})
+    code, printed, _ = bench_command("host", "--first-calls")
+    assert code == 0
+    head, line = printed.splitlines()
+    assert head.split() == ["milliseconds", "imported", "found", "compiled"]
+    assert line.split() == ["gather", "80", "64", "4"]  # of nine processes after three
     programs, caches, places = zip(*calls, strict=True)
-    assert len(set(programs)) == 1
+    assert len({*programs}) == 1
     compile(programs[0], "a process", "exec")
-    assert "mode='clip'" in programs[0]
-    assert "range(7)" in programs[0]
-    for library, wait in first_calls.WAITS.items():
-        for device, count in ((CPU, 0), (CUDA, 2)):
-            assert first_calls.process("", library, device, 1).count(wait) == count
-    assert [cache == caches[0] for cache in caches] == [True, False, False, True, True]
+    assert "row =" not in programs[0]
+    assert [cache == caches[0] for cache in caches] == [True, False, False, *[True] * 9]
     assert {*places} == {str(ROOT)}
-    assert json.loads((tmp_path / "a.json").read_text())["gather_nd, clip"]["later modules"] == ["os", "re"]
-
-
-@pytest.mark.exhaustive
-def test_top_k_by_the_number_of_gpus(monkeypatch, capsys, tmp_path):
-    torch = pytest.importorskip("torch")
-    beside = importlib.import_module("bench.top_k_distributed")
-    with monkeypatch.context() as patch:
-        log, elapsed = [], SimpleNamespace(record=lambda: log.append("record"))
-        elapsed.elapsed_time = lambda end: len(log) / 1e3  # in milliseconds
-        patch.setattr(torch.cuda, "Event", lambda enable_timing: (elapsed, 1 / enable_timing)[0])
-        patch.setattr(torch.cuda, "synchronize", lambda: log.append("wait"))
-        patch.setattr(torch.distributed, "barrier", lambda: log.append("barrier"))
-        # After three calls, 40 are timed, each with five notes beside its own.
-        assert beside.measure(lambda: log.append("call")) == pytest.approx(3 + 6 * 20.5)
-        assert log == ["call"] * 3 + ["wait", "barrier", "record", "call", "record", "wait"] * 40
-
-    def spawn(run, arguments, n_gpus):
-        assert arguments[0] == n_gpus
-        row = {**dict.fromkeys(beside.COLUMNS, n_gpus), "workload": "w", "graph us": 8 / n_gpus}
-        Path(arguments[2]).write_text(json.dumps([row, row | {"workload": "v"}]))
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "a GPU")
-    monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
-    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
-    for given, counts in (([], [1, 2, 4, 8]), (["--gpus", "1", "3"], [1, 3])):
-        monkeypatch.setattr(sys, "argv", ["", "--json", str(tmp_path / "a.json"), *given])
-        beside.main()
-        _, head, *lines = capsys.readouterr().out.splitlines()
-        assert head.split(" | ") == [*beside.COLUMNS]
-        expected = [[name, str(n), f"{n:.2f}"] for n in counts for name in "wv"]
-        assert [[line.split(" | ")[at] for at in (0, 1, 4)] for line in lines] == expected
-        rows = json.loads((tmp_path / "a.json").read_text())["rows"]
-        assert [row["GPUs"] for row in rows] == [n for n in counts for _ in "wv"]
-
-
-@pytest.mark.exhaustive
-def test_top_k_beside_that_of_dask(monkeypatch, capsys):
-    pytest.importorskip("dask.array")
-    dask_top_k = importlib.import_module("bench.dask_top_k")
-    now = iter(range(10**6))
-    monkeypatch.setattr(dask_top_k, "CASES", (((60,), (20,), 3), ((4, 30), (2, 9), 2)))
-    monkeypatch.setattr(dask_top_k.time, "perf_counter", lambda: next(now))
-    dask_top_k.main()
-    _, head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["shape", "chunks", "k", "top_k", "topk", "argtopk", "both"]
-    assert [line.split()[-5:] for line in lines] == [["1000", "ms", "1.00x", "1.00x", "1.00x"]] * 2
-    assert lines[1].startswith("         (4, 30)         (2, 9)      2 ")
+    assert "torch.cuda.synchronize()" in first_calls.process("", "torch", CUDA)
 
 
 def test_the_pace_of_sweeps():
-    assert sweep_analysis.pace(CPU).checked_size == 1 << 21
-    assert sweep_analysis.pace(CUDA).checked_size == float("inf")
+    assert SUITES["sizes"].pace(CPU).checked_size == 1 << 21
+    assert SUITES["sizes"].pace(CUDA).checked_size == float("inf")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from bench.landscape import cases
-from bench.recorded import Contract
+from bench.contests import Contract
+from bench.suites import SUITES
 from bench.ties import BY_INDEX, BY_VALUE, NO_ORDER, STABLE, Ties, problems
+from bench.workloads import CUDA
 
 torch = pytest.importorskip("torch")
 
@@ -58,7 +59,7 @@ def test_the_weakest_answer_counts():
 
 
 def test_ties_are_asked_for_in_problems_that_are_timed():
-    columns = {(each.size, each.k) for each in cases()}
+    columns = {(each.shape[1], each.k) for each in SUITES["serving"].workloads(CUDA)}
     for is_sorted in (True, False):
         for problem in problems(is_sorted):
             assert (problem.shape[1], problem.k) in columns

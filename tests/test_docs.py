@@ -19,7 +19,8 @@ import dmlops
 from bench import tables
 from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
-from bench.fastest import rows_of
+from bench.peers import library_of
+from bench.records import rows_of
 from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.app import app
 from dmlops.store import precompile
@@ -201,8 +202,7 @@ def test_figures_of_the_pages_were_recorded(page):
     for rows, unit in _tables_of_times(text):
         for name, ours, peer, theirs, ratio in rows:
             assert float(f"{float(ours) * unit:.3g}") in taken[_problem(name), "dmlops"], name
-            if (_problem(name), peer) in taken:  # others are in `bench.recorded`
-                assert float(f"{float(theirs) * unit:.3g}") in taken[_problem(name), peer], name
+            assert float(f"{float(theirs) * unit:.3g}") in taken[_problem(name), peer], name
             assert float(ratio) == pytest.approx(float(theirs) / float(ours), rel=0.02), name
 
 
@@ -242,7 +242,7 @@ def _fastest_peer(machine, name):
         for row in run["workloads"]
         if _problem(row["name"]) == _problem(name)
         for outcome in row["outcomes"]
-        if outcome["seconds"] and outcome["library"] != "dmlops" and not outcome["is_spared"]
+        if outcome["seconds"] and outcome["contender"] != "dmlops" and not outcome.get("is_spared")
     ]
     return min(found)
 
@@ -271,7 +271,7 @@ def test_libraries_that_were_not_asked_are_named():
     asked = {}
     for run in (run for run in RUNS if "H100" in run["machine"].get("gpu", "")):
         for row in run["workloads"]:
-            timed = {each["library"] for each in row["outcomes"] if each["seconds"]}
+            timed = {library_of(each["contender"]) for each in row["outcomes"] if each["seconds"]}
             asked.setdefault(row["name"], set()).update(timed)
     picture = (ROOT / "docs/pictures/speed.svg").read_text(encoding="utf-8")
     shown = 0
@@ -300,8 +300,7 @@ def test_contests_of_the_benchmarks_page_were_recorded():
             if run["date"].startswith(date) and gpu in run["machine"].get("gpu", "")
             if any(row["name"].startswith("indexer") for row in run["workloads"])
         )
-        found = standings(rows_of(run, RUNS), Contest(contest), run["machine"]["gpu"])
-        ratios = [each.ratio for each in found if each.ratio is not None]
+        ratios = [each.ratio for each in standings(rows_of(run, RUNS), Contest(contest))]
         assert (int(n_problems), int(n_ahead)) == (len(ratios), sum(ratio >= 1 for ratio in ratios))
         amounts = min(ratios), statistics.median(ratios), max(ratios)
         assert [*map(float, extent)] == pytest.approx(amounts, rel=0.03)

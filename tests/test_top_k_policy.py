@@ -66,6 +66,10 @@ def choices():
     dispatch.table_of.cache_clear()
 
 
+def table_of(choices):
+    return importlib.import_module("bench.choice_table").table_of(choices)
+
+
 def test_what_a_table_says(monkeypatch):
     """It holds for smaller problems, and beyond the largest ones; rows count by multiprocessor."""
     kind = "4 bytes, rows one after the other, by value"
@@ -95,8 +99,8 @@ def test_the_choice_follows_the_measured_times(choices):
         pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
     assert len(measured) > 10_000
-    problems = {place for size in choices.ELEMENT_SIZES for place in choices.problems(size)}
-    places = {each[:4] for each in measured}
+    problems = {place for size in choices.DTYPES for place in choices.places(size)}
+    places = {each.place for each in measured}
     assert places <= problems
     for what in range(1, 4):
         assert {place[what] for place in places} == {place[what] for place in problems}
@@ -104,20 +108,21 @@ def test_the_choice_follows_the_measured_times(choices):
     n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (problems, places))
     assert all(n_measured[each] >= n / 2 for each, n in n_problems.items())
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())
-    assert table["fastest"] == choices.table_of(measured)
+    assert table["fastest"] == table_of(measured)
 
 
 def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
-    timed = choices.Choice(choices.Kind(4, False, True), 1, 64, 8, "warp", {"warp": 1.0})
+    place = choices.Place(choices.Kind(4, False, True), 1, 64, 8)
+    timed = choices.Choice(place, "warp", {"warp": 1.0})
     earlier, seen = choices.write_results([timed], "a GPU", TARGET), []
-    monkeypatch.setattr(choices, "measure", lambda _, size, places, *others: seen.extend(places) or [])
-    monkeypatch.setattr("bench.stopwatch.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
+    monkeypatch.setattr(choices, "measure", lambda watch, places, *others: seen.extend(places) or [])
+    monkeypatch.setattr("bench.choices.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
     run = importlib.import_module("bench.commands.choices").choices
     run(element_size=[4], k=[8], rows=[1], length=[64, 128], contiguous=True, add_to=earlier)
     assert [place[2] for place in seen] == [64, 128, 128, 64]
-    assert seen[-1] == timed[:4]
+    assert seen[-1] == place
     for name, text in (("wrap", "; it must be one of rounds, "), ("warp", " alone; --add-to must ")):
         with pytest.raises(CommandError, match=f"--algorithm: got '{name}'{text}"):
             run(algorithm=[name])
@@ -132,7 +137,7 @@ def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tm
     assert 1 <= table < 1.005 < fifth < 1.5
     assert 1.005 < rule < 1.1
     written = json.loads((tmp_path / "sm_90.json").read_text())
-    assert written["fastest"] == choices.table_of(choices.load(tmp_path / "few.json"))
+    assert written["fastest"] == table_of(choices.load(tmp_path / "few.json"))
     assert (written["measured"], written["multiprocessors"]) == (results["measured"], 132)
 
 
@@ -140,31 +145,33 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     """Those that take more than 1.5 times as long as the best are not."""
     times = {"tile": 3.0, "warp": 1.5, "sort": 2.25}
     watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="tile of 4"))
-    watch.compare = lambda problem, n_bytes, algorithms: [times.get(name) for name in algorithms]
-    found = choices.measure(watch, 4, choices.problems(4, [8], [28], [64]))
-    assert [each.problem[:2] for each in found] == [((28, 64), 1)] * 2 + [((64, 28), 0)] * 2
-    assert [(each.problem.is_sorted, each.loss) for each in found] == [(True, 2), (False, 2)] * 2
+    watch.compare = lambda place, algorithms: [times.get(name) for name in algorithms]
+    found = choices.measure(watch, choices.places(4, [8], [28], [64]))
+    assert [(each.place.sizes, each.place.axis) for each in found] == [((28, 64), 1)] * 2 + [
+        ((64, 28), 0)
+    ] * 2
+    assert [(each.place.kind.is_sorted, each.loss) for each in found] == [(True, 2), (False, 2)] * 2
     choices.print_losses(found)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines[0] == "4 of 4 problems lose 5% or more by the choice"
-    assert lines[1].strip() == "28x64 axis 1 k 8 4 bytes: tile 3.0 us, warp 1.5 us, 2.00"
+    assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: tile 3.0 us, warp 1.5 us, 2.00"
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     for part in (found[:3], found[2:]):
         path = choices.write_results(part, "a GPU", TARGET)
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
-    known = {each[:4]: {"block": 4.0, "tile": 9.0, "sort": 2.5} for each in found}
-    again = choices.measure(watch, 4, known, ["tile"], known)
+    known = {each.place: {"block": 4.0, "tile": 9.0, "sort": 2.5} for each in found}
+    again = choices.measure(watch, known, ["tile"], known)
     assert [each.times for each in again] == [{"block": 4.0, "tile": 3.0, "sort": 2.25}] * 4
-    assert choices.measure(watch, 4, known, ["tile"], {}) == []  # it would be the fastest of one
+    assert choices.measure(watch, known, ["tile"], {}) == []  # it would be the fastest of one
     watch.plan = lambda *_: None
-    assert choices.measure(watch, 4, known, ["tile"], known) == []
+    assert choices.measure(watch, known, ["tile"], known) == []
 
 
 def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     """Algorithms that are hopeless after two get no more, and a sample for which the host is late is none."""
-    torch, watches = importlib.import_module("torch"), importlib.import_module("bench.stopwatch")
+    torch = importlib.import_module("torch")
     times = {"tile": [5, 4, 3, 2, 1, 9, 8, 7, 6], "slow": [9, 6, 0], "warp": [2] * 9}
     launched, inputs, spins = [], set(), []
 
@@ -189,13 +196,13 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     made = {"cuda": SimpleNamespace(current_stream=lambda: stream)}
     made |= dict.fromkeys(("empty", "randn"), lambda sizes, dtype, device: torch.zeros(sizes, dtype=dtype))
     names = ("float32", "int64", "int8", "equal", "manual_seed")
-    monkeypatch.setattr(watches, "torch", SimpleNamespace(**{n: getattr(torch, n) for n in names}, **made))
-    monkeypatch.setattr(watches.cuda, "target", lambda *asked: {(0, "top_k"): TARGET}[asked])
-    monkeypatch.setattr(watches.top_k, "plan", plan)
-    monkeypatch.setattr(watches, "CudaClock", lambda: SimpleNamespace(cold=cold))
-    watch, problem = watches.Stopwatch(9), watches.Problem((3, 64), 1, 8)
-    found = watch.compare(problem, 4, ["tile", "none", "slow", "warp"])
+    monkeypatch.setattr(choices, "torch", SimpleNamespace(**{n: getattr(torch, n) for n in names}, **made))
+    monkeypatch.setattr(choices.cuda, "target", lambda *asked: {(0, "top_k"): TARGET}[asked])
+    monkeypatch.setattr(choices.top_k, "plan", plan)
+    monkeypatch.setattr(choices, "CudaClock", lambda: SimpleNamespace(cold=cold))
+    watch, place = choices.Stopwatch(9), choices.Place(choices.Kind(4, False, True), 3, 64, 8)
+    found = watch.compare(place, ["tile", "none", "slow", "warp"])
     assert found == [3, None, 6, 2]
     assert (len(inputs), times["slow"], spins[1] / spins[0]) == (1, [0], 2)
     with pytest.raises(RuntimeError, match="the algorithms differ: 3x64 axis 1 k 8"):
-        watch.compare(problem, 4, ["tile", "odd"])
+        watch.compare(place, ["tile", "odd"])

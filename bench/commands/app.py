@@ -2,7 +2,7 @@
 
 import typer
 
-from bench.commands import choices, host, landscape, report, run, sweep
+from bench.commands import choices, host, report, run
 from dmlops.cli import ending
 
 app = typer.Typer(
@@ -14,8 +14,6 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("report")(report.report)
-app.command("sweep")(sweep.sweep)
-app.command("landscape")(landscape.landscape)
 app.command("choices")(choices.choices)
 app.command("host")(host.host)
 

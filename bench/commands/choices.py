@@ -50,7 +50,6 @@ def choices(
     import torch  # noqa: PLC0415 - for this command only
 
     from bench import choices as search  # noqa: PLC0415
-    from bench.stopwatch import Stopwatch  # noqa: PLC0415
     from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
 
     if table is not None:
@@ -65,22 +64,14 @@ def choices(
                 f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to"
             )
             raise CommandError(message)
-    watch = Stopwatch(seconds)
+    watch = search.Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
-    known = {each[:4]: each.times for each in search.load(add_to) if each.times} if add_to else {}
+    known = {each.place: each.times for each in search.load(add_to) if each.times} if add_to else {}
     ks, row_counts, lengths = k or search.KS, rows or search.ROWS, length or search.LENGTHS
-    found = [
-        each
-        for size in element_size or search.ELEMENT_SIZES
-        for each in search.measure(
-            watch,
-            size,
-            sorted(search.problems(size, ks, row_counts, lengths, layouts), key=known.__contains__),
-            algorithm or (),
-            known,
-        )
-    ]
+    found = []
+    for size in element_size or search.DTYPES:
+        places = search.places(size, ks, row_counts, lengths, layouts)
+        found += search.measure(watch, sorted(places, key=known.__contains__), algorithm or (), known)
     search.print_losses(found)
-    device = torch.cuda.get_device_name()
-    path = search.write_results(found, device, watch.target, add_to)
+    path = search.write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
     out.print(f"\nwritten: {path}")

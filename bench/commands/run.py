@@ -1,48 +1,45 @@
-"""`python -m bench run`: compare dmlops with other libraries."""
+"""`python -m bench run`: measure dmlops beside other libraries, on the problems of a suite."""
 
-import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from bench.commands import measuring
-from bench.commands.measuring import Operator, OperatorOption, Seconds, Where, json_option, why_not
-from bench.digits import ratio, times
+from bench import records
+from bench.commands.options import Operator, Seconds, Where, json_option, names_option
+from bench.report import line, print_report, why_not
 from dmlops import get_num_threads
-from dmlops.cli.console import duration, err, out, plain_console
+from dmlops.cli.console import err, out
+from dmlops.cli.ending import CommandError
 from dmlops.cli.outputs import check_output
-from dmlops.types.errors import counted
 
 if TYPE_CHECKING:
-    from bench.runner import Bench, Row
+    from bench.records import Record
+    from bench.runner import Bench
+    from bench.suites import Suite
+    from bench.workloads import Workload
 
-SECONDS = {"quick": 72.0, "cpu": 420.0, "cuda": 200.0}
-WIDE = 150  # the width from which on the table shows every contender
-NARROW = 100  # and the share of the copy rate
+QUICK_SECONDS = 72.0
+AGAIN_SECONDS = 1.0
 
 
 def run(
+    suite: Annotated[
+        str, typer.Option(metavar="NAME", help="One of operators, serving, data, layouts, sizes.")
+    ] = "operators",
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
         int | None, typer.Option(min=1, metavar="N", show_default="all", help="Threads for every library.")
     ] = None,
-    operator: OperatorOption = None,
+    operator: Annotated[
+        list[Operator] | None, names_option("--operator", f"One of {', '.join(Operator)}")
+    ] = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            show_default=False,
-            help="Only workloads with this text in their name; may be repeated.",
-        ),
+        names_option("--workload", "Only workloads with this text in their name", "TEXT"),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the most telling workloads, in 90 seconds.")
@@ -50,114 +47,120 @@ def run(
     seconds: Seconds = None,
     results: Annotated[Path | None, json_option("Write the results to this file.")] = None,
 ) -> None:
-    """Compare dmlops with the other libraries that are installed, each in its best form."""
-    from bench.workload_table import workloads  # noqa: PLC0415 - for this command only
+    """Compare dmlops with the other libraries that are installed, each in its best form.
 
-    operators = operator or [*Operator]
-    table = [row for row in workloads(device) if (not quick or row.quick) and row.operator in operators]
-    if workload:
-        table = measuring.named(table, workload, "--workload")
+    The suites: all operators, the top-k of serving language models on a GPU with its ties, and sweeps of
+    dmlops alone through kinds of data, types and layouts, and sizes, which look for slow cases.
+    """
+    from bench.suites import SUITES  # noqa: PLC0415 - for this command only
+
+    if suite not in SUITES:
+        message = f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}"
+        raise CommandError(message)
+    chosen = SUITES[suite]
+    table = _chosen(chosen.workloads(device), operator or [*Operator], workload or [], quick)
     if results is not None:
         check_output("--json", results)
     started = time.perf_counter()
-    record = measuring.new_record(device, threads or get_num_threads(), quick)
-    budget = seconds or SECONDS["quick" if quick else device]
-    rows: list[Row] = []
-    with measuring.progress_bar() as progress:
-        task = progress.add_task("copy bandwidth", total=len(table))
-        harness = measuring.open_bench(device, record["threads"])
-        record["bandwidth"] = harness.bandwidth
-        for row in harness.run(table, budget - (time.perf_counter() - started)):
+    deadline = started + (seconds or (QUICK_SECONDS if quick else chosen.seconds[device]))
+    record = records.new_record(device, threads or get_num_threads(), quick)
+    harness = open_bench(device, record["threads"], chosen.pace(device))
+    record["bandwidth"] = harness.bandwidth
+    rows = record["workloads"]
+    try:
+        for row in _measured(chosen, harness, table, deadline, record):
             rows.append(row)
-            following = table[len(rows)].name if len(rows) < len(table) else ""
-            progress.update(task, advance=1, description=following)
-            record["seconds"] = round(time.perf_counter() - started, 1)
-            record["workloads"] = [row.to_json() for row in rows]
-            if results is not None:
-                measuring.write(results, measuring.text_of(record))
-            if not measuring.is_live():
-                err.print(measuring.line(row))
-    width = measuring.width_of_table()
-    console = plain_console(width=width)
-    console.print(_table(rows, harness.bandwidth, width))
-    _explain(rows, harness, console)
+            err.print(line(row))
+        if found := chosen.compared(device, rows):
+            doubtful = {each.point for each in found if each.factor > each.limit}
+            _measure_again(chosen, harness, [each for each in table if each.name in doubtful], deadline, rows)
+            record["sweeps"] = chosen.to_json(chosen.compared(device, rows))
+    finally:  # an interrupted run keeps what it measured
+        record["seconds"] = round(time.perf_counter() - started, 1)
+        if results is not None:
+            records.write(results, records.text_of(record))
+    print_report(record)
     if results is not None:
-        out.print(f"Results: {results}. A page with plots: python -m bench report {results}")
-    measuring.check_rows("bench run", rows)
+        out.print(f"Results: {results}. To print them again: python -m bench report {results}")
+    _check(rows)
 
 
-def _table(rows: Sequence["Row"], bandwidth: float, width: int) -> Table:
-    table = Table(box=SIMPLE_HEAD, title="Median times", title_justify="left", title_style="bold")
-    table.add_column("workload", overflow="fold")
-    for header in ("dmlops", "ratio", "best peer"):
-        table.add_column(header, justify="right", no_wrap=header != "best peer")
-    if width >= NARROW:
-        table.add_column("of copy rate", justify="right")
-    if width >= WIDE:
-        table.add_column("others", style="dim", overflow="fold")
-        if any(row.ours and row.ours.host for row in rows):
-            table.add_column("host", justify="right")
-    for row in rows:
-        table.add_row(*_cells(row, bandwidth)[: len(table.columns)])
-    return table
+def _chosen(
+    table: Sequence["Workload"], operators: Sequence[str], texts: Sequence[str], quick: bool
+) -> list["Workload"]:
+    """Return the workloads that the options choose; list all names if a text is in none."""
+    table = [each for each in table if each.operator in operators and (each.quick or not quick)]
+    for text in texts:
+        if not any(text in each.name for each in table):
+            for each in table:
+                out.print(each.name)
+            message = f"--workload {text}: no name of a workload has it; standard output lists the names"
+            raise CommandError(message)
+    return [each for each in table if not texts or any(text in each.name for text in texts)]
 
 
-def _cells(row: "Row", bandwidth: float) -> tuple[str | Text, ...]:
-    ours, peer, faster = row.ours, row.best_peer, row.ratio
-    if ours is None or ours.seconds is None:
-        own_time, share = Text(why_not(row), "red"), ""
-    else:
-        own_time, share = Text(duration(ours.seconds)), f"{row.bytes_moved / ours.seconds / bandwidth:.0%}"
-    if any(outcome.status == "wrong" for outcome in row.outcomes):
-        own_time = Text.assemble(("WRONG ", "red"), own_time)
-    colour = "green" if faster is not None and faster >= 1 else "red"
-    others = sorted((each for each in row.timed if not each.is_ours), key=lambda each: each.seconds or 0)
-    names = [f"{each.contender} {duration(each.seconds or 0)}" for each in others]
-    return (
-        row.name,
-        own_time,
-        "" if faster is None else Text(times(faster), colour),
-        "" if peer is None else f"{peer.contender} {duration(peer.seconds or 0)}",
-        share,
-        ", ".join(name for name, each in zip(names, others, strict=True) if each is not peer),
-        "" if ours is None or ours.host is None else duration(ours.host),
-    )
+def open_bench(device: str, threads: int, pace: Any) -> "Bench":
+    """Return the bench of a device.
+
+    Raises
+    ------
+    CommandError
+        If no installed library has arrays on the device.
+    """
+    from bench.libraries import NotServedError  # noqa: PLC0415 - for this command only
+    from bench.runner import Bench  # noqa: PLC0415
+
+    try:
+        return Bench(device, threads, pace)
+    except NotServedError as error:
+        message = f"bench --device {device}: {error}"
+        raise CommandError(message) from error
 
 
-def _explain(rows: Sequence["Row"], harness: "Bench", console: Console) -> None:
-    """Print what the answers of the peers lack, what was left out and why, and the overall result."""
-    notes = {outcome.contender: outcome.note for row in rows for outcome in row.timed if outcome.note}
-    for name, note in sorted(notes.items()):
-        _note(console, f"{name}: {note}")
-    left_out: dict[str, Counter[str]] = {}
-    for row in rows:
+def _measured(
+    suite: "Suite", harness: "Bench", table: Sequence["Workload"], deadline: float, record: dict[str, Any]
+) -> Iterator["Record"]:
+    """Measure the workloads; where tied data decide the contests, ask for these answers first."""
+    from bench import ties  # noqa: PLC0415 - for this command only
+    from bench.libraries import NOT_INSTALLED  # noqa: PLC0415
+
+    names = suite.contenders(harness.device)
+    contracts: dict[tuple[str, bool], str] = {}
+    if suite.has_contests and table:
+        found = ties.check(harness, names)
+        record["ties"] = [each.to_json() for each in found]
+        contracts = {(each.contender, each.is_sorted): each.contract for each in found if each.problems}
+    for row in harness.run(table, deadline - time.perf_counter(), names):
+        is_sorted = getattr(row.workload, "is_sorted", True)
+        missing = {each.message for each in row.outcomes if each.message.endswith(NOT_INSTALLED)}
+        record["left_out"] = sorted({*record.get("left_out", ()), *missing})
         for outcome in row.outcomes:
-            is_whole_row = row.ours is None and outcome.message == why_not(row)
-            if outcome.message and (outcome.is_ours or not is_whole_row):
-                told = left_out.setdefault(f"{outcome.status}: {outcome.message}", Counter())
-                told[outcome.contender] += 1
-    for message, told in sorted(left_out.items()):
-        names = ", ".join(f"{name} ({count} x)" if count > 1 else name for name, count in told.items())
-        _note(console, f"{message}: {names}")
-    how = f"{harness.threads} threads each" if harness.device == "cpu" else "GPU times by CUDA events"
-    console.print(f"{how}; a copy moves {harness.bandwidth / 1e9:.0f} GB/s here.")
-    ratios = [row.ratio for row in rows if row.ratio is not None]
-    if ratios:
-        fastest = sum(each >= 1 for each in ratios)
-        console.print(
-            f"dmlops is the fastest on {fastest} of {counted(len(ratios), 'workload')}; "
-            f"in the median, the best peer takes {ratio(statistics.median(ratios))} times as long."
-        )
-    reasons = Counter(_why_no_ratio(row) for row in rows if row.ratio is None)
-    if reasons:
-        not_compared = [f"{counted(count, 'workload')} ({why})" for why, count in reasons.most_common()]
-        console.print(f"Not compared: {', '.join(not_compared)}.")
+            outcome.contract = contracts.get((outcome.contender, is_sorted), "")
+        yield row.to_json()
 
 
-def _note(console: Console, text: str) -> None:
-    console.print(Padding(Text(text, "dim"), (0, 0, 0, 2), expand=False))
+def _measure_again(
+    suite: "Suite",
+    harness: "Bench",
+    doubtful: Sequence["Workload"],
+    deadline: float,
+    rows: list["Record"],
+) -> None:
+    """Measure points beyond a limit once more; the better time counts."""
+    places = {row["name"]: place for place, row in enumerate(rows)}
+    left = min(deadline - time.perf_counter(), AGAIN_SECONDS * len(doubtful))
+    for row in harness.run(doubtful, left, suite.contenders(harness.device)):
+        again, before = row.to_json(), rows[places[row.workload.name]]
+        if (records.least_of(again) or float("inf")) < (records.least_of(before) or 0.0):
+            rows[places[row.workload.name]] = again
 
 
-def _why_no_ratio(row: "Row") -> str:
-    """Return why dmlops and a peer were not both timed."""
-    return "no peer was timed" if row.ours is not None else why_not(row)
+def _check(rows: Sequence["Record"]) -> None:
+    """Raise an error if dmlops gave a wrong answer, or was not timed at all."""
+    if any(each.get("status") == "wrong" for row in rows for each in row["outcomes"]):
+        message = "bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
+        raise CommandError(message)
+    if all(records.seconds_of(row) is None for row in rows):
+        reasons = Counter(why_not(row) for row in rows) or Counter(["the suite has none"])
+        message = f"bench run: no workload was measured: {reasons.most_common(1)[0][0]}"
+        raise CommandError(message)

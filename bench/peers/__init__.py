@@ -8,7 +8,7 @@ type. Its note says how its answer differs from that of dmlops (sorted, stable, 
 from bench.peers import diagonal_matrix, gather_nd, nonzero_coordinates, own, top_k, top_k_kernels
 from bench.peers.diagonal_matrix import band_mask
 from bench.peers.gather_nd import index_key
-from bench.peers.table import OURS, Call, Contender, Task, contenders
+from bench.peers.table import OURS, Call, Contender, Task, contenders, library_of
 
 __all__ = [
     "OURS",
@@ -20,6 +20,7 @@ __all__ = [
     "diagonal_matrix",
     "gather_nd",
     "index_key",
+    "library_of",
     "nonzero_coordinates",
     "own",
     "top_k",

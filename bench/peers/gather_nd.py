@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from bench import libraries
-from bench.libraries import arange, empty, to_cupy, to_int, to_jax, to_long, to_torch
+from bench.libraries import arange, to_int, to_jax, to_long, to_torch
 from bench.peers.table import Call, Task, contender
 from bench.workloads import CPU, CUDA, GatherND
-
-FLAT = "flat indices made beforehand"
 
 
 def gathered_shape(workload: GatherND) -> tuple[int, ...]:
@@ -29,50 +27,16 @@ def index_key(task: Task) -> tuple[Any, ...]:
     return arange(indices, indices.shape[0])[:, None], *columns
 
 
-def _flat_gather(task: Task) -> tuple[Any, Any, Any]:
-    """Return the input as a matrix of rows, the numbers of the rows to gather, and an output."""
-    workload: GatherND = task.workload
-    sizes = workload.shape[: workload.batch_dims] + workload.bounds
-    flat: Any = 0
-    for size, column in zip(sizes, index_key(task), strict=True):
-        flat = flat * size + column
-    length = workload.length
-    x = task.x.reshape(-1, length) if length > 1 else task.x.reshape(-1)
-    flat = flat.reshape(-1)
-    return x, flat, empty(x, (flat.shape[0], *x.shape[1:]))
-
-
 @contender("numpy indexing", "gather_nd", (CPU,), "int64 indices; new outputs")
 def _(task: Task) -> Call:
     x, key = task.x, index_key(task)
     return lambda: x[key]
 
 
-@contender("numpy.take", "gather_nd", (CPU,), FLAT, is_spared=True)
-def _(task: Task) -> Call:
-    rows, flat, out = _flat_gather(task)
-    return lambda: np.take(rows, flat, axis=0, out=out, mode="clip")
-
-
 @contender("torch indexing", "gather_nd", (CPU, CUDA), "int64 indices; new outputs")
 def _(task: Task) -> Call:
     x, key = to_torch(task.x), tuple(map(to_torch, index_key(task)))
     return lambda: x[key]
-
-
-@contender("torch.index_select", "gather_nd", (CPU, CUDA), FLAT, is_spared=True)
-def _(task: Task) -> Call:
-    torch = libraries.module("torch")
-    rows, flat, out = map(to_torch, _flat_gather(task))
-    return lambda: torch.index_select(rows, 0, flat, out=out)
-
-
-@contender("torch.embedding", "gather_nd", (CPU, CUDA), f"{FLAT}; new outputs", is_spared=True)
-def _(task: Task) -> Call:
-    rows, flat, _ = map(to_torch, _flat_gather(task))
-    rows = rows.reshape(-1, task.workload.length)
-    embedding, flat = libraries.module("torch").nn.functional.embedding, flat.int()
-    return lambda: embedding(flat, rows)
 
 
 @contender("onnxruntime.GatherND", "gather_nd", (CPU,), "int64 indices")
@@ -98,10 +62,3 @@ def _jax_gather(batch_dims: int, coordinates: int) -> Callable[..., Any]:
 
     vmap = libraries.module("jax").vmap
     return libraries.jit(vmap(gather) if batch_dims else gather)
-
-
-@contender("cupy.take", "gather_nd", (CUDA,), FLAT, is_spared=True)
-def _(task: Task) -> Call:
-    cupy = libraries.module("cupy")
-    rows, flat, out = map(to_cupy, _flat_gather(task))
-    return lambda: cupy.take(rows, flat, axis=0, out=out)

@@ -51,7 +51,7 @@ class Contender:
     @property
     def library(self) -> str:
         """The library that it belongs to."""
-        return self.name.partition(" ")[0].partition(".")[0]
+        return library_of(self.name)
 
     @property
     def is_ours(self) -> bool:
@@ -62,6 +62,11 @@ class Contender:
     def has_own_stream(self) -> bool:
         """Whether events on the default stream do not see its GPU work."""
         return self.library == "jax"
+
+
+def library_of(contender: str) -> str:
+    """Return the library that a contender belongs to: the first word of its name."""
+    return contender.partition(" ")[0].partition(".")[0]
 
 
 TABLE: list[Contender] = []

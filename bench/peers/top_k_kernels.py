@@ -1,7 +1,7 @@
 """The contenders of top_k on a GPU that are made for serving language models, and CUB.
 
-Some give indices alone, or compile for each problem. Their packages are flashinfer-python, cuda-cccl, sglang
-(whose sources have DeepSelect) and tile-kernels.
+Some give indices alone, or compile for each problem. Their packages are flashinfer-python, cuda-cccl and
+sglang, whose sources have DeepSelect.
 """
 
 import ctypes
@@ -208,14 +208,4 @@ def _(task: Task) -> Call:
     _ask(task, is_sorted=True)
     x, k = _matrix(task, FLOATS, 32), task.workload.k
     top_k = libraries.module("sglang.kernels.ops.moe.gate_topk").gate_topk
-    return lambda: top_k(x, k)
-
-
-@contender(
-    "tile_kernels.topk_gate", "top_k", (CUDA,), f"{INDICES_ALONE}, stable, int64; new outputs", is_spared=True
-)
-def _(task: Task) -> Call:
-    _ask(task, is_sorted=True)
-    x, k = _matrix(task, ("float32",), 32, 1 << 12), task.workload.k
-    top_k = libraries.module("tile_kernels").moe.topk_gate
     return lambda: top_k(x, k)

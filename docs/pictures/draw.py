@@ -13,8 +13,7 @@ import numpy as np
 
 import dmlops
 from bench.digits import times
-from bench.plots import AHEAD, BEHIND
-from bench.tables import chart
+from bench.tables import AHEAD, BEHIND, chart
 
 FOLDER = Path(__file__).parent
 MARGIN, CELL_WIDTH, CELL_HEIGHT, NOTE_LINE = 20, 36, 30, 17

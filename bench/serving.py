@@ -1,39 +1,13 @@
-"""The landscape of top-k on a GPU: problems of its applications, each in order of value and of index."""
+"""The suite `serving`: top-k on a GPU for problems of applications, in order of value and of index."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
 
-from bench.workloads import CUDA, TopK
+from bench.workloads import CUDA, TopK, Workload
 
-BY_INDEX = ", by index"
+BY_INDEX = ", by index"  # how the names of problems end if results are in order of index
 FLOAT32, BFLOAT16, FLOAT16 = "float32", "bfloat16", "float16"
-
-
-class Case(NamedTuple):
-    """One problem of an application."""
-
-    application: str
-    rows: int
-    size: int
-    dtype: str
-    k: int
-
-    def __str__(self) -> str:
-        return f"{self.application} {self.rows} x {self.size} {self.dtype}, k {self.k}"
-
-    def workload(self, is_sorted: bool) -> TopK:
-        """Return the workload of the case, by value or by index."""
-        return TopK(
-            name=f"{self}{'' if is_sorted else BY_INDEX}",
-            reason=APPLICATIONS[self.application].reason,
-            device=CUDA,
-            shape=(self.rows, self.size),
-            dtype=self.dtype,
-            k=self.k,
-            is_sorted=is_sorted,
-        )
 
 
 @dataclass(frozen=True)
@@ -49,11 +23,6 @@ class Application:
     dtypes: tuple[str, ...]
     ks: tuple[int, ...]
     is_paired: bool = False
-
-    @property
-    def columns(self) -> list[tuple[int, int]]:
-        """The sizes, each with its k."""
-        return [*(zip if self.is_paired else product)(self.sizes, self.ks)]
 
 
 APPLICATIONS = {
@@ -110,9 +79,20 @@ APPLICATIONS = {
 }
 
 
-def cases(applications: Iterable[str] = APPLICATIONS) -> Iterator[Case]:
-    """Yield the problems of some applications, or of all."""
-    for name in applications:
-        each = APPLICATIONS[name]
-        for dtype, rows, (size, k) in product(each.dtypes, each.rows, each.columns):
-            yield Case(name, rows, size, dtype, k)
+def serving(device: str) -> Iterator[Workload]:
+    """Yield the problems of all applications; there are none on the CPU."""
+    if device != CUDA:
+        return
+    for application, each in APPLICATIONS.items():
+        columns = [*(zip if each.is_paired else product)(each.sizes, each.ks)]
+        for dtype, rows, (size, k), is_sorted in product(each.dtypes, each.rows, columns, (True, False)):
+            yield TopK(
+                name=f"{application} {rows} x {size} {dtype}, k {k}{'' if is_sorted else BY_INDEX}",
+                reason=each.reason,
+                device=CUDA,
+                shape=(rows, size),
+                dtype=dtype,
+                k=k,
+                is_sorted=is_sorted,
+                series=application,
+            )

@@ -1,0 +1,129 @@
+"""The table by which plans of top_k on CUDA choose an algorithm, made of the times of all algorithms.
+
+The table has one algorithm for as many neighbouring problems as have one in common.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from bench.choices import ROWS, Choice
+from kernels_cuda.top_k.dispatch import Kind
+
+# Some algorithms take longer than the times here where elements are equal: of those within this of the
+# fastest one, one that takes about the same time whatever the data goes before them.
+STEADIER = 1.1
+# Times within this of the fastest of the others are alike.
+ALIKE = 1.05
+# `rounds` takes the same time whatever the data, where there are so many rows and more.
+STEADY_ROWS = 1024
+# This one orders many candidates at once, unless too many are equal.
+SAMPLING = "sampled"
+
+
+def steadier_than(name: str, each: Choice) -> list[str]:
+    """Return the algorithms that are less sensitive to data than the one named."""
+    found = ["rounds"] if each.place.rows >= STEADY_ROWS and name != "rounds" else []
+    return [*found, "block", "partition"] if name == SAMPLING and each.place.kind.is_sorted else found
+
+
+def alike(each: Choice) -> set[str]:
+    """Return the algorithms about as fast as the fastest one that no steadier one comes close to."""
+
+    def within(factor: float, times: Mapping[str, float]) -> dict[str, float]:
+        most = factor * min(times.values())
+        return {name: time for name, time in times.items() if time <= most}
+
+    close = within(STEADIER, each.times)
+    steady = {name: time for name, time in close.items() if not {*close} & {*steadier_than(name, each)}}
+    return {*within(ALIKE, steady)}
+
+
+class Block(NamedTuple):
+    """Neighbouring problems: choices of some k and numbers of rows, by length, and what these share."""
+
+    choices: dict[int, list[Choice]]
+    common: dict[int, set[str]]
+
+    def joined(self, other: "Block") -> "Block | None":
+        """Return both as one, or None if they have no algorithm in common for some length."""
+        choices, common = dict(self.choices), dict(self.common)
+        for length, names in other.common.items():
+            choices[length] = choices.get(length, []) + other.choices[length]
+            common[length] = common[length] & names if length in common else names
+        return Block(choices, common) if all(common.values()) else None
+
+    def line(self) -> str:
+        """Return the algorithms as the table has them: each part holds up to a length, the last one beyond.
+
+        As few as possible; of several, the one that takes the least time.
+        """
+        parts: list[tuple[int, set[str], list[Choice]]] = []
+        for length in sorted(self.common):
+            names, choices = self.common[length], self.choices[length]
+            if parts and parts[-1][1] & names:
+                _, before, earlier = parts.pop()
+                names, choices = before & names, earlier + choices
+            parts.append((length, names, choices))
+
+        def loss_of(name: str, choices: list[Choice]) -> float:
+            return math.fsum(math.log(each._replace(chosen=name).loss) for each in choices)
+
+        fastest = [min(sorted(names), key=lambda name: loss_of(name, of)) for _, names, of in parts]
+        words = [f"{length} {name}" for (length, *_), name in zip(parts, fastest, strict=True)]
+        return ", ".join([*words[:-1], fastest[-1]])
+
+
+def row_blocks(blocks: Mapping[int, Block]) -> dict[int, Block] | None:
+    """Join the blocks of neighbouring numbers of rows, under the last; None if one has no algorithm."""
+    found: dict[int, Block] = {}
+    for rows, block in blocks.items():
+        if not all(block.common.values()):
+            return None
+        last = next(reversed(found), None)
+        joined = None if last is None else found[last].joined(block)
+        if joined is not None:
+            del found[last]  # type: ignore[arg-type]
+        found[rows] = joined or block
+    return found
+
+
+def k_blocks(by_k: Mapping[int, Mapping[int, Block]]) -> dict[int, dict[int, Block]]:
+    """Join the blocks of neighbouring k, under the last of these, so that there are few blocks."""
+    ks = list(by_k)
+    # For the first so many k: how many blocks and headings there are, and the last k of each group.
+    best: list[tuple[int, dict[int, dict[int, Block]]]] = [(0, {})]
+    for end in range(1, len(ks) + 1):
+        tried = []
+        together: dict[int, Block] = {}
+        for start in reversed(range(end)):
+            for rows, block in by_k[ks[start]].items():
+                joined = block.joined(together[rows]) if rows in together else block
+                together[rows] = joined or Block({}, {0: set()})
+            groups = row_blocks({rows: together[rows] for rows in sorted(together)})
+            if groups is None:
+                break
+            count, before = best[start]
+            tried.append((count + len(groups) + 1, {**before, ks[end - 1]: groups}))
+        best.append(min(tried, key=lambda each: each[0]))
+    return best[-1][1]
+
+
+def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the table: by kind, k and number of rows, each of which holds up to that number."""
+    blocks: dict[Kind, dict[int, dict[int, Block]]] = {}
+    for each in sorted(choices, key=lambda each: (each.place.kind, each.place.k, each.place.rows)):
+        block = (
+            blocks.setdefault(each.place.kind, {})
+            .setdefault(each.place.k, {})
+            .setdefault(each.place.rows, Block({}, {}))
+        )
+        if each.times:
+            block.choices[each.place.length], block.common[each.place.length] = [each], alike(each)
+    return {
+        str(kind): {
+            str(k): {str(ROWS[rows]): block.line() for rows, block in groups.items()}
+            for k, groups in k_blocks(by_k).items()
+        }
+        for kind, by_k in blocks.items()
+    }
