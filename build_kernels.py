@@ -80,15 +80,9 @@ def write_archives(
     key = cpu.key(native_call.CALL) if device == "cpu" else cuda.key(Variant("", ""), "")
     for target in targets:
         kernels = {label: code[target] for label, code in codes.items() if target in code}
-        path = folder / f"{target}.zip"
-        kernel_archive.write(
-            path,
-            device=device,
-            target=target,
-            sources=key.sources,
-            compilers=key.compilers,
-            kernels=kernels,
-        )
+        path = folder / f"{target}{kernel_archive.SUFFIX}"
+        origin = kernel_archive.Origin(device, target, key.sources, key.compilers)
+        kernel_archive.write(path, origin, kernels)
         print(f"{target}: {len(kernels)} kernels, {path.stat().st_size / 1e6:.1f} MB")
     print(f"{' '.join(targets)}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
 

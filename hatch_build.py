@@ -52,7 +52,7 @@ class KernelsHook(BuildHookInterface[Any]):
         self._folder = tempfile.TemporaryDirectory(prefix="dmlops-kernels-")
         self._compile(targets, Path(self._folder.name))
         for target in targets:
-            archive = f"{target}.zip"
+            archive = f"{target}.kernels"
             build_data["force_include"][f"{self._folder.name}/{archive}"] = f"dmlops/kernels/{archive}"
         if set(targets) - set(CUDA_TARGETS):
             build_data["pure_python"] = False

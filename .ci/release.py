@@ -93,11 +93,11 @@ def check_wheel(wheel: Path, version: str) -> set[str]:
     """Check the files of the wheel and its size; return the targets that it has kernels for."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    kernels = {Path(name).stem for name in names if re.fullmatch(r"dmlops/kernels/[^/]+\.zip", name)}
+    kernels = {Path(name).stem for name in names if re.fullmatch(r"dmlops/kernels/[^/]+\.kernels", name)}
     asked = set(os.environ.get("DMLOPS_BUILD_KERNELS", "").split())
     require(kernels == asked or (asked == {"all"} and kernels), f"asked for kernels {asked}, got {kernels}")
     expected = {name for name in source_files() if name.partition("/")[0] in PACKAGES}
-    expected |= {f"dmlops/kernels/{target}.zip" for target in kernels}
+    expected |= {f"dmlops/kernels/{target}.kernels" for target in kernels}
     expected |= {f"dmlops-{version}.dist-info/{name}" for name in METADATA}
     check_names(wheel.name, names, expected)
     require(wheel.stat().st_size <= MAX_WHEEL_MB * 1e6, f"{wheel.name} is larger than {MAX_WHEEL_MB} MB")
@@ -112,17 +112,18 @@ def check_runs(python: Path, wheel: Path, kernels: set[str], tag: str) -> None:
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     script = (
         "import sys, pathlib; from dmlops.store.kernel_archive import Archive\n"
-        "archive = Archive(pathlib.Path(sys.argv[1])); print(archive.digest, archive.compilers, sep='\\n')"
+        "archive = Archive(pathlib.Path(sys.argv[1]))\n"
+        "print(archive.digest, archive.origin.compilers, sep='\\n')"
     )
     for target in kernels.intersection(RUN_TARGETS):
         with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as files:
-            path = files.extract(f"dmlops/kernels/{target}.zip", folder)
+            path = files.extract(f"dmlops/kernels/{target}.kernels", folder)
             told = subprocess.check_output([python, "-c", script, path], cwd=DIST.parent, text=True)
         digest, compilers = told.splitlines()
         # A thousand tests or more: not a selection of them.
         line = rf"^\| {target} \| `{digest}` \|.*\| \d{{4,}} passed, \d+ skipped, 0 failed \|"
         has_passed = re.search(line, page, re.MULTILINE)
-        told = f"{target}.zip, {digest}, by {compilers}"
+        told = f"{target}.kernels, {digest}, by {compilers}"
         require(has_passed or not tag, f"docs/reliability.md has no GPU tests that passed on {told}")
         print("GPU tests have passed on" if has_passed else "no GPU tests have passed yet on", told)
 

@@ -19,10 +19,10 @@ def root(tmp_path, monkeypatch):
     """Return a cache directory with 2 kernels of now for the CPU, 1 for a GPU, and 2 of older versions."""
     root = tmp_path / "cache"
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(root))
-    now = cpu.key(native_call.CALL)
+    now = cpu.key(native_call.CALL)._replace(target="znver3 +avx2", sources="s", compilers="numba 1")
     kernel_cache.keep(now, b"c" * 1000)
     kernel_cache.keep(now._replace(kernel="other"), b"c" * 1000)
-    gpu = Key("cuda", "kernel", "sm_90", backend.keys()["cuda"].sources, "old")
+    gpu = Key("cuda", "kernel", "sm_90", "s", "old")
     monkeypatch.setattr(backend, "keys", lambda: {"cpu": now, "cuda": gpu})
     kernel_cache.keep(gpu, b"c" * 3000)
     kernel_cache.keep(now._replace(sources="old"), b"c" * 4000)
@@ -46,11 +46,10 @@ def test_what_lies_in_the_cache(command, root, name):
     found = lines(printed)
     assert found["folder"] == str(root)
     assert found["new kernels"] == "kept"
-    processor = cpu.key(native_call.CALL).target_name
-    assert found[processor] == "2 kernels, 2.1 kB"
-    assert found["sm_90"] == "1 kernel, 3.0 kB"
-    assert found["older versions"] == "2 kernels, 9.1 kB"
-    assert [*found].index("older versions") > max(map([*found].index, (processor, "sm_90")))
+    assert found["znver3"] == "2 kernels, 2.4 kB"
+    assert found["sm_90"] == "1 kernel, 3.2 kB"
+    assert found["older versions"] == "2 kernels, 9.4 kB"
+    assert [*found].index("older versions") > max(map([*found].index, ("znver3", "sm_90")))
 
 
 @pytest.mark.parametrize("name", ["cache", "info"])
@@ -62,17 +61,15 @@ def test_what_lies_in_the_wheel(command, root, wheel, name):
         ("cpu", "x86-64-v3", digests["cpu"]),
     ):
         kernels = {"one": b"1" * 100, "two": b"2" * 100}
-        path = wheel / f"{target}.zip"
-        kernel_archive.write(
-            path, device=device, target=target, sources=sources, compilers="", kernels=kernels
-        )
-    (wheel / "sm_100.zip").write_bytes(b"no zip")
+        path = wheel / f"{target}.kernels"
+        kernel_archive.write(path, kernel_archive.Origin(device, target, sources, ""), kernels)
+    (wheel / "sm_100.kernels").write_bytes(b"none")
     found = lines(command(name)[1])
-    size = (wheel / "sm_75.zip").stat().st_size
+    size = (wheel / "sm_75.kernels").stat().st_size
     assert found["sm_75"] == f"2 kernels, {size} bytes"
     assert found["sm_80"].endswith("not used: made from other sources than are installed")
     assert re.fullmatch(r"2 kernels, [\d.]+ (bytes|kB)", found["x86-64-v3"])
-    assert re.match(r"not used: .*sm_100\.zip is damaged", found["sm_100"])
+    assert re.match(r"not used: .*sm_100\.kernels is damaged", found["sm_100"])
 
 
 def test_no_wheel(command, root, wheel):
@@ -81,7 +78,7 @@ def test_no_wheel(command, root, wheel):
 
 def test_clear(command, root):
     (root / "cpu" / "mine.txt").write_text("mine")
-    assert command("cache", "--clear") == (0, f"Removed 5 files, 14.2 kB from {root}\n", "")
+    assert command("cache", "--clear") == (0, f"Removed 5 files, 14.9 kB from {root}\n", "")
     assert [path for path in root.rglob("*") if path.is_file()] == [root / "cpu" / "mine.txt"]
     assert command("cache", "--clear") == (0, f"Removed 0 files, 0 bytes from {root}\n", "")
 

@@ -105,10 +105,8 @@ IN_WHEEL = """
         for operator in dispatch.OPERATORS.values()
         for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants()
     }
-    path = kernel_store.WHEEL / "sm_86.zip"
-    kernel_archive.write(
-        path, device="cuda", target="sm_86", sources=cuda.sources(), compilers="", kernels=brought
-    )
+    path = kernel_store.WHEEL / "sm_86.kernels"
+    kernel_archive.write(path, kernel_archive.Origin("cuda", "sm_86", cuda.sources(), ""), brought)
     kernel_store.wheel_targets.cache_clear()
     Driver.properties |= {"MAJOR": 8, "MINOR": 9}
     loaded = set()

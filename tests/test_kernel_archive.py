@@ -1,12 +1,12 @@
 """Archives of compiled kernels: they are read as they were written, are reproducible, and refuse damage."""
 
-import json
+import hashlib
+import lzma
 import os
-import zipfile
 
 import pytest
 
-from dmlops.store.kernel_archive import Archive, ArchiveError, write
+from dmlops.store.kernel_archive import Archive, ArchiveError, Origin, packed, write
 
 KERNELS = {
     "top_k_1_p32": b"top" * 1000,
@@ -14,37 +14,38 @@ KERNELS = {
     "gather_2": os.urandom(1000),
     "empty": b"",
 }
-ABOUT = {"device": "cuda", "target": "sm_90", "sources": "1234", "compilers": "numba 1, llvmlite 2"}
+ORIGIN = Origin("cuda", "sm_90", "1234", "numba 1, llvmlite 2")
 
 
-@pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "sm_90.zip"
-    write(path, **ABOUT, kernels=KERNELS)
+@pytest.fixture(params=[True, False], ids=["compressed", "plain"])
+def path(tmp_path, request):
+    """Return an archive as wheels have it, or as the cache directory does."""
+    path = tmp_path / "sm_90.kernels"
+    path.write_bytes(packed(ORIGIN, KERNELS, is_compressed=request.param))
     return path
 
 
-def test_what_is_written_is_read(path):
+def test_archives_are_read_as_they_were_written(path):
     archive = Archive(path)
-    assert {name: getattr(archive, name) for name in ABOUT} == ABOUT
+    assert archive.origin == ORIGIN
     assert archive.labels == set(KERNELS)
     assert {label: archive.read(label) for label in archive.labels} == KERNELS
-    with zipfile.ZipFile(path) as file:  # nobody but the owner writes to what an unpacking program makes
-        assert {each.external_attr >> 16 for each in file.infolist()} == {0o100644}
 
 
-def test_equal_kernels_give_equal_files(path, tmp_path):
-    again = tmp_path / "again.zip"
-    write(again, **ABOUT, kernels=dict(reversed(KERNELS.items())))
-    os.utime(again, (1, 1))
-    assert again.read_bytes() == path.read_bytes()
+def test_equal_kernels_give_equal_files(tmp_path):
+    paths = [tmp_path / name for name in ("one", "two")]
+    write(paths[0], ORIGIN, KERNELS)
+    write(paths[1], ORIGIN, dict(reversed(KERNELS.items())))
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    # What is alike is compressed.
+    assert paths[0].stat().st_size < 3000 < len(packed(ORIGIN, KERNELS))
 
 
 def test_the_digest_is_that_of_the_kernels(path, tmp_path):
-    other = tmp_path / "other.zip"
+    other = tmp_path / "other"
 
     def digest(kernels, **about):
-        write(other, **{**ABOUT, **about}, kernels=kernels)
+        write(other, ORIGIN._replace(**about), kernels)
         return Archive(other).digest
 
     known = Archive(path).digest
@@ -61,53 +62,64 @@ def test_an_open_archive_does_not_need_its_file(path):
     assert archive.read("top_k_1_p32") == KERNELS["top_k_1_p32"]
 
 
+def with_header(header, blocks=b""):
+    """Return an archive with any header, and the digest that it must have."""
+    begin = packed(ORIGIN, {}).partition(b"\n")[0] + b"\n"
+    checked = len(header).to_bytes(4, "little") + header
+    return begin + hashlib.sha256(checked).digest() + checked + blocks
+
+
+ABOUT = "\n".join(ORIGIN)
+
+
 @pytest.mark.parametrize(
-    "manifest",
-    [None, b"", b"\xff", b"[]", b'{"device": "cuda"}', json.dumps({**ABOUT, "kernels": 3}).encode()],
-    ids=["absent", "empty", "not_text", "list", "incomplete", "kernels"],
+    "content",
+    [
+        b"",
+        b"dmlops",
+        b"PK" * 1000,
+        with_header(b""),
+        with_header(b"\xff"),
+        with_header(b"cuda\nsm_90"),
+        with_header(f"{ABOUT}\nmany".encode()),
+        with_header(f"{ABOUT}\n1\n3 4".encode()),
+        with_header(f"{ABOUT}\n0\nkernel 0 0 x digest".encode()),
+        with_header(f"{ABOUT}\n1\n4 4 0".encode(), b"cod"),
+    ],
 )
-def test_a_damaged_manifest_is_refused(manifest, tmp_path):
-    path = tmp_path / "sm_90.zip"
-    with zipfile.ZipFile(path, "w") as file:
-        if manifest is not None:
-            file.writestr("manifest.json", manifest)
-    with pytest.raises(ArchiveError, match="is damaged"):
+def test_a_damaged_header_is_refused(content, tmp_path):
+    path = tmp_path / "sm_90.kernels"
+    path.write_bytes(content)
+    with pytest.raises(ArchiveError, match=r"sm_90\.kernels is damaged"):
         Archive(path)
 
 
-def test_the_code_of_another_kernel_is_refused(path):
-    with zipfile.ZipFile(path) as file:
-        entries = {name: file.read(name) for name in file.namelist()}
-    entries["gather"] = entries["top_k"]
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in entries.items():
-            file.writestr(name, content)
+def test_the_code_of_another_kernel_is_refused(tmp_path):
+    path = tmp_path / "sm_90.kernels"
+    content = packed(ORIGIN, {"one": b"1" * 100, "two": b"2" * 100})
+    path.write_bytes(content.replace(b"2" * 100, b"1" * 100))
     archive = Archive(path)
-    assert archive.read("top_k_1_p32") == KERNELS["top_k_1_p32"]
-    with pytest.raises(ArchiveError, match="gather_2 does not have the SHA-256"):
-        archive.read("gather_2")
+    assert archive.read("one") == b"1" * 100
+    with pytest.raises(ArchiveError, match="two does not have the SHA-256"):
+        archive.read("two")
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["manifest.json", "kernel"])
-def test_an_entry_that_expands_to_much_more_is_refused(name, tmp_path):
-    path = tmp_path / "sm_90.zip"
-    places = {"kernel_1": (0, 10, "")}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
-        if name != "manifest.json":
-            file.writestr("manifest.json", json.dumps({**ABOUT, "kernels": places}))
-        with file.open(name, "w") as entry:
-            for _ in range(100):
-                entry.write(bytes(1 << 20))
+def test_a_block_that_expands_to_much_more_is_refused(tmp_path):
+    path = tmp_path / "sm_90.kernels"
+    block = lzma.compress(bytes(100 << 20))
+    digest = hashlib.sha256(bytes(100 << 20)).hexdigest()
+    header = f"{ABOUT}\n1\n{len(block)} {100 << 20} 1\nkernel_1 0 0 {100 << 20} {digest}"
+    path.write_bytes(with_header(header.encode(), block))
     assert path.stat().st_size < 1 << 20
-    with pytest.raises(ArchiveError, match=f"{name} has more than"):
+    with pytest.raises(ArchiveError, match="kernel_1 does not have the SHA-256"):
         Archive(path).read("kernel_1")
 
 
 def test_no_flipped_bit_changes_a_kernel(path):
     """Whatever byte is damaged, the archive says so or gives the right code."""
     content = path.read_bytes()
-    for i in range(len(content)):
+    for i in range(0, len(content), 1 + len(content) // 4000):
         path.write_bytes(content[:i] + bytes([content[i] ^ (1 << i % 8)]) + content[i + 1 :])
         try:
             archive = Archive(path)

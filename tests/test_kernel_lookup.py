@@ -3,12 +3,11 @@
 import importlib
 import logging
 import os
-import zipfile
 
 import pytest
 
 from dmlops.store import kernel_store, once
-from dmlops.store.kernel_archive import write
+from dmlops.store.kernel_archive import Origin, write
 from dmlops.store.kernel_store import find_in_wheel
 from tests.conftest import forget_archives
 from tests.test_kernel_cache import NO_KERNELS
@@ -18,8 +17,8 @@ CODE = b"code of the kernel" * 50
 
 def bring(folder, target="sm_90", *, device="cuda", sources="sources", kernels=None, name=None):
     kernels = {"kernel": CODE} if kernels is None else kernels
-    path = folder / f"{name or target}.zip"
-    write(path, device=device, target=target, sources=sources, compilers="numba 1", kernels=kernels)
+    path = folder / f"{name or target}.kernels"
+    write(path, Origin(device, target, sources, "numba 1"), kernels)
     return path
 
 
@@ -54,8 +53,8 @@ REFUSED = {
     "sources": lambda folder: bring(folder, sources="others"),
     "device": lambda folder: bring(folder, device="cpu"),
     "target": lambda folder: bring(folder, "sm_80", name="sm_90"),
-    "damaged": lambda folder: bring(folder).write_bytes(b"PK"),
-    "folder": lambda folder: (folder / "sm_90.zip").mkdir(),
+    "damaged": lambda folder: bring(folder).write_bytes(b"dmlops"),
+    "folder": lambda folder: (folder / "sm_90.kernels").mkdir(),
 }
 
 
@@ -67,16 +66,13 @@ def test_an_archive_that_does_not_fit_is_as_none_at_all(kind, wheel, caplog):
     assert find("kernel", "sm_90", "sm_80") == CODE
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "sm_90.zip" in record.getMessage()
+    assert "sm_90.kernels" in record.getMessage()
 
 
 def test_a_damaged_kernel_is_compiled_and_the_others_are_found(wheel, caplog):
     path = bring(wheel, kernels={"kernel": CODE, "other": os.urandom(1000)})
-    with zipfile.ZipFile(path) as file:
-        entry = file.getinfo("other")
     content = bytearray(path.read_bytes())
-    header_bytes = 30 + len(entry.filename)
-    content[entry.header_offset + header_bytes + entry.compress_size // 2] ^= 1
+    content[-500] ^= 1  # in the middle of the last kernel
     path.write_bytes(content)
     assert [find(), find("other"), find("other")] == [CODE, None, None]
     assert len(caplog.records) == 1
@@ -95,9 +91,9 @@ def test_an_archive_that_has_gone_costs_a_compilation(wheel, caplog):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
 def test_what_is_no_archive_is_not_read(kind, wheel, caplog):
-    NO_KERNELS[kind](wheel / "sm_90.zip")
+    NO_KERNELS[kind](wheel / "sm_90.kernels")
     assert find() is None
-    assert "sm_90.zip cannot be read" in caplog.text
+    assert "sm_90.kernels cannot be read" in caplog.text
 
 
 TARGETS = ("compute_100", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "x86-64-v3")

@@ -202,7 +202,9 @@ except dmlops.DmlError as error:
         def copy(version):
             for package in ("dmlops", "kernels_cpu", "kernels_cuda"):
                 shutil.copytree(
-                    ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.zip")
+                    ROOT / package,
+                    tmp_path / package,
+                    ignore=shutil.ignore_patterns("__pycache__", "*.kernels"),
                 )
             path = tmp_path / "dmlops" / "__init__.py"
             text = path.read_text()

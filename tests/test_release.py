@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dmlops
-from dmlops.store.kernel_archive import Archive, write
+from dmlops.store.kernel_archive import Archive, Origin, write
 from tests.gpu import on_archive
 from tests.scripts import ROOT
 
@@ -59,7 +59,7 @@ def test_a_wheel_has_all_files_and_no_others(release, make_wheel):
 
 
 def test_a_wheel_has_the_kernels_that_were_asked_for(release, make_wheel, monkeypatch):
-    archive = "dmlops/kernels/sm_90.zip"
+    archive = "dmlops/kernels/sm_90.kernels"
     with pytest.raises(SystemExit, match=r"asked for kernels set\(\), got {'sm_90'}"):
         release.check_wheel(make_wheel(archive), dmlops.__version__)
     for asked in ("sm_90", "all"):
@@ -71,7 +71,7 @@ def test_a_wheel_has_the_kernels_that_were_asked_for(release, make_wheel, monkey
 
 def test_a_wheel_is_not_too_large(release, make_wheel, monkeypatch):
     monkeypatch.setenv("DMLOPS_BUILD_KERNELS", "sm_90")
-    wheel = make_wheel("dmlops/kernels/sm_90.zip", size=1 + 15_000_000)
+    wheel = make_wheel("dmlops/kernels/sm_90.kernels", size=1 + 15_000_000)
     with pytest.raises(SystemExit, match="larger than 15 MB"):
         release.check_wheel(wheel, dmlops.__version__)
 
@@ -85,12 +85,10 @@ def make_archive(release, tmp_path, monkeypatch):
         (root / "docs").mkdir(parents=True, exist_ok=True)
         (root / "docs" / "reliability.md").write_text("\n".join(["# Page", *lines]))
         monkeypatch.setattr(release, "ROOT", root)
-        path = tmp_path / f"{target}.zip"
-        write(
-            path, device="cuda", target=target, sources="1234", compilers="nvcc 1", kernels={"kernel": code}
-        )
+        path = tmp_path / f"{target}.kernels"
+        write(path, Origin("cuda", target, "1234", "nvcc 1"), {"kernel": code})
         with zipfile.ZipFile(tmp_path / "dmlops.whl", "w") as wheel:
-            wheel.write(path, f"dmlops/kernels/{target}.zip")
+            wheel.write(path, f"dmlops/kernels/{target}.kernels")
         return Archive(path)
 
     return make
@@ -112,7 +110,7 @@ def test_a_tag_publishes_kernels_that_ran(release, make_archive, tmp_path, monke
 
     def read_here(command, **options):
         archive = Archive(Path(command[-1]))
-        return f"{archive.digest}\n{archive.compilers}\n"
+        return f"{archive.digest}\n{archive.origin.compilers}\n"
 
     monkeypatch.setattr(release.subprocess, "check_output", read_here)  # a process each would take long
     for lines in (
@@ -125,7 +123,7 @@ def test_a_tag_publishes_kernels_that_ran(release, make_archive, tmp_path, monke
     ):
         archive = make_archive(b"code", *lines)
         with pytest.raises(
-            SystemExit, match=f"no GPU tests that passed on sm_90.zip, {archive.digest}, by nvcc 1"
+            SystemExit, match=f"no GPU tests that passed on sm_90.kernels, {archive.digest}, by nvcc 1"
         ):
             release.check_runs(sys.executable, wheel, {"sm_90"}, "v1.0.0")
         release.check_runs(sys.executable, wheel, {"sm_90"}, "")

@@ -83,13 +83,13 @@ def test_a_wheel_with_kernels_for_the_cpu_is_for_a_platform(wheel):
         (kernels,) = {name for name in archive.namelist() if name.startswith("dmlops/kernels/")}
         (info,) = {name for name in archive.namelist() if name.endswith("/WHEEL")}
         assert f"Tag: py3-none-{platform}\n" in archive.read(info).decode()
-    assert kernels == f"dmlops/kernels/{processor.LEVEL}.zip"
+    assert kernels == f"dmlops/kernels/{processor.LEVEL}.kernels"
 
 
 @pytest.mark.exhaustive
 @needs_level
 def test_a_wheel_brings_all_kernels_of_the_operator(installed):
-    archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.zip")
+    archive = Archive(installed / "dmlops" / "kernels" / f"{processor.LEVEL}.kernels")
     called = (
         native_call.CALL,
         native_call.LAUNCH,

@@ -12,7 +12,7 @@ from dmlops.cli.console import facts, out
 from dmlops.cli.ending import CommandError, reason_of
 from dmlops.devices import backend
 from dmlops.store import kernel_cache, kernel_store
-from dmlops.store.kernel_archive import Archive, ArchiveError
+from dmlops.store.kernel_archive import SUFFIX, Archive, ArchiveError
 from dmlops.types.errors import counted
 
 BLOCK_BYTES = 4096  # a full disk takes an empty file, and no block
@@ -57,13 +57,13 @@ def kernels() -> dict[str, list[tuple[str, str]]]:
 
 
 def _archive(target: str) -> str:
-    path = kernel_store.WHEEL / f"{target}.zip"
+    path = kernel_store.WHEEL / f"{target}{SUFFIX}"
     try:
         archive = Archive(path)
     except (ArchiveError, OSError) as error:
         return f"not used: {error}"
     amount = f"{counted(len(archive.labels), 'kernel')}, {decimal(path.stat().st_size)}"
-    is_current = archive.sources == backend.keys()[archive.device].sources
+    is_current = archive.origin.sources == backend.keys()[archive.origin.device].sources
     return amount if is_current else f"{amount}; not used: made from other sources than are installed"
 
 

@@ -1,45 +1,42 @@
-"""Archives of compiled kernels in a wheel: one zip file per target, in ``dmlops/kernels``.
+"""Archives of compiled kernels: one per target in a wheel, and one per kernel in the cache directory.
 
-An archive has one entry per family of kernels, and ``manifest.json``: the target, the sources and compilers,
-and where in its family each kernel is, with its SHA-256. Equal kernels give an equal file, byte for byte.
+An archive begins with its format, the SHA-256 and the size of the header, and the header: lines with the
+device, the target, the digest of the sources and the compilers, the sizes of the blocks, and where in a block
+each kernel is, with its SHA-256. Blocks follow, compressed in wheels. Equal kernels give an equal file, byte
+for byte.
 """
 
 import errno
 import hashlib
-import io
 import itertools
-import json
-import zipfile
-from collections.abc import Iterator, Mapping
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from dmlops.store.kernel_cache import read_file
+FORMAT = b"dmlops kernels 2\n"
+SUFFIX = ".kernels"
+"""How the names of archives in a wheel end."""
 
-_MANIFEST = "manifest.json"
-# The earliest time that a zip file can express.
-_TIME = (1980, 1, 1, 0, 0, 0)
-_UNIX = 3
-# Of an entry; all kernels of a target have a few megabytes.
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_SIZE_BYTES = 4
+_HEADER_AT = len(FORMAT) + _DIGEST_BYTES + _SIZE_BYTES
+# Of a file or a block: all kernels of a target have a few megabytes.
 _MOST_BYTES = 1 << 26
-_PIECE_BYTES = 1 << 12
-_MODE = 0o100644
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 class ArchiveError(Exception):
     """An archive or one of its kernels must not be used; the text says why, and names the file."""
 
 
-def write(
-    path: Path, *, device: str, target: str, sources: str, compilers: str, kernels: Mapping[str, bytes]
-) -> None:
-    """Write an archive.
+class Origin(NamedTuple):
+    """The target of an archive's kernels, and what they were made from.
 
-    Parameters
+    Attributes
     ----------
-    path : Path
-        The file, which is named after the target; its folder must exist.
     device : str
         ``"cpu"`` or ``"cuda"``.
     target : str
@@ -48,26 +45,59 @@ def write(
         Digest of the sources of the kernels (`kernel_store.source_digest`).
     compilers : str
         Names and versions of what compiled them.
-    kernels : mapping
-        The code of each kernel by its label.
     """
-    families: dict[str, bytearray] = {}
-    places = {}
-    for label in sorted(kernels):
-        code, family = kernels[label], families.setdefault(_family_of(label), bytearray())
-        places[label] = (len(family), len(code), hashlib.sha256(code).hexdigest())
-        family += code
-    manifest = {
-        "device": device,
-        "target": target,
-        "sources": sources,
-        "compilers": compilers,
-        "kernels": places,
-    }
-    with zipfile.ZipFile(path, "w") as file:
-        _add(file, _MANIFEST, (json.dumps(manifest) + "\n").encode())
-        for name, family in families.items():
-            _add(file, name, bytes(family))
+
+    device: str
+    target: str
+    sources: str
+    compilers: str
+
+
+class _Block(NamedTuple):
+    """Where a block begins, the bytes that are stored there, and those that they hold."""
+
+    begin: int
+    stored: int
+    size: int
+    is_compressed: bool
+
+
+class _Place(NamedTuple):
+    """Where in a block a kernel begins, its size, and its SHA-256."""
+
+    block: int
+    begin: int
+    size: int
+    digest: str
+
+
+def write(path: Path, origin: Origin, kernels: Mapping[str, bytes]) -> None:
+    """Write the archive of a target for a wheel: the code of each kernel by its label, compressed."""
+    path.write_bytes(packed(origin, kernels, is_compressed=True))
+
+
+def packed(origin: Origin, kernels: Mapping[str, bytes], *, is_compressed: bool = False) -> bytes:
+    """Return the content of an archive: the code of each kernel by its label."""
+    blocks: dict[str, bytearray] = {}
+    places = []
+    for label, code in sorted(kernels.items()):
+        family = _family_of(label)
+        block = blocks.setdefault(family, bytearray())
+        digest = hashlib.sha256(code).hexdigest()
+        places.append(f"{label} {[*blocks].index(family)} {len(block)} {len(code)} {digest}")
+        block += code
+    stored = [bytes(block) for block in blocks.values()]
+    if is_compressed:
+        import lzma  # noqa: PLC0415 - for wheels only
+
+        stored = [lzma.compress(block) for block in stored]
+    sizes = [
+        f"{len(kept)} {len(block)} {int(is_compressed)}"
+        for kept, block in zip(stored, blocks.values(), strict=True)
+    ]
+    header = "\n".join([*origin, str(len(sizes)), *sizes, *places]).encode()
+    checked = len(header).to_bytes(_SIZE_BYTES, "little") + header
+    return b"".join((FORMAT, hashlib.sha256(checked).digest(), checked, *stored))
 
 
 def _family_of(label: str) -> str:
@@ -84,14 +114,6 @@ def _family_of(label: str) -> str:
     return "_".join(words) or label
 
 
-def _add(file: zipfile.ZipFile, name: str, content: bytes) -> None:
-    entry = zipfile.ZipInfo(name, _TIME)
-    entry.create_system = _UNIX
-    entry.external_attr = _MODE << 16
-    # A quarter smaller than deflated.
-    file.writestr(entry, content, zipfile.ZIP_LZMA)
-
-
 class Archive:
     """An archive, read into memory: a fork cannot disturb its reading, and the file may be replaced.
 
@@ -99,11 +121,13 @@ class Archive:
     ----------
     path : Path
         The file.
+    distrust : callable, optional
+        Returns why a file with a certain status is not read, or "".
 
     Attributes
     ----------
-    device, target, sources, compilers : str
-        What was given to `write`.
+    origin : Origin
+        The target of the kernels, and what they were made from.
     labels : frozenset of str
         The kernels that it holds.
 
@@ -115,32 +139,41 @@ class Archive:
         If it cannot be read, or is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, distrust: Callable[[os.stat_result], str] = lambda status: "") -> None:
         self._path = path
         with _refusing(path):
-            self._file = zipfile.ZipFile(io.BytesIO(read_file(path)))
-            manifest: dict[str, Any] = json.loads(self._member(_MANIFEST))
-            self.device, self.target, self.sources, self.compilers = (
-                str(manifest[name]) for name in ("device", "target", "sources", "compilers")
-            )
-            self._places: dict[str, tuple[int, int, str]] = {
-                label: (int(begin), int(size), str(digest))
-                for label, (begin, size, digest) in dict(manifest["kernels"]).items()
-            }
-            if not self.sources:
-                message = "it does not say which sources it was made from"
+            self._content = _read_file(path, distrust)
+            end = _HEADER_AT + int.from_bytes(self._content[_HEADER_AT - _SIZE_BYTES : _HEADER_AT], "little")
+            checked = self._content[_HEADER_AT - _SIZE_BYTES : end]
+            if self._content[: _HEADER_AT - _SIZE_BYTES] != FORMAT + hashlib.sha256(checked).digest():
+                message = "its header does not have the SHA-256 that stands before it"
                 raise ValueError(message)
+            lines = checked[_SIZE_BYTES:].decode().split("\n")
+            self.origin = Origin(*lines[:4])
+            n_blocks = int(lines[4])
+            self._blocks = []
+            for line in lines[5 : 5 + n_blocks]:
+                stored, size, is_compressed = map(int, line.split())
+                self._blocks.append(_Block(end, stored, size, bool(is_compressed)))
+                end += stored
+            if end != len(self._content):
+                message = f"it has {len(self._content)} bytes, and its header tells of {end}"
+                raise ValueError(message)
+            self._places = {}
+            for line in lines[5 + n_blocks :]:
+                label, block, begin, size_of_code, digest = line.split(" ")
+                self._places[label] = _Place(int(block), int(begin), int(size_of_code), digest)
         self.labels = frozenset(self._places)
         # Kernels of a family are often needed one after the other.
-        self._last_family = ("", b"")
+        self._last_block = (-1, b"")
 
     @property
     def digest(self) -> str:
         """SHA-256 of all labels and their code.
 
-        It stands for what runs: an edit of a comment changes `sources` and with it the file, but not this.
+        It stands for what runs: an edit of a comment changes the sources and with it the file, but not this.
         """
-        lines = "".join(f"{label} {digest}\n" for label, (_, _, digest) in sorted(self._places.items()))
+        lines = "".join(f"{label} {place.digest}\n" for label, place in sorted(self._places.items()))
         return hashlib.sha256(lines.encode()).hexdigest()
 
     def read(self, label: str) -> bytes:
@@ -152,30 +185,36 @@ class Archive:
             If it is damaged.
         """
         with _refusing(self._path):
-            begin, size, digest = self._places[label]
-            code = self._family(_family_of(label))[begin : begin + size]
-            if hashlib.sha256(code).hexdigest() != digest:
-                message = f"{label} does not have the SHA-256 of the manifest"
+            place = self._places[label]
+            if self._last_block[0] != place.block:
+                self._last_block = (place.block, self._read_block(self._blocks[place.block]))
+            code = self._last_block[1][place.begin : place.begin + place.size]
+            if hashlib.sha256(code).hexdigest() != place.digest:
+                message = f"{label} does not have the SHA-256 of the header"
                 raise ValueError(message)
         return code
 
-    def _family(self, name: str) -> bytes:
-        last, content = self._last_family
-        if last != name:
-            content = self._member(name)
-            self._last_family = (name, content)
-        return content
+    def _read_block(self, block: _Block) -> bytes:
+        stored = self._content[block.begin : block.begin + block.stored]
+        if not block.is_compressed:
+            return stored
+        import lzma  # noqa: PLC0415 - for wheels only
 
-    def _member(self, name: str) -> bytes:
-        content = bytearray()
-        with self._file.open(name) as member:
-            # In pieces, because a few bytes can be expanded to terabytes.
-            while piece := member.read(_PIECE_BYTES):
-                content += piece
-                if len(content) > _MOST_BYTES:
-                    message = f"{name} has more than {_MOST_BYTES} bytes"
-                    raise ValueError(message)
-        return bytes(content)
+        # A few bytes can be expanded to terabytes.
+        return lzma.LZMADecompressor().decompress(stored, max_length=min(block.size, _MOST_BYTES))
+
+
+def _read_file(path: Path, distrust: Callable[[os.stat_result], str]) -> bytes:
+    """Return the content of a file, unless it is a pipe, a device, too large, or not to be trusted."""
+    # A pipe in its place would otherwise wait for whoever writes to it.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
+        status = os.fstat(file.fileno())
+        reason = "" if stat.S_ISREG(status.st_mode) else "it is not a file"
+        if status.st_size > _MOST_BYTES:
+            reason = reason or f"it has {status.st_size} bytes, and so is damaged"
+        if reason := reason or distrust(status):
+            raise OSError(reason)
+        return file.read(status.st_size)
 
 
 @contextmanager
@@ -189,6 +228,6 @@ def _refusing(path: Path) -> Iterator[None]:
             raise
         message = f"{path} cannot be read ({error.strerror or error})"
         raise ArchiveError(message) from error
-    except Exception as error:  # a flipped bit makes zipfile raise nearly anything
+    except Exception as error:  # a flipped bit makes a decompressor raise nearly anything
         message = f"{path} is damaged ({error})"
         raise ArchiveError(message) from error

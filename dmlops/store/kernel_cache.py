@@ -2,6 +2,7 @@
 
     <cache directory>/<device>/<generation>/<target>/<kernel>-<digest>
 
+Each file is an archive of one kernel (`kernel_archive`).
 A generation is everything that was compiled from the same sources by the same compilers. When a new one
 begins, the least recently used ones are removed. A problem with a file or with the directory costs a
 compilation and one warning, but no call fails because of it.
@@ -13,21 +14,19 @@ import itertools
 import logging
 import os
 import re
-import stat
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from dmlops.store.kernel_archive import FORMAT, Archive, ArchiveError, Origin, packed
 from dmlops.store.once import tell
 
 _log = logging.getLogger("dmlops")
-_MAGIC = b"dmlops kernel 1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
 # Anybody else who may write to a file could put other code there.
 _WRITABLE_BY_OTHERS = 0o022
 # Root compiles for a container image, and every user in it reads the files.
@@ -36,9 +35,6 @@ _KEPT_GENERATIONS = 4
 _RETRIES = 4
 # Clocks of one file system differ by less; a time that lies further ahead was set by a wrong clock.
 _AHEAD_SECONDS = 86_400
-# Of a file of kernels: the largest have a few megabytes.
-_MOST_BYTES = 1 << 26
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 DEVICES = ("cpu", "cuda")
 _GENERATION = re.compile(r"[0-9a-f]{16}")
@@ -78,9 +74,14 @@ class Key(NamedTuple):
         return self.target.partition(" ")[0]
 
     @property
+    def origin(self) -> Origin:
+        """All but the kernel."""
+        return Origin(self.device, self.target, self.sources, self.compilers)
+
+    @property
     def generation(self) -> str:
         """The name of the folder for everything from the same sources and compilers."""
-        return _digest(self.device, self.sources, self.compilers)[:16]
+        return _digest(FORMAT.decode(), self.device, self.sources, self.compilers)[:16]
 
     @property
     def path(self) -> Path:
@@ -124,46 +125,15 @@ def read(key: Key) -> bytes | None:
     path = root / key.path
     _mark_as_used(root / key.device / key.generation)
     try:
-        content = read_file(path, _distrust)
+        archive = Archive(path, _distrust)
+        if archive.origin == key.origin and key.kernel in archive.labels:
+            return archive.read(key.kernel)
+        warn_once(f"{path} is damaged (it has another kernel)")
     except FileNotFoundError:
-        return None
-    except OSError as error:
-        warn_once(f"{path} cannot be read ({error.strerror or error})")
-        return None
-    code = content[len(_MAGIC) + _DIGEST_BYTES :]
-    if content != _content(key, code):
-        warn_once(f"{path} is damaged")
-        return None
-    return code
-
-
-def read_file(path: Path, distrust: Callable[[os.stat_result], str] = lambda status: "") -> bytes:
-    """Return the content of a file of kernels, however large it says that it is.
-
-    Parameters
-    ----------
-    path : Path
-        The file; neither a pipe in its place nor a device is read.
-    distrust : callable, optional
-        Returns why a file with a certain status is not read, or "".
-
-    Raises
-    ------
-    OSError
-        If it is not such a file, or cannot be read.
-    """
-    # A pipe in its place would otherwise wait for whoever writes to it.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            message = "it is not a file"
-            raise OSError(message)
-        if status.st_size > _MOST_BYTES:
-            message = f"it has {status.st_size} bytes, and so is damaged"
-            raise OSError(message)
-        if reason := distrust(status):
-            raise OSError(reason)
-        return file.read(status.st_size)
+        pass
+    except (ArchiveError, OSError) as error:
+        warn_once(str(error))
+    return None
 
 
 @functools.cache
@@ -181,25 +151,20 @@ def _distrust(status: os.stat_result) -> str:
     return "" if is_safe else "it belongs to another user, or others may write to it"
 
 
-def _content(key: Key, code: bytes) -> bytes:
-    """Return the content of a file: the digest binds the code to its key."""
-    return b"".join((_MAGIC, hashlib.sha256("\0".join(key).encode() + b"\0" + code).digest(), code))
-
-
 def keep(key: Key, code: bytes) -> None:
     """Keep code under a key; remove old generations if this is the first kernel of a new one."""
     root = directory()
     if root is None or not key.sources:
         return
-    path = root / key.path
+    path, content = root / key.path, packed(key.origin, {key.kernel: code})
     try:
         is_new_generation = not path.parent.parent.exists()
         for _ in range(_RETRIES):
             with suppress(FileNotFoundError, FileExistsError):  # another process is removing the folder
-                _write_atomically(path, _content(key, code))
+                _write_atomically(path, content)
                 break
         else:
-            _write_atomically(path, _content(key, code))
+            _write_atomically(path, content)
     except OSError as error:
         warn_once(f"{path.parent} cannot be written to ({error.strerror or error})")
         return

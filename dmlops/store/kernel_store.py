@@ -12,15 +12,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from dmlops.store import kernel_cache
+from dmlops.store.kernel_archive import SUFFIX, Archive, ArchiveError
 from dmlops.store.kernel_cache import Key
 from dmlops.store.once import is_waited_for, tell
 from dmlops.types.errors import UnsupportedFeatureError
-
-if TYPE_CHECKING:
-    from dmlops.store.kernel_archive import Archive
 
 log = logging.getLogger("dmlops.store.kernel_store")
 COMPILING = "compiling %s for %s"
@@ -48,7 +46,7 @@ def wheel_targets() -> tuple[str, ...]:
     except PermissionError as error:
         kernel_cache.warn_once(f"{WHEEL} cannot be read ({error.strerror})")
         return ()
-    return tuple(sorted(name.removesuffix(".zip") for name in names if name.endswith(".zip")))
+    return tuple(sorted(name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)))
 
 
 def cuda_extra(*, with_compilers: bool = False) -> str:
@@ -76,8 +74,6 @@ def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]
     for target in targets:
         archive = _archive(device, target, sources) if target in wheel_targets() else None
         if archive is not None and kernel in archive.labels:
-            from dmlops.store.kernel_archive import ArchiveError  # noqa: PLC0415
-
             try:
                 return archive.read(kernel)
             except ArchiveError as error:
@@ -86,16 +82,14 @@ def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]
 
 
 @functools.cache
-def _archive(device: str, target: str, sources: str) -> "Archive | None":
-    from dmlops.store.kernel_archive import Archive, ArchiveError  # noqa: PLC0415 - a source install has none
-
-    path = WHEEL / f"{target}.zip"
+def _archive(device: str, target: str, sources: str) -> Archive | None:
+    path = WHEEL / f"{target}{SUFFIX}"
     try:
         archive = Archive(path)
     except (ArchiveError, FileNotFoundError) as error:  # gone, where another version is being installed
         kernel_cache.warn_once(str(error))
         return None
-    if (archive.device, archive.target, archive.sources) != (device, target, sources):
+    if archive.origin[:3] != (device, target, sources):
         kernel_cache.warn_once(
             f"{path} was made for another target, or from other sources than are installed"
         )

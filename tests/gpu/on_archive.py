@@ -23,7 +23,7 @@ HIDDEN = ("numba_cuda", "numba.cuda")
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config):
     """Hide the compilers before anything looks for them."""
-    if not any(ROOT.glob("dmlops/kernels/sm_*.zip")):
+    if not any(ROOT.glob("dmlops/kernels/sm_*.kernels")):
         message = "build_kernels.py has to fill dmlops/kernels first"
         raise pytest.UsageError(message)
     folder = tempfile.TemporaryDirectory(prefix="dmlops-cache-")
@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     archives = importlib.import_module("dmlops.store.kernel_archive")
     major, minor = core.Device(0).compute_capability
     target = f"sm_{major}{minor}"
-    archive = archives.Archive(kernel_store.WHEEL / f"{target}.zip")
+    archive = archives.Archive(kernel_store.WHEEL / f"{target}.kernels")
     counts = {
         name: len(terminalreporter.getreports(name)) for name in ("passed", "skipped", "failed", "error")
     }
@@ -58,5 +58,6 @@ def line_of(archive, gpu, command, counts):
     n_failed = counts["failed"] + counts["error"]
     result = f"{counts['passed']} passed, {counts['skipped']} skipped, {n_failed} failed"
     today = datetime.date.today().isoformat()
-    cells = (archive.target, f"`{archive.digest}`", archive.compilers, f"`{command}`", gpu, today, result)
+    target, compilers = archive.origin.target, archive.origin.compilers
+    cells = (target, f"`{archive.digest}`", compilers, f"`{command}`", gpu, today, result)
     return f"| {' | '.join(cells)} |"

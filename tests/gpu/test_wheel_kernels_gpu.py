@@ -57,14 +57,15 @@ BUILD = """
         folder = kernel_store.WHEEL / name
         folder.mkdir()
         kernel_archive.write(
-            folder / f"{target}.zip",
-            device="cuda", target=target, sources=cuda.sources(), compilers="", kernels=codes[name],
+            folder / f"{target}.kernels",
+            kernel_archive.Origin("cuda", target, cuda.sources(), ""),
+            codes[name],
         )
         # Calls with torch's tensors look at these on the host.
         kernel_archive.write(
-            folder / f"{processor.LEVEL}.zip",
-            device="cpu", target=processor.LEVEL, sources=cpu.sources(), compilers="",
-            kernels={kernel.label: cpu.compiled(kernel) for kernel in [native_call.CALL]},
+            folder / f"{processor.LEVEL}.kernels",
+            kernel_archive.Origin("cpu", processor.LEVEL, cpu.sources(), ""),
+            {kernel.label: cpu.compiled(kernel) for kernel in [native_call.CALL]},
         )
 """
 WITHOUT_COMPILER = """
