@@ -3,8 +3,8 @@
 A descriptor holds a scalar as a plain int, or as the float64 of the same value. Every float type fits into a
 float64, including the payloads of NaNs, so the conversion to the type and back loses nothing.
 
-All arithmetic is on integers: a processor that is set to flush subnormal numbers does so in every conversion
-and comparison of floats.
+All arithmetic is on integers: a processor that is set to flush subnormal numbers does so in the conversions of
+NumPy and ml_dtypes, in ``struct.pack("f", x)`` and in ``float.hex``, and the fill would then be zero.
 """
 
 import re
@@ -143,11 +143,13 @@ def real_of(bits: int, data_type: TensorDataType) -> float:
     >>> real_of(0xC000, TensorDataType.FLOAT16)
     -2.0
     """
-    form = float_format(data_type)
+    return _widened(bits, float_format(data_type))
+
+
+def _widened(bits: int, form: FloatFormat) -> float:
     magnitude = bits & (form.sign - 1)
     if magnitude < form.end:
-        widened = _nearest(*_ratio(magnitude, form), _FLOAT64)
-        assert widened is not None
+        widened = _nearest(*_ratio(magnitude, form), _FLOAT64) or 0
     else:
         widened = _FLOAT64.end + ((magnitude - form.end) << (_FLOAT64.mantissa - form.mantissa))
     return _float_of(widened | (_FLOAT64.sign if bits & form.sign else 0))
@@ -202,7 +204,7 @@ def numbers_of(element_type: ElementType) -> str:
     'a real number in [-65504.0, 65504.0] once rounded, infinity or NaN'
     """
     form = float_format(element_type)
-    largest = _float_of(_nearest(*_ratio(form.end - 1, form), _FLOAT64) or 0)
+    largest = _widened(form.end - 1, form)
     is_complex = isinstance(element_type, OpaqueType) and element_type.family == "complex"
     number = "number, each part" if is_complex else "real number"
     others = "or NaN" if form.infinity is None else "infinity or NaN"
@@ -246,16 +248,13 @@ def _nearest(numerator: int, denominator: int, form: FloatFormat) -> int | None:
     if not numerator:
         return 0
     exponent = numerator.bit_length() - denominator.bit_length()
-    if numerator << max(-exponent, 0) < denominator << max(exponent, 0):
-        exponent -= 1
-    field = max(
-        exponent + form.bias - 1, 0
-    )  # one less than that of a normal number, whose leading bit adds it
+    exponent -= numerator << max(-exponent, 0) < denominator << max(exponent, 0)
+    # One less than that of a normal number, whose leading bit adds it.
+    field = max(exponent + form.bias - 1, 0)
     last_bit = field + 1 - form.bias - form.mantissa
-    whole, rest = divmod(numerator << max(-last_bit, 0), denominator << max(last_bit, 0))
-    half = (denominator << max(last_bit, 0)) - 2 * rest
-    if half < 0 or (half == 0 and whole & 1):
-        whole += 1
+    divisor = denominator << max(last_bit, 0)
+    whole, rest = divmod(numerator << max(-last_bit, 0), divisor)
+    whole += 2 * rest > divisor or (2 * rest == divisor and whole & 1)
     magnitude = (field << form.mantissa) + whole
     return magnitude if magnitude < form.end else None
 
