@@ -2,6 +2,8 @@
 
 __version__ = "0.1.0"
 
+from typing import TYPE_CHECKING
+
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
 from dmlops.calls.compiled import compile as compile
@@ -65,3 +67,25 @@ __all__ = [
     "tril",
     "triu",
 ]
+
+# Names of other libraries, and what they are here.
+_OTHER_NAMES = {
+    "argwhere": "nonzero_coordinates",
+    "diag": "diagonal_matrix",
+    "diagonal": "diagonal_matrix",
+    "fill_diagonal": "diagonal_matrix",
+    "gather": "gather_nd",
+    "nonzero": "nonzero_coordinates",
+    "take_along_axis": "gather_nd",
+    "topk": "top_k",
+}
+
+if not TYPE_CHECKING:  # for type checkers, a module with this function has every name
+
+    def __getattr__(name: str) -> object:
+        """Say what another library's name is called here."""
+        message = f"module 'dmlops' has no attribute '{name}'"
+        if name in _OTHER_NAMES:
+            message = f"{message}; did you mean {_OTHER_NAMES[name]}?"
+            raise AttributeError(message, name=name)
+        raise AttributeError(message)  # Python may suggest a name that is spelt like it

@@ -315,7 +315,19 @@ BAD = {
     "gather x.npy x.npy": (1, "gather: gather_nd.indices"),
     "gather x.npy far.npy -o y.npy": (1, "gather: gather_nd.indices: got tuple (5, 0) at position (0,), "),
     "gather x.npy far.npy --mode wrap": (2, "'wrap' is not one of 'raise', 'clip', 'fill'"),
-    "gather - -": (1, "gather: standard input holds one array; name a file for FILE or INDICES"),
+    "gather - -": (1, "gather: standard input holds one array; name files for the others"),
+    "top-k - -k 1 --lengths -": (1, "top-k: standard input holds one array; name files for the others"),
+    "top-k x.npy -k 1 --lengths complex.npy": (1, "top-k: top_k.lengths"),
+    "top-k x.npy -k 1 --max-length 3": (
+        1,
+        "top-k: top_k.max_length: got 3, but there are neither starts nor",
+    ),
+    "gather x.npy far.npy --along-axis 2": (1, "gather: --along-axis: got 2, but x.npy has 2 dimensions"),
+    "gather x.npy cube.npy --along-axis 0": (
+        1,
+        "x.npy has 2 dimensions and cube.npy 3; both must have the same",
+    ),
+    "gather x.npy far.npy --along-axis 0 --batch-dims 1": (1, "leave out --batch-dims"),
     "diagonal x.npy --end nan": (2, "Invalid value for '--end': 'nan' is not a valid integer, inf or -inf"),
     "diagonal x.npy --value one": (1, "--value: 'one' is not a number"),
     "warmup --jobs 0": (2, "--jobs"),
@@ -379,6 +391,7 @@ def test_long_names_and_arguments_are_cut(command):
 def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, line):
     np.save("x.npy", X)
     np.save("far.npy", np.array([[5, 0]]))
+    np.save("cube.npy", np.zeros((1, 1, 1), int))
     np.save("complex.npy", X + 1j)
     np.save("objects.npy", np.array([None, 1], dtype=object), allow_pickle=True)
     np.savez("objects.npz", a=np.array([None, 1], dtype=object))

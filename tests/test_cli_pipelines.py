@@ -42,10 +42,27 @@ def test_what_top_k_writes_is_data_or_indices(command):
         assert first["values"].tolist() == [[3], [5]]
     with zipfile.ZipFile("best.npz") as archive:  # of the format that arrays of more than 4 GiB need
         assert {each.extract_version for each in archive.infolist()} == {45}
-    # Where indices are expected, they are the indices: [[0, 2], [1, 2]].
-    np.save("plain.npy", np.arange(12).reshape(3, 4))
-    assert "by best.npz:indices" in run(command, "gather", "plain.npy", "best.npz", "-o", "y.npy")
-    assert np.load("y.npy").tolist() == [2, 6]
+    # They are positions along an axis.
+    assert_refused(
+        command("gather", "x.npy", "best.npz"), "best.npz: the indices of top-k", "--along-axis -1"
+    )
+    printed = run(command, "gather", "x.npy", "best.npz", "--along-axis", -1, "-o", "y.npy")
+    assert printed.startswith("gather from x.npy by best.npz:indices along axis -1 ")
+    assert np.load("y.npy").tolist() == [[3, 3], [5, 5]]
+    # As tuples, where the user says so: [[0, 2], [1, 2]].
+    run(command, "gather", "x.npy", "best.npz:indices", "-o", "y.npy")
+    assert np.load("y.npy").tolist() == [3, 5]
+    # Both again, for an axis that is not the last.
+    run(command, "top-k", "x.npy", "-k", 1, "--axis", 0, "-o", "best.npz")
+    run(command, "gather", "x.npy", "best.npz", "--along-axis", 0, "-o", "y.npy")
+    assert np.load("y.npy").tolist() == X.max(axis=0, keepdims=True).tolist()
+
+
+def test_what_nonzero_writes_is_no_position_along_an_axis(command):
+    np.save("x.npy", X)
+    run(command, "nonzero", "x.npy", "-o", "v.npz")
+    outcome = command("gather", "x.npy", "v.npz", "--along-axis", 0)
+    assert_refused(outcome, "v.npz: coordinates are index tuples", "leave out --along-axis")
 
 
 class Stream(io.StringIO):

@@ -11,6 +11,9 @@ FILES = {
     "swapped": X.astype(">i4"),
     "mask": np.array([0, 1, 1]),
     "picks": np.array([[1], [2], [-3]]),
+    "lengths": np.array([3, 1]),
+    "along": np.array([[0], [-1]]),
+    "far": np.uint32([[3, 2**32 - 1]] * 2),
     "zeros": np.zeros((3, 4)),
     "complex": np.zeros((1, 2), "complex64"),
 }
@@ -24,6 +27,12 @@ ANSWERS = {
         "values": np.int32([[3, 3], [5, 5]]),
         "indices": np.array([[0, 2], [1, 2]]),
     },
+    "top-k x.npy -k 2 --lengths lengths.npy": {
+        "values": np.int32([[3, 3], [0, -(2**31)]]),
+        "indices": np.array([[0, 2], [0, -1]]),
+    },
+    "gather x.npy along.npy --along-axis 1": {"output": np.int32([[3], [5]])},
+    "gather x.npy far.npy --along-axis -1 --mode fill": {"output": np.int32([[2, 0], [5, 0]])},
     "nonzero mask.npy --index-dtype int32": {"coordinates": np.int32([[1], [2]]), "count": np.int32(2)},
     "gather x.npy picks.npy --mode clip": {"output": X[[1, 1, 0]]},
     "gather x.npy picks.npy --mode fill": {"output": X[[1, 1, 0]] * np.int32([[1], [0], [0]])},

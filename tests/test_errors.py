@@ -181,3 +181,24 @@ def test_tensors_of_more_dimensions():
         dmlops.top_k(x.to("meta"), 1)
     with pytest.raises(InvalidDescriptorError, match=r"^diagonal_matrix\.shape: got 1000000000000 dim"):
         dmlops.diagonal_matrix(shape=range(10**12), like=x.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("topk", "top_k"),
+        ("nonzero", "nonzero_coordinates"),
+        ("gather", "gather_nd"),
+        ("diag", "diagonal_matrix"),
+    ],
+)
+def test_names_of_other_libraries(name, ours):
+    with pytest.raises(
+        AttributeError, match=rf"module 'dmlops' has no attribute '{name}'; did you mean {ours}\?"
+    ):
+        getattr(dmlops, name)
+    with pytest.raises(AttributeError, match="module 'dmlops' has no attribute 'median'$"):
+        dmlops.median  # noqa: B018
+    assert not hasattr(dmlops, name)
+    with pytest.raises(ImportError):
+        exec(f"from dmlops import {name}")

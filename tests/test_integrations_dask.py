@@ -106,6 +106,24 @@ class TestNonzeroCoordinates:
             coordinates, _ = nonzero_coordinates(da.zeros((100, 64), chunks=(100, 8)))
         assert coordinates.numblocks == (25, 1)  # of 4 rows, as x has 512 bytes in each
 
+    @pytest.mark.parametrize(("shape", "n_chunks"), [((1, 40, 60), 10), ((40, 60), 10), ((3, 40, 60), 30)])
+    def test_no_task_has_more_elements_than_a_chunk(self, shape, n_chunks):
+        x = sample("int8", shape, "slabs") > 60
+        largest = []
+
+        def watch(chunk):
+            largest.append(chunk.size)
+            return chunk
+
+        with dask.config.set({"array.chunk-size": "240 B"}):  # four rows of 60 elements
+            lazy = da.from_array(x, chunks=(*[3] * (x.ndim - 2), 8, 20)).map_blocks(watch, meta=x)
+            coordinates, count = nonzero_coordinates(lazy)
+        assert coordinates.numblocks == (n_chunks, 1)
+        largest.clear()
+        assert_same(coordinates.compute(scheduler="sync"), np.argwhere(x))
+        assert count.compute(scheduler="sync") == np.count_nonzero(x)
+        assert max(largest) <= 3 * 8 * 20
+
     def test_unknown_sizes(self):
         x = sample("int8", (5, 6), "columns")
         coordinates, _ = nonzero_coordinates(with_unknown_columns(x, 6))

@@ -12,19 +12,23 @@ from rich.text import Text
 import dmlops
 from dmlops.cli import console, outputs
 from dmlops.cli.ending import CommandError, users_errors
-from dmlops.cli.inputs import STANDARD, Array, FileArgument, open_input
+from dmlops.cli.inputs import STANDARD, Array, FileArgument, Input, open_input
 from dmlops.cli.outputs import OutputOption
 from dmlops.cli.placement import Device, place
-from dmlops.types.errors import cut, shown
+from dmlops.types.errors import counted, cut, shown
 
 DeviceOption = Annotated[Device, typer.Option(help="Where it runs; auto is a GPU if one can be used.")]
 INDICES_HELP = (
-    "Index tuples: a file of the same kinds. Of the results of top-k and nonzero, the indices are taken."
+    "Index tuples: a file of the same kinds. Of the results of nonzero, the coordinates are taken; those of "
+    "top-k need --along-axis."
 )
-IndexTypeOption = Annotated[
-    Literal["uint32", "uint64", "int32", "int64"],
-    typer.Option(metavar="TYPE", help="The type of the indices: uint32, uint64, int32 or int64."),
-]
+_INDEX_TYPE = Literal["uint32", "uint64", "int32", "int64"]
+_INDEX_TYPE_HELP = "The type of the indices: uint32, uint64, int32 or int64."
+IndexTypeOption = Annotated[_INDEX_TYPE, typer.Option(metavar="TYPE", help=_INDEX_TYPE_HELP)]
+
+
+def _array_option(text: str) -> Any:
+    return typer.Option(metavar="FILE", show_default=False, help=text)
 
 
 def top_k(
@@ -35,15 +39,51 @@ def top_k(
     smallest: Annotated[
         bool, typer.Option("--smallest", help="Select the smallest elements instead of the largest.")
     ] = False,
-    index_dtype: IndexTypeOption = "int64",
+    starts: Annotated[
+        Path | None, _array_option("For each row, the position of the first element that takes part.")
+    ] = None,
+    lengths: Annotated[Path | None, _array_option("For each row, how many elements take part.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(show_default=False, help="Of each row, at most so many elements take part.")
+    ] = None,
+    indices: Annotated[
+        Path | None,
+        _array_option(
+            "A number for each element, by which ties go, and which is written instead of its position."
+        ),
+    ] = None,
+    nan_last: Annotated[
+        bool, typer.Option("--nan-last", help="Select NaN after all other elements.")
+    ] = False,
+    index_dtype: Annotated[
+        _INDEX_TYPE | None,
+        typer.Option(metavar="TYPE", show_default="int64, or that of --indices", help=_INDEX_TYPE_HELP),
+    ] = None,
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
     """Select the k largest elements along an axis: sorted, ties by ascending index."""
-    outputs.check(output, [file], 2)
-    x = open_input(file)
-    select = partial(dmlops.top_k, k=k, axis=axis, largest=not smallest, index_dtype=index_dtype)
-    ran = _run("top-k", device, select, x.array)
+    of_rows = {"starts": starts, "lengths": lengths, "indices": indices}
+    given = {name: path for name, path in of_rows.items() if path is not None}
+    files = [file, *given.values()]
+    outputs.check(output, files, 2)
+    _check_one_is_standard("top-k", files)
+    x, others = open_input(file), [open_input(path, "numbers").array for path in given.values()]
+
+    def select(x: Any, *others: Any) -> Any:
+        arrays: Any = dict(zip(given, others, strict=True))
+        return dmlops.top_k(
+            x,
+            k,
+            axis=axis,
+            largest=not smallest,
+            max_length=max_length,
+            nan_last=nan_last,
+            index_dtype=index_dtype,
+            **arrays,
+        )
+
+    ran = _run("top-k", device, select, x.array, *others)
     order = "smallest" if smallest else "largest"
     title = f"top-k of {x.name}: the {k} {order} along axis {axis}"
     _finish(title, ran, ("values", "indices"), output)
@@ -74,18 +114,55 @@ def gather(
         Literal["raise", "clip", "fill"],
         typer.Option(help="For indices out of range: an error, the nearest valid index, or zeros."),
     ] = "raise",
+    along_axis: Annotated[
+        int | None,
+        typer.Option(
+            metavar="AXIS",
+            show_default=False,
+            help="The indices are positions along this axis, as those of top-k are, instead of index tuples.",
+        ),
+    ] = None,
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
-    """Read the elements or slices that index tuples point at (ONNX GatherND)."""
+    """Read the elements or slices that index tuples point at (ONNX GatherND), or elements along an axis."""
     outputs.check(output, [file, indices])
-    if file == STANDARD == indices:
-        message = "gather: standard input holds one array; name a file for FILE or INDICES"
-        raise CommandError(message)
-    x, tuples = open_input(file), open_input(indices, as_indices=True)
+    _check_one_is_standard("gather", [file, indices])
+    x = open_input(file)
+    tuples = open_input(indices, "tuples" if along_axis is None else "positions")
+    arrays, by = (x.array, tuples.array), tuples.name
+    if along_axis is not None:
+        if batch_dims:
+            message = "gather: --along-axis has the other axes as batch dimensions; leave out --batch-dims"
+            raise CommandError(message)
+        arrays = _rows_along(along_axis, x, tuples)
+        by, batch_dims = f"{by} along axis {along_axis}", x.array.ndim - 1
     read = partial(dmlops.gather_nd, batch_dims=batch_dims, mode=mode)
-    ran = _run("gather", device, read, x.array, tuples.array)
-    _finish(f"gather from {x.name} by {tuples.name}", ran, ("output",), output)
+    (result,), how = _run("gather", device, read, *arrays)
+    if along_axis is not None:
+        result = np.moveaxis(result, -1, along_axis)
+    _finish(f"gather from {x.name} by {by}", ([result], how), ("output",), output)
+
+
+def _check_one_is_standard(command: str, files: Sequence[Path]) -> None:
+    if list(files).count(STANDARD) > 1:
+        message = f"{command}: standard input holds one array; name files for the others"
+        raise CommandError(message)
+
+
+def _rows_along(axis: int, x: Input, indices: Input) -> tuple[Array, Array]:
+    """Return an array with an axis as its last, and index tuples of positions along it."""
+    ndim = x.array.ndim
+    if indices.array.ndim != ndim:
+        message = (
+            f"gather: --along-axis: {x.name} has {counted(ndim, 'dimension')} and {indices.name} "
+            f"{indices.array.ndim}; both must have the same number"
+        )
+        raise CommandError(message)
+    if not -ndim <= axis < ndim:
+        message = f"gather: --along-axis: got {axis}, but {x.name} has {counted(ndim, 'dimension')}"
+        raise CommandError(message)
+    return np.moveaxis(x.array, axis, -1), np.moveaxis(indices.array, axis, -1)[..., None]
 
 
 def _bound(text: str | int) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -34,10 +34,13 @@ _ADVICE = {
 }
 _MEMBER = ".npy"  # the suffix of arrays in an archive
 _WITH_NAME = re.compile(r"(.+\.npz):(.+)", re.DOTALL)
-# The array that a command takes from another command's results: as data, and as indices.
-_RESULTS = {
-    frozenset({"values", "indices"}): ("values", "indices"),
-    frozenset({"coordinates", "count"}): ("coordinates", "coordinates"),
+_TOP_K, _NONZERO = frozenset({"values", "indices"}), frozenset({"coordinates", "count"})
+Use = Literal["data", "numbers", "tuples", "positions"]
+"""The use of an array: as data, as any integers, as index tuples, or as positions along an axis."""
+# The array that a command takes from another command's results.
+_RESULTS: dict[frozenset[str], dict[Use, str]] = {
+    _TOP_K: {"data": "values", "numbers": "indices", "positions": "indices"},
+    _NONZERO: {"data": "coordinates", "numbers": "coordinates", "tuples": "coordinates"},
 }
 
 
@@ -60,27 +63,27 @@ def split_name(file: Path) -> tuple[Path, str]:
     return (Path(match[1]), match[2]) if match and not file.exists() else (file, "")
 
 
-def open_input(file: Path, *, as_indices: bool = False) -> Input:
+def open_input(file: Path, use: Use = "data") -> Input:
     """Return an array in native byte order; an .npy file is memory-mapped.
 
     Parameters
     ----------
     file : Path
         A file, ``FILE:NAME``, or ``-``.
-    as_indices : bool
-        Whether the command takes it as indices; of the results of `top-k`, it then gets the indices.
+    use : Use
+        Says which array of another command's results it is.
 
     Raises
     ------
     CommandError
-        If there is no such array, or several to choose from.
+        If there is no such array, or several to choose from, or if it is of no use.
     """
     if file == STANDARD:
         with users_errors("standard input"):
             name, array = "standard input", _read_npy("standard input", _standard_input())
     else:
         with users_errors(str(file)):
-            name, array = _from_file(file, as_indices)
+            name, array = _from_file(file, use)
     dtype = array.dtype
     # The types of ml_dtypes are of this kind too, and have other names.
     if dtype.kind == "V" and dtype.names is None and dtype.name.startswith("void"):
@@ -91,19 +94,19 @@ def open_input(file: Path, *, as_indices: bool = False) -> Input:
     return Input(name, np.asarray(array, dtype.newbyteorder("=")))
 
 
-def _from_file(file: Path, as_indices: bool) -> tuple[str, Array]:
+def _from_file(file: Path, use: Use) -> tuple[str, Array]:
     path, name = split_name(file)
     mode = path.stat().st_mode
     if path.suffix != ".npz":
         return path.name, _from_npy(path, stat.S_ISREG(mode))
     with _damage_told(str(path), ".npz"), zipfile.ZipFile(path) as archive:
         names = [each.removesuffix(_MEMBER) for each in archive.namelist() if each.endswith(_MEMBER)]
-        chosen = _choose(path, names, name, as_indices)
+        chosen = _choose(path, names, name, use)
         with archive.open(f"{chosen}{_MEMBER}") as stream:
             return f"{path.name}:{chosen}", _read_npy(f"{path}:{cut(chosen)}", stream, is_member=True)
 
 
-def _choose(path: Path, names: Sequence[str], name: str, as_indices: bool) -> str:
+def _choose(path: Path, names: Sequence[str], name: str, use: Use) -> str:
     """Return the array to take from a file: the named one, the only one, or the main part of a result."""
     if name:
         if name in names:
@@ -112,8 +115,18 @@ def _choose(path: Path, names: Sequence[str], name: str, as_indices: bool) -> st
         raise CommandError(message)
     if len(names) == 1:
         return names[0]
-    if parts := _RESULTS.get(frozenset(names)):
-        return parts[as_indices]
+    results = frozenset(names)
+    if results == _TOP_K and use == "tuples":
+        message = (
+            f"{path}: the indices of top-k are positions along an axis, not index tuples: add "
+            f"--along-axis -1, or the axis of top-k; {path}:indices takes them as tuples"
+        )
+        raise CommandError(message)
+    if results == _NONZERO and use == "positions":
+        message = f"{path}: coordinates are index tuples, not positions along an axis: leave out --along-axis"
+        raise CommandError(message)
+    if results in _RESULTS:
+        return _RESULTS[results][use]
     advice = f"; name one, as {path}:{cut(names[0])}" if names else ""
     message = f"{path}: it has {_listed(names)}{advice}"
     raise CommandError(message)
