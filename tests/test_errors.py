@@ -197,8 +197,26 @@ def test_names_of_other_libraries(name, ours):
         AttributeError, match=rf"module 'dmlops' has no attribute '{name}'; did you mean {ours}\?"
     ):
         getattr(dmlops, name)
-    with pytest.raises(AttributeError, match="module 'dmlops' has no attribute 'median'$"):
+    with pytest.raises(AttributeError, match=r"module 'dmlops' has no attribute 'median'$"):
         dmlops.median  # noqa: B018
     assert not hasattr(dmlops, name)
     with pytest.raises(ImportError):
         exec(f"from dmlops import {name}")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("top_k(X, 1, dim=0)", "'dim'; did you mean axis?"),
+        ("top_k(X, 1, descending=True)", "'descending'; did you mean largest?"),
+        ("top_k(X, 1, median=True)", "'median'"),
+        ("gather_nd(X, INDICES, batch_dimensions=1)", "'batch_dimensions'; did you mean batch_dims?"),
+        ("nonzero_coordinates(X, dtype='int32')", "'dtype'; did you mean index_dtype?"),
+        ("diagonal_matrix(X, offset=1)", "'offset'; did you mean begin?"),
+    ],
+)
+def test_parameters_of_other_libraries(call, text):
+    function = call.partition("(")[0]
+    expected = f"{function}() got an unexpected keyword argument {text}"
+    with pytest.raises(TypeError, match=f"^{re.escape(expected)}$"):
+        eval(f"dmlops.{call}")

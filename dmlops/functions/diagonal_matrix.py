@@ -46,6 +46,7 @@ def diagonal_matrix(
 def diagonal_matrix(x: None = None, /, *, like: Array, **options: Unpack[MatrixOptions]) -> Array: ...
 @overload
 def diagonal_matrix(x: Array, /, **options: Unpack[DiagonalOptions]) -> Array: ...
+@arguments.also_known_as(k="begin", diagonal="begin", offset="begin", fill_value="value", device="like")
 def diagonal_matrix(
     x: Any = None,
     /,
@@ -58,6 +59,7 @@ def diagonal_matrix(
     like: Any = None,
     out: Any = None,
     stream: Any = None,
+    **unknown: Any,
 ) -> Any:
     """Return a copy of `x`, or a matrix of zeros, in which a band of diagonals is filled with `value`.
 
@@ -121,6 +123,8 @@ def diagonal_matrix(
     array([[1, 0, 0],
            [0, 1, 0]], dtype=uint8)
     """
+    if unknown:
+        arguments.refuse_unknown("diagonal_matrix", unknown)
     if end is None and type(begin) is int:
         end = begin + 1
     if x is None:

@@ -39,6 +39,7 @@ def gather_nd(
 ) -> NDArray[Any]: ...
 @overload
 def gather_nd(x: Array, indices: Any, /, **options: Unpack[GatherOptions]) -> Array: ...
+@arguments.also_known_as(batch_dimensions="batch_dims")
 def gather_nd(
     x: Any,
     indices: Any,
@@ -48,6 +49,7 @@ def gather_nd(
     mode: Mode = "raise",
     out: Any = None,
     stream: Any = None,
+    **unknown: Any,
 ) -> Any:
     """Return the elements or slices of `x` that index tuples point at.
 
@@ -103,6 +105,8 @@ def gather_nd(
     array([[2, 3],
            [0, 1]])
     """
+    if unknown:
+        arguments.refuse_unknown("gather_nd", unknown)
     inputs = x, indices
     if type(mode) is not str:
         check_mode(mode)

@@ -51,6 +51,7 @@ def nonzero_coordinates(
 ) -> NonzeroResult[NDArray[Any]]: ...
 @overload
 def nonzero_coordinates(x: Array, /, **options: Unpack[NonzeroOptions]) -> NonzeroResult[Array]: ...
+@arguments.also_known_as(dtype="index_dtype", output_type="index_dtype")
 def nonzero_coordinates(
     x: Any,
     /,
@@ -60,6 +61,7 @@ def nonzero_coordinates(
     index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
+    **unknown: Any,
 ) -> NonzeroResult[Any]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
@@ -118,6 +120,8 @@ def nonzero_coordinates(
            [1, 1],
            [1, 3]]), count=array(4))
     """
+    if unknown:
+        arguments.refuse_unknown("nonzero_coordinates", unknown)
     where = "nonzero_coordinates"
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
         words, others = NONZERO_COORDINATES.words, (size, fill_value, index_dtype)

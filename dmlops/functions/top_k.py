@@ -48,6 +48,7 @@ def top_k(
 ) -> TopKResult[NDArray[Any], NDArray[Any]]: ...
 @overload
 def top_k(x: Array, /, k: SupportsIndex, **options: Unpack[TopKOptions]) -> TopKResult[Array, Array]: ...
+@arguments.also_known_as(dim="axis", descending="largest", dtype="index_dtype", num="k")
 def top_k(
     x: Any,
     /,
@@ -64,6 +65,7 @@ def top_k(
     index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
+    **unknown: Any,
 ) -> TopKResult[Any, Any]:
     """Return the `k` largest or smallest elements along an axis, and their indices.
 
@@ -147,6 +149,8 @@ def top_k(
     >>> dmlops.top_k([1, 3, 2, 3], 2)
     TopKResult(values=array([3, 3]), indices=array([1, 3]))
     """
+    if unknown:
+        arguments.refuse_unknown("top_k", unknown)
     function, inputs = TOP_K, (x,)
     if not (starts is lengths is indices is max_length is None):
         function, inputs, max_length = _with_rows(x, lengths, starts, indices, max_length)

@@ -2,9 +2,11 @@
 
 import contextlib
 import enum
+import inspect
+from collections.abc import Callable
 from itertools import islice
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import counted, error_text, refuse, shown
@@ -15,6 +17,33 @@ MOST_DIMENSIONS = 64
 """The most dimensions that an array has, as in NumPy."""
 
 Member = TypeVar("Member", bound=enum.IntEnum)
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+_OTHER_NAMES: dict[str, dict[str, str]] = {}
+
+
+def also_known_as(**names: str) -> Callable[[AnyFunction], AnyFunction]:
+    """Return a decorator of functions whose last parameter is ``**unknown``, for `refuse_unknown`.
+
+    `names` are parameters of other libraries, with the parameters of this function that mean the same.
+    """
+
+    def keep(function: AnyFunction) -> AnyFunction:
+        _OTHER_NAMES[function.__name__] = names
+        signature = inspect.signature(function)
+        parameters = [*signature.parameters.values()][:-1]
+        vars(function)["__signature__"] = signature.replace(parameters=parameters)
+        return function
+
+    return keep
+
+
+def refuse_unknown(function: str, unknown: dict[str, Any]) -> NoReturn:
+    """Raise Python's error of keyword arguments that a function does not have, with the right name."""
+    name = next(iter(unknown))
+    message = f"{function}() got an unexpected keyword argument '{name}'"
+    if name in _OTHER_NAMES[function]:
+        message = f"{message}; did you mean {_OTHER_NAMES[function][name]}?"
+    raise TypeError(message)
 
 
 def as_integer(value: Any) -> int | None:
