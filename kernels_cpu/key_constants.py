@@ -7,14 +7,14 @@ from kernels_cpu.plan_words import Words, put_value
 KEY_WORDS = 8
 """Words that the constants take: a line of the cache, whose rest stays empty."""
 
-_N_CONSTANTS = 5
+_N_CONSTANTS = 6
 _BIG_ENDIAN = int(sys.byteorder == "big")
 
 
 def put_key_constants(
-    out: Words, element_size: int, sign: int, flip: int, infinity: int, largest: int
+    out: Words, element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int
 ) -> None:
-    """Put the five constants of `keys.KeyMasks` as they lie in memory, in `KEY_WORDS` words.
+    """Put the six constants of `keys.KeyMasks` as they lie in memory, in `KEY_WORDS` words.
 
     Parameters
     ----------
@@ -28,6 +28,8 @@ def put_key_constants(
         of 64 bits are signed.
     largest : int
         Whether the greatest elements come first.
+    nan_last : int
+        Whether NaN comes last, though the greatest floats come first.
     """
     width = 8 * element_size
     top, quarter = -1 << (width - 1), 1 << (width - 2)
@@ -42,7 +44,11 @@ def put_key_constants(
         limit = (infinity & (quarter - 1)) << 1 | 1
         if infinity & quarter == 0:
             limit |= top
-    constants = (negative, plus, infinity, limit, -1 if largest != 0 else 0)
+    minus, direction, swap = infinity, -1 if largest != 0 else 0, 0
+    if nan_last != 0:
+        # The same keys as in ascending order, but of the other sign.
+        minus, plus, direction, swap = plus, minus, 0, top
+    constants = (negative, plus, minus, limit, direction, swap)
     per_word = 8 // element_size
     mask = -1 if width == 64 else (1 << width) - 1
     for at in range(0, KEY_WORDS * per_word, per_word):

@@ -3,7 +3,8 @@
 One formula with five constants serves unsigned and signed integers and every float format. For floats,
 ``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at `infinity`, and
 +inf at ``2 * infinity``. Every NaN lies beyond that, as the sum wraps around, where one minimum makes all of
-them equal. A bool is a magnitude whose infinity is 0, so that the same minimum makes all set bytes equal.
+them equal. A bool is a magnitude whose infinity is 0, so that the same minimum makes all set bytes equal. If
+the largest floats come first and NaN last, `swap` makes keys descend from +inf to -inf, and NaN stays behind.
 """
 
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ class KeyMasks(NamedTuple):
     """The key of NaN, or of True, before `direction`; the greatest integer for integers."""
     direction: Any
     """-1 (all ones) where the greatest come first, else 0."""
+    swap: Any
+    """The sign bit where positive floats are subtracted, and negative ones added; else 0."""
 
 
 unpack_masks = structure(KeyMasks)
@@ -37,6 +40,7 @@ def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))
     below = simd.subtract(simd.fill(bits, masks.minus), bits)
-    is_negative = simd.both(bits, simd.fill(bits, masks.negative))
-    ordered = simd.minimum(simd.where_negative(is_negative, below, above), simd.fill(bits, masks.limit))
+    sign = simd.both(bits, simd.fill(bits, masks.negative))
+    is_below = simd.differ(sign, simd.fill(bits, masks.swap))
+    ordered = simd.minimum(simd.where_negative(is_below, below, above), simd.fill(bits, masks.limit))
     return simd.differ(ordered, simd.fill(bits, masks.direction))

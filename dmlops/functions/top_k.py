@@ -12,7 +12,7 @@ from dmlops.calls.binding import Binding, Function, check_extended, check_is_pai
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
-from dmlops.devices.memory import CPU
+from dmlops.devices.memory import CPU, Device
 from dmlops.operators.problem import Options
 from dmlops.operators.top_k import Rows, Selection, TopK1, broadcast_rows, broadcast_sizes, infer_top_k
 from dmlops.types import arguments
@@ -210,7 +210,7 @@ def _bind(call: Binding, selection: Selection) -> BoundCall:
         raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
     values, indices = call.check_outputs(*inferred)
     _check_level(selection)
-    _check_served(rows, selection)
+    _check_served(rows, selection, call.device)
     descriptor = TopK1.of_inferred(
         input_tensor=rows.x,
         axis=rows.axis % rows.x.dimension_count,
@@ -230,8 +230,10 @@ def _bind(call: Binding, selection: Selection) -> BoundCall:
     return call.plan(descriptor, options, form=_form_of(descriptor, selection))
 
 
-def _check_served(rows: Rows, selection: Selection) -> None:
-    """Refuse what no kernel serves yet."""
+def _check_served(rows: Rows, selection: Selection, device: Device) -> None:
+    """Refuse what no kernel of CUDA serves yet."""
+    if device is CPU:
+        return
     size = rows.x.sizes[rows.axis]
     longest = size if selection.max_length is None else min(selection.max_length, size)
     is_served = selection.k <= longest and not selection.nan_last

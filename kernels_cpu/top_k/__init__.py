@@ -30,7 +30,13 @@ def plan(problem: Any, target: Target) -> Plan:
     words = planned(plan_of_words, words_of_problem(problem), target.threads)
     launches = Launches(words, kernel_of, target)
     variant = _variant(problem, words[ALGORITHM], launches)
-    return Plan(variant, words[WORKSPACE], {"launch": lambda: _launch(launches, problem)})
+
+    def launch() -> Callable[..., int]:
+        # Kernels take the other inputs in front of x.
+        is_plain = problem.length_size + problem.start_size + problem.number_size == 0
+        return (launches.bound() if is_plain else None) or launches.run
+
+    return Plan(variant, words[WORKSPACE], {"launch": launch})
 
 
 def _variant(problem: Any, algorithm: int, launches: Launches) -> str:
@@ -38,18 +44,7 @@ def _variant(problem: Any, algorithm: int, launches: Launches) -> str:
         return "nothing to do"
     table, tasks = launches.launches[0].table, launches.launches[0].tasks
     how = "sorted" if algorithm == SORT else "searched"
-    why = f"{8 * problem.element_size} bits, {how}: k is 1/{problem.axis_size // problem.k} of the axis"
+    share = problem.axis_size // problem.k or 1
+    why = f"{8 * problem.element_size} bits, {how}: k is 1/{share} of the axis"
     where = "in place" if problem.axis_strides[0] == 1 else f"{table.words[COLUMNS_WORD]} columns at a time"
     return f"{ALGORITHMS[algorithm]}, {where}, {why}; tasks: {len(tasks)}"
-
-
-def _launch(launches: Launches, problem: Any) -> Callable[..., int]:
-    bound = launches.bound()
-    if bound is None or not problem.length_size:
-        return bound or launches.run
-
-    def launch_rows(x: int, lengths: int, *others: int) -> int:
-        return bound(lengths, x, *others)
-
-    vars(launch_rows)["lengths_first"] = bound
-    return launch_rows

@@ -6,14 +6,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics.pointers import stack_integers
-from kernels_cpu.jit import njit
+from kernels_cpu.jit import int64, njit
 from kernels_cpu.processor import LINE_BYTES
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.scan import Limits, Search, search_run
 from kernels_cpu.top_k.scratch import (
+    Row,
+    Windows,
     copy_to_stage,
-    length_of,
-    offsets_of,
+    place_of,
+    row_of,
     scratch_of_column,
     stage_of,
     unpacked,
@@ -23,7 +25,7 @@ from kernels_cpu.top_k.table import COLUMN_LINES, DIMENSION, HEADER, ROW_STATE
 Array = NDArray[Any]
 
 # The state of a column's search between two runs, `ROW_STATE` integers.
-LISTED, THRESHOLD, UNTIL_STRICT, CLOSED, LENGTH = range(5)
+LISTED, THRESHOLD, UNTIL_STRICT, CLOSED, FIRST, LENGTH = range(ROW_STATE)
 STATES = ROW_STATE * COLUMN_LINES * LINE_BYTES  # of elements of one byte
 
 
@@ -35,7 +37,7 @@ def select(sorts: bool) -> Any:
     @njit
     def select_columns(
         constants: Array, first_stripe: int, last_stripe: int, task: int,
-        lengths: int, x: int, values: int, indices: int, workspace: int,
+        lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
@@ -50,19 +52,23 @@ def select(sorts: bool) -> Any:
             column = (stripe - outer * stripes) * problem.columns
             first_row = outer * n_columns_all + column
             n_columns = min(problem.columns, n_columns_all - column)
-            x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
-            longest = 0
+            x_at = place_of(numbers, problem.n_dims, problem.longest, first_row).x_at
+            first_of_all, end_of_all = problem.axis_size, int64(0)
             for j in range(n_columns):
-                length = length_of(numbers, problem, lengths, first_row + j)
-                longest = max(longest, length)
+                place = row_of(numbers, problem, Windows(lengths, starts), first_row + j)
+                length = place.length
+                if length > 0:
+                    first_of_all = min(first_of_all, place.first)
+                    end_of_all = max(end_of_all, place.first + length)
                 s = ROW_STATE * j
                 searches[s + LISTED] = 0
                 searches[s + THRESHOLD] = ~problem.lowest
                 searches[s + UNTIL_STRICT] = min(problem.k, length)
                 searches[s + CLOSED] = 0
+                searches[s + FIRST] = place.first
                 searches[s + LENGTH] = length
-            for begin in range(0, longest, problem.run):
-                n = min(problem.run, longest - begin)
+            for begin in range(first_of_all, end_of_all, problem.run):
+                n = min(problem.run, end_of_all - begin)
                 copy_to_stage(
                     elements, x_at + begin * problem.x_step, problem.x_step, problem.column_step,
                     n, n_columns, stage, problem.pitch,
@@ -80,21 +86,35 @@ def select(sorts: bool) -> Any:
                         problem.wide != 0,
                     )  # fmt: skip
                     staged = j * problem.pitch
-                    own_n = max(min(n, length - begin), 0)
-                    search = search_run(stage, staged, own_n, begin - staged, masks, limits, own, search)
+                    first = searches[s + FIRST]
+                    own_begin = max(begin, first)
+                    own_n = max(min(begin + n, first + length) - own_begin, 0)
+                    search = search_run(
+                        stage, staged + own_begin - begin, own_n, begin - first - staged, masks, limits, own,
+                        search,
+                    )  # fmt: skip
                     searches[s + LISTED] = search.n_candidates
                     searches[s + THRESHOLD] = search.threshold
                     searches[s + UNTIL_STRICT] = search.until_strict
                     searches[s + CLOSED] = search.closed
             for j in range(n_columns):
-                at = offsets_of(numbers, problem.n_dims, first_row + j)
+                place = row_of(numbers, problem, Windows(lengths, starts), first_row + j)
+                length = searches[ROW_STATE * j + LENGTH]
+                # Not what is read now: it may have changed since the search.
+                place = Row(
+                    place.x_at + (searches[ROW_STATE * j + FIRST] - place.first) * problem.x_step,
+                    place.value_at,
+                    place.index_at,
+                    searches[ROW_STATE * j + FIRST],
+                    length,
+                )
                 own = scratch_of_column(workspace, scratch, problem, task, j)
                 records, positions = own.records, own.positions
                 count = searches[ROW_STATE * j + LISTED]
-                k = min(problem.k, searches[ROW_STATE * j + LENGTH])
+                k = min(problem.k, length)
                 finish_row(
-                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
                 )
-                write_padding(outputs, indices, at, problem, k)
+                write_padding(outputs, indices, place, problem, k)
 
     return select_columns

@@ -8,7 +8,7 @@ from kernels_cpu.intrinsics.pointers import put_index
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.top_k.records import LOW_HALF, at_most, keep_order, pad, radix_sort, rank, shrink
-from kernels_cpu.top_k.scratch import Sorting
+from kernels_cpu.top_k.scratch import Row, Sorting
 from kernels_cpu.top_k.table import RANK_LIMIT, Problem
 
 Array = NDArray[Any]
@@ -16,33 +16,31 @@ Array = NDArray[Any]
 
 @njit
 def write_ranked(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem,
     records: Array, positions: Array, order: Array, k: int,
 ) -> None:  # fmt: skip
     """Write the best `k` records, found through `order`."""
-    x_at, value_at, index_at = at
     for r in range(k):
         i = at_most(order[r], problem.capacity)
         position = records[i] & LOW_HALF
         if problem.wide:
             position = int64(positions[i])
-        position = at_most(position, problem.axis_size - 1)
-        values[value_at + r * problem.value_step] = x[x_at + position * problem.x_step]
-        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
+        position = at_most(position, row.length - 1)
+        values[row.value_at + r * problem.value_step] = x[row.x_at + position * problem.x_step]
+        put_index(indices, problem.index_size, row.index_at + r * problem.index_step, row.first + position)
 
 
 @njit
 def write_listed(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """Write records `first` to `last` of the list, with bits computed from the key where it tells them.
 
     That saves a far read of `x`.
     """
-    x_at, value_at, index_at = at
-    zero, nan = int64(masks.plus), int64(masks.limit)
-    minus, direction = int64(masks.minus), int64(masks.direction)
+    zero, nan = int64(masks.plus ^ masks.swap), int64(masks.limit)
+    plus, minus, direction = int64(masks.plus), int64(masks.minus), int64(masks.direction)
     is_float = masks.negative != 0
     for r in range(first, last):
         record = records[r]
@@ -51,38 +49,37 @@ def write_listed(
         if problem.wide:
             position = int64(positions[r])
             ordered = record ^ direction
-        put_index(indices, problem.index_size, index_at + r * problem.index_step, position)
-        bits = ordered - zero
+        put_index(indices, problem.index_size, row.index_at + r * problem.index_step, row.first + position)
+        bits = ordered - plus
         if is_float and (ordered <= zero or ordered == nan):
             bits = minus - ordered
             if ordered in (zero, nan):
-                bits = int64(x[x_at + at_most(position, problem.axis_size - 1) * problem.x_step])
-        values[value_at + r * problem.value_step] = bits
+                bits = int64(x[row.x_at + at_most(position, row.length - 1) * problem.x_step])
+        values[row.value_at + r * problem.value_step] = bits
 
 
 @inline
-def write_padding(values: Array, indices: int, at: tuple[int, int, int], problem: Problem, k: int) -> None:
+def write_padding(values: Array, indices: int, row: Row, problem: Problem, k: int) -> None:
     """Write the padding behind the `k` elements of a row that has no more."""
-    _, value_at, index_at = at
-    for r in range(k, problem.k):
-        values[value_at + r * problem.value_step] = problem.padding
-        put_index(indices, problem.index_size, index_at + r * problem.index_step, -1)
+    for r in range(k, problem.n_results):
+        values[row.value_at + r * problem.value_step] = problem.padding
+        put_index(indices, problem.index_size, row.index_at + r * problem.index_step, -1)
 
 
 @njit
 def finish_unsorted(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, count: int, k: int,
 ) -> None:  # fmt: skip
     """Write the best `k` of `count` records in the order of the list, which is that of positions."""
     if count > k:
         shrink(records, positions, problem.wide != 0, count, k, 0)
-    write_listed(x, values, indices, at, problem, masks, records, positions, 0, k)
+    write_listed(x, values, indices, row, problem, masks, records, positions, 0, k)
 
 
 @inline
 def finish_few(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
     """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
@@ -94,17 +91,17 @@ def finish_few(
     rank(records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
     if not problem.is_sorted:
         keep_order(sorting.ranks, sorting.order, count, k)
-    write_ranked(x, values, indices, at, problem, records, positions, sorting.order, k)
+    write_ranked(x, values, indices, row, problem, records, positions, sorting.order, k)
 
 
 @inline
 def finish(
-    x: Array, values: Array, indices: int, at: tuple[int, int, int], problem: Problem, masks: KeyMasks,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
     records: Array, positions: Array, sorting: Sorting, count: int, k: int,
 ) -> None:  # fmt: skip
     """Order `count` records, of which there are at least `k`, and write the best."""
     if not problem.is_sorted:
-        finish_unsorted(x, values, indices, at, problem, masks, records, positions, count, k)
+        finish_unsorted(x, values, indices, row, problem, masks, records, positions, count, k)
         return
     wide = problem.wide != 0
     if count > RANK_LIMIT and count > k + (k >> 2):
@@ -113,11 +110,11 @@ def finish(
     if count <= RANK_LIMIT:
         pad(records, count)
         rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, at, problem, records, positions, sorting.order, k)
+        write_ranked(x, values, indices, row, problem, records, positions, sorting.order, k)
         return
     if radix_sort(
         records, positions, sorting.spare_records, sorting.spare_positions, wide, count,
         problem.list_length - 1,
     ):  # fmt: skip
         records, positions = sorting.spare_records, sorting.spare_positions
-    write_listed(x, values, indices, at, problem, masks, records, positions, 0, k)
+    write_listed(x, values, indices, row, problem, masks, records, positions, 0, k)

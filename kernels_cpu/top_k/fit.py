@@ -62,7 +62,7 @@ def fit(call: Words, problem: Words) -> int:
     longest = min(call[LONGEST], axis_size)
     if k < call[LEAST_K] or count_of(call, x, 0, call[x + RANK]) < 0:
         return MISFIT
-    if k > longest:
+    if k > axis_size and _count_of_others(problem) == 0:
         return MISFIT
     if k > 0 and axis_size - 1 > call[HIGHEST_INDEX] and problem[NUMBER_SIZE] == 0:
         return MISFIT

@@ -15,9 +15,11 @@ columns      searched any other layout, after copying a part of the rows
 sort         sorted   each by one thread
 ============ ======== ==========================================================================
 
-The addresses of a run are those of x, the lengths (if rows have some), the values, the indices and the
-workspace. Its units are rows, segments of rows, or groups of columns; its result says nothing. Segments keep
-their lists until a second launch merges them.
+Rows whose elements have numbers are another algorithm, `numbered`.
+
+The addresses of a run are those of x, the lengths, the starts and the numbers (if there are some), the
+values, the indices and the workspace. Its units are rows, segments of rows, or groups of columns; its result
+says nothing. Segments keep their lists until a second launch merges them.
 """
 
 from collections.abc import Iterator
@@ -58,9 +60,16 @@ from kernels_cpu.top_k.problem_words import (
     LARGEST,
     LENGTH_SIGNED,
     LENGTH_SIZE,
+    MAX_LENGTH,
     N_DIMS,
+    NAN_LAST,
+    NUMBER_SIGNED,
+    NUMBER_SIZE,
+    NUMBER_STEP,
     PADDING,
     SIGN,
+    START_SIGNED,
+    START_SIZE,
     VALUE_STEP,
     X_STEP,
     X_STRIDE,
@@ -76,18 +85,20 @@ from kernels_cpu.top_k.table import (
     MIN_REFINED,
     PADDED_TO,
     RANK_LIMIT,
+    SAMPLE_OF,
     SHORT_ROWS_MAX_ROWS,
     SIDE_BY_SIDE_COLUMNS,
     STREAMS,
     WORD,
 )
 
-ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side")
+ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side", "numbered")
 """The algorithms of a single kernel: `select` in the module of that name."""
-ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NOTHING = range(6)
+ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NUMBERED, NOTHING = range(7)
 _N_OF_TWO_KERNELS = 2  # rows and columns have a kernel for lists to be ranked, and one for lists to be sorted
 _MERGE = 15
-_OPERANDS = (INTEGER, BYTES, BYTES, BYTES, INTEGER)  # lengths, x, values, indices, workspace
+# lengths, starts, x, values, indices, workspace
+_OPERANDS = (INTEGER, INTEGER, BYTES, BYTES, BYTES, INTEGER)
 
 MAX_K = 1 << 46
 """The workspace of a larger one would be beyond every address space, and beyond 64 bits with many columns."""
@@ -127,7 +138,8 @@ def kernel_of(key: int) -> Kernel:
         return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", (keys, *_OPERANDS), (sorts,))
     algorithm = ALGORITHMS[name]
     parameters = (sorts,) if name < _N_OF_TWO_KERNELS else ()
-    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
+    numbers = (INTEGER,) if name == NUMBERED else ()
+    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS[:2], *numbers, *_OPERANDS[2:])
     return Kernel(f"top_k_{algorithm}", f"kernels_cpu.top_k.{algorithm}:select", signature, parameters)
 
 
@@ -146,7 +158,9 @@ class Shape(NamedTuple):
 
     element_size: int
     k: int
-    axis_size: int
+    """The most elements that are selected."""
+    longest: int
+    """The most elements of a row that take part."""
     n_rows: int
     n_dims: int
     """Dimensions of rows that have more than one position."""
@@ -192,8 +206,8 @@ def _shape(problem: Words) -> Shape:
             n_dims += 1
     return Shape(
         element_size,
-        problem[K],
-        problem[AXIS_SIZE],
+        min(problem[K], problem[MAX_LENGTH]),
+        problem[MAX_LENGTH],
         n_rows,
         n_dims,
         last_size,
@@ -205,14 +219,14 @@ def _shape(problem: Words) -> Shape:
 
 
 def _whole_tiles(shape: Shape, n_bytes: int) -> int:
-    return min(ceil_div(n_bytes, GROUP * LINE_BYTES) * GROUP * shape.line, shape.axis_size)
+    return min(ceil_div(n_bytes, GROUP * LINE_BYTES) * GROUP * shape.line, shape.longest)
 
 
 def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
-    """Choose the algorithm; `are_whole` tells whether no row has a length of its own."""
-    element_size, k, n = shape.element_size, shape.k, shape.axis_size
+    """Choose the algorithm; `are_whole` tells whether no row has a window of its own."""
+    element_size, k, n = shape.element_size, shape.k, shape.longest
     row_bytes = product(n, element_size)
-    is_search = k * (32 if row_bytes >= SHORT_ROW_BYTES else 8) <= n
+    is_search = k > 0 and k * (32 if row_bytes >= SHORT_ROW_BYTES else 8) <= n
     # About how many nanoseconds a row takes, from what was measured.
     row_time = 100 + 20 * k + row_bytes // 30 if is_search else 200 + 2 * row_bytes
     n_tasks = min(threads, max(product(shape.n_rows, row_time) // TASK_TIME, 1))
@@ -244,6 +258,15 @@ def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
     return Choice(COLUMNS, capacity, run, columns, n, 1, n_tasks)
 
 
+def _choose_numbered(shape: Shape, threads: int) -> Choice:
+    """Choose sizes for rows whose elements have numbers."""
+    k, n = shape.k, shape.longest
+    # Ties with the k-th key are listed behind all others, and shrunk when there is no more room.
+    capacity = min(k + max(k, MIN_CAPACITY), n) + 2 * WORD
+    n_tasks = min(threads, max(product(shape.n_rows, 500 + 40 * k + 2 * n) // TASK_TIME, 1))
+    return Choice(NUMBERED, capacity, n, 0 if shape.are_contiguous else 1, n, 1, n_tasks)
+
+
 def plan(problem: Words, host: Words, out: Words) -> int:
     """Plan a top-k; of equal elements those at the lowest positions are selected.
 
@@ -252,36 +275,44 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     """
     begin_plan(out, NOTHING)
     shape = _shape(problem)
-    if shape.k == 0 or shape.n_rows == 0:
+    if problem[K] == 0 or shape.n_rows == 0:
         return 0
     if shape.k > MAX_K:
         out[WORKSPACE] = MAX_INTEGER
         return 0
-    length_size = problem[LENGTH_SIZE]
-    choice = _choose(shape, length_size == 0, host[THREADS])
+    if problem[NUMBER_SIZE] > 0:
+        choice = _choose_numbered(shape, host[THREADS])
+    else:
+        choice = _choose(shape, problem[LENGTH_SIZE] + problem[START_SIZE] == 0, host[THREADS])
     begin_plan(out, choice.algorithm)
     n_units = shape.n_rows * choice.segments
-    if choice.algorithm != SORT and not shape.are_contiguous:
+    if choice.algorithm not in (SORT, NUMBERED) and not shape.are_contiguous:
         n_units = shape.n_rows // shape.last_size * ceil_div(shape.last_size, choice.columns)
     n_tasks = choice.n_tasks if choice.segments == 1 else n_units
     begin_tasks(out, kernel_key(choice.algorithm, shape.element_size, shape.k), n_units, n_tasks, 3)
-    _put_operands(out, length_size)
+    _put_operands(problem, out)
     _put_table(problem, out, shape, choice)
     out[WORKSPACE] = product(out[WORKSPACE], out[LAUNCHES + GRID])
     if choice.segments > 1:
         begin_tasks(out, kernel_key(_MERGE, shape.element_size, shape.k), 1, 1, 0)
-        _put_operands(out, length_size)
+        _put_operands(problem, out)
         put_values_of(out, LAUNCHES)
     return 0
 
 
-def _put_operands(out: Words, length_size: int) -> None:
-    """Put the addresses of the lengths, and then of the others."""
-    n_lengths = 0 if length_size == 0 else 1
-    put_pointer(out, 1 if n_lengths > 0 else NULL_SLOT, 0)
-    put_pointer(out, 0, 0)
-    for slot in range(1 + n_lengths, 4 + n_lengths):
+def _put_operands(problem: Words, out: Words) -> None:
+    """Put the addresses of lengths, starts and numbers, and then of the others."""
+    slot = 1
+    put_pointer(out, slot if problem[LENGTH_SIZE] > 0 else NULL_SLOT, 0)
+    slot += 1 if problem[LENGTH_SIZE] > 0 else 0
+    put_pointer(out, slot if problem[START_SIZE] > 0 else NULL_SLOT, 0)
+    slot += 1 if problem[START_SIZE] > 0 else 0
+    if problem[NUMBER_SIZE] > 0:
         put_pointer(out, slot, 0)
+        slot += 1
+    put_pointer(out, 0, 0)
+    for other in range(3):
+        put_pointer(out, slot + other, 0)
 
 
 class Areas(NamedTuple):
@@ -312,10 +343,10 @@ class Layout(NamedTuple):
 
 def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layout:
     """Lay out the areas of a task."""
-    element_size, k, n = shape.element_size, shape.k, shape.axis_size
+    element_size, k, n = shape.element_size, shape.k, shape.longest
     algorithm, capacity, run, columns = choice.algorithm, choice.capacity, choice.run, choice.columns
     n_together = max(columns, 1)
-    wide = 1 if element_size == 8 or n > 1 << 32 else 0
+    wide = 1 if element_size == 8 or n > 1 << 32 or algorithm == NUMBERED else 0
     tiles = run // (GROUP * shape.lanes)
     refined = min(max(MIN_REFINED, min((k + (k >> 1)) // shape.lanes, MAX_REFINED)), tiles)
     n_groups = ceil_div(max(GROUPS_PER_CANDIDATE * k, MIN_GROUPS), STREAMS * shape.lanes) * STREAMS
@@ -327,12 +358,15 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
     elif algorithm == SIDE_BY_SIDE:
         n_staged, fold = SIDE_BY_SIDE_COLUMNS, max(SIDE_BY_SIDE_MIN_GROUPS, 2 * k)
         group_elements = n_staged * fold
-    elif algorithm == SORT and capacity < n:
+    elif algorithm == NUMBERED or (algorithm == SORT and capacity < n):
         n_staged = 1  # its keys
+    if algorithm == NUMBERED:
+        group_elements = n // SAMPLE_OF + shape.lanes
     list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
     list_bytes = 8 * list_length
-    lists_bytes = list_bytes if algorithm == SORT else list_bytes * n_together
+    lists_bytes = list_bytes if algorithm in (SORT, NUMBERED) else list_bytes * n_together
     sorts = is_sorted and capacity > RANK_LIMIT and (k > RANK_LIMIT or algorithm == SORT)
+    sorts = sorts or algorithm == NUMBERED
     spare_bytes = list_bytes if sorts else 0
     rank_bytes = 8 * (min(RANK_LIMIT, capacity) + 2 * PADDED_TO)
     group_elements = max(group_elements, shape.lanes * refined * GROUP // 2)
@@ -355,12 +389,15 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
 def _put_table(problem: Words, out: Words, shape: Shape, choice: Choice) -> None:
     """Put the constants of keys and the fields of `table.Problem`, and lay out the workspace."""
     sign, flip, infinity = problem[SIGN], problem[FLIP], problem[INFINITY]
-    put_key_constants(out, shape.element_size, sign, flip, infinity, problem[LARGEST])
+    put_key_constants(out, shape.element_size, sign, flip, infinity, problem[LARGEST], problem[NAN_LAST])
     is_sorted = problem[IS_SORTED]
     layout = _lay_out(out, shape, choice, is_sorted != 0)
-    put_values(out, (shape.axis_size, shape.k, problem[X_STEP], problem[VALUE_STEP]))
+    put_values(out, (problem[AXIS_SIZE], shape.longest, shape.k, problem[K]))
+    put_values(out, (problem[X_STEP], problem[VALUE_STEP]))
     put_values(out, (problem[INDEX_STEP], problem[INDEX_SIZE], is_sorted))
-    put_values(out, (problem[LENGTH_SIZE], problem[LENGTH_SIGNED], problem[PADDING]))
+    put_values(out, (problem[LENGTH_SIZE], problem[LENGTH_SIGNED]))
+    put_values(out, (problem[START_SIZE], problem[START_SIGNED]))
+    put_values(out, (problem[NUMBER_SIZE], problem[NUMBER_SIGNED], problem[NUMBER_STEP], problem[PADDING]))
     lowest = -1 << (8 * shape.element_size - 1)
     put_values(out, (lowest, layout.wide, choice.capacity, layout.list_length, layout.fold))
     put_values(out, (choice.segment, choice.segments, choice.run, choice.columns, shape.last_step))

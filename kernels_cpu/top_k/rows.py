@@ -14,7 +14,7 @@ from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.records import at_most, shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
-from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of, sorting_of, unpacked
+from kernels_cpu.top_k.scratch import Windows, row_of, scratch_of, sorting_of, unpacked
 from kernels_cpu.top_k.table import DIMENSION, HEADER
 
 Array = NDArray[Any]
@@ -28,7 +28,7 @@ def select(sorts: bool) -> Any:
     @njit
     def select_rows(
         constants: Array, first_unit: int, last_unit: int, task: int,
-        lengths: int, x: int, values: int, indices: int, workspace: int,
+        lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
         """Search rows whose elements are contiguous, or segments of them, then one for each task."""
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
@@ -36,28 +36,30 @@ def select(sorts: bool) -> Any:
         )
         for unit in range(first_unit, last_unit):
             row = unit // problem.segments if problem.segments > 1 else unit
-            last = length_of(numbers, problem, lengths, row)
-            k = min(problem.k, last)
-            first = 0
+            place = row_of(numbers, problem, Windows(lengths, starts), row)
+            k = min(problem.k, place.length)
+            first, last = 0, place.length
             if problem.segments > 1:
                 first = (unit - row * problem.segments) * problem.segment
                 last = min(first + problem.segment, last)
-            at = offsets_of(numbers, problem.n_dims, row)
+            at = place.x_at
             limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
             search = Search(0, ~problem.lowest, k, False)
             for begin in range(first, last, problem.run):
                 n = min(problem.run, last - begin)
-                search = search_run(elements, at[0] + begin, n, -at[0], masks, limits, scratch, search)
+                search = search_run(
+                    elements, place.x_at + begin, n, -place.x_at, masks, limits, scratch, search
+                )
             if problem.segments == 1:
                 records, positions = scratch.records, scratch.positions
                 count = search.n_candidates
                 if count < k:  # elements have changed since the threshold was found: take any
-                    list_all(elements, at[0], k, masks, scratch, limits.wide)
+                    list_all(elements, at, k, masks, scratch, limits.wide)
                     count = k
                 finish_row(
-                    elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k
+                    elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
                 )
-                write_padding(outputs, indices, at, problem, k)
+                write_padding(outputs, indices, place, problem, k)
                 continue
             count = search.n_candidates
             if count > k:
@@ -75,7 +77,7 @@ def merge(sorts: bool) -> Any:
 
     @njit
     def merge_segments(
-        constants: Array, lengths: int, x: int, values: int, indices: int, workspace: int
+        constants: Array, lengths: int, starts: int, x: int, values: int, indices: int, workspace: int
     ) -> None:
         """Add the lists of a row's segments to the first segment's, which has room for two of them."""
         numbers, problem, masks, _, _, elements, outputs = unpacked(constants, 0, x, values, workspace)
@@ -84,7 +86,8 @@ def merge(sorts: bool) -> Any:
         for d in range(problem.n_dims):
             n_rows *= numbers[HEADER + DIMENSION * d]
         for row in range(n_rows):
-            k = min(problem.k, length_of(numbers, problem, lengths, row))
+            place = row_of(numbers, problem, Windows(lengths, starts), row)
+            k = min(problem.k, place.length)
             task = row * problem.segments
             scratch = scratch_of(workspace, constants, problem, task)
             sorting = sorting_of(workspace, problem, task)
@@ -101,11 +104,12 @@ def merge(sorts: bool) -> Any:
                 count += size
                 if count > k:
                     count, _ = shrink(records, positions, wide, count, k, k >> 2)
-            at = offsets_of(numbers, problem.n_dims, row)
-            if count < k:  # elements or the length have changed since the search: take any
-                list_all(elements, at[0], k, masks, scratch, wide)
+            if count < k:  # elements or the window have changed since the search: take any
+                list_all(elements, place.x_at, k, masks, scratch, wide)
                 count = k
-            finish_row(elements, outputs, indices, at, problem, masks, records, positions, sorting, count, k)
-            write_padding(outputs, indices, at, problem, k)
+            finish_row(
+                elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
+            )
+            write_padding(outputs, indices, place, problem, k)
 
     return merge_segments

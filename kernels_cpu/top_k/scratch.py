@@ -6,8 +6,9 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import simd
 from kernels_cpu.intrinsics.pointers import address_of, elements_at, integers_at, short_integers_at, structure
-from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.jit import inline, int64, njit, uint64
 from kernels_cpu.keys import unpack_masks
+from kernels_cpu.top_k.problem_words import LENGTH_STRIDE, START_STRIDE
 from kernels_cpu.top_k.records import LOW_HALF
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.table import DIMENSION, HEADER, KEY_BYTES, Problem
@@ -35,9 +36,39 @@ def numbers_of(constants: Array) -> Array:
     return numbers
 
 
+class Windows(NamedTuple):
+    """The addresses of the lengths and of the starts of rows; 0 where there are none."""
+
+    lengths: int
+    starts: int
+
+
+class Row(NamedTuple):
+    """Where a row begins in the input, the values and the indices, and which part of it takes part."""
+
+    x_at: int
+    """Where the first element is that takes part."""
+    value_at: int
+    index_at: int
+    first: int
+    """The position of that element."""
+    length: int
+    """Elements that take part."""
+
+
+@inline
+def row_of(numbers: Array, problem: Problem, windows: Windows, row: int) -> Row:
+    """Return a row."""
+    found = place_of(numbers, problem.n_dims, problem.longest, row)
+    if windows.lengths or windows.starts:
+        first, length = window_of(numbers, problem, windows, row)
+        found = Row(found.x_at + first * problem.x_step, found.value_at, found.index_at, first, length)
+    return found
+
+
 @njit
-def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
-    """Return where a row starts in the input, the values and the indices."""
+def place_of(numbers: Array, n_dims: int, longest: int, row: int) -> Row:
+    """Return a row of which all elements take part."""
     x = value = index = 0
     for d in range(n_dims - 1, -1, -1):
         at = HEADER + DIMENSION * d
@@ -48,38 +79,54 @@ def offsets_of(numbers: Array, n_dims: int, row: int) -> tuple[int, int, int]:
         x += coordinate * numbers[at + 1]
         value += coordinate * numbers[at + 2]
         index += coordinate * numbers[at + 3]
-    return x, value, index
-
-
-@inline
-def length_of(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
-    """Return how many elements a row has; `lengths` is the address of all lengths, or 0."""
-    length: int = problem.axis_size
-    if lengths:
-        length = read_length(numbers, problem, lengths, row)
-    return length
+    return Row(x, value, index, int64(0), longest)
 
 
 @njit
-def read_length(numbers: Array, problem: Problem, lengths: int, row: int) -> int:
-    """Return the length of a row, from 0 to `axis_size`."""
-    index = 0
-    for d in range(problem.n_dims - 1, -1, -1):
+def offset_of(numbers: Array, n_dims: int, row: int, stride: int) -> int:
+    """Return where a row is in an array; `stride` is the word of a dimension that has the array's stride."""
+    offset = 0
+    for d in range(n_dims - 1, -1, -1):
         at = HEADER + DIMENSION * d
         coordinate = row
         if d > 0:
             row = row // numbers[at]
             coordinate -= row * numbers[at]
-        index += coordinate * numbers[at + 4]
-    if problem.length_size == 8:
-        length: int = integers_at(lengths)[index]
-        if length < 0 and not problem.length_is_signed:
-            return problem.axis_size
-    else:
-        length = int64(short_integers_at(lengths)[index])
-        if not problem.length_is_signed:
-            length &= LOW_HALF
-    return min(max(length, 0), problem.axis_size)
+        offset += coordinate * numbers[at + stride]
+    return offset
+
+
+@njit
+def read_integer(address: int, index: int, size: int, is_signed: int) -> int:
+    """Return an integer of 4 or 8 bytes; negative ones of 8 bytes without a sign are above 2^63."""
+    if size == 8:
+        number: int = integers_at(address)[index]
+        return number
+    number = int64(short_integers_at(address)[index])
+    return number if is_signed else number & LOW_HALF
+
+
+@njit
+def window_of(numbers: Array, problem: Problem, windows: Windows, row: int) -> tuple[int, int]:
+    """Return the first position of a row that takes part, and how many do."""
+    # Numbers without a sign, so that no sum overflows: all lengths are, and what is before the row.
+    length = ~uint64(0)
+    if windows.lengths:
+        index = offset_of(numbers, problem.n_dims, row, LENGTH_STRIDE)
+        given = read_integer(windows.lengths, index, problem.length_size, problem.length_is_signed)
+        length = uint64(0) if given < 0 and problem.length_is_signed else uint64(given)
+    start = int64(0)
+    if windows.starts:
+        index = offset_of(numbers, problem.n_dims, row, START_STRIDE)
+        start = read_integer(windows.starts, index, problem.start_size, problem.start_is_signed)
+        if start < 0:
+            before = uint64(0) - uint64(start)
+            if not problem.start_is_signed or length < before:
+                return int64(0), int64(0)
+            length -= before
+            start = int64(0)
+        start = min(start, problem.axis_size)
+    return start, int64(min(length, uint64(min(problem.axis_size - start, problem.longest))))
 
 
 @inline

@@ -18,7 +18,7 @@ from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
-from kernels_cpu.top_k.scratch import length_of, offsets_of, scratch_of_column, stage_of, unpacked
+from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of_column, stage_of, unpacked
 from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, SHORT_ROWS_MAX_ROWS, WORD
 from kernels_cpu.top_k.thresholds import threshold_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 USUAL_EXCESS = 16  # elements of a list beyond twice `k` that are ranked without another search
 # The state of a row, `ROW_STATE` integers.
-X, VALUE, INDEX, FOUND, LENGTH = range(5)
+X, VALUE, INDEX, FOUND, START, LENGTH = range(ROW_STATE)
 STATES = ROW_STATE * SHORT_ROWS_MAX_ROWS
 
 
@@ -118,7 +118,7 @@ def list_chosen(keys: Array, n: int, words: Array, count: int, wide: bool, scrat
 @njit
 def select(
     constants: Array, first_row: int, last_row: int, task: int,
-    lengths: int, x: int, values: int, indices: int, workspace: int,
+    lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Search short rows whose elements are contiguous."""
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
@@ -135,14 +135,14 @@ def select(
     for first in range(first_row, last_row, problem.columns):
         n_rows = min(problem.columns, last_row - first)
         for r in range(n_rows):
-            at = offsets_of(numbers, problem.n_dims, first + r)
-            n = length_of(numbers, problem, lengths, first + r)
-            states[ROW_STATE * r + X] = at[0]
-            states[ROW_STATE * r + VALUE] = at[1]
-            states[ROW_STATE * r + INDEX] = at[2]
-            states[ROW_STATE * r + LENGTH] = n
+            place = row_of(numbers, problem, Windows(lengths, starts), first + r)
+            states[ROW_STATE * r + X] = place.x_at
+            states[ROW_STATE * r + VALUE] = place.value_at
+            states[ROW_STATE * r + INDEX] = place.index_at
+            states[ROW_STATE * r + START] = place.first
+            states[ROW_STATE * r + LENGTH] = place.length
             write_keys(
-                elements, at[0], n, n_groups, lowest, masks,
+                elements, place.x_at, place.length, n_groups, lowest, masks,
                 tail(keys, r * problem.pitch), tail(scratch.groups, r * n_groups),
             )  # fmt: skip
         for r in range(n_rows):
@@ -163,15 +163,17 @@ def select(
             states[ROW_STATE * r + FOUND] = count
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
-            at = (
+            place = Row(
                 states[ROW_STATE * r + X],
                 states[ROW_STATE * r + VALUE],
                 states[ROW_STATE * r + INDEX],
+                states[ROW_STATE * r + START],
+                states[ROW_STATE * r + LENGTH],
             )
             records, positions, count = own.records, own.positions, states[ROW_STATE * r + FOUND]
-            k = min(problem.k, states[ROW_STATE * r + LENGTH])
+            k = min(problem.k, place.length)
             rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
             if not problem.is_sorted:
                 keep_order(sorting.ranks, sorting.order, count, k)
-            write_ranked(elements, outputs, indices, at, problem, records, positions, sorting.order, k)
-            write_padding(outputs, indices, at, problem, k)
+            write_ranked(elements, outputs, indices, place, problem, records, positions, sorting.order, k)
+            write_padding(outputs, indices, place, problem, k)

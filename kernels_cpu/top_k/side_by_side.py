@@ -17,7 +17,7 @@ from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import finish_few
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.scratch import offsets_of, scratch_of_column, stage_of, unpacked
+from kernels_cpu.top_k.scratch import place_of, scratch_of_column, stage_of, unpacked
 from kernels_cpu.top_k.table import DIMENSION, HEADER, RANK_LIMIT
 from kernels_cpu.top_k.table import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
@@ -155,9 +155,9 @@ def list_keys(
 @njit
 def select(
     constants: Array, first_stripe: int, last_stripe: int, task: int,
-    lengths: int, x: int, values: int, indices: int, workspace: int,
+    lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
-    """Search rows that lie side by side, up to 64 of them at a time; `lengths` is 0: all are whole."""
+    """Search rows that lie side by side, up to 64 of them at a time; all are whole."""
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
@@ -173,14 +173,14 @@ def select(
         column = (stripe - outer * stripes) * problem.columns
         first_row = outer * n_columns_all + column
         n_columns = min(problem.columns, n_columns_all - column)
-        x_at, _, _ = offsets_of(numbers, problem.n_dims, first_row)
+        x_at = place_of(numbers, problem.n_dims, problem.longest, first_row).x_at
         used = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(COLUMNS - n_columns)
         for c in range(n_columns):
             counts[c] = 0
         for c in range(COLUMNS):
             thresholds[c] = ~lowest
-        for begin in range(0, problem.axis_size, problem.run):
-            n = min(problem.run, problem.axis_size - begin)
+        for begin in range(0, problem.longest, problem.run):
+            n = min(problem.run, problem.longest - begin)
             n_groups = min(problem.fold, n // NEIGHBOURS)
             write_keys(
                 elements, x_at + begin * problem.x_step, problem.x_step, n, n_columns, n_groups, lowest,
@@ -196,8 +196,8 @@ def select(
             )  # fmt: skip
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
-            at = offsets_of(numbers, problem.n_dims, first_row + c)
+            place = place_of(numbers, problem.n_dims, problem.longest, first_row + c)
             finish_few(
-                elements, outputs, indices, at, problem, masks, own.records, own.positions, sorting,
+                elements, outputs, indices, place, problem, masks, own.records, own.positions, sorting,
                 counts[c], k,
             )  # fmt: skip

@@ -9,7 +9,7 @@ from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, write_listed, write_padding
 from kernels_cpu.top_k.scan import Scratch, list_all
-from kernels_cpu.top_k.scratch import copy_to_stage, length_of, offsets_of, stage_of, unpacked
+from kernels_cpu.top_k.scratch import Windows, copy_to_stage, row_of, stage_of, unpacked
 from kernels_cpu.top_k.table import WORD
 from kernels_cpu.top_k.thresholds import bounds_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size, write_all_keys
@@ -45,7 +45,7 @@ def list_row(
 @njit
 def select(
     constants: Array, first_row: int, last_row: int, task: int,
-    lengths: int, x: int, values: int, indices: int, workspace: int,
+    lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
 ) -> None:  # fmt: skip
     """Sort rows of which a large part is selected."""
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
@@ -54,12 +54,12 @@ def select(
     stage = stage_of(constants, problem, workspace, task)
     lowest, wide = problem.lowest, problem.wide != 0
     for row in range(first_row, last_row):
-        n = length_of(numbers, problem, lengths, row)
+        place = row_of(numbers, problem, Windows(lengths, starts), row)
+        n = place.length
         k = min(problem.k, n)
-        at = offsets_of(numbers, problem.n_dims, row)
-        run, begin = elements, at[0]
+        run, begin = elements, place.x_at
         if problem.columns:
-            copy_to_stage(elements, at[0], problem.x_step, 0, n, 1, stage, 0)
+            copy_to_stage(elements, place.x_at, problem.x_step, 0, n, 1, stage, 0)
             run, begin = stage, 0
         count = n
         n_ties = 0
@@ -100,11 +100,11 @@ def select(
             list_all(run, begin, n, masks, scratch, wide)
         if n_ties:
             write_listed(
-                elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions,
+                elements, outputs, indices, place, problem, masks, scratch.records, scratch.positions,
                 count, k,
             )  # fmt: skip
         finish(
-            elements, outputs, indices, at, problem, masks, scratch.records, scratch.positions, sorting,
+            elements, outputs, indices, place, problem, masks, scratch.records, scratch.positions, sorting,
             count, k - n_ties,
         )  # fmt: skip
-        write_padding(outputs, indices, at, problem, k)
+        write_padding(outputs, indices, place, problem, k)

@@ -19,6 +19,7 @@ GAPS_FROM = 1 << 16
 GROUP = 16  # vectors of a tile; a group is a lane of them
 STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
 MIN_REFINED, MAX_REFINED = 8, 512  # tiles whose elements may be compared in pairs
+SAMPLE_OF = 32  # vectors of an array, of which one is in its sample
 WORD = 64  # elements whose comparisons make one mask
 
 SHORT_ROWS_MAX_ROWS = 16  # short rows that go through each step together
@@ -26,7 +27,7 @@ COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait
 SIDE_BY_SIDE_COLUMNS = WORD
 """Rows that lie side by side, per block of keys: one bit of a word each."""
 
-ROW_STATE = 5
+ROW_STATE = 6
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
 
@@ -34,7 +35,12 @@ class Problem(NamedTuple):
     """The integers of a problem; offsets in the workspace are in bytes from the start of a task's part."""
 
     axis_size: int
+    longest: int
+    """The most elements of a row that take part."""
     k: int
+    """The most elements that are selected."""
+    n_results: int
+    """Elements of a row of the results: the selected ones, and padding."""
     x_step: int
     value_step: int
     index_step: int
@@ -44,8 +50,14 @@ class Problem(NamedTuple):
     length_size: int
     """Bytes of the length of a row, where rows have lengths of their own."""
     length_is_signed: int
+    start_size: int
+    start_is_signed: int
+    number_size: int
+    """Bytes of the caller's number of an element, where elements have some."""
+    number_is_signed: int
+    number_step: int
     padding: int
-    """The bits of the values behind a row that has less than `k` elements."""
+    """The bits of the values behind a row that has less than `n_results` elements."""
     lowest: int
     """The least key that the element type has."""
     wide: int

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.top_k.table import SAMPLE_OF
 
 Array = NDArray[Any]
 
-SAMPLE_OF = 32  # vectors of an array, of which one is in its sample
 MIN_SAMPLED = 4096  # elements; the sample of fewer tells too little
 DEVIATIONS = 2  # standard deviations by which the rank of the k-th element in the sample may be off
 
