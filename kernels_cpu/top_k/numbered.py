@@ -1,7 +1,8 @@
 """Rows whose elements have the caller's numbers, which are returned, and settle ties.
 
-Keys are written next to each other; elements numbered -1, which take no part, get the worst one. The k-th
-key is found by counting. All better elements are listed, and of those that tie with it the ones with the
+Keys are written next to each other; elements numbered -1, which take no part, get the worst one. The minima
+of groups bound the k-th key, and all elements up to that bound are listed. If these are too many, the k-th
+key is found by counting: all better elements are listed, and of those that tie with it the ones with the
 lowest numbers. The list is ordered by number, and then by key: both sorts keep the order of what is equal.
 """
 
@@ -16,7 +17,7 @@ from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.top_k.finish import write_padding
 from kernels_cpu.top_k.problem_words import NUMBER_STRIDE
 from kernels_cpu.top_k.records import LOW_HALF, at_most, pad, radix_sort, rank, shrink
-from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.scan import Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import (
     Sorting,
     Windows,
@@ -26,6 +27,7 @@ from kernels_cpu.top_k.scratch import (
     stage_of,
     unpacked,
 )
+from kernels_cpu.top_k.short_rows import groups_for
 from kernels_cpu.top_k.table import RANK_LIMIT, WORD, Problem
 from kernels_cpu.top_k.thresholds import bounds_of
 from kernels_cpu.top_k.written_keys import list_word, padded_size, write_all_keys
@@ -91,12 +93,25 @@ def drop_all(numbers: Numbers, n: int, worst: int, keys: Array) -> int:
 
 
 @njit
+def bound_of_groups(keys: Array, padded: int, n_groups: int, k: int, lowest: int, groups: Array) -> int:
+    """Return a key that at least `k` keys do not exceed, and few more."""
+    lanes = simd.lanes_of(keys)
+    for i in range(0, n_groups, lanes):
+        simd.store(groups, i, simd.load(keys, i))
+    slot = int64(0)
+    for i in range(n_groups, padded, lanes):
+        simd.store(groups, slot, simd.minimum(simd.load(groups, slot), simd.load(keys, i)))
+        slot = slot + lanes if slot + lanes < n_groups else 0
+    return threshold_of_groups(groups, n_groups, k, lowest)
+
+
+@njit
 def list_at_most(keys: Array, padded: int, threshold: int, scratch: Scratch, most: int) -> int:
-    """List the elements with keys up to a threshold; return how many there are."""
+    """List the elements with keys up to a threshold; return how many there are, or 0 for more than `most`."""
     count: int = int64(0)
     for at in range(0, padded, WORD):
-        if count > most - WORD:  # only where another thread changes the keys
-            break
+        if count > most - WORD:
+            return 0
         count = list_word(keys, at, simd.word_at_most(keys, at, threshold), True, scratch, count)
     return count
 
@@ -166,12 +181,20 @@ def order_by_number(
 def choose(keys: Array, n: int, k: int, problem: Problem, numbers: Numbers, scratch: Scratch) -> int:
     """List the best `k` elements of a row, and few more; return how many."""
     lowest, slack, padded = problem.lowest, k >> 3, padded_size(n)
+    lanes = simd.lanes_of(keys)
+    n_groups = (groups_for(k) + lanes - 1) & -lanes
+    if 2 * n_groups <= n:
+        threshold = bound_of_groups(keys, padded, n_groups, k, lowest, scratch.groups)
+        if threshold < ~lowest:
+            count = list_at_most(keys, padded, threshold, scratch, problem.capacity)
+            if count > 0:
+                return count
     bounds = bounds_of(keys, n, padded, k, slack, lowest, scratch.groups)
     threshold = bounds.high
     if threshold < ~lowest and bounds.n_at_most <= k + slack:
         return list_at_most(keys, padded, threshold, scratch, problem.capacity)
     # The bounds have met at the k-th key, or elements that take no part have it as well.
-    count: int = int64(0)
+    count = int64(0)
     if threshold > lowest:
         count = list_at_most(keys, padded, threshold - 1, scratch, problem.capacity)
     if count < k:

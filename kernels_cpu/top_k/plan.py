@@ -185,7 +185,10 @@ class Choice(NamedTuple):
     run: int
     """Elements of a row that are searched at a time."""
     columns: int
-    """Rows that go through each step together, by a copy of a part of each; 0 where nothing is copied."""
+    """Rows that go through each step together, by a copy of a part of each; 0 where nothing is copied.
+
+    For `ROWS`, 1 if windows may be short.
+    """
     segment: int
     """Elements of a row that one task searches."""
     segments: int
@@ -246,7 +249,9 @@ def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
             segment = max(ceil_div(n, n_tasks // shape.n_rows), 8 * k)
             segment = ceil_div(segment, shape.line) * shape.line
         run = _whole_tiles(shape, max(RUN_BYTES, 32 * k * element_size))
-        return Choice(ROWS, capacity, run, 0, segment, ceil_div(n, segment), n_tasks)
+        may_be_short = not are_whole and segment == n and k <= SHORT_ROWS_MAX_K
+        columns = 1 if may_be_short else 0
+        return Choice(ROWS, capacity, run, columns, segment, ceil_div(n, segment), n_tasks)
     n_columns = shape.last_size if shape.last_step == 1 else 0
     share = ceil_div(n_columns, n_tasks)
     if k <= SIDE_BY_SIDE_MAX_K and n_columns >= SIDE_BY_SIDE_MIN_ROWS and are_whole:
@@ -352,7 +357,10 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
     n_groups = ceil_div(max(GROUPS_PER_CANDIDATE * k, MIN_GROUPS), STREAMS * shape.lanes) * STREAMS
     fold = min(n_groups, max(tiles, 1))
     pitch, n_staged, group_elements = run + shape.line, columns, shape.lanes * fold
-    if algorithm == SHORT_ROWS:
+    if algorithm == ROWS:
+        pitch = SHORT_ROW_BYTES // element_size
+        group_elements = max(group_elements, 4 * k + shape.lanes)
+    elif algorithm == SHORT_ROWS:
         pitch = ceil_div(n, WORD) * WORD
         group_elements = max(group_elements, (4 * k + shape.lanes) * columns)
     elif algorithm == SIDE_BY_SIDE:
@@ -361,7 +369,7 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
     elif algorithm == NUMBERED or (algorithm == SORT and capacity < n):
         n_staged = 1  # its keys
     if algorithm == NUMBERED:
-        group_elements = n // SAMPLE_OF + shape.lanes
+        group_elements = max(n // SAMPLE_OF, 4 * k) + shape.lanes
     list_length = capacity + PADDED_TO + (BINS * GAP if capacity >= GAPS_FROM else 0)
     list_bytes = 8 * list_length
     lists_bytes = list_bytes if algorithm in (SORT, NUMBERED) else list_bytes * n_together

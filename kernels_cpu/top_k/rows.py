@@ -1,7 +1,8 @@
 """Contiguous rows with few selected elements, searched in place.
 
 If there are fewer rows than threads, several tasks search segments of a row, and one kernel merges their
-lists.
+lists. Rows that are windows may be much shorter than the longest one: short ones are searched as in
+`short_rows`.
 """
 
 import functools
@@ -9,13 +10,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics.pointers import integers_at
+from kernels_cpu.intrinsics.pointers import integers_at, stack_words
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.records import at_most, shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
-from kernels_cpu.top_k.scratch import Windows, row_of, scratch_of, sorting_of, unpacked
-from kernels_cpu.top_k.table import DIMENSION, HEADER
+from kernels_cpu.top_k.scratch import Windows, row_of, scratch_of, sorting_of, stage_of, unpacked
+from kernels_cpu.top_k.short_rows import list_row
+from kernels_cpu.top_k.table import DIMENSION, HEADER, SHORT_WORDS
 
 Array = NDArray[Any]
 
@@ -34,6 +36,8 @@ def select(sorts: bool) -> Any:
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
+        keys = stage_of(constants, problem, workspace, task)
+        words, less = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
         for unit in range(first_unit, last_unit):
             row = unit // problem.segments if problem.segments > 1 else unit
             place = row_of(numbers, problem, Windows(lengths, starts), row)
@@ -45,6 +49,12 @@ def select(sorts: bool) -> Any:
             at = place.x_at
             limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
             search = Search(0, ~problem.lowest, k, False)
+            if not sorts and k > 0 and problem.columns > 0 and last <= problem.pitch:
+                count = list_row(
+                    elements, at, last, k, problem.lowest, limits.wide, masks, keys, words, less, scratch
+                )
+                search = Search(count, ~problem.lowest, k, True)
+                last = first
             for begin in range(first, last, problem.run):
                 n = min(problem.run, last - begin)
                 search = search_run(

@@ -19,7 +19,7 @@ from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of_column, stage_of, unpacked
-from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, SHORT_ROWS_MAX_ROWS, WORD
+from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, SHORT_ROWS_MAX_ROWS, SHORT_WORDS, WORD
 from kernels_cpu.top_k.thresholds import threshold_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
@@ -116,6 +116,29 @@ def list_chosen(keys: Array, n: int, words: Array, count: int, wide: bool, scrat
 
 
 @njit
+def list_row(
+    x: Array, begin: int, n: int, k: int, lowest: int, wide: bool, masks: KeyMasks, keys: Array,
+    words: Array, less: Array, scratch: Scratch,
+) -> int:  # fmt: skip
+    """List the best `k` elements of a single short row, and few more; return how many."""
+    lanes = simd.lanes_of(keys)
+    n_groups = (groups_for(k) + lanes - 1) & -lanes
+    write_keys(x, begin, n, n_groups, lowest, masks, keys, scratch.groups)
+    threshold = threshold_of_groups(scratch.groups, n_groups, k, lowest)
+    count = find_at_most(keys, padded_size(n), threshold, words)
+    if count > min((2 * k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT):
+        count = choose_best(keys, padded_size(n), k, threshold, count, lowest, words, less)
+    list_chosen(keys, padded_size(n), words, count, wide, scratch)
+    return count
+
+
+@inline
+def groups_for(k: int) -> int:
+    """Return how many groups bound the k-th key well."""
+    return 2 * k if 2 * k <= FEW_GROUPS else 4 * k
+
+
+@njit
 def select(
     constants: Array, first_row: int, last_row: int, task: int,
     lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
@@ -127,11 +150,10 @@ def select(
     keys = stage_of(constants, problem, workspace, task)
     states = stack_integers(STATES)  # not in the workspace, which other threads may write to
     lowest, wide = problem.lowest, problem.wide != 0
-    at_least = 2 * problem.k if 2 * problem.k <= FEW_GROUPS else 4 * problem.k
-    words, less = stack_words(256), stack_words(256)  # a bit for each element of the longest row
+    words, less = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
     usual = min((2 * problem.k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT)
     lanes = simd.lanes_of(keys)
-    n_groups = (at_least + lanes - 1) & -lanes
+    n_groups = (groups_for(problem.k) + lanes - 1) & -lanes
     for first in range(first_row, last_row, problem.columns):
         n_rows = min(problem.columns, last_row - first)
         for r in range(n_rows):

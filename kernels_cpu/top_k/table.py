@@ -27,6 +27,8 @@ COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait
 SIDE_BY_SIDE_COLUMNS = WORD
 """Rows that lie side by side, per block of keys: one bit of a word each."""
 
+SHORT_WORDS = 256
+"""Words of bits for the elements of a short row: it has at most 16 KB."""
 ROW_STATE = 6
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
