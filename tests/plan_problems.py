@@ -91,7 +91,13 @@ def random_top_k(rng):
     axis_size = size(rng, LIMIT // max(n_rows, 1))
     fraction = choice(rng, 1, 1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 100, 10**4)
     k = min(choice(rng, 0, 1, size(rng), axis_size // fraction, axis_size // fraction + 1), axis_size)
-    length_size = choice(rng, 0, 0, 4, 8)
+    length_size, start_size, number_size = (choice(rng, 0, 0, 4, 8) for _ in range(3))
+    has_rows = length_size + start_size + number_size > 0
+    most = choice(rng, axis_size, axis_size // 3, size(rng)) if has_rows else axis_size
+
+    def row_strides(is_given):
+        return tuple(int(rng.integers(-9, 9)) for _ in rows) if is_given else ()
+
     return top_k.Problem(
         element_size=element_size,
         index_size=choice(rng, 4, 8),
@@ -104,8 +110,17 @@ def random_top_k(rng):
         is_sorted=flag(rng),
         length_size=length_size,
         length_signed=flag(rng),
-        length_strides=tuple(int(rng.integers(-9, 9)) for _ in rows) if length_size else (),
-        padding=choice(rng, 0, ones, top, top - 1) if length_size else 0,
+        length_strides=row_strides(length_size),
+        padding=choice(rng, 0, ones, top, top - 1) if has_rows else 0,
+        start_size=start_size,
+        start_signed=flag(rng),
+        start_strides=row_strides(start_size),
+        max_length=min(most, axis_size),
+        nan_last=flag(rng) and masks.flip > 0 and masks.sign > 0,
+        number_size=number_size,
+        number_signed=flag(rng),
+        number_strides=row_strides(number_size),
+        number_step=choice(rng, 0, 1, 1, 7, -1) if number_size else 0,
     )
 
 

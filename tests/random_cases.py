@@ -50,7 +50,9 @@ class RandomCase:
         keywords = {"out": out if len(out) == 2 else out[0]}
         if self.operator == "top_k":
             keywords |= {"axis": desc.axis, "largest": desc.axis_direction == AxisDirection.DECREASING}
-            keywords |= {"sorted": options.is_sorted, "lengths": arrays.get("lengths")}
+            keywords |= {"sorted": options.is_sorted, "nan_last": options.nan_last}
+            keywords |= {"lengths": arrays.get("lengths"), "starts": arrays.get("starts")}
+            keywords |= {"max_length": options.max_length, "indices": arrays.get("numbers")}
             dmlops.top_k(arrays["input_tensor"], desc.k, **keywords)
         elif self.operator == "nonzero_coordinates":
             dmlops.nonzero_coordinates(arrays["input_tensor"], fill_value=options.fill, **keywords)
@@ -271,15 +273,34 @@ def _top_k(maker):
     values, indices = maker.desc(dtype, selected), maker.desc(index_dtype, selected)
     largest = maker.chance(0.5)
     storage = maker.values(dtype, x)
-    inputs, options, row_lengths = {"input_tensor": (x, storage)}, Options(), None
+    inputs = {"input_tensor": (x, storage)}
+    options = Options(is_sorted=not maker.chance(0.3), nan_last=maker.chance(0.2))
+    views = {}
+    for field in ("lengths", "starts"):
+        if maker.chance(0.3):
+            given, views[field] = _lengths(maker, (*sizes[:axis], *sizes[axis + 1 :]), most)
+            inputs[field] = given
+            options = options._replace(**{field: given[0]})
+    if views and maker.chance(0.3):
+        views["max_length"] = int(maker.rng.integers(0, most, endpoint=True))
+        options = options._replace(max_length=views["max_length"])
     if maker.chance(0.3):
-        options = options._replace(is_sorted=False)
-    if maker.chance(0.3):
-        lengths, row_lengths = _lengths(maker, (*sizes[:axis], *sizes[axis + 1 :]), most)
-        inputs["lengths"] = lengths
-        options = options._replace(lengths=lengths[0])
+        numbers = maker.desc(index_dtype, sizes, broadcasts=True)
+        held = maker.rng.integers(0, maker.pick((3, 10**9)), numbers.extent).astype(index_dtype)
+        held[maker.rng.random(numbers.extent) < maker.pick((0.0, 0.1, 0.9))] = np.array(-1).astype(
+            index_dtype
+        )
+        inputs["numbers"] = numbers, held
+        options = options._replace(numbers=numbers)
+        views["indices"] = view_of(held, numbers)
     answers = reference.top_k(
-        view_of(storage, x), k, axis=axis, largest=largest, sorted=options.is_sorted, lengths=row_lengths
+        view_of(storage, x),
+        k,
+        axis=axis,
+        largest=largest,
+        sorted=options.is_sorted,
+        nan_last=options.nan_last,
+        **views,
     )
     descriptor = TopK1(
         input_tensor=x,

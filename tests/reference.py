@@ -12,30 +12,64 @@ def _numbers(x):
     return (x.view(np.uint8) != 0).astype(np.uint8) if x.dtype == bool else x
 
 
-def top_k(x, k, *, axis=-1, largest=True, sorted=True, lengths=None):
+def top_k(x, k, *, axis=-1, largest=True, sorted=True, nan_last=False, indices=None, **windows):
     """NaN is the largest value and all NaNs tie, as -0.0 and 0.0 do; ties go by ascending index."""
     x = np.atleast_1d(x)
-    if lengths is not None:
-        return _top_k_of_lengths(x, k, axis, largest, sorted, lengths)
-    with np.errstate(invalid="ignore"):  # comparing signalling NaNs
-        rank = np.unique(_numbers(x), return_inverse=True)[1].reshape(x.shape)
-    order = np.argsort(-rank if largest else rank, axis=axis, kind="stable")
+    if indices is not None or windows.get("starts") is not None or windows.get("lengths") is not None:
+        return _top_k_of_rows(x, k, axis, indices, windows, largest, sorted, nan_last)
+    order = np.argsort(_ranks(x, largest, nan_last), axis=axis, kind="stable")
     indices = np.take(order, range(k), axis=axis)
     if not sorted:
         indices = np.sort(indices, axis=axis)
     return np.take_along_axis(x, indices, axis=axis), indices
 
 
-def _top_k_of_lengths(x, k, axis, largest, sorted, lengths):
-    """Select from the first elements of one row after the other; the rest of the output is padding."""
+def _ranks(x, largest, nan_last):
+    """Return numbers that ascend in the order of selection, and are equal where elements tie."""
+    numbers = _numbers(x)
+    with np.errstate(invalid="ignore"):  # comparing signalling NaNs
+        ranks = np.unique(numbers, return_inverse=True)[1].reshape(x.shape)
+        ranks = -ranks if largest else ranks
+        return (
+            np.where(np.isnat(x) if x.dtype.kind in "mM" else numbers != numbers, x.size, ranks)
+            if nan_last
+            else ranks
+        )
+
+
+def _top_k_of_rows(x, k, axis, numbers, windows, largest, sorted, nan_last):
+    """Select from the elements of one row after the other that take part; all other results are padding."""
+    n, along = x.shape[axis], np.ndim(numbers) == 1
+    starts, lengths, most = (windows.get(name) for name in ("starts", "lengths", "max_length"))
     rows = np.moveaxis(x, axis, -1)
-    values = np.full((*rows.shape[:-1], k), padding(x.dtype, largest))
-    indices = np.full(values.shape, -1)
-    for place in np.ndindex(rows.shape[:-1]):
-        row = rows[place][: max(int(lengths[place]), 0)]
-        n = min(k, len(row))
-        values[place][:n], indices[place][:n] = top_k(row, n, largest=largest, sorted=sorted)
-    return np.moveaxis(values, -1, axis), np.moveaxis(indices, -1, axis)
+    if numbers is not None and not along:
+        numbers = np.moveaxis(np.broadcast_to(numbers, x.shape), axis, -1)
+    shapes = [
+        rows.shape[:-1],
+        np.shape(0 if starts is None else starts),
+        np.shape(0 if lengths is None else lengths),
+    ]
+    shape = np.broadcast_shapes(*shapes)
+    rows = np.broadcast_to(rows, (*shape, n))
+    numbers = None if numbers is None else np.broadcast_to(numbers, rows.shape)
+    values = np.full((*shape, k), padding(x.dtype, largest))
+    results = np.full(values.shape, -1).astype(np.int64 if numbers is None else numbers.dtype)
+    for place in np.ndindex(*shape):
+        begin = 0 if starts is None else int(np.broadcast_to(starts, shape)[place])
+        end = n if lengths is None else begin + max(int(np.broadcast_to(lengths, shape)[place]), 0)
+        begin, end = min(max(begin, 0), n), max(min(end, n), 0)
+        positions = np.arange(begin, end)[:most]
+        given = positions
+        if numbers is not None:
+            positions = positions[numbers[place][positions] != np.array(-1).astype(numbers.dtype)]
+            given = numbers[place][positions]
+        order = np.lexsort((positions, given, _ranks(rows[place][positions], largest, nan_last)))[:k]
+        if not sorted:
+            order = order[np.lexsort((positions[order], given[order]))]
+        values[place][: len(order)] = rows[place][positions[order]]
+        results[place][: len(order)] = given[order]
+    last = axis if len(shape) == x.ndim - 1 else -1
+    return np.moveaxis(values, -1, last), np.moveaxis(results, -1, last)
 
 
 def padding(dtype, largest):

@@ -65,6 +65,10 @@ AXES = {
     "largest": (True, False),
     "sorted": (True, False),
     "lengths": (None, "int64", "int32", "uint32"),
+    "starts": (None, "int64", "int32"),
+    "max_length": (None, 3, 5),
+    "numbers": (None, "int64", "uint32"),
+    "nan_last": (False, True),
     "size": (None, 0, 5, 48, 60),
     "fill_value": (None, -1, 5),
     "mode": ("raise", "clip", "fill"),
@@ -79,7 +83,19 @@ AXES = {
 }  # fmt: skip
 COMMON = ("function", "dtype", "layout", "shape", "out", "out_layout", "threads", "level")
 RELEVANT = {
-    "top_k": (*COMMON, "indices", "k", "axis", "largest", "sorted", "lengths"),
+    "top_k": (
+        *COMMON,
+        "indices",
+        "k",
+        "axis",
+        "largest",
+        "sorted",
+        "lengths",
+        "starts",
+        "max_length",
+        "numbers",
+        "nan_last",
+    ),
     "nonzero_coordinates": (*COMMON, "indices", "size", "fill_value"),
     "gather_nd": (*COMMON, "indices", "index_layout", "mode", "batch_dims"),
     "diagonal_matrix": (*COMMON, "value", "begin", "end"),
@@ -218,10 +234,14 @@ def call_of(kind, number, library):
     arrays = [placed(x, kind.get("layout", "own"), library)]
     is_typed = kind["out"] is None
     if function == "top_k":
-        options = {name: kind[name] for name in ("axis", "largest", "sorted")}
-        if kind["lengths"] is not None:
-            rows = np.delete(x.shape, kind["axis"])
-            options["lengths"] = np.random.default_rng(number).integers(0, 9, rows).astype(kind["lengths"])
+        options = {name: kind[name] for name in ("axis", "largest", "sorted", "nan_last")}
+        rng, rows = np.random.default_rng(number), np.delete(x.shape, kind["axis"])
+        for name in ("lengths", "starts"):
+            if kind[name] is not None:
+                options[name] = rng.integers(0, 9, rows).astype(kind[name])
+                options["max_length"] = kind["max_length"]
+        if kind["numbers"] is not None:
+            options["indices"] = rng.integers(0, 99, x.shape).astype(kind["numbers"])
         expected = list(reference.top_k(x, int(kind["k"]), **options))
         arrays.append(kind["k"])
     elif function == "nonzero_coordinates":

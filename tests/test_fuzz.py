@@ -27,7 +27,17 @@ GOOD = {
     "diagonal_matrix": {"x": X},
 }
 OPTIONS = {
-    "top_k": ("axis", "largest", "sorted", "lengths", "index_dtype"),
+    "top_k": (
+        "axis",
+        "largest",
+        "sorted",
+        "starts",
+        "lengths",
+        "max_length",
+        "indices",
+        "nan_last",
+        "index_dtype",
+    ),
     "nonzero_coordinates": ("size", "fill_value", "index_dtype"),
     "gather_nd": ("batch_dims", "mode"),
     "diagonal_matrix": ("shape", "dtype", "value", "begin", "end", "like"),
@@ -97,11 +107,13 @@ def expected(name, arguments):
         field: arguments[field] for field in arguments if field not in ("out", "stream", "index_dtype")
     }
     x = np.asarray(options.pop("x"))
-    for field in {"k", "axis", "size", "fill_value", "batch_dims", "begin", "end"} & options.keys():
+    numbers = {"k", "axis", "size", "fill_value", "batch_dims", "begin", "end", "max_length"}
+    for field in numbers & options.keys():
         options[field] = None if options[field] is None else int(options[field])
     if name == "top_k":
-        lengths = options.pop("lengths", None)
-        return reference.top_k(x, lengths=None if lengths is None else np.asarray(lengths), **options)
+        for field in {"starts", "lengths", "indices"} & options.keys():
+            options[field] = None if options[field] is None else np.asarray(options[field])
+        return reference.top_k(x, **options)
     if name == "gather_nd":
         return (reference.gather_nd(x, np.asarray(options.pop("indices")), **options),)
     if name == "diagonal_matrix":

@@ -9,7 +9,7 @@ from tests import cases, reference
 from tests.data import DTYPES, assert_same, bits, float_from_bits, sample
 from tests.libraries import check, execute
 from tests.marks import as_parameters
-from tests.top_k_cases import OF_LENGTHS, UNSORTED
+from tests.top_k_cases import OF_LENGTHS, OF_ROWS, UNSORTED
 
 DISTINCT = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
 TIED = [[1, 2, 2, 3], [3, 4, 5, 5], [6, 6, 6, 6]]
@@ -63,7 +63,7 @@ class TestPageExamples:
         assert_same(results["output_index_tensor"], indices.astype("uint32"))
 
 
-@pytest.mark.parametrize("case", as_parameters([*cases.TOP_K, *UNSORTED, *OF_LENGTHS]), ids=str)
+@pytest.mark.parametrize("case", as_parameters([*cases.TOP_K, *UNSORTED, *OF_LENGTHS, *OF_ROWS]), ids=str)
 def test_matches_the_oracle(case, library):
     check(library, case)
 
