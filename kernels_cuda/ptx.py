@@ -187,6 +187,28 @@ READ_IF = {size: _read_if(size, register) for size, register in REGISTER.items()
 read_if_u8, read_if_u32 = READ_IF[1], READ_IF[4]
 read_if_u32x4 = _instruction(_u32x4, [i64, u32], _READ_IF_U32X4.format("ld.global.nc"))
 
+
+def _read_or(size: int, register: Any) -> Any:
+    # (address, condition, otherwise): what is read, or `otherwise` where the condition is 0, and no access.
+    kind = f"b{max(8 * size, 32)}"
+    text = (
+        f"{{ .reg .pred holds; .reg .{kind} element; setp.ne.u32 holds, $2, 0; mov.{kind} element, $3; "
+        f"@holds ld.global.nc.u{8 * size} element, [$1]; mov.{kind} $0, element; }}"
+    )
+    return _instruction(register, [i64, u32, register], text)
+
+
+READ_OR = {size: _read_or(size, register) for size, register in REGISTER.items()}
+# (address, condition, words 0 and 2, words 1 and 3)
+read_u32x4_or = _instruction(
+    _u32x4,
+    [i64, u32, u32, u32],
+    "{ .reg .pred holds; .reg .b32 a, b, c, d; setp.ne.u32 holds, $5, 0; "
+    "mov.b32 a, $6; mov.b32 b, $7; mov.b32 c, $6; mov.b32 d, $7; "
+    "@holds ld.global.nc.v4.u32 {a, b, c, d}, [$4]; "
+    "mov.b32 $0, a; mov.b32 $1, b; mov.b32 $2, c; mov.b32 $3, d; }",
+)
+
 _NO_ALLOCATE = "ld.global.nc.L1::no_allocate"
 stream_u32x4 = _instruction(_u32x4, [i64], f"{_NO_ALLOCATE}.v4.u32 {{$0, $1, $2, $3}}, [$4];", _PURE)
 

@@ -148,6 +148,14 @@ def _nonzero():
     yield case("size-cut", lambda: (sparse("float32", (700, 800), 0.3, "size"),), size=1000, fill_value=3)
     for fill in (-1, 2**63 - 1):
         yield case(f"fill_value{fill}", lambda: (np.eye(3, dtype="float32"),), size=5, fill_value=fill)
+    for shape in ((9, 5), (40, 30, 7), (3, 4, 5, 6, 7), (70, 64, 33), (2,) * 10):
+        for size in (0, 7, 3000, 160_000):
+            yield case(
+                f"fill_values-{shape}-{size}",
+                lambda s=shape: (sparse("float32", s, 0.1, "fills"),),
+                size=size,
+                fill_value=(-1, 2**40, 5, 6, -(2**63), 8, 9, 10, 11, 12)[: len(shape)],
+            )
     yield case("rank0-size", lambda: (np.ones((), "float32"),), size=3, fill_value=1)
     for shape in ((0,), (3, 0), (0, 4, 5), (2, 0, 3)):
         yield case(f"empty-{shape}", lambda s=shape: (np.zeros(s, "float32"),))
@@ -213,7 +221,23 @@ def _gather():
                 mode=mode,
             )
         for mode in ("clip", "fill"):
-            yield case(f"{mode}-index_{index_dtype}-extremes", lambda i=index_dtype: _extremes(i), mode=mode)
+            for wraps in (True, False):
+                yield case(
+                    f"{mode}-index_{index_dtype}-extremes-{wraps}",
+                    lambda i=index_dtype: _extremes(i),
+                    mode=mode,
+                    wrap_negative=wraps,
+                )
+                for slice_size in (1, 3, 40):
+                    yield case(
+                        f"{mode}-index_{index_dtype}-slice{slice_size}-{wraps}",
+                        lambda i=index_dtype, n=slice_size: operands(
+                            "uint8", (40, n), i, (99,), 1, spread=1.5
+                        ),
+                        mode=mode,
+                        wrap_negative=wraps,
+                    )
+    yield from _fills(case, operands)
     for slice_size in (1, 2, 3, 4, 5, 8, 16, 31, 128, 1000):
         for dtype in ("uint8", "float32", "float64"):
             yield case(
@@ -291,6 +315,49 @@ def _gather():
     yield case(
         "fill-from-nothing", lambda: (np.ones((0, 3), "float32"), np.zeros((4, 1), "int64")), mode="fill"
     )
+
+
+def _fills(case, operands):
+    """Yield gathers that fill, for each way in which kernels move slices."""
+    for dtype in DTYPES:
+        value = special_values(dtype)[-1]
+        for shape, tuple_size in (((50,), 1), ((9, 8, 2), 2), ((50, 16), 1), ((50, 77), 1), ((5, 6, 67), 2)):
+            yield case(
+                f"fill_value-{dtype}-{shape}",
+                lambda d=dtype, s=shape, t=tuple_size: operands(d, s, "int64", (33,), t, spread=1.5),
+                mode="fill",
+                fill_value=value,
+                wrap_negative=False,
+            )
+        for first, last in ((0, 210), (1, 211), (3, 200)):
+            yield case(
+                f"fill_value-{dtype}-{first}:{last}",
+                lambda d=dtype, f=first, n=last: _part(
+                    f, n, operands(d, (20, 211), "int32", (90,), 1, spread=2.0)
+                ),
+                mode="fill",
+                fill_value=value,
+            )
+        for step in (2, -3):
+            yield case(
+                f"fill_value-{dtype}-every{step}",
+                lambda d=dtype, s=step: _every(s, 1, operands(d, (20, 211), "uint32", (90,), 1, spread=2.0)),
+                mode="fill",
+                fill_value=value,
+            )
+    for width in (2000, 9):  # more than the caches hold, which is written past them
+        yield case(
+            f"fill_value-large-{width}",
+            lambda n=width: operands("float32", (900, n), "int64", (9000,), 1, spread=1.3),
+            mode="fill",
+            fill_value=-0.0,
+        )
+
+
+def _part(first, last, operands):
+    """Return the first operand with some of the elements of its last axis, which are side by side."""
+    x, *others = operands
+    return x[..., first:last], *others
 
 
 def _every(step, first, operands):

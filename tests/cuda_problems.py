@@ -128,6 +128,8 @@ def gather_problem(rng):
         bounds=tuple(zip(bounds, x_bounds, strict=True)),
         slices=merged(slices, x_slices, output[n_batch + n_tuple :]),
         mode=rng.choice(("clip", "fill")),
+        fill=rng.getrandbits(8 * element_size),
+        wraps=rng.random() < 0.7,
         x_offset=0,
     )
 
@@ -158,7 +160,7 @@ def nonzero_problem(rng):
         coordinate_strides=rng.choice((by_row, by_row, by_column)),
         coordinate_size=coordinate_size,
         count_size=rng.choice((4, 8)),
-        fill=rng.choice((None, None, 0, (1 << (8 * coordinate_size)) - 1)),
+        fill=rng.choice(((), (), (0,), tuple(rng.getrandbits(8 * coordinate_size) for _ in sizes))),
     )
 
 

@@ -133,8 +133,9 @@ def random_gather_nd(rng):
     bounds = dims(rng, int(rng.integers(0, 6)), 1, choice(rng, 2**16, LIMIT))
     if flag(rng) and tuples:
         tuples = (*tuples[:-1], (tuples[-1][0], len(bounds), slices[-1][0] if slices else 1))
+    element_size = choice(rng, 1, 2, 4, 8)
     return gather_nd.Problem(
-        element_size=choice(rng, 1, 2, 4, 8),
+        element_size=element_size,
         index_size=choice(rng, 4, 8),
         index_signed=flag(rng),
         batch=batch,
@@ -143,6 +144,8 @@ def random_gather_nd(rng):
         bounds=bounds,
         slices=slices,
         mode=choice(rng, "clip", "fill"),
+        fill=bits(rng, 8 * element_size),
+        wraps=flag(rng),
         x_offset=choice(rng, 0, 0, 5, 2**40),
     )
 
@@ -161,8 +164,8 @@ def random_nonzero_coordinates(rng):
         capacity=choice(rng, 0, 5, size(rng)),
         coordinate_strides=choice(rng, packed, packed, (1, 100), (2 * n_columns, 2)),
         coordinate_size=coordinate_size,
-        count_size=coordinate_size,
-        fill=choice(rng, None, 0, bits(rng, 8 * coordinate_size)),
+        count_size=choice(rng, coordinate_size, coordinate_size, 4, 8),
+        fill=choice(rng, (), (0,), tuple(bits(rng, 8 * coordinate_size) for _ in range(n_columns))),
     )
 
 

@@ -338,9 +338,12 @@ def _nonzero_coordinates(maker):
     rows = x.element_count
     found, number = reference.nonzero_coordinates(view_of(storage, x))
     capacity = int(maker.pick((rows, rows, len(found), len(found) // 2, len(found) + 1000, 0)))
-    fill = maker.pick((None, 0, 7, np.iinfo(index_dtype).max, np.iinfo(index_dtype).min))
+    lowest, highest = int(np.iinfo(index_dtype).min), int(np.iinfo(index_dtype).max)
+    fills = tuple(maker.pick((lowest, 3, column, highest)) for column in range(len(sizes)))
+    fill = maker.pick((None, 0, 7, lowest, highest, fills))
     coordinates = maker.desc(index_dtype, (capacity, len(sizes)))
-    count = TensorDesc(SUPPORTED[index_dtype.name], (1,))
+    count_dtype = maker.pick(INDEX_DTYPES)
+    count = TensorDesc(SUPPORTED[count_dtype.name], (1,))
     descriptor = NonzeroCoordinates(
         input_tensor=x,
         output_coordinates_tensor=TensorDesc(coordinates.data_type, (rows, len(sizes))),
@@ -349,10 +352,9 @@ def _nonzero_coordinates(maker):
     answer = found[:capacity].astype(index_dtype)
     if fill is not None:
         answer = np.vstack([answer, np.full((capacity - len(answer), len(sizes)), fill, index_dtype)])
-        fill = int(fill)
     outputs = {
         "output_coordinates_tensor": (coordinates, answer),
-        "output_count_tensor": (count, number.astype(index_dtype).reshape(1)),
+        "output_count_tensor": (count, number.astype(count_dtype).reshape(1)),
     }
     return descriptor, Options(coordinates=coordinates, fill=fill), {"input_tensor": (x, storage)}, outputs
 
@@ -375,7 +377,9 @@ def _gather_nd(maker):
     storage, picks = maker.values(dtype, x), np.zeros(indices.extent, index_dtype)
     if indices.element_count:
         view_of(picks, indices)[...] = _indices(maker, shape, bounds, index_dtype)
-    answer = reference.gather_nd(view_of(storage, x), view_of(picks, indices), batch_dims=batch, mode=mode)
+    fill, wraps = maker.values(dtype, TensorDesc(x.data_type, (1,))), maker.chance(0.6)
+    options = {"mode": mode, "fill_value": fill[0], "wrap_negative": wraps}
+    answer = reference.gather_nd(view_of(storage, x), view_of(picks, indices), batch_dims=batch, **options)
     rank = max(len(sizes), len(shape), answer.ndim)
     descriptor = GatherND1(
         input_tensor=x.with_leading_ones(rank),
@@ -386,7 +390,8 @@ def _gather_nd(maker):
         batch_dimension_count=batch,
     )
     inputs = {"input_tensor": (x, storage), "indices_tensor": (indices, picks)}
-    return descriptor, Options(mode=mode), inputs, {"output_tensor": (output, answer)}
+    options = Options(mode=mode, element=fill.tobytes(), wraps=wraps)
+    return descriptor, options, inputs, {"output_tensor": (output, answer)}
 
 
 def _indices(maker, shape, bounds, dtype):

@@ -84,7 +84,10 @@ def padding(dtype, largest):
 
 
 def nonzero_coordinates(x, *, size=None, fill_value=0):
-    """NaN is non-zero, -0.0 is zero; one row per non-zero element, one column per dimension."""
+    """NaN is non-zero, -0.0 is zero; one row per non-zero element, one column per dimension.
+
+    The rows that are left have the value `fill_value`, or one for each column.
+    """
     with np.errstate(invalid="ignore"):
         found = np.argwhere(_numbers(x) != 0)
     rows = len(found) if size is None else size
@@ -93,19 +96,22 @@ def nonzero_coordinates(x, *, size=None, fill_value=0):
     return coordinates, np.array(len(found))
 
 
-def gather_nd(x, indices, *, batch_dims=0, mode="raise"):
-    """ONNX GatherND; a coordinate counts from the end where it is negative."""
+def gather_nd(x, indices, *, batch_dims=0, mode="raise", fill_value=0, wrap_negative=True):
+    """ONNX GatherND; a coordinate counts from the end where it is negative, or is out of range."""
     end = batch_dims + indices.shape[-1]
     bounds = x.shape[batch_dims:end]
     output = np.zeros(indices.shape[:-1] + x.shape[end:], x.dtype)
+    if mode == "fill":
+        output[...] = np.array(fill_value, x.dtype)
     for place in np.ndindex(indices.shape[:-1]):
         coordinates = [int(index) for index in indices[place]]
-        if not all(-n <= index < n for index, n in zip(coordinates, bounds, strict=True)):
+        lowest = [-n if wrap_negative else 0 for n in bounds]
+        if not all(low <= i < n for low, i, n in zip(lowest, coordinates, bounds, strict=True)):
             if mode == "raise":
                 raise IndexError(place)
             if mode == "fill":
                 continue
-        counted = [index + n if index < 0 else index for index, n in zip(coordinates, bounds, strict=True)]
+        counted = [i + n if i < 0 and wrap_negative else i for i, n in zip(coordinates, bounds, strict=True)]
         nearest = [min(max(index, 0), n - 1) for index, n in zip(counted, bounds, strict=True)]
         output[place] = x[(*place[:batch_dims], *nearest)]
     return output

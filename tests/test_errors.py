@@ -75,7 +75,7 @@ REFUSED = {
         "diagonal_matrix(None, shape=3)": "shape: got 3, but ",
         "diagonal_matrix(None)": "shape: got None, but neither x nor shape is given; one of x, shape",
         'diagonal_matrix(None, shape=(2, 2), dtype="U2")': "dtype: got str64, but no operator takes ",
-        'diagonal_matrix(X, value="1")': "value: got '1', but it fills a matrix; ",
+        'diagonal_matrix(X, value="1")': "value: got '1', but it fills an array; ",
     },
 }
 CALLS = [(call, error, text) for error, texts in REFUSED.items() for call, text in texts.items()]

@@ -406,7 +406,7 @@ def test_elements_that_change_after_they_were_counted():
                 coordinate_strides=(2, 1),
                 coordinate_size=8,
                 count_size=8,
-                fill=None,
+                fill=(),
             )
             plan = nonzero_plan(problem, target, policy)
             x_address, count_address, address = map(memory.add, (x, count, coordinates))

@@ -197,12 +197,11 @@ class Binding:
             checked.append(got)
         return checked
 
-    def index_type(self, index_type: TensorDataType | None) -> TensorDataType:
-        """Return the type of indices: what the caller asked for, or that of `out` or the library."""
+    def index_type(self, index_type: TensorDataType | None, place: int = 1) -> TensorDataType:
+        """Return the type of indices: what the caller asked for, or that of an output or of the library."""
         if index_type is None and self.out:
-            # All indices share one type, that of the second output.
-            library, array, *_ = self.out[1]
-            where = self.function.outputs[1]
+            library, array, *_ = self.out[place]
+            where = self.function.outputs[place]
             return check_index_type(where, library.describe(array, where).data_type)
         return default_index_type(self.library) if index_type is None else index_type
 

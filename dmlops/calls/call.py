@@ -355,7 +355,7 @@ def refuse_tuple(
     for j, coordinate in enumerate(coordinates):
         dimension = call.batch_dims + j
         bound = x.sizes[dimension]
-        low = -bound if indices.data_type.is_signed else 0
+        low = -bound if indices.data_type.is_signed and call.problem.wraps else 0
         if not low <= coordinate < bound:
             got = f"tuple {coordinates} at position {position}"
             reason = f"coordinate {j} is {coordinate}, and dimension {dimension} of x has {bound} elements"

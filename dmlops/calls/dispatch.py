@@ -166,14 +166,16 @@ def plan(
 def problems_of(descriptor: Descriptor, options: Options) -> list[Any]:
     """Return the problems of a descriptor of the newest form: one, or one for each part of its elements."""
     operator = OPERATORS[type(descriptor)]
-    return [operator.problem(part, options) for part in descriptor.parts()]
+    return [operator.problem(part, each) for part, each in descriptor.parts(options)]
 
 
 def plan_problems(descriptor: Descriptor, problems: Sequence[Any], device: Device, where: str) -> Any:
     """Plan the problems of a descriptor; an error about the device begins with `where`."""
     operator = OPERATORS[type(descriptor)]
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
-    return plans[0] if len(plans) == 1 else _PartPlans(plans, problems[0].element_size)
+    if len(plans) == 1:
+        return plans[0]
+    return _PartPlans(plans, problems[0].element_size, len(operator.operands))
 
 
 class _PartPlans:
@@ -185,19 +187,23 @@ class _PartPlans:
         In the order of the parts.
     part_bytes : int
         How far the parts of an element are from each other.
+    n_operands : int
+        How many arrays kernels take. The first and the last consist of such elements.
     """
 
-    def __init__(self, plans: Sequence[Any], part_bytes: int) -> None:
-        self._plans, self._part_bytes = plans, part_bytes
+    def __init__(self, plans: Sequence[Any], part_bytes: int, n_operands: int) -> None:
+        self._plans, self._part_bytes, self._n_operands = plans, part_bytes, n_operands
         self.workspace_size = max(plan.workspace_size for plan in plans)
         self.variant = f"{len(plans)} parts of {part_bytes} bytes: {plans[0].variant}"
 
     def launch(self, *arguments: int) -> None:
-        """Run all plans: ``launch([stream,] x, output, workspace)`` by address."""
-        *stream, x, output, workspace = arguments
-        for number, plan in enumerate(self._plans):
-            at = number * self._part_bytes
-            plan.launch(*stream, x + at if x else 0, output + at, workspace)
+        """Run all plans: ``launch([stream,] x, [indices,] output, workspace)`` by address."""
+        addresses = [*arguments]
+        x, output = len(arguments) - self._n_operands - 1, len(arguments) - 2
+        for plan in self._plans:
+            plan.launch(*addresses)
+            addresses[x] += self._part_bytes if addresses[x] else 0
+            addresses[output] += self._part_bytes
 
     def launches(self, *_: int) -> None:
         """Return None: there is no single list of launches."""

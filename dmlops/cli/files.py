@@ -112,8 +112,15 @@ def gather(
     batch_dims: Annotated[int, typer.Option(help="The number of leading dimensions that both share.")] = 0,
     mode: Annotated[
         Literal["raise", "clip", "fill"],
-        typer.Option(help="For indices out of range: an error, the nearest valid index, or zeros."),
+        typer.Option(help="For indices out of range: an error, the nearest valid index, or --fill-value."),
     ] = "raise",
+    fill_value: Annotated[
+        str, typer.Option(metavar="NUMBER", help="The value that --mode fill gives.")
+    ] = "0",
+    wrap_negative: Annotated[
+        bool,
+        typer.Option(help="Whether negative indices count from the end; they are out of range otherwise."),
+    ] = True,
     along_axis: Annotated[
         int | None,
         typer.Option(
@@ -128,6 +135,7 @@ def gather(
     """Read the elements or slices that index tuples point at (ONNX GatherND), or elements along an axis."""
     outputs.check(output, [file, indices])
     _check_one_is_standard("gather", [file, indices])
+    fill = _number(fill_value, "--fill-value")
     x = open_input(file)
     tuples = open_input(indices, "tuples" if along_axis is None else "positions")
     arrays, by = (x.array, tuples.array), tuples.name
@@ -137,7 +145,9 @@ def gather(
             raise CommandError(message)
         arrays = _rows_along(along_axis, x, tuples)
         by, batch_dims = f"{by} along axis {along_axis}", x.array.ndim - 1
-    read = partial(dmlops.gather_nd, batch_dims=batch_dims, mode=mode)
+    read = partial(
+        dmlops.gather_nd, batch_dims=batch_dims, mode=mode, fill_value=fill, wrap_negative=wrap_negative
+    )
     (result,), how = _run("gather", device, read, *arrays)
     if along_axis is not None:
         result = np.moveaxis(result, -1, along_axis)
@@ -197,7 +207,7 @@ def diagonal(
     """Fill a band of diagonals with a value; diagonal 0 is the main one, and those above it are positive."""
     outputs.check(output, [file])
     end = begin + 1 if end is None else end
-    number, x = _number(value), open_input(file)
+    number, x = _number(value, "--value"), open_input(file)
     fill = partial(dmlops.diagonal_matrix, value=number, begin=begin, end=end)
     ran = _run("diagonal", device, fill, x.array)
     _finish(f"diagonal of {x.name}: {value} on [{shown(begin)}, {shown(end)})", ran, ("output",), output)
@@ -233,8 +243,8 @@ def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], outp
         out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
 
 
-def _number(text: str) -> Any:
-    """Return the number in a text; Python makes an infinity of one that is too large."""
+def _number(text: str, option: str) -> Any:
+    """Return the number in the text of an option; Python makes an infinity of one that is too large."""
     read: Any
     for read in (partial(int, base=0), float, complex):
         try:
@@ -242,8 +252,8 @@ def _number(text: str) -> Any:
         except ValueError:
             continue
         if not isinstance(value, int) and np.isinf(value) and "inf" not in text.lower():
-            message = f"--value: {cut(text)} is beyond the range of float64"
+            message = f"{option}: {cut(text)} is beyond the range of float64"
             raise CommandError(message)
         return value
-    message = f"--value: {shown(text)} is not a number"
+    message = f"{option}: {shown(text)} is not a number"
     raise CommandError(message)

@@ -19,10 +19,10 @@ from dmlops.devices.memory import CPU, Device
 from dmlops.operators.diagonal_matrix import (
     DiagonalMatrix1,
     band_bounds,
-    held_value,
     infer_diagonal_matrix,
     near_band,
 )
+from dmlops.operators.fill_values import held_value
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Array, DataType, DiagonalOptions, Listed, MatrixOptions, OutputOptions
 from dmlops.types.data_types import data_type_of
@@ -353,7 +353,7 @@ def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) ->
         input_tensor=data,
         output_tensor=output,
         value_data_type=output.data_type,
-        value=held_value(DiagonalMatrix1.words, value, output.data_type),
+        value=held_value(DiagonalMatrix1.words.where("value"), value, output.data_type),
         diagonal_fill_begin=begin,
         diagonal_fill_end=end,
     )
@@ -387,7 +387,7 @@ def _bits_of(number: Hashable, data_type: TensorDataType) -> int | None:
     """Return the bits of a value that a type holds, by `scalars.scalar_key`; None if it does not hold it."""
     value = scalars.scalar_of(number)
     try:
-        held: Any = held_value(DiagonalMatrix1.words, value, data_type)
+        held: Any = held_value(DiagonalMatrix1.words.where("value"), value, data_type)
         return signed(scalars.scalar_bits(held, data_type))
     except InvalidDescriptorError:
         return None

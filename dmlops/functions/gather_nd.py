@@ -1,13 +1,13 @@
 """The function `gather_nd`."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from dmlops.array_libraries.detect import as_plain, compiling_framework
+from dmlops.array_libraries.detect import as_plain, compiling_framework, find_library
 from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, KindForm, Manner, ReadInteger, refuse_tuple
 from dmlops.calls.dispatch import level_set
@@ -16,16 +16,19 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import NO_OFFENDER, POSITION
 from dmlops.devices.memory import CPU
+from dmlops.operators.fill_values import held_bytes
 from dmlops.operators.gather_nd import (
     GatherND1,
     check_can_be_in_range,
     check_is_one_array,
     check_mode,
     infer_gather_nd,
+    plain_fill,
 )
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
-from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode
+from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode, Truth
+from dmlops.types.scalars import scalar_key, scalar_of
 from kernels_cpu.gather_nd.problem_words import CHECKS
 
 
@@ -47,6 +50,8 @@ def gather_nd(
     *,
     batch_dims: SupportsIndex = 0,
     mode: Mode = "raise",
+    fill_value: Any = 0,
+    wrap_negative: Truth = True,
     out: Any = None,
     stream: Any = None,
     **unknown: Any,
@@ -59,14 +64,21 @@ def gather_nd(
         An array of shape (batch..., indexed..., slice...), of bools, numbers (complex and float8 included),
         datetime64, timedelta64 or structured elements.
     indices : array of uint32, uint64, int32 or int64
-        An array of shape (batch..., any..., tuple size), or nested lists of numbers. Negative indices count
-        from the end of their dimension. A tuple of length 0 selects all of `x`, or all of its batch. Arrays
-        in a tuple, as from `numpy.nonzero`, are refused: pass ``np.stack(arrays, -1)``.
+        An array of shape (batch..., any..., tuple size), or nested lists of numbers. A tuple of length 0
+        selects all of `x`, or all of its batch. Arrays in a tuple, as from `numpy.nonzero`, are refused: pass
+        ``np.stack(arrays, -1)``.
     batch_dims : int
         The number of leading dimensions that `x` and `indices` have in common.
     mode : {"raise", "clip", "fill"}
         What happens to an index out of range. ``"raise"`` raises IndexOutOfRangeError; a call on a GPU waits
-        for this check. ``"clip"`` takes the nearest valid index, as DirectML does. ``"fill"`` gives zeros.
+        for this check. ``"clip"`` takes the nearest valid index, as DirectML does. ``"fill"`` gives
+        `fill_value`.
+    fill_value : scalar
+        The value that ``mode="fill"`` gives: one that the type of `x` holds, as `diagonal_matrix` takes it.
+        Other modes take 0 only, since they would not use it.
+    wrap_negative : bool
+        Whether negative indices count from the end of their dimension. Otherwise they are out of range, such
+        as the -1 of padded results, and ``"clip"`` takes index 0 for them.
     out : array, optional
         The array to write to.
     stream : int or stream object, optional
@@ -82,7 +94,8 @@ def gather_nd(
     IndexOutOfRangeError
         With ``mode="raise"``, if an index is out of range. Names the first such tuple in element order.
     InvalidDescriptorError
-        If the shapes, `mode` or `out` do not fit, or in a CUDA graph capture with ``mode="raise"``.
+        If the shapes, `mode`, `fill_value` or `out` do not fit, or in a CUDA graph capture with
+        ``mode="raise"``.
     TypeError
         If an argument is not an array, or is of an unsupported type.
     DeviceMismatchError
@@ -104,6 +117,8 @@ def gather_nd(
     >>> dmlops.gather_nd([[0, 1], [2, 3]], [[1], [0]])
     array([[2, 3],
            [0, 1]])
+    >>> dmlops.gather_nd([5, 6, 7], [[2], [-1]], mode="fill", fill_value=9, wrap_negative=False)
+    array([7, 9])
     """
     if unknown:
         arguments.refuse_unknown("gather_nd", unknown)
@@ -112,28 +127,39 @@ def gather_nd(
         check_mode(mode)
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
         check_is_one_array(indices)
-        return framework.gather_nd(GATHER_ND.words, inputs, out, stream, batch_dims, mode)[0]
+        others = batch_dims, mode, fill_value, wrap_negative
+        return framework.gather_nd(GATHER_ND.words, inputs, out, stream, *others)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
+    if type(wrap_negative) is not bool:
+        wrap_negative = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
+    fill: Hashable = 0
+    if type(fill_value) is not int or fill_value != 0:
+        find_library(fill_value, "gather_nd.fill_value").check_scalar(fill_value, "gather_nd.fill_value")
+        fill = scalar_key(plain_fill(fill_value, mode))
     outs = () if out is None else (out,)
-    parameters = "gather_nd", batch_dims, mode, level_set()
+    parameters = "gather_nd", batch_dims, mode, fill, wrap_negative, level_set()
     results = KINDS.call(parameters, inputs, (), outs) if stream is None else None
     if results is None:
         check_is_one_array(indices, as_plain)
         if isinstance(indices, (list, tuple)):
             listed = as_plain(indices, "gather_nd.indices")
             inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
-        results = GATHER_ND.run(parameters, (), inputs, out, stream, batch_dims, mode)
+        others = batch_dims, mode, scalar_of(fill), wrap_negative
+        results = GATHER_ND.run(parameters, (), inputs, out, stream, *others)
     return results[0] if out is None else out
 
 
-def _bind(call: Binding, batch_dims: int, mode: str) -> BoundCall:
+def _bind(call: Binding, batch_dims: int, mode: str, fill: Any, wraps: bool) -> BoundCall:
     data, tuples = call.inputs
     check_mode(mode)
     (output,) = call.check_outputs(infer_gather_nd(call.words, data, tuples, batch_dims))
     check_can_be_in_range(data, tuples, batch_dims, mode)
     # After the check, every tuple is in range. Clamping is the cheapest mode that stays inside the input.
-    options = Options(mode="fill" if mode == "fill" else "clip")
+    options = Options(mode="clip", wraps=wraps)
+    if mode == "fill":
+        element = held_bytes("gather_nd.fill_value", fill, output.data_type)
+        options = Options(mode="fill", element=element, wraps=wraps)
     checks = mode == "raise" and tuples.sizes[-1] > 0
     manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
     # Ones in front make all ranks equal.

@@ -15,7 +15,13 @@ from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, NO_ARRAY_ERRORS, Kind, new_tuple
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import CPU, take_scratch
-from dmlops.operators.nonzero_coordinates import NonzeroCoordinates, check_fill, infer_nonzero_coordinates
+from dmlops.operators.nonzero_coordinates import (
+    Fill,
+    NonzeroCoordinates,
+    check_fill,
+    infer_nonzero_coordinates,
+    plain_fill,
+)
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
@@ -24,6 +30,7 @@ from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.nonzero_coordinates.fit import ROWS_ASKED_FOR, ROWS_FOR_ALL
 from kernels_cpu.nonzero_coordinates.problem_words import COUNT, EXPAND, WHOLE
 
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
@@ -57,7 +64,7 @@ def nonzero_coordinates(
     /,
     *,
     size: SupportsIndex | None = None,
-    fill_value: SupportsIndex | None = None,
+    fill_value: SupportsIndex | Sequence[SupportsIndex] | None = None,
     index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
@@ -72,15 +79,16 @@ def nonzero_coordinates(
     size : int, optional
         The number of rows of the result. By default, the result is trimmed to the count, for which a call on
         a GPU waits. With a size, it never waits.
-    fill_value : int, optional
-        The value of the rows from the count on, if `size` or `out` is given. By default, they are undefined.
+    fill_value : int or tuple of int, optional
+        The value of the rows from the count on, or one for each dimension of `x`, if `size` or `out` is
+        given. By default, the rows are undefined.
     index_dtype : data type, optional
-        The type of both results: uint32, uint64, int32 or int64. The default is the type of the second array
-        of `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of
-        DirectML.
+        The type of both results: uint32, uint64, int32 or int64. The default is the type of each array of
+        `out`. Without `out` it is int64, or JAX's default integer for JAX, or uint32 at a level of DirectML.
     out : tuple of two arrays, optional
         The arrays to write coordinates and count to. The first has as many rows as `size` would say, and the
-        second has shape () or (1,).
+        second has shape () or (1,). Their types may differ: coordinates fit into int32 more often than a
+        count does.
     stream : int or stream object, optional
         The stream on which a GPU runs the call; by default the current stream of the array's library.
 
@@ -94,8 +102,8 @@ def nonzero_coordinates(
     Raises
     ------
     InvalidDescriptorError
-        If `size` is negative, there are no rows for `fill_value`, `out` does not fit, or `size` is left out
-        in a CUDA graph capture.
+        If `size` is negative, there are no rows for `fill_value` or it has not a value for each dimension,
+        `out` does not fit, or `size` is left out in a CUDA graph capture.
     TypeError
         If `x` is not an array, or is of an unsupported type.
     DeviceMismatchError
@@ -127,20 +135,22 @@ def nonzero_coordinates(
         words, others = NONZERO_COORDINATES.words, (size, fill_value, index_dtype)
         return NonzeroResult(*framework.nonzero_coordinates(words, (x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
-    fill = None if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value")
+    fill = plain_fill(fill_value)
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     if out is not None:
         check_is_pair(out, "nonzero_coordinates.out")
         out = tuple(out)
-    parameters = where, size is None, fill is None, index_type, level_set()
-    sizes = WHOLE, fill or 0, size or 0
+    # One value for all columns is a size of the call.
+    value, fills = (fill, True) if isinstance(fill, int) else (0, fill)
+    parameters = where, size is None, fills, index_type, level_set()
+    sizes = WHOLE, value, size or 0
     results = KINDS.call(parameters, (x,), sizes, out or ()) if stream is None else None
     if results is None:
         results = NONZERO_COORDINATES.run(parameters, sizes, (x,), out, stream, size, fill, index_type)
     return new_tuple(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
-def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorDataType | None) -> BoundCall:
+def _bind(call: Binding, size: int | None, fill: Fill, index_type: TensorDataType | None) -> BoundCall:
     where = "nonzero_coordinates"
     (data,), out = call.inputs, call.out
     asked = size
@@ -149,9 +159,11 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
         size = given.sizes[0] if given.sizes else 0
     rows, is_trimmed = data.element_count, size is None
     capacity = rows if size is None else size
-    index_type = call.index_type(index_type)
-    check_fill(fill, index_type, is_trimmed=is_trimmed)
-    coordinates, count = infer_nonzero_coordinates(call.words, data, capacity, index_type)
+    count_type = call.index_type(index_type)
+    if index_type is None:
+        index_type = call.index_type(None, 0)
+    check_fill(fill, index_type, data.dimension_count, is_trimmed=is_trimmed)
+    coordinates, count = infer_nonzero_coordinates(call.words, data, capacity, index_type, count_type)
     if isinstance(data.data_type, OpaqueType) and data.data_type.magnitude is None:
         reason = f"{call.library.name} is not asked which elements are zero"
         raise TypeError(error_text(f"{where}.x", data.data_type.name, reason, "pass bools: x != 0"))
@@ -169,12 +181,14 @@ def _bind(call: Binding, size: int | None, fill: int | None, index_type: TensorD
     )
     manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
     options = Options(coordinates=coordinates, fill=fill)
-    must_hold_all = level_set() not in (None, FeatureLevel.EXTENDED)
+    rows_asked = 0 if asked is None else ROWS_ASKED_FOR
+    if level_set() not in (None, FeatureLevel.EXTENDED):
+        rows_asked |= ROWS_FOR_ALL
     form = KindForm(
         where,
         TrimmedList if is_trimmed and not out else Kind,
-        sizes=(WHOLE, fill or 0, asked or 0),
-        fixed=(*index_range(index_type), int(must_hold_all), int(asked is not None)),
+        sizes=(WHOLE, fill if isinstance(fill, int) else 0, asked or 0),
+        fixed=(*index_range(index_type), index_range(count_type)[0], rows_asked),
         shapes=_result_shapes,
     )
     return call.plan(descriptor, options, manner, even_if_empty=True, form=form)

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
+from dmlops.operators.problem import Options
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
 from dmlops.types.data_types import SUPPORTED, member_named
@@ -107,13 +108,13 @@ class Descriptor:
         """Return the same computation in the newest form of the operator."""
         return self
 
-    def parts(self) -> "Sequence[Descriptor]":
+    def parts(self, options: Options) -> "Sequence[tuple[Descriptor, Options]]":
         """Return the computations that kernels run, one after the other, for this one.
 
         Elements wider than kernels know become several unsigned integers (`dmlops.types.opaque_types`). The
         tensors of computation number `i` begin at part `i` of those of this one.
         """
-        return (self,)
+        return ((self, options),)
 
     def older_form(self) -> "Descriptor | None":
         """Return the same computation in the older form of the operator.

@@ -7,21 +7,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
+from dmlops.operators.fill_values import held_value
 from dmlops.operators.layout import Dims, merge, part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import integer
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse, shown
-from dmlops.types.opaque_types import ElementType, OpaqueType, part_bytes, type_name
+from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse
+from dmlops.types.opaque_types import ElementType, part_bytes, type_name
 from dmlops.types.scalars import (
-    as_real,
-    as_whole,
-    float_bits,
-    float_format,
-    numbers_of,
-    opaque_bytes,
-    real_of,
     scalar_bits,
 )
 from dmlops.types.tensor import TensorDesc
@@ -29,12 +23,6 @@ from dmlops.types.tensor import TensorDesc
 # No matrix has a diagonal so far out.
 _FARTHEST = 2**63 - 1
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
-# The values that fill a matrix of other types than numbers.
-_VALUES = {
-    "datetime64": 'a date that the unit holds, a number of units, or "NaT"',
-    "timedelta64": 'a duration that the unit holds, a number of units, or "NaT"',
-    "structured": "0, for all bytes, or a scalar of that type",
-}
 _FROM_5_1 = (
     (FeatureLevel.DML_5_1, (2, 4), DML_TYPES),
     (FeatureLevel.EXTENDED, (2, None), EVERY_TYPE),
@@ -46,28 +34,6 @@ def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
     if len(sizes) < 2:
         got, reason = counted(len(sizes), "dimension"), "a matrix has height and width"
         refuse(where, got, reason, "it must have at least 2")
-
-
-def held_value(words: Words, value: Any, data_type: ElementType) -> int | float | bytes:
-    """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others."""
-    where, reason = words.where("value"), f"it fills {type_name(data_type)}"
-    if isinstance(data_type, OpaqueType):
-        held = opaque_bytes(value, data_type)
-        if held is None:
-            allowed = _VALUES.get(data_type.family) or numbers_of(data_type)
-            refuse(where, shown(value), reason, f"value must be {allowed}")
-        return held
-    number = as_real(value)
-    if data_type.is_float:
-        bits = None if number is None else float_bits(number, float_format(data_type))
-        if bits is None:
-            refuse(where, shown(value), reason, f"value must be {numbers_of(data_type)}")
-        return real_of(bits, data_type)
-    low, high = data_type.integer_range
-    whole = None if number is None else as_whole(number)
-    if whole is None or not low <= whole <= high:
-        refuse(where, shown(value), reason, f"value must be an integer in [{low}, {high}]")
-    return whole
 
 
 def infer_diagonal_matrix(
@@ -86,7 +52,7 @@ def infer_diagonal_matrix(
     """
     where = words.where("output_tensor", ".sizes")
     check_matrices(where, sizes)
-    held_value(words, value, data_type)
+    held_value(words.where("value"), value, data_type)
     return result(where, data_type, sizes)
 
 
@@ -205,9 +171,9 @@ class DiagonalMatrix(_DiagonalDescriptor):
     def __post_init__(self) -> None:
         output = self._check_matrices()
         self._integer("offset")
-        self._set("value", held_value(self.words, self.value, TensorDataType.FLOAT32))
+        self._set("value", held_value(self.words.where("value"), self.value, TensorDataType.FLOAT32))
         if output.data_type.is_float:
-            held_value(self.words, self.value, output.data_type)
+            held_value(self.words.where("value"), self.value, output.data_type)
         elif isinstance(output.data_type, TensorDataType):
             low, high = output.data_type.integer_range
             if not low - 1 < self.value < high + 1:
@@ -294,15 +260,15 @@ class DiagonalMatrix1(_DiagonalDescriptor):
             self._refuse("value_data_type", type_name(value_type), reason, f"it must be {expected}")
         for field in self._bounds:
             self._integer(field)
-        self._set("value", held_value(self.words, self.value, output.data_type))
+        self._set("value", held_value(self.words.where("value"), self.value, output.data_type))
 
-    def parts(self) -> "Sequence[DiagonalMatrix1]":
+    def parts(self, options: Options) -> "Sequence[tuple[DiagonalMatrix1, Options]]":
         """Return the same on unsigned integers; see `Descriptor.parts`.
 
         Parts that are filled with the same bits are matrices of one batch, and others are each a computation.
         """
         if not isinstance(self.value, bytes):
-            return (self,)
+            return ((self, options),)
         size = part_bytes(self.output_tensor.data_type)
         values = [self.value[at : at + size] for at in range(0, len(self.value), size)]
         n_values = len(set(values))
@@ -315,7 +281,8 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         )
         numbers = [int.from_bytes(value, sys.byteorder) for value in values]
         return [
-            part._inferred_with(value=number) for number in numbers[: n_values if n_values == 1 else None]
+            (part._inferred_with(value=number), options)
+            for number in numbers[: n_values if n_values == 1 else None]
         ]
 
     def older_form(self) -> DiagonalMatrix | None:

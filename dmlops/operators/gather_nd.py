@@ -1,18 +1,20 @@
 """GATHER_ND and GATHER_ND1: the elements or slices that index tuples point at."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, result
-from dmlops.operators.layout import Dims, in_parts, merge
+from dmlops.operators.layout import Dims, in_parts, merge, part_of
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text, refuse, shown
-from dmlops.types.opaque_types import OpaqueType, type_name
+from dmlops.types.opaque_types import OpaqueType, part_bytes, type_name
+from dmlops.types.scalars import fill_scalar
 from dmlops.types.tensor import TensorDesc
 
 _FROM_3_0 = (
@@ -65,6 +67,25 @@ def check_mode(mode: Any) -> None:
     if not isinstance(mode, str) or mode not in ("raise", "clip", "fill"):
         allowed = 'mode must be "raise", "clip" or "fill"'
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
+
+
+def plain_fill(value: Any, mode: str) -> Any:
+    """Return what `gather_nd` fills with as a plain scalar; refuse what is none, and one without use."""
+    value = fill_scalar(value, "gather_nd.fill_value")
+    check_use(value, mode)
+    return value
+
+
+def check_use(fill: Any, mode: str) -> None:
+    """Refuse another scalar than 0 where nothing is filled with it.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If `mode` is not ``"fill"``.
+    """
+    if mode != "fill" and not (type(fill) is int and fill == 0):
+        refuse("gather_nd.fill_value", shown(fill), f"mode is {mode!r}", 'fill_value needs mode="fill"')
 
 
 def check_is_one_array(
@@ -250,13 +271,24 @@ class GatherND1(GatherND):
         self._integer("batch_dimension_count")
         GatherND.__post_init__(self)
 
-    def parts(self) -> "Sequence[GatherND1]":
-        """Return the same on blocks of unsigned integers; see `Descriptor.parts`."""
-        if not isinstance(self.input_tensor.data_type, OpaqueType):
-            return (self,)
-        x, output = in_parts(self.input_tensor), in_parts(self.output_tensor)
-        rank = self.input_dimension_count + 1
-        return (self._inferred_with(input_tensor=x, output_tensor=output, input_dimension_count=rank),)
+    def parts(self, options: Options) -> "Sequence[tuple[GatherND1, Options]]":
+        """Return the same on unsigned integers; see `Descriptor.parts`.
+
+        Parts that are filled with the same bits are blocks of one gather, and others are each a gather.
+        """
+        data_type = self.input_tensor.data_type
+        if not isinstance(data_type, OpaqueType):
+            return ((self, options),)
+        size, element = part_bytes(data_type), options.element
+        fills = [element[at : at + size] for at in range(0, len(element), size)] or [b""]
+        are_equal = len(set(fills)) == 1
+        arrange = in_parts if are_equal else part_of
+        part = self._inferred_with(
+            input_tensor=arrange(self.input_tensor),
+            output_tensor=arrange(self.output_tensor),
+            input_dimension_count=self.input_dimension_count + are_equal,
+        )
+        return [(part, options._replace(element=fill)) for fill in (fills[:1] if are_equal else fills)]
 
     def older_form(self) -> GatherND | None:
         """Return the GatherND that computes the same, or None: it has no batches and no scalar input."""
@@ -272,7 +304,7 @@ class Problem(NamedTuple):
     element_size, index_size : int
         Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
     index_signed : bool
-        Whether negative indices count from the end.
+        Whether indices may be negative.
     batch : tuple of (size, x_stride, index_stride, output_stride)
         Dimensions that input, indices and output share.
     tuples : tuple of (size, index_stride, output_stride)
@@ -284,7 +316,11 @@ class Problem(NamedTuple):
     slices : tuple of (size, x_stride, output_stride)
         Dimensions that input and output share.
     mode : {"clip", "fill"}
-        Whether an index out of range becomes the nearest one in it, or its slice zeros.
+        Whether an index out of range becomes the nearest one in it, or its slice is filled.
+    fill : int
+        Bits of the element that fills slices.
+    wraps : bool
+        Whether negative indices count from the end; they are out of range otherwise.
     x_offset : int
         How many elements the input has below its first one in memory.
     """
@@ -298,6 +334,8 @@ class Problem(NamedTuple):
     bounds: Dims
     slices: Dims
     mode: str
+    fill: int
+    wraps: bool
     x_offset: int
 
 
@@ -322,6 +360,8 @@ def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
         bounds=tuple(zip(x_sizes[batch:sliced], x_strides[batch:sliced], strict=True)),
         slices=merge(x_sizes[sliced:], x_strides[sliced:], output_strides[tuple_dims:]),
         mode=options.mode,
+        fill=int.from_bytes(options.element, sys.byteorder),
+        wraps=options.wraps,
         x_offset=x.offset,
     )
 

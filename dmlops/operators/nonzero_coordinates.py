@@ -1,16 +1,21 @@
 """NONZERO_COORDINATES: the coordinates of all non-zero elements."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
 from dmlops.operators.layout import Dims, merge
 from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
+from dmlops.types import arguments
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
+
+Fill = int | tuple[int, ...] | None
+"""What fills the rows from the count on: one value, or one for each column."""
 
 
 def check_held(words: Words, data: TensorDesc, count_type: ElementType, coordinate_type: ElementType) -> None:
@@ -23,7 +28,11 @@ def check_held(words: Words, data: TensorDesc, count_type: ElementType, coordina
 
 
 def infer_nonzero_coordinates(
-    words: Words, data: TensorDesc, capacity: int, index_type: TensorDataType
+    words: Words,
+    data: TensorDesc,
+    capacity: int,
+    index_type: TensorDataType,
+    count_type: TensorDataType | None = None,
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the coordinates and the count that the function `nonzero_coordinates` returns.
 
@@ -36,36 +45,57 @@ def infer_nonzero_coordinates(
     capacity : int
         Rows of the coordinates.
     index_type : TensorDataType
-        That of both results.
+        That of the coordinates.
+    count_type : TensorDataType, optional
+        That of the count, if it is another one.
     """
+    count_type = count_type or index_type
     if isinstance(data.data_type, OpaqueType) and data.data_type.family == "structured":
         reason, allowed = "structured elements are not tested for zero", 'pass bools, such as x["name"] != 0'
         raise TypeError(error_text("nonzero_coordinates.x", data.data_type.name, reason, allowed))
     if capacity < 0:
         reason, allowed = "a result cannot have fewer than 0 rows", "size must be >= 0"
         refuse("nonzero_coordinates.size", capacity, reason, allowed)
-    check_held(words, data, index_type, index_type)
+    check_held(words, data, count_type, index_type)
     sizes = capacity, data.dimension_count
     coordinates = result(words.where("output_coordinates_tensor", ".sizes"), index_type, sizes)
-    return coordinates, TensorDesc(index_type, ())
+    return coordinates, TensorDesc(count_type, ())
 
 
-def check_fill(fill: int | None, index_type: TensorDataType, *, is_trimmed: bool) -> None:
-    """Refuse a value for the rows from the count on that has no rows to fill, or is out of range.
+def plain_fill(value: Any, integer: Callable[[Any, str], int] = arguments.integer) -> Fill:
+    """Return what fills the rows from the count on: an integer, one for each column, or None.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these; `integer` refuses numbers.
+    """
+    where = "nonzero_coordinates.fill_value"
+    if isinstance(value, (tuple, list)):
+        return tuple([integer(number, where) for number in value])
+    return None if value is None else integer(value, where)
+
+
+def check_fill(fill: Fill, index_type: TensorDataType, n_columns: int, *, is_trimmed: bool) -> None:
+    """Refuse values for the rows from the count on that have no rows to fill, or do not fit these.
 
     Raises
     ------
     InvalidDescriptorError
-        If there are no such rows, or the index type cannot hold the value.
+        If there are no such rows or not as many columns, or the type of these cannot hold a value.
     """
     where = "nonzero_coordinates.fill_value"
     if fill is None:
         return
     if is_trimmed:
         refuse(where, fill, "size is left out", "fill_value needs size")
+    if isinstance(fill, tuple) and len(fill) != n_columns:
+        reason = f"the coordinates have {counted(n_columns, 'column')}"
+        refuse(where, fill, reason, "it must be an integer, or one for each column")
     low, high = index_type.integer_range
-    if not low <= fill <= high:
-        refuse(where, fill, f"coordinates are {type_name(index_type)}", f"it must be in [{low}, {high}]")
+    for value in fill if isinstance(fill, tuple) else (fill,):
+        if not low <= value <= high:
+            refuse(where, fill, f"coordinates are {type_name(index_type)}", f"it must be in [{low}, {high}]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,8 +205,8 @@ class Problem(NamedTuple):
         Elements from row to row, and from column to column.
     coordinate_size, count_size : int
         Bytes of a coordinate and of the count: 4 or 8.
-    fill : int or None
-        Bits for the rows from the count on; None leaves them as they are.
+    fill : tuple of int
+        Bits for the rows from the count on: for all columns, or for each; none leave the rows as they are.
     """
 
     element_size: int
@@ -188,12 +218,13 @@ class Problem(NamedTuple):
     coordinate_strides: tuple[int, ...]
     coordinate_size: int
     count_size: int
-    fill: int | None
+    fill: tuple[int, ...]
 
 
 def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
     """Return the problem of a descriptor."""
-    x, fill = desc.input_tensor, options.fill
+    x, fill = desc.input_tensor, () if options.fill is None else options.fill
+    values = fill if isinstance(fill, tuple) else (fill,)
     coordinates = options.coordinates or desc.output_coordinates_tensor
     columns, data_type = coordinates.sizes[-1], x.data_type
     if isinstance(data_type, OpaqueType):
@@ -211,7 +242,7 @@ def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> P
         coordinate_strides=coordinates.effective_strides[-2:],
         coordinate_size=coordinates.data_type.bytes,
         count_size=desc.output_count_tensor.data_type.bytes,
-        fill=None if fill is None else fill % (1 << coordinates.data_type.bits),
+        fill=tuple([value % (1 << coordinates.data_type.bits) for value in values]),
     )
 
 

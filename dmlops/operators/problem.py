@@ -19,10 +19,14 @@ class Options(NamedTuple):
     ----------
     mode : str
         What gather does with indices out of range: ``"clip"`` or ``"fill"``.
+    element : bytes
+        The element that gather fills with; empty for zeros.
+    wraps : bool
+        Whether gather's negative indices count from the end; they are out of range otherwise.
     coordinates : TensorDesc or None
         The coordinates as they lie in memory, with as many rows as may be written; None for one per element.
-    fill : int or None
-        Value of the coordinate rows from the count on; None leaves them as they are.
+    fill : int, tuple of int or None
+        Value of the coordinate rows from the count on, or one for each column; None leaves them as they are.
     is_sorted : bool
         Whether top-k's results are in order of value; in ascending order of index otherwise.
     lengths, starts : TensorDesc or None
@@ -37,8 +41,10 @@ class Options(NamedTuple):
     """
 
     mode: str = "clip"
+    element: bytes = b""
+    wraps: bool = True
     coordinates: TensorDesc | None = None
-    fill: int | None = None
+    fill: int | tuple[int, ...] | None = None
     is_sorted: bool = True
     lengths: TensorDesc | None = None
     starts: TensorDesc | None = None

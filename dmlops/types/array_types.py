@@ -60,7 +60,7 @@ class NonzeroOptions(OutputOptions, total=False):
     """The keyword arguments of `nonzero_coordinates`."""
 
     size: SupportsIndex | None
-    fill_value: SupportsIndex | None
+    fill_value: SupportsIndex | Sequence[SupportsIndex] | None
     index_dtype: IndexType
 
 
@@ -69,6 +69,8 @@ class GatherOptions(OutputOptions, total=False):
 
     batch_dims: SupportsIndex
     mode: Mode
+    fill_value: Any
+    wrap_negative: Truth
 
 
 class DiagonalOptions(OutputOptions, total=False):

@@ -268,7 +268,7 @@ def _float_of(bits: int) -> float:
 
 
 def fill_scalar(value: Any, where: str) -> Any:
-    """Return a value that can fill a matrix of any type.
+    """Return a value that can fill an array of any type.
 
     Returns
     -------
@@ -296,8 +296,8 @@ def fill_scalar(value: Any, where: str) -> Any:
         real, imaginary = as_real(getattr(value, "real", None)), as_real(getattr(value, "imag", None))
         if real is not None and imaginary is not None:
             return complex(real, imaginary)
-    allowed = "value must be a number, or a scalar of the matrix's type"
-    raise TypeError(error_text(where, shown(value), "it fills a matrix", allowed))
+    allowed = f"{where.rpartition('.')[2]} must be a number, or a scalar of the array's type"
+    raise TypeError(error_text(where, shown(value), "it fills an array", allowed))
 
 
 def scalar_key(value: Any) -> Hashable:

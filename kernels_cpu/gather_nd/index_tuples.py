@@ -49,8 +49,9 @@ def outer_offsets(table: Any, position: Any) -> Any:
 def _coordinate(bits: Any, wrap: Any, highest: Any) -> Any:
     """Return a coordinate that counts from the start: one unsigned comparison tells whether it is in range.
 
-    Bits above the `highest` that is not negative count from the end: `wrap` is the size less 2 to the power
-    of their number. A coordinate below the range wraps around to a very large one.
+    `wrap` is added to bits above the `highest` that is not negative, which count from the end: it is the size
+    less 2 to the power of their number. A coordinate below the range wraps around to a very large one. Where
+    all negative ones are out of range, `wrap` keeps them at the size and above.
     """
     value = uint64(bits)
     return value + (wrap if value > highest else uint64(0))

@@ -13,6 +13,7 @@ from kernels_cpu.gather_nd.index_tuples import OUTSIDE, outer_offsets, resolve
 from kernels_cpu.gather_nd.plan import (
     DIMENSIONS,
     FAR,
+    FILL,
     N_BOUNDS,
     N_SLICES,
     N_TUPLES,
@@ -100,7 +101,7 @@ def _copy_long(
 
 @njit
 def _copy_strided(x: Any, offset: Any, output: Any, target: Any, table: Any) -> Any:
-    """Copy one slice of any layout; with `offset` `OUTSIDE`, fill it with zeros."""
+    """Copy one slice of any layout; with `offset` `OUTSIDE`, fill it."""
     n_dims = table[N_SLICES]
     inner = DIMENSIONS + 4 * table[N_TUPLES] + 2 * table[N_BOUNDS]
     inner += 3 * n_dims
@@ -125,7 +126,7 @@ def _copy_strided(x: Any, offset: Any, output: Any, target: Any, table: Any) -> 
             position = quotient
         if offset == OUTSIDE:
             for i in range(n_inner):
-                output[output_row + i * output_stride] = 0
+                output[output_row + i * output_stride] = table[FILL]
         else:
             for i in range(n_inner):
                 output[output_row + i * output_stride] = x[x_row + i * x_stride]
@@ -146,7 +147,7 @@ def _copy_streamed(
             flush(output, target, line, filled)
             filled = 0
             for j in range(size):
-                output[target + j] = 0
+                output[target + j] = table[FILL]
         target += size
     return filled
 
@@ -217,7 +218,7 @@ def gather_kernel(kind: int) -> Any:
                     i = stop
                     while i < n and offsets[i] == OUTSIDE:
                         for j in range(table[SLICE]):
-                            output[target + j] = 0
+                            output[target + j] = table[FILL]
                         target += stride
                         i += 1
         if kind == STREAMED:

@@ -39,10 +39,12 @@ SHORT, LONG, STREAMED, STRIDED = range(4)
 KINDS = ("short", "long", "streamed", "strided")
 CHECK = 15  # a number that no kind has
 
+LEAST_INTEGER = -(1 << 63)
+
 # Fields of the table of integers that describes a problem to the kernels.
 SLICE, SLICE_BYTES, CLIPS, MODULUS, HIGHEST, PACKED = range(6)
 N_BOUNDS, N_TUPLES, N_SLICES, COORDINATE = range(6, 10)
-X_OFFSET, NARROW, FAR, DIMENSIONS = range(10, 14)
+X_OFFSET, NARROW, FAR, FILL, DIMENSIONS = range(10, 15)
 # Then the dimensions as the problem has them; at least one of tuples.
 
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
@@ -156,9 +158,15 @@ def _put_table(problem: Words, host: Words, out: Words, walk: Walk) -> None:
     element_size, index_size = problem[given.ELEMENT_SIZE], problem[given.INDEX_SIZE]
     n_bounds, n_slices = problem[given.N_BOUNDS], problem[given.N_SLICE_DIMS]
     modulus, highest = 0, -1  # all ones
+    largest_packed = HALF
     if problem[given.INDEX_SIGNED] != 0:
-        modulus = 1 << 32 if index_size == 4 else 0  # 2 to the power of 64 is 0 in a word
         highest = (1 << 31) - 1 if index_size == 4 else MAX_INTEGER
+        # The bits of a negative index count from 2 to the power of their number, which is 0 in a word of 64.
+        # Half of that as the modulus puts those that do not wrap at the end of the dimension and beyond.
+        modulus = 1 << 32 if index_size == 4 else 0
+        if problem[given.WRAPS] == 0:
+            modulus = 1 << 31 if index_size == 4 else LEAST_INTEGER
+            largest_packed = 1 << 31
     # A dimension of one coordinate may have any stride, depending on the library.
     step = 1 if n_bounds == 1 else problem[given.COORDINATE_STEP]
     clips = problem[given.CLIPS] != 0 and problem[given.CHECKS] == 0
@@ -169,7 +177,7 @@ def _put_table(problem: Words, host: Words, out: Words, walk: Walk) -> None:
         size, x_stride = problem[at], problem[at + 1]
         if size == 0:
             clips = False
-        if index_size == 4 and size > HALF:
+        if index_size == 4 and size > largest_packed:
             is_packed = False
         if size > HALF or x_stride < 0 or x_stride > HALF:
             is_narrow = False
@@ -181,7 +189,7 @@ def _put_table(problem: Words, host: Words, out: Words, walk: Walk) -> None:
     slice_bytes = product(walk.n_slice, element_size)
     put_values(out, (walk.n_slice, slice_bytes, int(clips), modulus, highest, int(is_packed)))
     put_values(out, (n_bounds, max(walk.n_dims, 1), n_slices, step))
-    put_values(out, (problem[given.X_OFFSET], int(is_narrow), int(is_far)))
+    put_values(out, (problem[given.X_OFFSET], int(is_narrow), int(is_far), problem[given.FILL]))
     if walk.n_dims == 0:
         put_values(out, (1, 0, 0, 0))
     for at in range(given.DIMS, walk.end):

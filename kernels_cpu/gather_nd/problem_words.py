@@ -2,16 +2,19 @@
 
 After the header come the dimensions, the slowest first, with strides in elements: those of batches and then
 those of tuples (size, strides of x, indices and output), the bounds of coordinates (size, stride of x), and
-the dimensions of slices (size, strides of x and output). A residue is that of an address modulo 16. With
-`CHECKS`, what is planned is the search for the first tuple that is out of range, and not the gather.
+the dimensions of slices (size, strides of x and output). `FILL` has the bits of the element that fills the
+slices of tuples out of range, as often as they fit into a word. A residue is that of an address modulo 16.
+With `CHECKS`, what is planned is the search for the first tuple that is out of range, and not the gather.
 """
 
 from typing import Any
 
+from kernels_cpu.integers import signed
+
 ELEMENT_SIZE, INDEX_SIZE, INDEX_SIGNED, CLIPS, COORDINATE_STEP, X_OFFSET, CHECKS = range(7)
-X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE = range(7, 10)
-N_BATCH_DIMS, N_TUPLE_DIMS, N_BOUNDS, N_SLICE_DIMS = range(10, 14)
-DIMS = 14
+X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE, FILL, WRAPS = range(7, 12)
+N_BATCH_DIMS, N_TUPLE_DIMS, N_BOUNDS, N_SLICE_DIMS = range(12, 16)
+DIMS = 16
 TUPLE_DIMENSION, BOUND, SLICE_DIMENSION = 4, 2, 3
 RESIDUES: tuple[int, ...] = (X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE)
 """For each array, the word of its residue."""
@@ -21,7 +24,9 @@ def problem_words(problem: Any, *, checks: bool = False) -> list[int]:
     """Return the words of a `Problem`, whose arrays are aligned."""
     batch, tuples, bounds, slices = problem.batch, problem.tuples, problem.bounds, problem.slices
     words = [problem.element_size, problem.index_size, problem.index_signed, problem.mode == "clip"]
+    repeated = problem.fill * (((1 << 64) - 1) // ((1 << 8 * problem.element_size) - 1))
     words += [problem.coordinate_stride, problem.x_offset, checks, 0, 0, 0]
+    words += [signed(repeated), problem.wraps]
     words += [len(batch), len(tuples), len(bounds), len(slices)]
     for dimension in batch:
         words += dimension

@@ -30,7 +30,6 @@ from kernels_cpu.nonzero_coordinates.plan import (
     CAPACITY,
     COLUMN_STRIDE,
     COUNTS,
-    FILL,
     FILLS,
     MAGNITUDE,
     N_DIMS,
@@ -43,6 +42,7 @@ from kernels_cpu.nonzero_coordinates.plan import (
     TABLES,
     X_OFFSET,
 )
+from kernels_cpu.nonzero_coordinates.problem_words import ONE_FILL
 from kernels_cpu.streaming import flush, stream_copy
 
 ROW_CHUNK = 1 << 16  # elements of one logical row whose positions fit 16 bits
@@ -153,18 +153,19 @@ def _write_columns(coordinates: Any, target: Any, n: Any, positions: Any, chunk:
 
 @njit
 def _fill_rows(coordinates: Any, first: Any, last: Any, table: Any) -> Any:
-    """Write the fill value to rows `first` to `last`."""
-    value = table[FILL]
+    """Write the fill values to rows `first` to `last`."""
     n_columns = table[N_SIZES]
+    fills = TABLES + 2 * table[N_DIMS] + n_columns
     row_stride = table[ROW_STRIDE]
     column_stride = table[COLUMN_STRIDE]
-    if row_stride == n_columns and column_stride == 1:
+    if table[FILLS] == ONE_FILL and row_stride == n_columns and column_stride == 1:
+        value = table[fills]
         for cell in range(first * n_columns, last * n_columns):
             coordinates[cell] = value
     else:
         for row in range(first, last):
             for column in range(n_columns):
-                coordinates[row * row_stride + column * column_stride] = value
+                coordinates[row * row_stride + column * column_stride] = table[fills + column]
 
 
 @njit

@@ -5,7 +5,8 @@ element and one word per part. Its units are parts, and its result is the full c
 problem tells what is planned:
 
 ========= ========================================================================================
-`WHOLE`   one pass over a contiguous x that is not worth several threads; otherwise both steps below
+`WHOLE`   one pass over a contiguous x that is not worth several threads, if coordinates and count have
+          one size; otherwise both steps below
 `COUNT`   mark and add up: writes the count, and leaves in the workspace what the next step reads
 `EXPAND`  write `CAPACITY` rows from the words in the workspace; without a result
 ========= ========================================================================================
@@ -38,8 +39,9 @@ ONE_PASS, TWO_PASSES = range(2)
 # Fields of the table of integers that describes a problem to the kernels.
 N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = range(6)
 X_OFFSET, CAPACITY, ROW_STRIDE, COLUMN_STRIDE = range(6, 10)
-FILLS, FILL, STREAM_ROWS, COUNTS, TABLES = range(10, 15)
-# Then (size, x_stride) for each dimension of the input (at least one), then the logical sizes.
+FILLS, STREAM_ROWS, COUNTS, TABLES = range(10, 14)
+# Then (size, x_stride) for each dimension of the input (at least one), then the logical sizes, and what fills
+# each column.
 
 PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
@@ -116,16 +118,15 @@ def plan(problem: Words, host: Words, out: Words) -> int:
         n_parts = max(min(4 * host[THREADS], n_bytes // PART_BYTES, n_words), 1)
     part_words = ceil_div(n_words, n_parts)
     is_contiguous = n_dims == 0 or (n_dims == 1 and problem[given.DIMS + 1] == 1)
-    in_one_pass = step == given.WHOLE and is_contiguous and n_parts == 1
+    in_one_pass = step == given.WHOLE and is_contiguous and n_parts == 1 and coordinate_size == count_size
     begin_plan(out, ONE_PASS if in_one_pass else TWO_PASSES)
     take_workspace(out, 8 * part_words * n_parts, LINE_BYTES)
     counts = take_workspace(out, 8 * n_parts, LINE_BYTES)
     work = (n_elements, n_parts, part_words, problem[given.MAGNITUDE], max(n_dims, 1), n_sizes)
     rows = (problem[given.CAPACITY], problem[given.ROW_STEP], problem[given.COLUMN_STEP])
-    fill = (problem[given.FILLS], problem[given.FILL])
     # Kernels count in words.
-    others = (host[STREAMING_BYTES] // max(row_bytes, 1), counts // 8)
-    table = (work, problem[given.X_OFFSET], rows, fill, others)
+    others = (problem[given.FILLS], host[STREAMING_BYTES] // max(row_bytes, 1), counts // 8)
+    table = (work, problem[given.X_OFFSET], rows, others)
     if step != given.EXPAND and not in_one_pass:
         begin_tasks(out, kernel_key(_MARK, 0, element_size, 0, 0), n_parts, n_parts, 1)
         put_pointer(out, 0, 0)
@@ -141,7 +142,8 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     if step != given.COUNT:
         name = _EXPAND_ELEMENTS if in_one_pass else _EXPAND_WORDS
         columns = _packed_columns(problem, last_size)
-        kernel = kernel_key(name, columns, element_size, coordinate_size, count_size)
+        # A kernel that reads words writes no count.
+        kernel = kernel_key(name, columns, element_size, coordinate_size, coordinate_size)
         begin_tasks(out, kernel, n_parts, n_parts, 1)
         for slot in range(4):
             put_pointer(out, slot, 0)
@@ -159,3 +161,5 @@ def _put_dims(problem: Words, out: Words) -> None:
         put_values(out, (1, 1))
     for at in range(given.DIMS, given.DIMS + given.DIMENSION * n_dims + problem[given.N_SIZES]):
         put_value(out, problem[at])
+    for column in range(max(problem[given.N_SIZES], 1)):
+        put_value(out, given.fill_of(problem, column))

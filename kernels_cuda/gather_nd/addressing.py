@@ -3,6 +3,7 @@
 from typing import Any
 
 from kernels_cuda import ptx
+from kernels_cuda.gather_nd.parameters import LEAST_LONG, LEAST_SHORT
 from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 
@@ -23,23 +24,24 @@ def index_functions(index_size: int, is_long: bool) -> tuple[Any, Any, Any]:
     Indices below `least` count from the end (`parameters.TupleParameters`).
     """
     register, signed = (u64, i64) if is_long else (u32, i32)
+    without_sign = LEAST_LONG if is_long else LEAST_SHORT
     load_bits = ptx.READ[index_size]
     extends = is_long and index_size == 4
 
     @device_function
     def read_index(address, least):
         bits = load_bits(address)
-        if extends and least == 0:
+        if extends and least != without_sign:
             return register(i64(i32(bits)))
         return bits
 
     @device_function
     def bring(index, bound, least):
         limit = register(bound)
-        is_negative = signed(index) < signed(least)
-        at = index + limit if is_negative else index
+        at = index + limit if signed(index) < signed(least) else index
         is_in_range = at < limit
         if not is_in_range:
+            is_negative = signed(index) < 0 and signed(least) != without_sign
             at = register(0) if is_negative else limit - 1
         return at, is_in_range
 

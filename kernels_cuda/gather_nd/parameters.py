@@ -22,6 +22,7 @@ PLANAR_DIMS = 2
 PLANAR_COORDINATES = 3
 # Index tuples that a thread checks at a time.
 CHECKED_TUPLES = 8
+LEAST_SHORT, LEAST_LONG = -(1 << 31), -(1 << 63)
 
 
 # The parameters of kernels: the bytes of a unit, or for `strided` of an element; the bytes of an index; and
@@ -88,15 +89,19 @@ class TupleParameters(NamedTuple):
     n_coordinates, coordinate_bytes : int
         Indices of a tuple, and bytes from one to the next.
     least_index : int
-        The least index that does not count from the end.
+        The least index that does not count from the end. The lowest integer of a register stands for indices
+        without a sign, and the one above it for those that are out of range if they are negative.
     clips : int
-        Whether an index out of range is brought into it, or its slice filled with zeros.
+        Whether an index out of range is brought into it, or its slice filled.
+    fill : int
+        The eight bytes that slices are filled with, again and again.
     """
 
     n_coordinates: int
     coordinate_bytes: int
     least_index: int
     clips: int
+    fill: int
 
 
 class UnitsParameters(NamedTuple):

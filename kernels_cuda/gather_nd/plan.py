@@ -62,6 +62,7 @@ from kernels_cuda.gather_nd.problem import (
     bound_of,
     dimension_of,
     has_long_indices,
+    largest_short_bound,
     policy_of,
     runs_along,
     tuples_of,
@@ -246,7 +247,8 @@ def _are_planar(problem: Words, policy: Policy, runs: Runs) -> bool:
         longest = max(longest, abs(dimension.x))
         longest = max(longest, abs(dimension.indices))
         longest = max(longest, abs(dimension.output))
-    return largest <= _LARGEST_PLANAR_BOUND and longest <= policy.planar_stride
+    largest_bound = min(_LARGEST_PLANAR_BOUND, largest_short_bound(problem))
+    return largest <= largest_bound and longest <= policy.planar_stride
 
 
 def _planar_runs(problem: Words, runs: Runs) -> PlanarRuns:

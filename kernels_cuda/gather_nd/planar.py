@@ -26,7 +26,7 @@ def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
     index_register, _, bring = index_functions(index_size, index_size == 8)
     _, divide, _ = arithmetic(wide=False)
     load_index = ptx.LOAD[index_size]
-    read = ptx.READ_IF[min(unit, 8)]
+    read = ptx.READ_OR[min(unit, 8)]
     # An output of few units is likely to be read soon.
     store = (ptx.STORE if is_alone else ptx.STORE_STREAM)[min(unit, 8)]
     store_vector = ptx.store_u32x4 if is_alone else ptx.store_stream_u32x4
@@ -82,14 +82,15 @@ def planar_kernel(unit: int, index_size: int, n_units_per_thread: int) -> Any:
         for c in range(PLANAR_COORDINATES):
             if c == 0 or u32(runs.tuples.n_coordinates) > u32(c):
                 follow(sources, in_range, tuples, c, runs.bounds[c], runs.coordinate_strides[c], runs)
+        fill = runs.tuples.fill
         for k in range(n_units_per_thread):
             is_read = in_range[k] | u32(runs.tuples.clips)
             if is_vector:
-                words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_if_u32x4(
-                    sources[k], is_read
+                words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_u32x4_or(
+                    sources[k], is_read, u32(fill), u32(fill >> 32)
                 )
             else:
-                scalars[k] = read(sources[k], is_read)
+                scalars[k] = read(sources[k], is_read, scalar(fill))
         for k in range(n_units_per_thread):
             if is_alone or first + u32(k * THREADS) <= last:
                 if is_vector:

@@ -12,6 +12,7 @@ from kernels_cpu.gather_nd.problem_words import (
     COORDINATE_STEP,
     DIMS,
     ELEMENT_SIZE,
+    FILL,
     INDEX_SIGNED,
     INDEX_SIZE,
     N_BATCH_DIMS,
@@ -19,14 +20,16 @@ from kernels_cpu.gather_nd.problem_words import (
     N_TUPLE_DIMS,
     SLICE_DIMENSION,
     TUPLE_DIMENSION,
+    WRAPS,
 )
 from kernels_cpu.integers import product
 from kernels_cpu.plan_words import Words
 from kernels_cuda.device_words import OWN_WORDS
-from kernels_cuda.gather_nd.parameters import TupleParameters
+from kernels_cuda.gather_nd.parameters import LEAST_LONG, LEAST_SHORT, TupleParameters
 from kernels_cuda.layout import NARROW_LIMIT
 
 NEVER = 1 << 62
+LARGEST_SHORT = (1 << 32) - 1
 
 
 class Policy(NamedTuple):
@@ -47,7 +50,7 @@ class Policy(NamedTuple):
     unaligned_units_of_8: int = NEVER
     unaligned_units: int = 1 << 14
     # The largest bound that indices are compared with in registers of 32 bits.
-    short_bound: int = (1 << 32) - 1
+    short_bound: int = LARGEST_SHORT
     # Larger problems are counted in 63 bits.
     narrow_elements: int = NARROW_LIMIT
     check_blocks_per_multiprocessor: int = 16
@@ -131,13 +134,15 @@ def runs_along(problem: Words, n_dims: int, size: int) -> Runs:
 def tuples_of(problem: Words, n_coordinates: int, is_long: bool) -> TupleParameters:
     """Return how kernels read index tuples in registers of 32 bits, or of 64."""
     least_index = 0
-    if not problem[INDEX_SIGNED]:
-        least_index = -(1 << 63) if is_long else -(1 << 31)
+    if not problem[INDEX_SIGNED] or not problem[WRAPS]:
+        least_index = LEAST_LONG if is_long else LEAST_SHORT
+        least_index += problem[INDEX_SIGNED]
     return TupleParameters(
         n_coordinates=n_coordinates,
         coordinate_bytes=problem[COORDINATE_STEP] * problem[INDEX_SIZE],
         least_index=least_index,
         clips=problem[CLIPS],
+        fill=problem[FILL],
     )
 
 
@@ -148,4 +153,12 @@ def has_long_indices(problem: Words, policy: Policy) -> bool:
     largest = 0
     for c in range(problem[N_BOUNDS]):
         largest = max(largest, bound_of(problem, c).size)
-    return largest > policy.short_bound
+    return largest > min(policy.short_bound, largest_short_bound(problem))
+
+
+def largest_short_bound(problem: Words) -> int:
+    """Return the largest bound that indices may be compared with in registers of 32 bits.
+
+    Negative ones that do not count from the end are large ones there, which are beyond it.
+    """
+    return LARGEST_SHORT if problem[WRAPS] else (1 << 31) - 1

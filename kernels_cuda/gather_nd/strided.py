@@ -94,19 +94,18 @@ def strided_kernel(element_size: int) -> Any:
         run_end = i32(p.run_elements)
         target += i64(start)
         source = x + x_at + i64(column) * p.step
+        fill = p.tuples.fill
         if column >= 0 and behind <= run_end:
-            for i in range(LOADED_WORDS):
-                words[i] = u32(0)
-            is_odd = u32(0)
+            a, b, c, d = u32(fill), u32(fill >> 32), u32(fill), u32(fill >> 32)
             if is_read:
                 (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], is_odd) = (
                     read_strided(source, p.step, column > 0, behind < run_end)
                 )
-            a, b, c, d = pack(words, 0, is_odd)
+                a, b, c, d = pack(words, 0, is_odd)
             ptx.store_stream_u32x4(target, a, b, c, d)
             return
         for e in range(per_vector):
-            elements[e] = scalar(0)
+            elements[e] = scalar(fill)
             if is_read and column >= -e and i32(column + e) < run_end:
                 elements[e] = read(source + e * p.step)
         for e in range(per_vector):

@@ -61,6 +61,7 @@ def unaligned_kernel(index_size: int) -> Any:
                 first, is_in_range = follow(first, tuple_address, c, bounds[c], strides[c], runs)
                 is_read = is_read and is_in_range
         is_read = is_read or u32(runs.tuples.clips) != 0
+        low_fill, high_fill = u32(runs.tuples.fill), u32(runs.tuples.fill >> 32)
         target = along(output, outer, inner, runs.output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
@@ -77,13 +78,11 @@ def unaligned_kernel(index_size: int) -> Any:
                 a, b, c, d, e, f = c, d, e, f, g, h
             if residue & 4 != 0:
                 a, b, c, d, e = b, c, d, e, f
-            ptx.store_stream_u32x4(
-                target,
-                shifted(a, b, n_bytes),
-                shifted(b, c, n_bytes),
-                shifted(c, d, n_bytes),
-                shifted(d, e, n_bytes),
-            )
+            a = shifted(a, b, n_bytes) if is_read else low_fill
+            b = shifted(b, c, n_bytes) if is_read else high_fill
+            c = shifted(c, d, n_bytes) if is_read else low_fill
+            d = shifted(d, e, n_bytes) if is_read else high_fill
+            ptx.store_stream_u32x4(target, a, b, c, d)
             return
 
         near = source - i64(n_bytes)
@@ -102,10 +101,10 @@ def unaligned_kernel(index_size: int) -> Any:
         c = word_at(near + 8, first, end, straddling, bits, is_read)
         d = word_at(near + 12, first, end, straddling, bits, is_read)
         e = word_at(near + 16, first, end, straddling, bits, is_read)
-        a = shifted(a, b, n_bytes)
-        b = shifted(b, c, n_bytes)
-        c = shifted(c, d, n_bytes)
-        d = shifted(d, e, n_bytes)
+        a = shifted(a, b, n_bytes) if is_read else low_fill
+        b = shifted(b, c, n_bytes) if is_read else high_fill
+        c = shifted(c, d, n_bytes) if is_read else low_fill
+        d = shifted(d, e, n_bytes) if is_read else high_fill
         if start >= 0 and behind >= VECTOR:
             ptx.store_stream_u32x4(target, a, b, c, d)
             return

@@ -108,9 +108,9 @@ def units_kernel(unit: int, index_size: int, wide: bool) -> Any:
         for k in range(n_units_per_thread):
             if is_vector:
                 for q in range(4):
-                    words[4 * k + q] = u32(0)
+                    words[4 * k + q] = u32(p.tuples.fill >> 32) if q & 1 else u32(p.tuples.fill)
             else:
-                scalars[k] = scalar(0)
+                scalars[k] = scalar(p.tuples.fill)
             if in_range[k] != 0:
                 if is_vector:
                     words[4 * k], words[4 * k + 1], words[4 * k + 2], words[4 * k + 3] = ptx.read_u32x4(

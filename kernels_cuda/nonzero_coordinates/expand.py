@@ -10,9 +10,8 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     GENERAL_COLUMNS,
     GRANULE,
     SCAN_THREADS,
-    ColumnDivisors,
+    Columns,
     ExpandParameters,
-    column_depth,
 )
 from kernels_cuda.offsets import arithmetic
 from kernels_cuda.ptx import i64, u16, u32, u64
@@ -50,9 +49,9 @@ def four_counts(counts, at, end):
     return a, b, c, u32(0)
 
 
-def column_divisors(n_columns: int) -> Any:
-    """Return the type of the divisions that `n_columns` columns take."""
-    return types.NamedUniTuple(integers(n_columns), len(ColumnDivisors._fields), ColumnDivisors)
+def columns_type(n_columns: int) -> Any:
+    """Return the type of `Columns` for so many columns."""
+    return types.NamedUniTuple(integers(n_columns), len(Columns._fields), Columns)
 
 
 def scan_kernel() -> Any:
@@ -174,20 +173,21 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     is_flat = n_columns == 1
 
     @device_function
-    def fill_rows(first, output, p):
-        """Write the fill to all rows from `first` on; all threads of the grid share the work."""
+    def fill_rows(first, output, p, columns):
+        """Write the fills to all rows from `first` on; all threads of the grid share the work."""
         i = i64(cuda.blockIdx.x) * THREADS + i64(cuda.threadIdx.x)
         step = i64(cuda.gridDim.x) * THREADS
-        if p.is_packed:
+        if p.fills_cells:
             i += first * p.n_columns
             while i < p.capacity * p.n_columns:
-                store(output + i * size, stored(p.fill))
+                store(output + i * size, stored(columns.fills[0]))
                 i += step
         else:
             i += first
             while i < p.capacity:
-                for c in range(p.n_columns):
-                    store(output + i * p.row_bytes + c * p.column_bytes, stored(p.fill))
+                for c in range(n_columns):
+                    if c < p.n_columns:
+                        store(output + i * p.row_bytes + c * p.column_bytes, stored(columns.fills[c]))
                 i += step
 
     @device_function
@@ -208,7 +208,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         output,
         count_output,
         p: ExpandParameters,
-        columns: column_divisors(column_depth(n_columns)),
+        columns: columns_type(n_columns),
     ):
         ptx.grid_dependency_wait()
         positions = cuda.shared.array(GRANULE, u16)
@@ -270,7 +270,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         if is_last and thread == 0 and count_output != 0:
             store_count(count_output, p.count_size, n_found)
         if p.fills:
-            fill_rows(n_found, output, p)
+            fill_rows(n_found, output, p, columns)
 
         counts_of_words = (ptx.popcount_u32(a), ptx.popcount_u32(b), ptx.popcount_u32(c), ptx.popcount_u32(d))
         mine_total = counts_of_words[0] + counts_of_words[1] + (counts_of_words[2] + counts_of_words[3])

@@ -74,11 +74,6 @@ def small_threads(n_elements: int) -> int:
     return min(-(-n_elements // 32) * 32, most)
 
 
-def column_depth(n_columns: int) -> int:
-    """Return how many divisions a row takes: the last of up to four columns is what the others leave."""
-    return GENERAL_COLUMNS if n_columns == GENERAL_COLUMNS else max(1, n_columns - 1)
-
-
 class Dims(NamedTuple):
     """The dimensions of the input, with strides in bytes."""
 
@@ -89,12 +84,16 @@ class Dims(NamedTuple):
     strides: Column
 
 
-class ColumnDivisors(NamedTuple):
-    """The divisions that make the columns of a position; a period is how many elements share a coordinate."""
+class Columns(NamedTuple):
+    """The divisions that make the columns of a position, and what fills the columns of rows without one.
+
+    A period is how many elements share a coordinate. Of up to four columns, the last one needs no division.
+    """
 
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
     periods: tuple[int, ...]
+    fills: tuple[int, ...]
 
 
 class SmallParameters(NamedTuple):
@@ -108,7 +107,6 @@ class SmallParameters(NamedTuple):
     coordinate_size: int
     n_columns: int
     fills: int
-    fill: int
     count_size: int
 
 
@@ -148,8 +146,8 @@ class ExpandParameters(NamedTuple):
         Elements before the first, from a 16-byte boundary on.
     capacity, row_bytes, column_bytes, is_packed : int
         Rows that may be written, their layout, and whether a row is written in vectors.
-    fills, fill : int
-        Whether the rows that are left are written, and with what.
+    fills, fills_cells : int
+        Whether the rows that are left are written, and whether that is one value in one piece.
     count_size : int
         Bytes of the count.
     n_columns : int
@@ -167,7 +165,7 @@ class ExpandParameters(NamedTuple):
     column_bytes: int
     is_packed: int
     fills: int
-    fill: int
+    fills_cells: int
     count_size: int
     n_columns: int
     multiplier: int

@@ -25,15 +25,16 @@ from kernels_cpu.nonzero_coordinates.problem_words import (
     DIMS,
     ELEMENT_SIZE,
     EXPAND,
-    FILL,
     FILLS,
     MAGNITUDE,
     N_DIMS,
     N_SIZES,
+    ONE_FILL,
     ROW_STEP,
     STEP,
     WHOLE,
     X_RESIDUE,
+    fill_of,
 )
 from kernels_cpu.plan_words import (
     END,
@@ -86,14 +87,13 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     SMALL_KERNEL,
     SMALL_LIMIT,
     TRANSPOSED_THREADS,
-    ColumnDivisors,
+    Columns,
     Dims,
     ExpandParameters,
     MaskParameters,
     SmallParameters,
     TransposedMaskParameters,
     block_elements,
-    column_depth,
     small_threads,
 )
 
@@ -104,7 +104,7 @@ ONE_BLOCK, CONTIGUOUS, STRIDED, TRANSPOSED = range(4)
 # A start that is not on a 16-byte boundary adds fewer elements than these.
 _MOST_SKIPPED = 15
 _N_COLUMNS = len(Dims._fields) - 1
-_N_DIVISOR_COLUMNS = len(ColumnDivisors._fields)
+_COLUMN_FIELDS = len(Columns._fields)
 
 
 class Policy(NamedTuple):
@@ -203,14 +203,13 @@ def _put_small(problem: Words, n_elements: int, out: Words) -> None:
         coordinate_size=problem[COORDINATE_SIZE],
         n_columns=problem[N_SIZES],
         fills=problem[FILLS],
-        fill=problem[FILL],
         count_size=problem[COUNT_SIZE],
     )
     put_values(out, parameters)
     put_value(out, max(problem[N_DIMS], 1))
     table = narrow_table(out, _N_COLUMNS)
     _fill_table(problem, out, table, NARROW_DEPTH, wide=False)
-    _put_divisors(problem, out, 0, problem[N_SIZES], GENERAL_COLUMNS, wide=False)
+    _put_columns(problem, out, 0, problem[N_SIZES], GENERAL_COLUMNS, wide=False)
 
 
 def _fill_table(problem: Words, out: Words, table: Table, depth: int, wide: bool) -> None:
@@ -232,13 +231,13 @@ def _period(problem: Words, first: int) -> int:
     return period
 
 
-def _put_divisors(problem: Words, out: Words, first: int, n_columns: int, depth: int, wide: bool) -> None:
-    """Put the divisions that make `n_columns` columns from `first` on: `depth` multipliers, shifts, periods.
+def _put_columns(problem: Words, out: Words, first: int, n_columns: int, depth: int, wide: bool) -> None:
+    """Put `Columns`, each field as `depth` integers, for `n_columns` columns from `first` on.
 
-    The last of the columns may need none. Nothing is divided where there are no elements, or no columns.
+    Nothing is divided where there are no elements, or no columns.
     """
     at = out[END]
-    for _ in range(_N_DIVISOR_COLUMNS * depth):
+    for _ in range(_COLUMN_FIELDS * depth):
         put_value(out, 0)
     if problem[N_SIZES] == 0:
         return
@@ -248,6 +247,8 @@ def _put_divisors(problem: Words, out: Words, first: int, n_columns: int, depth:
         out[at + c] = by.multiplier
         out[at + depth + c] = by.shift
         out[at + 2 * depth + c] = by.size
+        if c < n_columns:
+            out[at + 3 * depth + c] = fill_of(problem, first + c)
 
 
 class Mask(NamedTuple):
@@ -449,7 +450,7 @@ def _put_expand(
         put_pointer(out, COUNTED if is_direct and first == 0 else NULL_SLOT, 0)
         n_columns = min(per_launch, problem[N_SIZES] - first)
         put_values(out, _expand_parameters(problem, mask, tiles, first, n_columns, wide))
-        _put_divisors(problem, out, first, n_columns, column_depth(per_launch), wide)
+        _put_columns(problem, out, first, n_columns, per_launch, wide)
     return PLANNED
 
 
@@ -461,7 +462,7 @@ def _expand_parameters(
     offset = first * column_step * size
     vector = min(size * (n_columns if n_columns in (2, 4) else 1), 16)
     is_contiguous = (column_step == 1 or n_columns == 1) and row_step == n_columns
-    is_aligned = (problem[COORDINATE_RESIDUE] + offset) % vector == 0
+    is_packed = 1 if is_contiguous and (problem[COORDINATE_RESIDUE] + offset) % vector == 0 else 0
     by = divisor(_period(problem, first) if mask.n_elements else 1, wide)
     return ExpandParameters(
         n_granules=mask.n_granules,
@@ -471,9 +472,9 @@ def _expand_parameters(
         capacity=problem[CAPACITY],
         row_bytes=row_step * size,
         column_bytes=column_step * size,
-        is_packed=1 if is_contiguous and is_aligned else 0,
+        is_packed=is_packed,
         fills=problem[FILLS],
-        fill=problem[FILL],
+        fills_cells=is_packed if problem[FILLS] == ONE_FILL else 0,
         count_size=problem[COUNT_SIZE],
         n_columns=n_columns,
         multiplier=by.multiplier,

@@ -5,7 +5,7 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.nonzero_coordinates.expand import column_divisors, store_count
+from kernels_cuda.nonzero_coordinates.expand import columns_type, store_count
 from kernels_cuda.nonzero_coordinates.parameters import (
     GENERAL_COLUMNS,
     SMALL_IN_FLIGHT,
@@ -47,7 +47,7 @@ def small_kernel(element_size: int) -> Any:
         count_output,
         p: SmallParameters,
         dims: dims_type(Dims, wide=False),
-        columns: column_divisors(GENERAL_COLUMNS),
+        columns: columns_type(GENERAL_COLUMNS),
     ):
         words = cuda.shared.array(_WORDS, u32)
         elements = cuda.local.array(SMALL_IN_FLIGHT, register)
@@ -89,7 +89,7 @@ def small_kernel(element_size: int) -> Any:
             if (word >> lane) & 1 != 0 and row < p.capacity:
                 address = output + row * p.row_bytes
                 step, size = p.column_bytes, p.coordinate_size
-                factors, shifts, periods = columns
+                factors, shifts, periods = columns.multipliers, columns.shifts, columns.periods
                 rest = first + thread
                 # The compiler unrolls this loop, and so knows all indices of tables without addresses.
                 for c in range(GENERAL_COLUMNS):
@@ -102,12 +102,14 @@ def small_kernel(element_size: int) -> Any:
         if p.fills:
             row = i64(total) + i64(thread)
             while row < p.capacity:
-                for c in range(p.n_columns):
-                    address = output + row * p.row_bytes + c * p.column_bytes
-                    if p.coordinate_size == 8:
-                        ptx.store_u64(address, u64(p.fill))
-                    else:
-                        ptx.store_u32(address, u32(p.fill))
+                address = output + row * p.row_bytes
+                for c in range(GENERAL_COLUMNS):
+                    if p.n_columns > c:
+                        if p.coordinate_size == 8:
+                            ptx.store_u64(address, u64(columns.fills[c]))
+                        else:
+                            ptx.store_u32(address, u32(columns.fills[c]))
+                        address += p.column_bytes
                 row += i64(threads)
 
     return nonzero_small

@@ -9,7 +9,7 @@ in memory, chunks that they do not point at are never computed.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -21,13 +21,25 @@ from dask.highlevelgraph import HighLevelGraph
 import dmlops
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.integrations.dask import chunks
-from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd
+from dmlops.operators.fill_values import held_value
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd, plain_fill
+from dmlops.types import arguments
 from dmlops.types.array_types import Mode
 
 _WHERE_X, _WHERE_INDICES = "gather_nd.x", "gather_nd.indices"
 
 
-def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
+class _Options(NamedTuple):
+    """The options of a gather, as its tasks take them."""
+
+    mode: Mode
+    fill_value: Any
+    wrap_negative: bool
+
+
+def gather_nd(
+    x: Any, indices: Any, *, mode: Mode = "raise", fill_value: Any = 0, wrap_negative: bool = True
+) -> da.Array:
     """Return the elements or slices of `x` that index tuples point at, as `dmlops.gather_nd` does.
 
     The dimensions of slices keep their chunks; the others have the chunks of `indices`. NumPy indices and
@@ -54,11 +66,14 @@ def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
         chunks.check_known(indices, -1, _WHERE_INDICES)
     data, tuples = chunks.describe(x, _WHERE_X), chunks.describe(indices, _WHERE_INDICES)
     check_mode(mode)
+    fill = plain_fill(fill_value, mode)
+    held_value("gather_nd.fill_value", fill, data.data_type)
+    options = _Options(mode, fill, arguments.boolean(wrap_negative, "gather_nd.wrap_negative"))
     with chunks.mark_unknown_sizes(x, indices):
         result = infer_gather_nd(GATHER_ND.words, data, tuples, 0)
     end = tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
-        _check_range(known, x.shape[:end], mode)
+        _check_range(known, x.shape[:end], options)
     indices = indices.rechunk({indices.ndim - 1: -1})
     if known is not None and not np.isnan(x.shape).any():
         indices = indices.rechunk(_chunks_of_tuples(x, indices, result.sizes))
@@ -68,12 +83,12 @@ def gather_nd(x: Any, indices: Any, *, mode: Mode = "raise") -> da.Array:
     if any(n_chunks > 1 for n_chunks in x.numblocks[:end]):
         for axis in range(end):
             chunks.check_known(x, axis, _WHERE_X)
-        return _gather_from_many_chunks(x, indices, known, mode)
+        return _gather_from_many_chunks(x, indices, known, options)
     return da.blockwise(
         _gather_from_chunk,
         (*of_indices[:-1], *of_x[end:]),
         *(x, of_x, indices, of_indices),
-        mode=mode,
+        options=options,
         concatenate=True,
         meta=meta_from_array(x, len(result.sizes)),
     )
@@ -99,19 +114,19 @@ def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> d
     return dict(enumerate(da.core.normalize_chunks(wanted, sizes, dtype=x.dtype)[:n_dims]))
 
 
-def _gather_from_chunk(x: Any, indices: Any, *, mode: Mode) -> Any:
+def _gather_from_chunk(x: Any, indices: Any, *, options: _Options) -> Any:
     chunks.check_not_masked(indices, _WHERE_INDICES)
-    return dmlops.gather_nd(x, chunks.beside(x, indices), mode=mode)
+    return dmlops.gather_nd(x, chunks.beside(x, indices), **options._asdict())
 
 
-def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, mode: Mode) -> da.Array:
+def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, options: _Options) -> da.Array:
     """Return a gather whose graph sends tuples of indices to the chunks of `x`.
 
     `known` are the indices that are in memory, or None.
     """
     end = indices.shape[-1]
-    route = partial(_route, chunks_of_x=x.chunks[:end], mode=mode)
-    name = f"gather_nd-{tokenize(x, indices, mode)}"
+    route = partial(_route, chunks_of_x=x.chunks[:end], options=options)
+    name = f"gather_nd-{tokenize(x, indices, options)}"
     indexed = list(np.ndindex(x.numblocks[:end]))
     places = list(np.ndindex(indices.numblocks[:-1]))
     parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
@@ -134,40 +149,40 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, mode: M
             answers = [(f"{name}-answer", *place, *copied, i) for i in pointed_at]
             for key, i in zip(answers, pointed_at, strict=True):
                 tasks[key] = (_answer, (x.name, *indexed[i], *copied), tuples, i, *after)
-            tasks[(name, *place, *copied)] = (_merge, tuples, pointed_at, answers)
+            tasks[(name, *place, *copied)] = (_merge, tuples, pointed_at, answers, options.fill_value)
     dependencies = [x, indices] if known is None else [x]
     graph = HighLevelGraph.from_collections(name, tasks, dependencies=dependencies)
     of_result = (*indices.chunks[:-1], *x.chunks[end:])
     return da.Array(graph, name, of_result, meta=meta_from_array(x, len(of_result)))
 
 
-def _check_range(indices: Any, bounds: Sequence[int], mode: Mode) -> None:
+def _check_range(indices: Any, bounds: Sequence[int], options: _Options) -> None:
     """Raise the error of a gather from an array with these bounds."""
-    if mode == "raise" or (mode == "clip" and 0 in bounds):
+    if options.mode == "raise" or (options.mode == "clip" and 0 in bounds):
         # An array of any size in a single byte.
         element = np.zeros_like(indices, bool, shape=(1,) * len(bounds))
         stand_in = np.broadcast_to(element, bounds)
         # DirectML's levels say nothing about the stand-in.
         with dmlops.feature_level(dmlops.FeatureLevel.EXTENDED):
-            dmlops.gather_nd(stand_in, indices, mode=mode)
+            dmlops.gather_nd(stand_in, indices, mode=options.mode, wrap_negative=options.wrap_negative)
 
 
-def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], mode: Mode) -> Any:
+def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], options: _Options) -> Any:
     """Return a row for each tuple: the number of a chunk of `x`, its own place, its coordinates in the chunk.
 
     The rows are in ascending order of the chunk, and are counted like the places in element order. Tuples out
-    of range, which give zeros, have the number -1.
+    of range, which are filled, have the number -1.
     """
     chunks.check_not_masked(indices, _WHERE_INDICES)
     bounds, shape = [sum(sizes) for sizes in chunks_of_x], indices.shape[:-1]
-    _check_range(indices, bounds, mode)
+    _check_range(indices, bounds, options)
     if indices.dtype == "uint64":
         indices = np.minimum(indices, np.uint64(np.iinfo("int64").max))
     columns = indices.reshape(-1, len(bounds)).astype("int64").T
     number, is_in, within = np.zeros_like(columns[0]), True, []
     for column, bound, sizes in zip(columns, bounds, chunks_of_x, strict=True):
-        index = np.where(column < 0, column + bound, column)
-        if mode == "clip":
+        index = np.where(column < 0, column + bound, column) if options.wrap_negative else column
+        if options.mode == "clip":
             index = np.clip(index, 0, bound - 1)
         is_in = is_in & (index >= 0) & (index < bound)
         starts = np.asarray(np.cumsum([0, *sizes[:-1]]), like=index)
@@ -198,10 +213,15 @@ def _answer(x: Any, routed: Any, chunk: int, _: None = None) -> Any:
     return dmlops.gather_nd(x, chunks.beside(x, tuples), mode="clip")
 
 
-def _merge(routed: Any, pointed_at: Sequence[int], answers: Sequence[Any]) -> Any:
-    """Return the answers of chunks of `x` at the positions of their tuples, and zeros elsewhere."""
+def _merge(routed: Any, pointed_at: Sequence[int], answers: Sequence[Any], fill: Any) -> Any:
+    """Return the answers of chunks of `x` at the positions of their tuples, and the fill elsewhere."""
     sizes, copied = routed.shape[:-1], answers[0].shape[1:]
-    output = np.zeros_like(answers[0], shape=(math.prod(sizes), *copied))
+    shape = math.prod(sizes), *copied
+    # Where no tuple is in range, an answer has no element, and an array of one stands for x.
+    stand_in = np.zeros_like(answers[0], shape=(1,))
+    nowhere = chunks.beside(stand_in, np.ones(1, "int64"))
+    filled = dmlops.gather_nd(stand_in, nowhere, mode="fill", fill_value=fill)
+    output = np.broadcast_to(filled, shape).copy()
     for chunk, answer in zip(pointed_at, answers, strict=True):
         places, _ = _pointing_at(chunk, routed)
         output[chunks.beside(output, places)] = answer

@@ -31,7 +31,8 @@ from dmlops.calls.dispatch import level_set
 from dmlops.functions.diagonal_matrix import refuse_with_input
 from dmlops.integrations.jax.xla_calls import call, check_input, index_type_name, number_text
 from dmlops.operators.diagonal_matrix import band_bounds, near_band
-from dmlops.operators.gather_nd import check_is_one_array, check_mode
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, plain_fill
+from dmlops.operators.nonzero_coordinates import plain_fill as fill_of_rows
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Mode
 from dmlops.types.data_types import data_type_of
@@ -75,7 +76,11 @@ def top_k(
 
 
 def nonzero_coordinates(
-    x: Any, *, size: int | None = None, fill_value: int | None = None, index_dtype: Any = None
+    x: Any,
+    *,
+    size: int | None = None,
+    fill_value: int | Sequence[int] | None = None,
+    index_dtype: Any = None,
 ) -> NonzeroResult[Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
@@ -97,13 +102,21 @@ def nonzero_coordinates(
         return NonzeroResult(*found)
     options = (
         arguments.integer(size, f"{where}.size"),
-        0 if fill_value is None else arguments.integer(fill_value, f"{where}.fill_value"),
+        0 if fill_value is None else fill_of_rows(fill_value),
         index_type_name(index_dtype, where),
     )
     return NonzeroResult(*_traced(_nonzero_coordinates, (x,), options, level_set()))
 
 
-def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise") -> Array:
+def gather_nd(
+    x: Any,
+    indices: Any,
+    *,
+    batch_dims: int = 0,
+    mode: Mode = "raise",
+    fill_value: complex = 0,
+    wrap_negative: bool = True,
+) -> Array:
     """Return the elements or slices of `x` that index tuples point at, as `dmlops.gather_nd` does.
 
     In transformations, `mode` must be ``"clip"`` or ``"fill"``. The function is differentiable with respect
@@ -113,16 +126,21 @@ def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0, mode: Mode = "raise"
     ------
     InvalidDescriptorError
         If `mode` is ``"raise"`` under jit, vmap or grad.
+    TypeError
+        If `fill_value` is traced.
     """
     check_mode(mode)
+    fill = plain_fill(_untraced(fill_value, "gather_nd.fill_value"), mode)
+    wraps = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
     check_is_one_array(indices)
     inputs = _as_array(x, "gather_nd.x"), _as_array(indices, "gather_nd.indices")
     if mode == "raise":
         if any(isinstance(array, jax.core.Tracer) for array in inputs):
             reason = "jit, vmap and grad cannot raise for what elements are"
             refuse("gather_nd.mode", shown(mode), reason, 'mode must be "clip" or "fill"')
-        return dmlops.gather_nd(*inputs, batch_dims=batch_dims)
-    options = arguments.integer(batch_dims, "gather_nd.batch_dims"), mode
+        return dmlops.gather_nd(*inputs, batch_dims=batch_dims, wrap_negative=wraps)
+    number = number_text(_as_number(fill, "gather_nd.fill_value"))
+    options = arguments.integer(batch_dims, "gather_nd.batch_dims"), mode, number, wraps
     return _traced(_gather_nd, inputs, options, level_set())
 
 
@@ -146,14 +164,8 @@ def diagonal_matrix(
         If neither `x` nor `shape` is given, both are, or `value` is traced.
     """
     where = "diagonal_matrix"
-    if isinstance(value, jax.core.Tracer):
-        reason = "kernels are planned for its value, and there is no derivative with respect to it"
-        allowed = "pass a number (static_argnames of jit makes an argument one), or fill with jax.numpy.where"
-        raise TypeError(error_text(f"{where}.value", "a traced array", reason, allowed))
-    number = scalars.fill_scalar(value, f"{where}.value")
-    if not isinstance(number, (int, float, complex)):
-        allowed = "value must be a number"
-        raise TypeError(error_text(f"{where}.value", shown(value), "JAX has no such elements", allowed))
+    number = scalars.fill_scalar(_untraced(value, f"{where}.value"), f"{where}.value")
+    number = _as_number(number, f"{where}.value")
     band = number_text(number), *near_band(*band_bounds(where, begin, end))
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype)
@@ -167,6 +179,23 @@ def diagonal_matrix(
     Jax().check_representable(data_type, f"{where}.dtype")
     made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
     return _traced(_matrix_without_input, (), (made, *band), level_set())
+
+
+def _untraced(value: Any, where: str) -> Any:
+    """Return a value that fills elements, unless it is traced."""
+    if isinstance(value, jax.core.Tracer):
+        reason = "kernels are planned for its value, and there is no derivative with respect to it"
+        allowed = "pass a number (static_argnames of jit makes an argument one), or fill with jax.numpy.where"
+        raise TypeError(error_text(where, "a traced array", reason, allowed))
+    return value
+
+
+def _as_number(value: Any, where: str) -> complex:
+    """Return a scalar of `fill_scalar` that is a number; refuse others."""
+    if not isinstance(value, (int, float, complex)):
+        allowed = f"{where.rpartition('.')[2]} must be a number"
+        raise TypeError(error_text(where, shown(value), "JAX has no such elements", allowed))
+    return value
 
 
 def _as_array(x: Any, where: str) -> Array:
@@ -297,27 +326,27 @@ def _gather_nd(x: Array, indices: Array, options: tuple[Any, ...]) -> Any:
     return gather(x, indices)
 
 
-def _gather(x: Array, indices: Array, batch_dims: int, mode: str) -> Any:
+def _gather(x: Array, indices: Array, batch_dims: int, *others: Any) -> Any:
     @jax.custom_batching.custom_vmap
     def gather(x: Array, indices: Array) -> Array:
-        return call("gather_nd", (x, indices), (batch_dims, mode))[0]
+        return call("gather_nd", (x, indices), (batch_dims, *others))[0]
 
     @gather.def_vmap
     def gather_in_batch(size: int, is_batched: Sequence[bool], x: Array, indices: Array) -> Any:
         inputs = x, indices
         if is_batched[0]:
             x, indices = _with_batch(size, is_batched, inputs)
-            gathered = _gather(x, indices, batch_dims + 1, mode)
+            gathered = _gather(x, indices, batch_dims + 1, *others)
         else:  # the batch only adds tuples
-            gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, mode)
+            gathered = _gather(x, jnp.moveaxis(indices, 0, batch_dims), batch_dims, *others)
             gathered = jnp.moveaxis(gathered, batch_dims, 0)
         return _sharded_as_batch(gathered, is_batched, inputs), True
 
     return gather(x, indices)
 
 
-def _moved(x: Array, indices: Array, batch_dims: int, mode: str) -> Array:
-    """Return the result of a gather with JAX's own operations."""
+def _moved(x: Array, indices: Array, batch_dims: int, mode: str, _: Any, wraps: bool) -> Array:
+    """Return the result of a gather that fills with zeros, with JAX's own operations."""
     places, end = indices.shape[:-1], batch_dims + indices.shape[-1]
     shape = places + x.shape[end:]
     if 0 in x.shape:
@@ -326,7 +355,7 @@ def _moved(x: Array, indices: Array, batch_dims: int, mode: str) -> Array:
     is_inside = jnp.ones(places, bool)
     for d in range(batch_dims, end):
         index, size = indices[..., d - batch_dims], x.shape[d]
-        index = jnp.where(index < 0, index + size, index)
+        index = jnp.where(index < 0, index + size, index) if wraps else index
         is_inside &= (index >= 0) & (index < size)
         coordinates.append(jnp.clip(index, 0, size - 1))
     moved = x.at[tuple(coordinates)].get(mode="clip") if coordinates else jnp.broadcast_to(x, shape)

@@ -98,13 +98,16 @@ class _Request(NamedTuple):
             made = Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
             return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
         if self.function == "gather_nd":
-            return GATHER_ND.bind(operands, (), *parameters)
+            batch_dims, mode, fill, wraps = parameters
+            return GATHER_ND.bind(operands, (), batch_dims, mode, _number(fill), wraps)
         *parameters, index_type = parameters
         if self.function == "top_k":
             given = ("lengths",) if len(operands) > 1 else ()
             selection = Selection(*parameters)._replace(index_type=SUPPORTED[index_type], given=given)
             return top_k_function(given).bind(operands, (), selection)
-        return NONZERO_COORDINATES.bind(operands, (), *parameters, SUPPORTED[index_type])
+        size, fill = parameters
+        fill = tuple(fill) if isinstance(fill, list) else fill  # JSON has no tuples
+        return NONZERO_COORDINATES.bind(operands, (), size, fill, SUPPORTED[index_type])
 
 
 def check_input(x: Any, where: str) -> None:

@@ -102,13 +102,13 @@ def _named(kind: Any, where: str, default: Any) -> tuple[Any, int]:
     return dtype, code_of(dtype)
 
 
-def _value_code(value: Any) -> int:
+def _value_code(value: Any, where: str) -> int:
     """Return the type of the words of a scalar, which are as wide as they can be."""
     kind = getattr(value, "value", value)
     kind = types.unliteral(kind) if isinstance(kind, types.Type) else typeof(kind)
     if not isinstance(kind, (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)):
-        _refuse("diagonal_matrix.value", kind, "it must be a number, a date or a duration")
-    dtype = _dtype(kind, "diagonal_matrix.value")
+        _refuse(where, kind, "it must be a number, a date or a duration")
+    dtype = _dtype(kind, where)
     return code_of(np.dtype({"i": "i8", "u": "u8", "f": "f8", "c": "c16"}.get(dtype.kind, dtype)))
 
 
@@ -268,15 +268,18 @@ def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=N
 
 @_function(dmlops.nonzero_coordinates)
 def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=None):
-    _check("nonzero_coordinates", {"size": size, "fill_value": fill_value}, x=x)
     has_size, has_fill = not _is_none(size), not _is_none(fill_value)
+    has_fills = isinstance(fill_value, types.BaseTuple)
+    for value in fill_value if has_fills else [fill_value]:
+        _check("nonzero_coordinates", {"size": size, "fill_value": value}, x=x)
     has_out = _is_pair("nonzero_coordinates", out)
     dtype, code = _named(index_dtype, "nonzero_coordinates.index_dtype", np.int64)
     n_bytes = dtype.itemsize
 
     def call_nonzero(x, size=None, fill_value=None, index_dtype=None, out=None):
-        rows, fill = size if has_size else 0, fill_value if has_fill else 0
-        scalars, count = (has_size, has_fill, code), np.empty((), dtype)
+        rows, fill = size if has_size else 0, fill_value if has_fill and not has_fills else 0
+        fills = fill_value if has_fills else ()
+        scalars, count = (has_size, has_fill, has_fills, code, fills), np.empty((), dtype)
         if has_out:
             if call(LIST, scalars, (WHOLE, fill, rows), True, (x, out)) != 0:
                 raise CallError
@@ -295,17 +298,19 @@ def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=No
 
 
 @_function(dmlops.gather_nd)
-def _gather_nd(x, indices, batch_dims=0, mode="raise", out=None):
-    _check("gather_nd", {"batch_dims": batch_dims}, x=x, indices=indices, out=out)
+def _gather_nd(x, indices, batch_dims=0, mode="raise", fill_value=0, wrap_negative=True, out=None):
+    integers = {"batch_dims": batch_dims, "wrap_negative": wrap_negative}
+    _check("gather_nd", integers, x=x, indices=indices, out=out)
     name = getattr(mode, "literal_value", getattr(mode, "value", mode))
     if name not in calls.MODES:
         _refuse("gather_nd.mode", mode, f"it must be a literal of {', '.join(calls.MODES)}")
-    has_out, scalar = not _is_none(out), calls.MODES.index(name)
+    has_out = not _is_none(out)
+    described = calls.MODES.index(name), _value_code(fill_value, "gather_nd.fill_value")
     checks_first = has_out and name == "raise"
 
-    def call_gather(x, indices, batch_dims=0, mode="raise", out=None):
+    def call_gather(x, indices, batch_dims=0, mode="raise", fill_value=0, wrap_negative=True, out=None):
         result = out if has_out else np.empty(indices.shape[:-1], x.dtype)
-        scalars = batch_dims, scalar
+        scalars = batch_dims, wrap_negative, described, fill_value
         if checks_first and call(CHECK, scalars, (), True, (x, indices, out)) != 0:
             raise CallError
         if call(GATHER, scalars, (), has_out, (x, indices, result)) != 0:
@@ -329,7 +334,8 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None,
         _check("diagonal_matrix", {"shape": size})
     made, code = _named(dtype, "diagonal_matrix.dtype", np.float64)
     has_end = not _is_none(end)
-    described = has_end, _value_code(value), code, len(shape) if has_shape else -1
+    value_code = _value_code(value, "diagonal_matrix.value")
+    described = has_end, value_code, code, len(shape) if has_shape else -1
     operation, n_bytes = FILL if has_x else MAKE, made.itemsize
 
     def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None, out=None):

@@ -22,6 +22,7 @@ from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INP
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.top_k import top_k_function
+from dmlops.operators.gather_nd import plain_fill
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.operators.top_k import Selection
 from dmlops.store.once import VERSION, kept_by
@@ -161,6 +162,11 @@ def _words_from(address: int) -> Iterator[int]:
         address += 8
 
 
+def _value(request: _Request, first: int, last: int, code: int) -> Any:
+    """Return the scalar of some words, of a type that `code` tells."""
+    return np.array(request.words[first:last]).view(_dtype_of(code))[0]
+
+
 def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     """Return the function that a block asks for, how many arrays are inputs, and what `bind` takes."""
     operation, scalars, sizes, arrays = request.operation, request.scalars, request.sizes, request.arrays
@@ -172,20 +178,22 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
         selection = Selection(sizes[0], axis, bool(largest), bool(is_sorted), index_type=named, given=beside)
         return top_k_function(beside), len(arrays) - 2, (selection,)
     if operation == LIST:
-        has_size, has_fill, code = scalars
+        has_size, has_fill, has_fills, code, *fills = scalars
         _, value, size = sizes
         index_type = _index_type(code, "nonzero_coordinates.index_dtype")
-        fill = value if has_fill else None
+        fill = tuple(fills) if has_fills else value if has_fill else None
         if not has_out:
-            check_fill(fill, index_type or TensorDataType.INT64, is_trimmed=not has_size)
+            n_columns, held_by = arrays[0].ndim, index_type or TensorDataType.INT64
+            check_fill(fill, held_by, n_columns, is_trimmed=not has_size)
             size = size if has_size else len(arrays[1])
         return NONZERO_COORDINATES, 1, (size if has_size or not has_out else None, fill, index_type)
     if operation in (GATHER, CHECK):
-        batch_dims, mode = scalars
-        return GATHER_ND, 2, (batch_dims, MODES[mode])
+        batch_dims, wraps, mode, code = scalars[:4]
+        fill = plain_fill(_value(request, 4, len(scalars), code), MODES[mode])
+        return GATHER_ND, 2, (batch_dims, MODES[mode], fill, bool(wraps))
     has_end, code, made_code, n_dims = scalars[:4]
     begin, end, _, *shape = sizes
-    value = np.array(request.words[4 : len(scalars) - 1]).view(_dtype_of(code))[0]
+    value = _value(request, 4, len(scalars) - 1, code)
     band = plain_band("diagonal_matrix", value, begin, end if has_end else None)
     if operation == FILL:
         return DIAGONAL_MATRIX, 1, (None, *band)

@@ -79,7 +79,14 @@ def nonzero_coordinates(x: DTensor, *others: Any) -> NoReturn:
     raise TypeError(error_text("nonzero_coordinates.x", "a DTensor", reason, remedy))
 
 
-def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTensor:
+def gather_nd(
+    x: DTensor,
+    indices: DTensor,
+    batch_dims: int,
+    mode: str,
+    fill_value: torch.types.Number,
+    wrap_negative: bool,
+) -> DTensor:
     """Run `dmlops.gather_nd`. The result is sharded along the dimensions of `x` and `indices` that are."""
     x = _distributed(x, "gather_nd.x")
     indices = _distributed(indices, "gather_nd.indices", x.device_mesh)
@@ -102,8 +109,9 @@ def gather_nd(x: DTensor, indices: DTensor, batch_dims: int, mode: str) -> DTens
     rows = _redistributed(indices, of_indices)
     # Other modes raise no error that depends on the rank, and a graph cannot branch on what ranks find.
     is_shared = mode == "raise" and not _is_compiled()
+    options: dict[str, Any] = {"fill_value": fill_value, "wrap_negative": wrap_negative}
     with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
-        gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode))
+        gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode), **options)
     return _whole(gathered, x.device_mesh, placements, desc.sizes)
 
 

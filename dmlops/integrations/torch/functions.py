@@ -5,6 +5,7 @@ because the tensors stand for others in a graph or a transformation (see `ArrayL
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dmlops.array_libraries.numpy import refuse_object
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
 from dmlops.calls.binding import check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
+from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
 from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
 from dmlops.integrations.torch.memory import check_memory, is_only_seen
 from dmlops.integrations.torch.operators import (
@@ -27,17 +29,20 @@ from dmlops.integrations.torch.operators import (
     TOP_K,
     band,
     distributed_rules,
+    gather_range,
     is_distributed,
     torch_dtype,
 )
 from dmlops.operators.descriptor import check_index_type
 from dmlops.operators.diagonal_matrix import band_bounds, check_matrices, near_band
-from dmlops.operators.nonzero_coordinates import check_fill
+from dmlops.operators.gather_nd import check_use
+from dmlops.operators.nonzero_coordinates import check_fill, check_held, plain_fill
 from dmlops.operators.top_k import Selection
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, instance_of, refuse, shown
+from dmlops.types.tensor import TensorDesc
 
 # The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
 _FARTHEST_DIAGONAL = 2**62
@@ -74,7 +79,7 @@ def nonzero_coordinates(
     out: Any,
     stream: Any,
     size: int | None,
-    fill_value: int | None,
+    fill_value: Any,
     index_dtype: Any,
 ) -> Sequence[Tensor]:
     """Run `dmlops.nonzero_coordinates`."""
@@ -84,29 +89,65 @@ def nonzero_coordinates(
     if out is not None and size is None:
         coordinates = _tensor(out[0], f"{where}.out[0]")
         size = coordinates.shape[0] if coordinates.dim() else 0
-    fill = None if fill_value is None else _integer(fill_value, f"{where}.fill_value")
-    if size is None or isinstance(fill, int):
-        index_type = index_data_type(dtype or torch.int64, f"{where}.index_dtype")
-        check_fill(fill, index_type, is_trimmed=size is None)
+    types = _types_of_rows(x, index_dtype, out, dtype)
+    fill = plain_fill(fill_value, _integer)
+    fills = None if fill is None else [*fill] if isinstance(fill, tuple) else [fill]
+    if size is None or all(isinstance(value, int) for value in fills or ()):
+        index_type = index_data_type(types[0], f"{where}.index_dtype")
+        check_fill(fill, index_type, x.dim(), is_trimmed=size is None)
     if size is None:
         return NONZERO_COORDINATES(x, dtype)  # type: ignore[no-any-return]
     names = "coordinates", "count"
     outputs = None if out is None else _Outputs(where, out, names, {f"{where}.x": x})
-    results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fill, dtype)
+    dtype = dtype if types[0] == types[1] else torch.int64
+    results = NONZERO_COORDINATES_STATIC(x, _integer(size, f"{where}.size"), fills, dtype)
+    if types[0] != types[1]:
+        results = tuple([result.to(each) for result, each in zip(results, types, strict=True)])
     return results if outputs is None else outputs.write(results)
 
 
+def _types_of_rows(
+    x: Tensor, index_dtype: Any, out: Any, dtype: torch.dtype | None
+) -> tuple[torch.dtype, torch.dtype]:
+    """Return the types of coordinates and count: `dtype`, or those of `out`."""
+    of_count = dtype or torch.int64
+    if out is None or index_dtype is not None:
+        return of_count, of_count
+    where = "nonzero_coordinates.out[0]"
+    index_type = check_index_type(where, data_type_of(_tensor(out[0], where).dtype, where))
+    if torch_dtype(index_type) != of_count and all(isinstance(size, int) for size in x.shape):
+        data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), tuple(x.shape))
+        check_held(NONZERO_FUNCTION.words_with_out, data, data_type_of(of_count, where), index_type)
+    return torch_dtype(index_type), of_count
+
+
 def gather_nd(
-    words: Words, inputs: Sequence[Any], out: Any, stream: Any, batch_dims: int, mode: str
+    words: Words,
+    inputs: Sequence[Any],
+    out: Any,
+    stream: Any,
+    batch_dims: int,
+    mode: str,
+    fill_value: Any,
+    wrap_negative: bool,
 ) -> Sequence[Tensor]:
     """Run `dmlops.gather_nd`."""
     _check_stream(stream, "gather_nd")
+    fill = _scalar(fill_value, "gather_nd.fill_value")
+    if not arguments.is_symbol(fill):
+        check_use(fill, mode)
+    wraps = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
     x, indices = _tensor(inputs[0], "gather_nd.x"), _as_tensor(inputs[1], "gather_nd.indices")
     if isinstance(inputs[1], Sequence) and not indices.numel():  # NumPy makes floats of nothing
         indices = indices.long()
     read = {"gather_nd.x": x, "gather_nd.indices": indices}
     outputs = None if out is None else _Outputs("gather_nd", (out,), ("result",), read)
-    results = (GATHER_ND(x, indices, _integer(batch_dims, "gather_nd.batch_dims"), mode),)
+    gather = partial(GATHER_ND, x, indices, _integer(batch_dims, "gather_nd.batch_dims"))
+    if torch.compiler.is_exporting() and x.is_floating_point() and is_known(fill - fill != 0):
+        found = gather_range(x, indices, batch_dims, wraps)
+        results = (torch.where(found, gather("fill", 0, wraps), fill),)
+    else:
+        results = (gather(mode, fill, wraps),)
     return results if outputs is None else outputs.write(results)
 
 
@@ -119,12 +160,7 @@ def diagonal_matrix(
     """
     where = words.operator
     _check_stream(stream, where)
-    if isinstance(value, Tensor):
-        refuse_as_scalar(f"{where}.value")
-    value = _number(value)
-    if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
-        value = scalars.fill_scalar(value, f"{where}.value")
-    _check_fits(value, f"{where}.value")
+    value = _scalar(value, f"{where}.value")
     begin, end = near_band(*band_bounds(where, _number(begin), _number(end)), _FARTHEST_DIAGONAL)
     read = {}
     if inputs:
@@ -203,6 +239,20 @@ def _check_fits(value: Any, where: str) -> None:
     if type(value) is int and (is_known(value < -(2**63)) or is_known(value >= 2**63)):
         reason = "torch passes integers to its operators in 64 bits with a sign"
         refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
+
+
+def _scalar(value: Any, where: str) -> Any:
+    """Return a scalar that fills elements, which may be a symbol."""
+    if isinstance(value, Tensor):
+        refuse_as_scalar(where)
+    value = _number(value)
+    if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
+        value = scalars.fill_scalar(value, where)
+    if isinstance(value, (str, np.generic)):
+        allowed = f"{where.rpartition('.')[2]} must be a number"
+        raise TypeError(error_text(where, shown(value), "torch has no such elements", allowed))
+    _check_fits(value, where)
+    return value
 
 
 def _number(value: Any) -> Any:

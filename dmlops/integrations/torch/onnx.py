@@ -4,6 +4,7 @@ TopK, NonZero, GatherND and Trilu of opset 18 do the work, so the model runs wit
 where TopK puts NaN.
 """
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -46,7 +47,7 @@ def nonzero_coordinates(x: Any, index_dtype: Any = None) -> tuple[Any, Any]:
 
 
 def nonzero_coordinates_static(
-    x: Any, size: Any, fill_value: int | None, index_dtype: Any = None, batch_dims: int = 0
+    x: Any, size: Any, fill_value: Sequence[int] | None, index_dtype: Any = None, batch_dims: int = 0
 ) -> tuple[Any, Any]:
     """Translate `dmlops.nonzero_coordinates` with a size."""
     if batch_dims:
@@ -55,20 +56,23 @@ def nonzero_coordinates_static(
     size = _vector(size)
     rows = op.Slice(coordinates, _ints([0]), size, _ints([0]))
     lacking = op.Sub(size, op.Shape(rows, start=0, end=1))
-    pads = op.Concat(_ints([0, 0]), lacking, _ints([0]), axis=0)
-    padded = op.Pad(rows, pads, op.Constant(value_int=fill_value or 0))
+    fills = op.Expand(_ints([*(fill_value or [0])]), op.Concat(lacking, op.Shape(rows, start=1), axis=0))
+    padded = op.Concat(rows, fills, axis=0)
     return _as_type(padded, index_dtype), _as_type(count, index_dtype)
 
 
-def gather_nd(x: Any, indices: Any, batch_dims: int, mode: str) -> Any:
+def gather_nd(x: Any, indices: Any, batch_dims: int, mode: str, fill_value: Any, wrap_negative: bool) -> Any:
     """Translate `dmlops.gather_nd`. With ``mode="raise"``, the runtime says what an error is like."""
     n_coordinates, indices = indices.shape[-1], op.Cast(indices, to=ir.DataType.INT64)
     if n_coordinates == 0:
         _refuse("gather_nd.indices", "tuples without coordinates", "a tuple needs at least 1")
-    if mode == "raise":
-        return op.GatherND(x, indices, batch_dims=batch_dims)
     sizes = op.Shape(x, start=batch_dims, end=batch_dims + n_coordinates)
-    places = op.Where(op.Less(indices, _ints([0])), op.Add(indices, sizes), indices)
+    is_negative = op.Less(indices, _ints([0]))
+    if mode == "raise":
+        # The size is out of range.
+        indices = indices if wrap_negative else op.Where(is_negative, sizes, indices)
+        return op.GatherND(x, indices, batch_dims=batch_dims)
+    places = op.Where(is_negative, op.Add(indices, sizes), indices) if wrap_negative else indices
     nearest = op.Max(op.Min(places, op.Sub(sizes, _ints([1]))), _ints([0]))
     gathered = op.GatherND(x, nearest, batch_dims=batch_dims)
     if mode == "clip":
@@ -77,7 +81,7 @@ def gather_nd(x: Any, indices: Any, batch_dims: int, mode: str) -> Any:
     found = op.Equal(n_there, _ints([n_coordinates]))
     for _ in range(x.shape.rank() - batch_dims - n_coordinates):
         found = op.Unsqueeze(found, _ints([-1]))
-    return op.Where(found, gathered, op.CastLike(_ints([0]), x))
+    return op.Where(found, gathered, op.CastLike(_constant(fill_value), x))
 
 
 def diagonal_matrix(x: Any, value: Any, begin: Any, end: Any) -> Any:
@@ -86,15 +90,20 @@ def diagonal_matrix(x: Any, value: Any, begin: Any, end: Any) -> Any:
     low, high = (max(min(bound, _FAR), -_FAR) for bound in sorted((begin, end)))
     upper = op.Trilu(ones, op.Constant(value_int=low), upper=1)
     band = op.Trilu(upper, op.Constant(value_int=high - 1), upper=0)
-    if isinstance(value, (bool, int, float)):
-        number = np.array(value, "float64" if isinstance(value, float) else "int64")
-        value = op.Constant(value=ir.tensor(number))
+    value = _constant(value)
     choice = (op.CastLike(value, x), x) if begin <= end else (x, op.CastLike(value, x))
     return op.Where(op.Cast(band, to=ir.DataType.BOOL), *choice)
 
 
 def _refuse(where: str, got: str, allowed: str) -> NoReturn:
     raise UnsupportedFeatureError(error_text(where, got, "ONNX has no operator for it", allowed))
+
+
+def _constant(value: Any) -> Any:
+    """Return a number, unless it is computed in the graph, as a constant."""
+    if not isinstance(value, (bool, int, float)):
+        return value
+    return op.Constant(value=ir.tensor(np.array(value, "float64" if isinstance(value, float) else "int64")))
 
 
 def _ints(numbers: list[int]) -> Any:

@@ -25,7 +25,8 @@ from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
 from dmlops.integrations.torch.derivatives import as_int64, is_tracked, selected, spread_along, within
 from dmlops.integrations.torch.memory import check_known_strides, check_memory
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
-from dmlops.operators.gather_nd import check_mode, infer_gather_nd
+from dmlops.operators.fill_values import held_value
+from dmlops.operators.gather_nd import check_mode, check_use, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.store.once import registered
@@ -191,7 +192,7 @@ def _refuse_batched_nonzero_coordinates(*arguments: Any) -> NoReturn:
 def _fake_nonzero_coordinates_static(
     x: Tensor,
     size: int,
-    fill_value: int | None,
+    fill_value: Sequence[int] | None,
     index_dtype: torch.dtype | None = None,
     batch_dims: int = 0,
 ) -> tuple[Tensor, Tensor]:
@@ -213,11 +214,21 @@ def _batched_nonzero_coordinates_static(
 
 
 def _nonzero_coordinates_static(
-    x: Tensor, /, *, size: int, fill_value: int | None, index_dtype: torch.dtype, batch_dims: int = 0
+    x: Tensor,
+    /,
+    *,
+    size: int,
+    fill_value: Sequence[int] | None,
+    index_dtype: torch.dtype,
+    batch_dims: int = 0,
 ) -> Any:
-    """Run `dmlops.nonzero_coordinates` with a size, on each example of a batch."""
+    """Run `dmlops.nonzero_coordinates` with a size, on each example of a batch.
+
+    The fill has one value, or one for each column.
+    """
+    fill = fill_value[0] if fill_value and len(fill_value) == 1 else fill_value
     if batch_dims == 0:
-        return functions.nonzero_coordinates(x, size=size, fill_value=fill_value, index_dtype=index_dtype)
+        return functions.nonzero_coordinates(x, size=size, fill_value=fill, index_dtype=index_dtype)
     batch, shape = x.shape[:batch_dims], x.shape[batch_dims:]
     results = (
         x.new_empty((*batch, size, len(shape)), dtype=index_dtype),
@@ -228,7 +239,7 @@ def _nonzero_coordinates_static(
     if n_elements >= _LONG_EXAMPLE[x.device.type] or is_level_set:
         for example in np.ndindex(*batch):
             out = tuple(result[example] for result in results)
-            functions.nonzero_coordinates(x[example], fill_value=fill_value, out=out)
+            functions.nonzero_coordinates(x[example], fill_value=fill, out=out)
         return results
     step = max(_TOGETHER // max(n_elements, 1), 1)
     for *place, part in np.ndindex(*batch[:-1], -(-batch[-1] // step)):
@@ -238,7 +249,7 @@ def _nonzero_coordinates_static(
     return results
 
 
-def _of_short_examples(x: Tensor, size: int, fill_value: int | None) -> tuple[Tensor, Tensor]:
+def _of_short_examples(x: Tensor, size: int, fill_value: Sequence[int] | None) -> tuple[Tensor, Tensor]:
     """Find what is not zero in some examples by one call of the kernel."""
     n, n_elements = x.shape[0], x.numel()
     # There is at least one row behind the last example's.
@@ -248,12 +259,20 @@ def _of_short_examples(x: Tensor, size: int, fill_value: int | None) -> tuple[Te
     coordinates = found[(starts[:-1, None] + rows).clamp(max=n_elements), 1:]
     if fill_value is not None:
         is_found = rows < counts.unsqueeze(1)
-        coordinates = torch.where(is_found.unsqueeze(2), coordinates, fill_value)
+        fills = coordinates.new_tensor(fill_value)
+        coordinates = torch.where(is_found.unsqueeze(2), coordinates, fills)
     return coordinates, counts
 
 
 @sizes_stand_in()
-def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Tensor:
+def _fake_gather_nd(
+    x: Tensor,
+    indices: Tensor,
+    batch_dims: int,
+    mode: str,
+    fill_value: torch.types.Number,
+    wrap_negative: bool,
+) -> Tensor:
     symbols = _Symbols()
     check_device("gather_nd.indices", indices.device, x.device)
     data, tuples = symbols.describe(x, "gather_nd.x"), symbols.describe(indices, "gather_nd.indices")
@@ -262,61 +281,78 @@ def _fake_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> T
         "gather_nd.indices", tuples, indices.shape[:batch_dims], data.sizes, x.shape[:batch_dims]
     )
     check_mode(mode)
+    if isinstance(fill_value, (int, float, complex)):
+        check_use(fill_value, mode)
+        held_value("gather_nd.fill_value", fill_value, data.data_type)
     return symbols.empty(x, infer_gather_nd(GATHER_ND_FUNCTION.words, data, tuples, batch_dims))
 
 
-def _differentiable_gather_nd(x: Tensor, indices: Tensor, batch_dims: int, mode: str) -> Any:
-    values = GATHER_ND(x.detach(), indices, batch_dims, mode)  # this refuses arguments that do not fit
+def _differentiable_gather_nd(
+    x: Tensor,
+    indices: Tensor,
+    batch_dims: int,
+    mode: str,
+    fill_value: torch.types.Number,
+    wrap_negative: bool,
+) -> Any:
+    # This refuses arguments that do not fit.
+    values = GATHER_ND(x.detach(), indices, batch_dims, mode, fill_value, wrap_negative)
     if x.element_size() == (4 if x.is_complex() else 1):
         reason, remedy = "torch has no derivative of gathers of this type", "pass x.detach(), or convert it"
         raise TypeError(error_text("gather_nd.x", x.dtype, reason, remedy))
     shape, end = x.shape, batch_dims + indices.shape[-1]
     n_blocks, block = math.prod(shape[:end]), shape[end:]
+    blocks_of = partial(_blocks, shape, batch_dims=batch_dims, wraps=wrap_negative)
 
     def spread(zeros: Tensor, gradient: Tensor, indices: Tensor) -> Tensor:
-        rows, found = _rows(shape, indices, batch_dims, mode)
+        numbers, found = blocks_of(indices)
         gradient = gradient.reshape(-1, *block)
         if mode == "fill":
             gradient = torch.where(found.reshape(-1, *(1,) * len(block)), gradient, 0)
-        return zeros.reshape(n_blocks, *block).index_add_(0, rows, gradient).reshape(shape)
+        return zeros.reshape(n_blocks, *block).index_add_(0, numbers, gradient).reshape(shape)
 
     def select(x: Tensor, indices: Tensor) -> Tensor:
-        rows, found = _rows(shape, indices, batch_dims, mode)
+        numbers, found = blocks_of(indices)
         # Inductor compiles index_select under vmap and grad to wrong gradients.
         blocks = x.reshape(n_blocks, math.prod(block))
-        blocks = blocks.gather(0, rows.unsqueeze(1).expand(-1, blocks.shape[1]))
+        blocks = blocks.gather(0, numbers.unsqueeze(1).expand(-1, blocks.shape[1]))
         if mode == "fill":
-            blocks = torch.where(found.reshape(-1, 1), blocks, 0)
+            blocks = torch.where(found.reshape(-1, 1), blocks, fill_value)
         return blocks.reshape(values.shape)
 
     return selected(x, values, indices, spread, select)
 
 
-def _rows(shape: Any, indices: Tensor, batch_dims: int, mode: str) -> tuple[Tensor, Tensor]:
-    """Return the number of the block that each tuple points at, and with "fill" which ones point at one."""
-    rows = torch.arange(math.prod(shape[:batch_dims]), device=indices.device)
-    rows = rows.reshape((*shape[:batch_dims], *(1,) * (indices.dim() - 1 - batch_dims)))
-    found = torch.ones_like(rows, dtype=torch.bool)
+def _blocks(shape: Any, indices: Tensor, *, batch_dims: int, wraps: bool) -> tuple[Tensor, Tensor]:
+    """Return the number of the block that each tuple points at, or of the nearest, and whether it is one."""
+    numbers = torch.arange(math.prod(shape[:batch_dims]), device=indices.device)
+    numbers = numbers.reshape((*shape[:batch_dims], *(1,) * (indices.dim() - 1 - batch_dims)))
+    found = torch.ones_like(numbers, dtype=torch.bool)
     for size, index in zip(shape[batch_dims:], as_int64(indices).unbind(-1), strict=False):
-        place = torch.where(index < 0, index + size, index)
-        if mode == "fill":
-            found = found & (place >= 0) & (place < size)
-        rows = rows * size + (place if mode == "raise" else place.clamp(0, size - 1))
-    return rows.expand(indices.shape[:-1]).reshape(-1), found.expand(indices.shape[:-1])
+        place = torch.where(index < 0, index + size, index) if wraps else index
+        found = found & (place >= 0) & (place < size)
+        numbers = numbers * size + place.clamp(0, size - 1)
+    return numbers.expand(indices.shape[:-1]).reshape(-1), found.expand(indices.shape[:-1])
+
+
+def gather_range(x: Tensor, indices: Tensor, batch_dims: int, wraps: bool) -> Tensor:
+    """Return whether each slice of a gather is in range, in a shape that broadcasts with the result."""
+    _, found = _blocks(x.shape, indices, batch_dims=batch_dims, wraps=wraps)
+    return found.reshape(*found.shape, *(1,) * (x.dim() - batch_dims - indices.shape[-1]))
 
 
 def _batched_gather_nd(
-    info: Any, in_dims: Any, x: Tensor, indices: Tensor, batch_dims: int, mode: str
+    info: Any, in_dims: Any, x: Tensor, indices: Tensor, batch_dims: int, *options: Any
 ) -> tuple[Tensor, int]:
     of_x, of_indices = in_dims[:2]
     if of_indices is None:
         # The batch is copied as the first dimension of the blocks.
         x = x.movedim(of_x, batch_dims + indices.shape[-1])
-        return GATHER_ND(x, indices, batch_dims, mode), indices.dim() - 1
+        return GATHER_ND(x, indices, batch_dims, *options), indices.dim() - 1
     if of_x is None:
         # The batch only adds tuples.
-        return GATHER_ND(x, indices.movedim(of_indices, batch_dims), batch_dims, mode), batch_dims
-    return GATHER_ND(x.movedim(of_x, 0), indices.movedim(of_indices, 0), batch_dims + 1, mode), 0
+        return GATHER_ND(x, indices.movedim(of_indices, batch_dims), batch_dims, *options), batch_dims
+    return GATHER_ND(x.movedim(of_x, 0), indices.movedim(of_indices, 0), batch_dims + 1, *options), 0
 
 
 @sizes_stand_in()
