@@ -351,7 +351,8 @@ def _nonzero_coordinates(maker):
     )
     answer = found[:capacity].astype(index_dtype)
     if fill is not None:
-        answer = np.vstack([answer, np.full((capacity - len(answer), len(sizes)), fill, index_dtype)])
+        left = np.full((capacity - len(answer), len(sizes)), np.array(fill, index_dtype))
+        answer = np.vstack([answer, left])
     outputs = {
         "output_coordinates_tensor": (coordinates, answer),
         "output_count_tensor": (count, number.astype(count_dtype).reshape(1)),

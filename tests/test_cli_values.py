@@ -10,6 +10,7 @@ FILES = {
     "x": X,
     "swapped": X.astype(">i4"),
     "mask": np.array([0, 1, 1]),
+    "last": np.array([[2], [-1]]),
     "picks": np.array([[1], [2], [-3]]),
     "lengths": np.array([3, 1]),
     "along": np.array([[0], [-1]]),
@@ -36,6 +37,10 @@ ANSWERS = {
     "nonzero mask.npy --index-dtype int32": {"coordinates": np.int32([[1], [2]]), "count": np.int32(2)},
     "gather x.npy picks.npy --mode clip": {"output": X[[1, 1, 0]]},
     "gather x.npy picks.npy --mode fill": {"output": X[[1, 1, 0]] * np.int32([[1], [0], [0]])},
+    "gather x.npy picks.npy --mode fill --fill-value 7": {
+        "output": np.where([[1], [0], [0]], X[1], np.int32(7))
+    },
+    "gather mask.npy last.npy --mode fill --fill-value -4 --no-wrap-negative": {"output": np.array([1, -4])},
     "diagonal zeros.npy": {"output": np.eye(3, 4)},
     "diagonal zeros.npy --end 2": {"output": np.eye(3, 4) + np.eye(3, 4, 1)},
     "diagonal zeros.npy --end 0": {"output": np.zeros((3, 4))},

@@ -44,6 +44,17 @@ REFUSED = {
         "gather_nd(X, INDICES, batch_dims=2)": "batch_dims: got 2, but x has 2 dimensions and ",
         "gather_nd(X, INDICES, batch_dims=1)": "indices: got (2, 1), but x has batches ",
         'gather_nd(X, INDICES, mode="wrap")': "mode: got 'wrap', but there is no such mode; mode must be ",
+        "gather_nd(X, INDICES, fill_value=2)": "fill_value: got 2, but mode is 'raise'; fill_value needs ",
+        "gather_nd(X, INDICES, mode='clip', fill_value=0.5)": "fill_value: got 0.5, but mode is 'clip'; ",
+        "gather_nd(X, INDICES, mode='fill', fill_value=1e39)": "fill_value: got 1e+39, but it fills ",
+        "gather_nd(X.astype('u1'), INDICES, mode='fill', fill_value=-1)": (
+            "fill_value: got -1, but it fills uint8; fill_value must be an integer in [0, 255]"
+        ),
+        "nonzero_coordinates(X, size=3, fill_value=(1,))": "fill_value: got (1,), but the coordinates ",
+        "nonzero_coordinates(X, fill_value=(1, 2))": "fill_value: got (1, 2), but size is left out; ",
+        "nonzero_coordinates(X, size=3, fill_value=(1, 2**63))": (
+            "fill_value: got (1, 9223372036854775808), but coordinates are int64; it must be in"
+        ),
         "diagonal_matrix([1, 2])": "x: got 1 dimension, but a matrix has height and width; ",
         "diagonal_matrix(None, shape=(3,))": "shape: got 1 dimension, but ",
         "diagonal_matrix(None, shape=(3, -1))": "shape: got (3, -1), but a size is negative; ",
@@ -66,6 +77,9 @@ REFUSED = {
         'top_k(X, 2, index_dtype="int16")': "index_dtype: got 'int16', but it is not an index type; ",
         "top_k(X, 2, out=X)": "out: got ndarray, but there are 2 results; out must be 2 arrays",
         "gather_nd(X, np.ones((1, 1), 'uint8'))": "indices: got uint8, but it is not an index type; ",
+        "gather_nd(X, INDICES, mode='fill', fill_value=[1])": "fill_value: got [1], but it fills an array; ",
+        "gather_nd(X, INDICES, wrap_negative='no')": "wrap_negative: got 'no', but it is not a truth value; ",
+        "nonzero_coordinates(X, size=3, fill_value=(1, 2.5))": "fill_value: got 2.5, but it is ",
         "nonzero_coordinates(np.zeros(3, 'i4,O'))": "x: got [('f0', '<i4'), ('f1', 'O')], but no operator ",
         "gather_nd(X, [[2**64]])": (
             "indices: got object, but no operator takes that type; it must be one of uint32, uint64, int32"

@@ -93,9 +93,10 @@ def test_batches_of_unrelated_symbols_are_told_to_be_equal():
 class TestGradients:
     """Of what is not in `OPERATIONS`, on each device."""
 
-    @pytest.mark.parametrize("mode", ["clip", "fill"])
+    @pytest.mark.parametrize("options", [{"mode": "clip"}, {"mode": "fill", "fill_value": -3.0}])
+    @pytest.mark.parametrize("wraps", [True, False])
     @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint32, torch.uint64])
-    def test_gather_nd(self, mode, dtype, device):
+    def test_gather_nd(self, options, wraps, dtype, device):
         extreme = 2**63 if dtype == torch.uint64 else 2**31 - 1
         indices = torch.tensor([[1, 2], [1, 2], [3, 0], [0, extreme]], dtype=dtype)
         if dtype.is_signed:
@@ -103,7 +104,7 @@ class TestGradients:
         indices, x = indices.to(device), normal(3, 4, 2, device=device).requires_grad_()
 
         def gathered(x):
-            return gather_nd(x, indices, mode=mode)
+            return gather_nd(x, indices, wrap_negative=wraps, **options)
 
         assert torch.autograd.gradcheck(gathered, (x,), check_forward_ad=True)
         assert torch.autograd.gradgradcheck(gathered, (x,))

@@ -473,7 +473,7 @@ def _register_vmap(operator: Any, fake: Callable[..., Any], batched: Callable[..
     def run_batch(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         # Arguments that do not fit are refused in terms of one example. A batch may have none.
         pairs = zip(arguments, in_dims, strict=True)
-        fake(*[argument if d is None else _example(argument, d) for argument, d in pairs])
+        fake(*[_example(argument, d) if isinstance(d, int) else argument for argument, d in pairs])
         return batched(info, in_dims, *arguments)
 
     _implement_vmap(operator, run_batch)
