@@ -86,6 +86,17 @@ def test_types(library, name, torch):
             check(x[..., 1:], host[..., 1:], indices)
 
 
+@pytest.mark.parametrize("name", LIBRARIES["torch"][1])
+def test_fills(name, torch):
+    host = sample(numpy_type(name), (9, 50))
+    filled_row = np.ones_like(host[:1])
+    indices = torch.tensor([[2], [-1], [8], [9]], device="cuda")
+    for x, rows in ((host, filled_row), (host[:, 1:], filled_row[:, 1:]), (host[:, 0], filled_row[:, 0])):
+        made = tensor(host)[:, 1:] if x.ndim > 1 and x.shape[1] < 50 else tensor(np.ascontiguousarray(x))
+        found = dmlops.gather_nd(made, indices, mode="fill", fill_value=1, wrap_negative=False)
+        assert (to_bytes(found) == raw(np.concatenate([x[2:3], rows, x[8:9], rows]))).all()
+
+
 def test_jax_complex128(torch):
     jax = pytest.importorskip("jax")
     with jax.enable_x64(True):
