@@ -15,30 +15,37 @@ elements    any other layout, and rows of a few vectors: element by element
 Kernels of vectors take few registers, so that many threads are in flight; vectors that stick out at the ends
 of a row go element by element. Bytes moved: the output once, and the input outside the band once.
 
-==========================================  =======================================================
-`plan`                                      what may be tuned, the choice of an algorithm, and the
-                                            launches of each, as a function of integers
-`dispatch`                                  a planned problem, ready to be launched
-`parameters`                                what launches and kernels agree on
-`rows`, `transposed`, `elements`            the kernels: that of `rows` has a variant for `strided`
-`vectors`                                   vectors of a row that the band covers in part
-==========================================  =======================================================
+============  =====================================================================================
+`plan`        what may be tuned, the choice of an algorithm, and the launches of each, as a function
+              of integers
+`parameters`  what launches and kernels agree on
+`kernels`     the kernels
+============  =====================================================================================
 """
 
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from kernels_cpu.diagonal_matrix.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
 from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
-from kernels_cuda.diagonal_matrix.dispatch import Plan, plan
-from kernels_cuda.diagonal_matrix.parameters import FAMILIES, variants
+from kernels_cuda.diagonal_matrix.parameters import FAMILIES, VECTOR, variants
 from kernels_cuda.diagonal_matrix.plan import Policy
+from kernels_cuda.diagonal_matrix.plan import plan as plan_of_words
+from kernels_cuda.runtime.planner import Planner
 from kernels_cuda.runtime.variant import Target
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.launch import LaunchList
 
 __all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
 
 PLAN = Kernel("diagonal_matrix_cuda_plan", "kernels_cuda.diagonal_matrix.plan:plan", (INTEGERS,) * 3)
 """The compiled plan, which the CPU runs."""
+
+_NAMES = ("nothing to write", "rows", "strided", "transposed", "elements")
 
 variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
 
@@ -46,3 +53,42 @@ variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
 def plan_device(target: Target) -> list[int]:
     """Return the words of a device, and of the usual policy."""
     return [*device_words(target), *Policy()]
+
+
+class Plan:
+    """A problem with its kernel; see `plan`."""
+
+    def __init__(self, name: str, planner: Planner) -> None:
+        words = planner.prepare(0, 0)  # loads the kernel, which is the same for all addresses
+        algorithm = _NAMES[words[ALGORITHM]]
+        self.variant = f"{name} {algorithm}" if words[N_LAUNCHES] else f"diagonal_matrix: {algorithm}"
+        self.workspace_size = words[WORKSPACE]
+        self._planner = planner
+
+    def launches(self, x: int, output: int) -> "LaunchList":
+        """Return what `launch` launches for addresses like these modulo 16."""
+        return self._planner.launches(x % VECTOR, output % VECTOR)
+
+    def launch(self, stream: int, x: int, output: int, workspace: int) -> None:
+        """Write the output."""
+        self.launches(x, output)(stream, x, output, workspace)
+
+
+def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
+    """Choose and load the kernel that writes a band.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of `dmlops.operators.diagonal_matrix`.
+    target : Target
+        The device.
+    policy : Policy, optional
+        Other thresholds than the usual ones.
+    """
+    device = [*device_words(target), *(policy or Policy())]
+    varied = X_RESIDUE, OUTPUT_RESIDUE
+    planner = Planner(
+        "diagonal_matrix", plan_of_words, problem_words(problem), varied, device, FAMILIES, target
+    )
+    return Plan(f"diagonal_matrix {8 * problem.element_size}-bit", planner)

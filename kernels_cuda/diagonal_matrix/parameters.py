@@ -18,12 +18,12 @@ TILE_ROW_BYTES = 128
 # Kernels are made for an element size; those of rows for whether the input is strided, those of elements for
 # whether they are wide.
 ROWS_KERNEL, TRANSPOSED_KERNEL, ELEMENTS_KERNEL = range(1, 4)
-_MODULE = "kernels_cuda.diagonal_matrix"
+_MODULE = "kernels_cuda.diagonal_matrix.kernels"
 FAMILIES = (
     TABLE_WRITERS,
-    KernelFamily("diagonal_rows", f"{_MODULE}.rows:rows_kernel", (int, bool)),
-    KernelFamily("diagonal_transposed", f"{_MODULE}.transposed:transposed_kernel", (int,)),
-    KernelFamily("diagonal_elements", f"{_MODULE}.elements:elements_kernel", (int, bool)),
+    KernelFamily("diagonal_rows", f"{_MODULE}:rows_kernel", (int, bool)),
+    KernelFamily("diagonal_transposed", f"{_MODULE}:transposed_kernel", (int,)),
+    KernelFamily("diagonal_elements", f"{_MODULE}:elements_kernel", (int, bool)),
 )
 
 
@@ -75,7 +75,7 @@ class MatrixParameters(NamedTuple):
 
 
 class RowsParameters(NamedTuple):
-    """Parameters of `rows.diagonal_rows`."""
+    """Parameters of `diagonal_rows`."""
 
     n_vectors: int
     vectors_per_row: Divisor
@@ -85,7 +85,7 @@ class RowsParameters(NamedTuple):
 
 
 class TransposedParameters(NamedTuple):
-    """Parameters of `transposed.diagonal_transposed`."""
+    """Parameters of `diagonal_transposed`."""
 
     tiles_per_row: Divisor
     rows_of_tiles: Divisor
@@ -95,7 +95,7 @@ class TransposedParameters(NamedTuple):
 
 
 class ElementsParameters(NamedTuple):
-    """Parameters of `elements.diagonal_elements`."""
+    """Parameters of `diagonal_elements`."""
 
     n_elements: int
     width: Divisor

@@ -26,16 +26,16 @@ SMALL_LIMIT = SMALL_THREADS * SMALL_IN_FLIGHT
 # `expand` for the columns that it writes, the size of coordinates, and whether it is wide.
 SMALL_KERNEL, MASK_KERNEL, MASK_STRIDED_KERNEL, MASK_TRANSPOSED_KERNEL = range(1, 5)
 COUNT_KERNEL, SCAN_KERNEL, EXPAND_KERNEL = range(5, 8)
-_MODULE = "kernels_cuda.nonzero_coordinates"
+_MASKS, _ROWS = "kernels_cuda.nonzero_coordinates.masks", "kernels_cuda.nonzero_coordinates.rows"
 FAMILIES = (
     TABLE_WRITERS,
-    KernelFamily("nonzero_small", f"{_MODULE}.small:small_kernel", (int,)),
-    KernelFamily("nonzero_mask", f"{_MODULE}.masks:mask_kernel", (int,)),
-    KernelFamily("nonzero_mask_strided", f"{_MODULE}.masks:strided_mask_kernel", (int, bool)),
-    KernelFamily("nonzero_mask_transposed", f"{_MODULE}.transposed:mask_kernel", (int,)),
-    KernelFamily("nonzero_count", f"{_MODULE}.transposed:count_kernel"),
-    KernelFamily("nonzero_scan", f"{_MODULE}.expand:scan_kernel"),
-    KernelFamily("nonzero_expand", f"{_MODULE}.expand:expand_kernel", (int, int, bool)),
+    KernelFamily("nonzero_small", f"{_ROWS}:small_kernel", (int,)),
+    KernelFamily("nonzero_mask", f"{_MASKS}:mask_kernel", (int,)),
+    KernelFamily("nonzero_mask_strided", f"{_MASKS}:strided_mask_kernel", (int, bool)),
+    KernelFamily("nonzero_mask_transposed", f"{_MASKS}:transposed_mask_kernel", (int,)),
+    KernelFamily("nonzero_count", f"{_MASKS}:count_kernel"),
+    KernelFamily("nonzero_scan", f"{_ROWS}:scan_kernel"),
+    KernelFamily("nonzero_expand", f"{_ROWS}:expand_kernel", (int, int, bool)),
 )
 
 
@@ -97,7 +97,7 @@ class Columns(NamedTuple):
 
 
 class SmallParameters(NamedTuple):
-    """Parameters of `small.nonzero_small`."""
+    """Parameters of `nonzero_small`."""
 
     end: int
     magnitude: int
@@ -119,7 +119,7 @@ class MaskParameters(NamedTuple):
 
 
 class TransposedMaskParameters(NamedTuple):
-    """Parameters of `transposed.nonzero_mask_transposed`.
+    """Parameters of `nonzero_mask_transposed`.
 
     A warp has 32 rows of `FILLED_WORDS` words: there are `n_row_tiles` times `n_word_tiles` of these units
     in a matrix.
@@ -136,7 +136,7 @@ class TransposedMaskParameters(NamedTuple):
 
 
 class ExpandParameters(NamedTuple):
-    """Parameters of `expand.nonzero_expand`.
+    """Parameters of `nonzero_expand`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Step 2: from mask words to rows of coordinates, and the sums of counts in between."""
+"""Step 2: from mask words to rows, with the sums of counts in between; and all steps in one block."""
 
 from typing import Any
 
@@ -10,10 +10,14 @@ from kernels_cuda.nonzero_coordinates.parameters import (
     GENERAL_COLUMNS,
     GRANULE,
     SCAN_THREADS,
+    SMALL_IN_FLIGHT,
+    SMALL_LIMIT,
     Columns,
+    Dims,
     ExpandParameters,
+    SmallParameters,
 )
-from kernels_cuda.offsets import arithmetic
+from kernels_cuda.offsets import arithmetic, dims_type, offset_functions
 from kernels_cuda.ptx import i64, u16, u32, u64
 from kernels_cuda.runtime.compiler import device_function, integers
 from kernels_cuda.scan import block_scan
@@ -171,6 +175,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
     n_warps = THREADS // 32
     store_position = ptx.STORE[size]
     is_flat = n_columns == 1
+    group = GRANULE // GROUP
 
     @device_function
     def fill_rows(first, output, p, columns):
@@ -200,6 +205,87 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
             slot += 1
         return slot
 
+    @device_function
+    def sums_of_counts(counts, prefix, first_granule, needs_all, sums, p):
+        """Return the counts before a tile, and if `needs_all` the full count; `sums` is shared memory."""
+        if prefix != 0:
+            first_row = i64(ptx.load_u64(prefix + min(first_granule, p.n_granules) * 8))
+            return first_row, i64(ptx.load_u64(prefix + p.n_granules * 8))
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        before = u32(0)
+        found = u32(0)
+        needed = p.n_granules if needs_all else min(first_granule, p.n_granules)
+        at = i64(thread) * 4
+        while at < needed:
+            e, f, g, h = four_counts(counts, at, needed)
+            found += e + f + (g + h)
+            e = e if at < first_granule else u32(0)
+            f = f if at + 1 < first_granule else u32(0)
+            g = g if at + 2 < first_granule else u32(0)
+            h = h if at + 3 < first_granule else u32(0)
+            before += e + f + (g + h)
+            at += THREADS * 4
+        before = ptx.warp_add(before)
+        found = ptx.warp_add(found)
+        if lane == 0:
+            sums[thread >> 5] = before
+            sums[(thread >> 5) + 32] = found
+        cuda.syncthreads()
+        before = u32(0)
+        found = u32(0)
+        if lane < n_warps:
+            before = sums[lane]
+            found = sums[lane + 32]
+        return i64(ptx.warp_add(before)), i64(ptx.warp_add(found))
+
+    @device_function
+    def write_positions(words, word_ranks, n_rows, first_address, first_position, p):
+        """Write positions that are rows by themselves: a warp finds and writes those of 32 elements."""
+        lane = u32(cuda.threadIdx.x) & 31
+        below = ptx.lanes_below()
+        own = 1 << lane
+        g = u32(cuda.threadIdx.x) >> 5
+        while g < u32(p.granules_per_tile) * group:
+            group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
+            group_ranks = word_ranks[g]
+            for q in range(4):
+                word = group_words[q]
+                slot = (u32(group_ranks >> u64(16 * q)) & 0xFFFF) + ptx.popcount_u32(word & below)
+                if word & own != 0 and slot < n_rows:
+                    position = first_position + i64(g * GROUP + u32(q * 32) + lane)
+                    store_position(first_address + i64(slot) * size, stored(position))
+            g += n_warps
+
+    @device_function
+    def list_granule(positions, words, word_ranks, granule, start, are_few):
+        """Write the positions of a granule's bits, the first of which has rank `start` in the tile."""
+        thread = u32(cuda.threadIdx.x)
+        first_group = u32(granule) * group
+        if are_few:
+            # Every thread lists the bits of one word.
+            quarter = thread & 3
+            rank_of_word = u32(word_ranks[first_group + (thread >> 2)] >> u64(quarter * 16))
+            position = u32(granule * GRANULE) + thread * 32
+            word = words[u32(granule * THREADS) + thread]
+            list_bits(positions, word, (rank_of_word - start) & 0xFFFF, position)
+            return
+        # A warp ranks 32 words, one bit per lane.
+        lane = thread & 31
+        below = ptx.lanes_below()
+        own = 1 << lane
+        for k in range(GRANULE // GROUP // n_warps):
+            g = first_group + (thread >> 5) * u32(GRANULE // GROUP // n_warps) + u32(k)
+            group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
+            group_ranks = word_ranks[g]
+            for q in range(4):
+                word = group_words[q]
+                if word & own != 0:
+                    # A granule has no more bits than 16 of these tell apart.
+                    rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
+                    slot = rank_of_word + ptx.popcount_u32(word & below)
+                    positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
+
     @cuda.jit
     def nonzero_expand(
         mask,
@@ -219,13 +305,10 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         totals = cuda.shared.array(32, u32)
         sums = cuda.shared.array(64, u32)
         thread = u32(cuda.threadIdx.x)
-        lane = thread & 31
-        warp = thread >> 5
         tile = i64(cuda.blockIdx.x)
         first_granule = tile * p.granules_per_tile
         is_last = tile == max(p.n_tiles - 1, 0)
 
-        group = u32(GRANULE // GROUP)
         mine = first_granule + i64(thread // group)
         a = u32(0)
         b = u32(0)
@@ -234,38 +317,7 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         if i64(thread // group) < p.granules_per_tile and mine < p.n_granules:
             a, b, c, d = ptx.load_u32x4(mask + first_granule * (GRANULE // 8) + i64(thread) * 16)
 
-        first_row = i64(0)
-        n_found = i64(0)
-        if prefix != 0:
-            first_row = i64(ptx.load_u64(prefix + min(first_granule, p.n_granules) * 8))
-            n_found = i64(ptx.load_u64(prefix + p.n_granules * 8))
-        else:
-            before = u32(0)
-            found = u32(0)
-            needed = p.n_granules if p.fills or is_last else min(first_granule, p.n_granules)
-            at = i64(thread) * 4
-            while at < needed:
-                e, f, g, h = four_counts(counts, at, needed)
-                found += e + f + (g + h)
-                e = e if at < first_granule else u32(0)
-                f = f if at + 1 < first_granule else u32(0)
-                g = g if at + 2 < first_granule else u32(0)
-                h = h if at + 3 < first_granule else u32(0)
-                before += e + f + (g + h)
-                at += THREADS * 4
-            before = ptx.warp_add(before)
-            found = ptx.warp_add(found)
-            if lane == 0:
-                sums[warp] = before
-                sums[warp + 32] = found
-            cuda.syncthreads()
-            before = u32(0)
-            found = u32(0)
-            if lane < n_warps:
-                before = sums[lane]
-                found = sums[lane + 32]
-            first_row = i64(ptx.warp_add(before))
-            n_found = i64(ptx.warp_add(found))
+        first_row, n_found = sums_of_counts(counts, prefix, first_granule, p.fills or is_last, sums, p)
 
         if is_last and thread == 0 and count_output != 0:
             store_count(count_output, p.count_size, n_found)
@@ -302,49 +354,16 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
         if thread == u32(THREADS - 1):
             ranks[THREADS] = total
         cuda.syncthreads()
-        below = ptx.lanes_below()
-        own = 1 << lane
         if is_flat and p.is_packed and i64(total) >= p.granules_per_tile * (GRANULE // DENSE):
-            # Positions are rows by themselves: a warp writes those of 32 elements as it finds them.
             n_rows = u32(min(i64(total), p.capacity - first_row))
-            first_address = output + first_row * size
-            g = warp
-            while g < u32(p.granules_per_tile) * group:
-                group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
-                group_ranks = word_ranks[g]
-                for q in range(4):
-                    word = group_words[q]
-                    slot = (u32(group_ranks >> u64(16 * q)) & 0xFFFF) + ptx.popcount_u32(word & below)
-                    if word & own != 0 and slot < n_rows:
-                        position = first_position + i64(g * GROUP + u32(q * 32) + lane)
-                        store_position(first_address + i64(slot) * size, stored(position))
-                g += n_warps
+            write_positions(words, word_ranks, n_rows, output + first_row * size, first_position, p)
             return
 
         for granule in range(p.granules_per_tile):
             first_group = u32(granule) * group
             start = ranks[first_group]
             n_rows = i64(ranks[first_group + group] - start)
-            if n_rows <= MOST_LISTED:
-                # Every thread lists the bits of one word.
-                quarter = thread & 3
-                rank_of_word = u32(word_ranks[first_group + (thread >> 2)] >> u64(quarter * 16))
-                position = u32(granule * GRANULE) + thread * 32
-                word = words[u32(granule * THREADS) + thread]
-                list_bits(positions, word, (rank_of_word - start) & 0xFFFF, position)
-            else:
-                # A warp ranks 32 words, one bit per lane.
-                for k in range(GRANULE // GROUP // n_warps):
-                    g = first_group + warp * u32(GRANULE // GROUP // n_warps) + u32(k)
-                    group_words = ptx.load_shared_u32x4(ptx.shared_address(words) + (g << 4))
-                    group_ranks = word_ranks[g]
-                    for q in range(4):
-                        word = group_words[q]
-                        if word & own != 0:
-                            # A granule has no more bits than 16 of these tell apart.
-                            rank_of_word = (u32(group_ranks >> u64(16 * q)) - start) & 0xFFFF
-                            slot = rank_of_word + ptx.popcount_u32(word & below)
-                            positions[slot] = u16(g * GROUP + u32(q * 32) + lane)
+            list_granule(positions, words, word_ranks, granule, start, n_rows <= MOST_LISTED)
             cuda.syncthreads()
             row = first_row + i64(start)
             if row < p.capacity:
@@ -361,3 +380,102 @@ def expand_kernel(n_columns: int, size: int, wide: bool) -> Any:
             cuda.syncthreads()
 
     return nonzero_expand
+
+
+_SMALL_WORDS = SMALL_LIMIT // 32
+
+
+def small_kernel(element_size: int) -> Any:
+    """Make the kernel of all steps, for up to `SMALL_LIMIT` elements and `GENERAL_COLUMNS` columns.
+
+    One block reads an input of any layout in about the time of one more launch.
+    A warp turns every element into a bit of a word, and adds up the counts of all words before its own.
+    """
+    read = ptx.READ[element_size]
+    register = ptx.REGISTER[element_size]
+    _, _, quotient = arithmetic(wide=False)
+    one_offset, _, _ = offset_functions(wide=False)
+
+    @device_function
+    def write_column(address, rest, multiplier, shift, period, size):
+        """Write a coordinate, and return what is left of the position for the columns after it."""
+        coordinate = quotient(rest, multiplier, shift)
+        if size == 8:
+            ptx.store_u64(address, u64(coordinate))
+        else:
+            ptx.store_u32(address, coordinate)
+        return rest - coordinate * u32(period)
+
+    @cuda.jit
+    def nonzero_small(
+        x,
+        output,
+        count_output,
+        p: SmallParameters,
+        dims: dims_type(Dims, wide=False),
+        columns: columns_type(GENERAL_COLUMNS),
+    ):
+        words = cuda.shared.array(_SMALL_WORDS, u32)
+        elements = cuda.local.array(SMALL_IN_FLIGHT, register)
+        threads = u32(cuda.blockDim.x)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        n_warps = threads >> 5
+        n_elements = u32(p.end)
+        for k in range(SMALL_IN_FLIGHT):
+            position = u32(k) * threads + thread
+            elements[k] = register(0)
+            if position < n_elements and dims.n_dims == 1:
+                elements[k] = read(x + i64(position) * dims.strides[0])
+        if dims.n_dims > 1:
+            for k in range(SMALL_IN_FLIGHT):
+                position = u32(k) * threads + thread
+                if position < n_elements:
+                    elements[k] = read(x + one_offset(position, dims, dims.strides))
+        for k in range(SMALL_IN_FLIGHT):
+            if u32(k) * threads < n_elements:
+                holds = ptx.ballot(elements[k] & register(p.magnitude) != 0)
+                if lane == 0:
+                    words[u32(k) * n_warps + warp] = holds
+        cuda.syncthreads()
+
+        below = ptx.lanes_below()
+        total = u32(0)
+        first = u32(0)
+        while first < n_elements:
+            first_word = first >> 5
+            of_lane = u32(0)
+            if lane < n_warps:
+                of_lane = ptx.popcount_u32(words[first_word + lane])
+            word = words[first_word + warp]
+            before = ptx.warp_add(of_lane if lane < warp else u32(0))
+            row = i64(total + before + ptx.popcount_u32(word & below))
+            total += ptx.warp_add(of_lane)
+            if (word >> lane) & 1 != 0 and row < p.capacity:
+                address = output + row * p.row_bytes
+                step, size = p.column_bytes, p.coordinate_size
+                factors, shifts, periods = columns.multipliers, columns.shifts, columns.periods
+                rest = first + thread
+                # The compiler unrolls this loop, and so knows all indices of tables without addresses.
+                for c in range(GENERAL_COLUMNS):
+                    if p.n_columns > c:
+                        rest = write_column(address, rest, factors[c], shifts[c], periods[c], size)
+                        address += step
+            first += threads
+        if thread == 0 and count_output != 0:
+            store_count(count_output, p.count_size, i64(total))
+        if p.fills:
+            row = i64(total) + i64(thread)
+            while row < p.capacity:
+                address = output + row * p.row_bytes
+                for c in range(GENERAL_COLUMNS):
+                    if p.n_columns > c:
+                        if p.coordinate_size == 8:
+                            ptx.store_u64(address, u64(columns.fills[c]))
+                        else:
+                            ptx.store_u32(address, u32(columns.fills[c]))
+                        address += p.column_bytes
+                row += i64(threads)
+
+    return nonzero_small
