@@ -8,7 +8,6 @@ from dataclasses import MISSING, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
-from dmlops.operators.problem import Options
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
 from dmlops.types.data_types import SUPPORTED, member_named
@@ -108,8 +107,8 @@ class Descriptor:
         """Return the same computation in the newest form of the operator."""
         return self
 
-    def parts(self, options: Options) -> "Sequence[tuple[Descriptor, Options]]":
-        """Return the computations that kernels run, one after the other, for this one.
+    def parts(self, options: Any) -> "Sequence[tuple[Descriptor, Any]]":
+        """Return the computations that kernels run, one after the other, for this one, with their `Options`.
 
         Elements wider than kernels know become several unsigned integers (`dmlops.types.opaque_types`). The
         tensors of computation number `i` begin at part `i` of those of this one.
