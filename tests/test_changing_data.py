@@ -157,10 +157,10 @@ def gather_after_the_check(dtypes):
         for at_first, at_last in ((good, bad), (bad, good)):
             indices = Guarded((3000, 2), "int64")
             out = Guarded((3000, n_inner), dtype)
-            change = Change("first_offender", lambda: indices.fill(at_last), before=at_first is bad)  # noqa: B023
+            change = Change("first_outside", lambda: indices.fill(at_last), before=at_first is bad)  # noqa: B023
             for given in (None, out.array):
                 indices.fill(at_first)
-                with mock.patch.object(cpu.Host, "first_offender", change), ORDINARY_WAY:
+                with mock.patch.object(cpu.Host, "first_outside", change), ORDINARY_WAY:
                     found = dmlops.gather_nd(x, indices.array, out=given)
                 # Without `out`, indices were checked as they were used.
                 used = good if given is None else at_last

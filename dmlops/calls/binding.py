@@ -13,7 +13,7 @@ from dmlops.array_libraries.detect import (
     compiling_framework,
     find_library,
 )
-from dmlops.calls.call import BoundCall, KindForm, Manner
+from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import check_served, level_or, plan_problems, problems_of
 from dmlops.calls.guard import Named
@@ -33,6 +33,8 @@ from dmlops.types.errors import (
 )
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
+
+_Make = Callable[..., BoundCall]
 
 
 class Function:
@@ -209,13 +211,15 @@ class Binding:
         self,
         descriptor: Descriptor,
         options: Options = Options(),  # noqa: B008
-        manner: Manner = Manner.LAUNCH,
+        make: _Make = BoundCall,
         *,
         even_if_empty: bool = False,
-        batch_dims: int = 0,
         form: KindForm | None = None,
     ) -> BoundCall:
-        """Plan a descriptor for these arrays; `form` tells how native code makes other calls of the kind."""
+        """Plan a descriptor for these arrays; `form` tells how native code makes other calls of the kind.
+
+        `make` makes the call, unless there is nothing to compute.
+        """
         level = level_or(FeatureLevel.EXTENDED)
         # A DirectML level may want an older form of the operator, or more dimensions; the kernels do not.
         served = descriptor if level is FeatureLevel.EXTENDED else descriptor.in_form_of(level, self.words)
@@ -224,12 +228,12 @@ class Binding:
             for where, desc in zip(self.function.types, self._outputs, strict=True):
                 self.library.check_representable(desc.data_type, where)
         if not even_if_empty and not any(desc.element_count for desc in self._outputs):
-            return self._bound(None, Manner.LAUNCH, 0, None, None)
+            return self._bound(BoundCall, None, None, None)
         problems = problems_of(descriptor, options)
         kernels = plan_problems(descriptor, problems, self.device, f"{self.function.name}.device")
         if level is not FeatureLevel.EXTENDED and form is not None:
             form = self._form_at(level, form)
-        return self._bound(kernels, manner, batch_dims, form, problems[0] if len(problems) == 1 else None)
+        return self._bound(make, kernels, form, problems[0] if len(problems) == 1 else None)
 
     def _form_at(self, level: FeatureLevel, form: KindForm) -> KindForm | None:
         """Return the form of a kind at a level of DirectML; None if ranks do not tell what it serves."""
@@ -238,23 +242,12 @@ class Binding:
         return form._replace(is_limited=True) if is_served else None
 
     def _bound(
-        self, kernels: Any, manner: Manner, batch_dims: int, form: KindForm | None, problem: Any
+        self, make: Callable[..., BoundCall], kernels: Any, form: KindForm | None, problem: Any
     ) -> BoundCall:
         function, library = self.function, self.library
         inputs = list(map(Named, function.inputs, self.inputs))
         outputs = list(map(Named, function.outputs, self._outputs))
-        return BoundCall(
-            function.name,
-            kernels,
-            inputs,
-            outputs,
-            library,
-            self.device,
-            manner,
-            batch_dims,
-            form=form,
-            problem=problem,
-        )
+        return make(function.name, kernels, inputs, outputs, library, self.device, form=form, problem=problem)
 
 
 def check_device(where: str, got: Any, device: Any) -> None:

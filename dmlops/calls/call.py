@@ -4,12 +4,9 @@ Each call then only allocates, checks addresses and launches, and on a GPU order
 that take part.
 """
 
-import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from enum import Enum
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +17,7 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST, Host
 from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import ALIGNMENT, CPU, Device, aligned
-from dmlops.types.data_types import numpy_dtype
-from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, refuse, shown
+from dmlops.types.errors import DmlError, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 Executor = Host | Stream
@@ -32,8 +28,6 @@ _log = logging.getLogger("dmlops")
 
 # Calls that read and write up to this many bytes take some microseconds.
 _SMALL_BYTES = 1 << 16
-# If all possible coordinates need so little room, one pass and a copy cost less than two passes.
-_ONE_PASS_BYTES = 1 << 20
 
 
 class KindForm(NamedTuple):
@@ -75,16 +69,6 @@ class KindForm(NamedTuple):
     workspace: int = 0
 
 
-class Manner(Enum):
-    """The manner in which a call runs its plan."""
-
-    LAUNCH = "launch"
-    CHECK_THEN_GATHER = "check"
-    """Raise for an index out of range before anything is written to the caller's memory."""
-    COUNT_THEN_EXPAND = "count"
-    """Allocate as many rows as were counted."""
-
-
 class BoundCall:
     """An operator planned for arrays of certain kinds on one device; may be called from any thread.
 
@@ -100,15 +84,21 @@ class BoundCall:
         Whose arrays the results are, where the caller gives no outputs.
     device : Device
         Where the arrays live.
-    manner : Manner
-        How the plan is run.
-    batch_dims : int
-        Dimensions that the input and the indices of a gather share.
     form : KindForm, optional
         How native code can make other calls of the kind.
     problem : Problem, optional
         What is planned, if that is one problem.
+
+    Attributes
+    ----------
+    waits : bool
+        Whether a run on a GPU waits for it.
+    expected : int or None
+        What the kernel of a call with new outputs returns if it has succeeded; None if it does not say.
     """
+
+    waits = False
+    expected: int | None = None
 
     def __init__(
         self,
@@ -118,8 +108,6 @@ class BoundCall:
         outputs: Sequence[Named],
         library: ArrayLibrary,
         device: Device,
-        manner: Manner = Manner.LAUNCH,
-        batch_dims: int = 0,
         form: "KindForm | None" = None,
         problem: Any = None,
     ) -> None:
@@ -127,24 +115,20 @@ class BoundCall:
         # Whether native code was asked to serve the kind, after a run.
         self.was_offered = False
         self.name, self.plan, self.library, self.device = name, plan, library, device
-        self.manner, self.batch_dims = manner, batch_dims
         self.workspace_size = workspace_bytes(plan)
         self.inputs = tuple([operand.desc for operand in inputs])
         self.results = tuple([operand.desc for operand in outputs])
         # Only a matrix may have no input; its kernels then get address 0.
         self.leading = () if inputs else (0,)
         sizes = [desc.element_count * desc.data_type.bytes for desc in (*self.inputs, *self.results)]
-        # The size of the first result, with a row for each possible coordinate.
-        self._result_bytes = sizes[len(inputs)]
         self.is_small = sum(sizes) <= _SMALL_BYTES
-        counts = manner is Manner.COUNT_THEN_EXPAND
-        # A small call has room for all possible coordinates, and returns a copy of the actual ones.
-        self.is_trimmed = counts and device is CPU and self._result_bytes > 0 and self.is_small
-        allocators = [library.allocator(desc, device) for desc in self.results]
-        # Other coordinates are allocated after they have been counted.
-        uncounted = 1 if counts and not self.is_trimmed else 0
-        self.allocators = tuple(allocators[uncounted:])
-        self.guard = Guard(name, inputs, outputs[uncounted:], self.workspace_size)
+        n_later = self.n_made_later()
+        self.allocators = tuple([library.allocator(desc, device) for desc in self.results[n_later:]])
+        self.guard = Guard(name, inputs, outputs[n_later:], self.workspace_size)
+
+    def n_made_later(self) -> int:
+        """Return how many outputs, the first ones, are allocated only when a run knows their sizes."""
+        return 0
 
     @property
     def kind_form(self) -> KindForm:
@@ -215,14 +199,7 @@ class BoundCall:
         workspace : int, optional
             Address of at least `workspace_size` bytes; allocated where left out.
         """
-        if self.manner is Manner.CHECK_THEN_GATHER:
-            self._check_then_gather(executor, addresses, is_new=bool(made))
-        elif self.manner is Manner.COUNT_THEN_EXPAND and not self.is_trimmed:
-            made.insert(0, self._count_then_expand(executor, *addresses))
-        else:
-            found = self.launch(executor, addresses, workspace)
-            if self.is_trimmed:
-                made[0] = self.library.trimmed(made[0], found)
+        self.launch(executor, addresses, workspace)
         return made
 
     def launch(self, executor: Executor, addresses: Sequence[int], workspace: int = 0) -> Any:
@@ -234,38 +211,6 @@ class BoundCall:
             return self.plan.launch(*arguments, aligned(workspace))
         with executor.scratch(self.workspace_size) as scratch:
             return self.plan.launch(*arguments, scratch)
-
-    def _check_then_gather(self, executor: Executor, addresses: Sequence[int], *, is_new: bool) -> None:
-        """Gather, or raise for an index out of range before anything is written to the caller's memory.
-
-        The plan is safe for any indices. Nobody has seen a new output yet, so that it may be written before
-        the check has ended.
-        """
-        gather = partial(self.launch, executor, addresses) if is_new else None
-        first = executor.first_offender(self.plan, addresses[1], gather)
-        if first >= 0:
-            refuse_tuple(self, self.inputs, addresses[1], first, executor.read)
-        if not is_new:
-            self.launch(executor, addresses)
-
-    def _count_then_expand(self, executor: Executor, x: int, count: int) -> Any:
-        """Count, and return a new array with that many rows of coordinates."""
-        coordinates = self.results[0]
-        n_columns = coordinates.sizes[1]
-        empty, address = self.library.empty, self.library.address
-        if self.device is CPU and self.plan.in_one_pass and self._result_bytes <= _ONE_PASS_BYTES:
-            with executor.scratch(self._result_bytes) as scratch:
-                rows = self.plan.launch(x, scratch, count, 0)
-                listed = empty((rows, n_columns), coordinates.data_type, self.device)
-                n_bytes = rows * n_columns * coordinates.data_type.bytes
-                ctypes.memmove(address(listed), scratch, n_bytes)
-            return listed
-        with executor.scratch(self.workspace_size) as scratch:
-            rows = executor.count(self.plan, x, count, scratch, numpy_dtype(coordinates.data_type))
-            listed = empty((rows, n_columns), coordinates.data_type, self.device)
-            if rows and n_columns:
-                self.plan.expand(*executor.leading, x, address(listed), rows, scratch)
-        return listed
 
     def _on_cuda(
         self,
@@ -301,14 +246,12 @@ class BoundCall:
 
     def _check_capture(self, stream: int) -> None:
         """Refuse a call that waits while its stream is being captured."""
-        if self.manner is Manner.LAUNCH or not cuda_driver.is_capturing(stream):
-            return
-        reason = "the stream is being captured into a CUDA graph"
-        if self.manner is Manner.CHECK_THEN_GATHER:
-            reason += ", where nothing can be checked"
-            refuse("gather_nd.mode", "'raise'", reason, 'mode must be "clip" or "fill"')
-        allowed = "size must be a number of rows, so that nothing waits"
-        refuse("nonzero_coordinates.size", None, reason, allowed)
+        if self.waits and cuda_driver.is_capturing(stream):
+            self.refuse_capture("the stream is being captured into a CUDA graph")
+
+    def refuse_capture(self, reason: str) -> None:
+        """Raise the error that says how to call without waiting."""
+        raise NotImplementedError
 
     def _addresses(
         self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
@@ -325,42 +268,6 @@ class BoundCall:
     def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
         finalize = self.library.finalize
         return [finalize(array, stream) for array in outputs]
-
-
-def refuse_tuple(
-    call: BoundCall, inputs: Sequence[TensorDesc], at: int, first: int, read: ReadInteger
-) -> None:
-    """Raise the error that names a gather's tuple at a position, in element order, unless it is in range.
-
-    Parameters
-    ----------
-    call : BoundCall
-        A gather of the same kind.
-    inputs : sequence of TensorDesc
-        The input and the indices.
-    at : int
-        The address of the indices.
-    first : int
-        The position.
-    read : callable
-        Reads the memory of the indices.
-    """
-    x, indices = inputs
-    position = tuple(int(i) for i in np.unravel_index(first, indices.sizes[:-1]))
-    *steps, step = indices.effective_strides
-    start = sum(i * stride for i, stride in zip(position, steps, strict=True))
-    dtype = numpy_dtype(indices.data_type)
-    places = [start + j * step for j in range(indices.sizes[-1])]
-    coordinates = tuple(read(at + place * dtype.itemsize, dtype) for place in places)
-    for j, coordinate in enumerate(coordinates):
-        dimension = call.batch_dims + j
-        bound = x.sizes[dimension]
-        low = -bound if indices.data_type.is_signed and call.problem.wraps else 0
-        if not low <= coordinate < bound:
-            got = f"tuple {coordinates} at position {position}"
-            reason = f"coordinate {j} is {coordinate}, and dimension {dimension} of x has {bound} elements"
-            allowed = f"it must be in [{low}, {bound - 1}]"
-            raise IndexOutOfRangeError(error_text("gather_nd.indices", got, reason, allowed))
 
 
 def _tell_of_write(written: Sequence[Operand]) -> None:

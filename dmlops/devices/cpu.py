@@ -113,7 +113,7 @@ class Host:
         """Return scratch memory for a ``with`` block, which gets its aligned address."""
         return take_scratch(size)
 
-    def first_offender(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
+    def first_outside(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
         """Return the position of the first tuple out of range, or -1.
 
         Parameters

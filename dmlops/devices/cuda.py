@@ -186,8 +186,8 @@ class Stream:
     def _bytes(self, size: int) -> Any:
         return self._library.empty((size,), TensorDataType.UINT8, self._device)
 
-    def first_offender(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
-        """Launch a check, and wait for its answer; see `Host.first_offender`."""
+    def first_outside(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
+        """Launch a check, and wait for its answer; see `Host.first_outside`."""
         answer = self._bytes(POSITION.itemsize)
         plan.check(self.handle, indices, self._library.address(answer))
         if meanwhile is not None:

@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import as_plain, compiling_framework, find_library
 from dmlops.calls.binding import Binding, Function
-from dmlops.calls.call import BoundCall, KindForm, Manner, ReadInteger, refuse_tuple
+from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
-from dmlops.devices import cuda_driver
-from dmlops.devices.cpu import HOST
-from dmlops.devices.cuda import NO_OFFENDER, POSITION
-from dmlops.devices.memory import CPU
+from dmlops.functions.checked_gather import BoundCheckedGather, CheckedGather
 from dmlops.operators.fill_values import held_bytes
 from dmlops.operators.gather_nd import (
     GatherND1,
@@ -29,7 +26,6 @@ from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode, Truth
 from dmlops.types.scalars import scalar_key, scalar_of
-from kernels_cpu.gather_nd.problem_words import CHECKS
 
 
 @overload
@@ -161,7 +157,6 @@ def _bind(call: Binding, batch_dims: int, mode: str, fill: Any, wraps: bool) -> 
         element = held_bytes("gather_nd.fill_value", fill, output.data_type)
         options = Options(mode="fill", element=element, wraps=wraps)
     checks = mode == "raise" and tuples.sizes[-1] > 0
-    manner = Manner.CHECK_THEN_GATHER if checks else Manner.LAUNCH
     # Ones in front make all ranks equal.
     rank = max(data.dimension_count, tuples.dimension_count, output.dimension_count)
     descriptor = GatherND1.of_inferred(
@@ -180,7 +175,9 @@ def _bind(call: Binding, batch_dims: int, mode: str, fill: Any, wraps: bool) -> 
         shapes=partial(_result_shapes, batch_dims),
         gathered=0,
     )
-    return call.plan(descriptor, options, manner, even_if_empty=checks, batch_dims=batch_dims, form=form)
+    checked = partial(BoundCheckedGather, batch_dims=batch_dims, wraps=wraps)
+    make = checked if checks else BoundCall
+    return call.plan(descriptor, options, make, even_if_empty=checks, form=form)
 
 
 def _result_shapes(
@@ -188,57 +185,6 @@ def _result_shapes(
 ) -> Sequence[tuple[int, ...]]:
     x, indices = inputs[0].shape, inputs[1].shape
     return ((*indices[:-1], *x[batch_dims + indices[-1] :]),)
-
-
-class CheckedGather(Kind):
-    """A gather that raises for indices out of range, before it writes to memory of the caller."""
-
-    native: Any  # of a device or of the host
-
-    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
-        super().__init__(call, arrays, has_out=has_out)
-        n_given = len(arrays) - len(call.inputs) if has_out else 0
-        self._check: Any = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
-        self._has_out, self._is_on_host = has_out, call.device == CPU
-
-    def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        """Run a call, or raise for an index out of range; return whether it is done."""
-        # Nobody has seen a new output yet, so that it may be written before the check has ended.
-        arguments = arrays + limits + sizes
-        return self._run_on_host(arguments) if self._is_on_host else self._run_on_device(arguments)
-
-    def _run_on_host(self, arguments: tuple[Any, ...]) -> bool:
-        # A gather returns 0 if all tuples were in range, and -1 if it has read none.
-        outside = None if self._has_out else self.native(arguments)
-        if outside == 0:
-            return True
-        first = self._check(arguments)
-        if first is not None and first >= 0:
-            self._refuse(arguments, first, HOST.read)
-        if self._has_out:
-            return first == -1 and self.native(arguments) is not None
-        return outside == -1 and first == -1
-
-    def _refuse(self, arguments: tuple[Any, ...], first: int, read: ReadInteger) -> None:
-        """Raise the error for the tuple at a position, unless it has changed since the check."""
-        library, indices = self.library, arguments[1]
-        inputs = [library.describe(array, "gather_nd") for array in arguments[:2]]
-        refuse_tuple(self.call, inputs, library.address(indices), first, read)
-
-    def _run_on_device(self, arguments: tuple[Any, ...]) -> bool:
-        stream = self._check.waiting_stream()
-        if stream is None:
-            return False
-        answer = self._check.launched(arguments, stream)
-        if answer is None:
-            return False
-        # A new output is written while the check is under way.
-        is_gathered = not self._has_out and self.native.launched(arguments, stream) is not None
-        first = cuda_driver.read_back(answer.address, POSITION, stream)
-        if first != NO_OFFENDER:
-            self._refuse(arguments, first, lambda at, dtype: cuda_driver.read_back(at, dtype, stream))
-            return False
-        return is_gathered or self.native.launched(arguments, stream) is not None
 
 
 GATHER_ND = Function(

@@ -1,6 +1,5 @@
 """The function `nonzero_coordinates`."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
@@ -10,11 +9,10 @@ from numpy.typing import NDArray
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
-from dmlops.calls.call import BoundCall, KindForm, Manner
+from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
-from dmlops.calls.kinds import KINDS, NO_ARRAY_ERRORS, Kind, new_tuple
-from dmlops.devices import cuda_driver
-from dmlops.devices.memory import CPU, take_scratch
+from dmlops.calls.kinds import KINDS, Kind, new_tuple
+from dmlops.functions.trimmed_list import BoundTrimmedList, TrimmedList
 from dmlops.operators.nonzero_coordinates import (
     Fill,
     NonzeroCoordinates,
@@ -25,16 +23,13 @@ from dmlops.operators.nonzero_coordinates import (
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Indices, Listed, NonzeroOptions
-from dmlops.types.data_types import index_data_type, index_range, numpy_dtype
+from dmlops.types.data_types import index_data_type, index_range
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import error_text
 from dmlops.types.opaque_types import OpaqueType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.nonzero_coordinates.fit import ROWS_ASKED_FOR, ROWS_FOR_ALL
-from kernels_cpu.nonzero_coordinates.problem_words import COUNT, EXPAND, WHOLE
-
-# If all possible coordinates need so little room, one pass and a copy cost less than two passes.
-_ONE_PASS_BYTES = 1 << 20
+from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
 
 
 class NonzeroResult(NamedTuple, Generic[Indices]):
@@ -179,7 +174,6 @@ def _bind(call: Binding, size: int | None, fill: Fill, index_type: TensorDataTyp
         output_count_tensor=count,
         output_coordinates_tensor=coordinates if capacity == rows else rows_of_all,
     )
-    manner = Manner.COUNT_THEN_EXPAND if is_trimmed else Manner.LAUNCH
     options = Options(coordinates=coordinates, fill=fill)
     rows_asked = 0 if asked is None else ROWS_ASKED_FOR
     if level_set() not in (None, FeatureLevel.EXTENDED):
@@ -191,82 +185,12 @@ def _bind(call: Binding, size: int | None, fill: Fill, index_type: TensorDataTyp
         fixed=(*index_range(index_type), index_range(count_type)[0], rows_asked),
         shapes=_result_shapes,
     )
-    return call.plan(descriptor, options, manner, even_if_empty=True, form=form)
+    make = BoundTrimmedList if is_trimmed else BoundCall
+    return call.plan(descriptor, options, make, even_if_empty=True, form=form)
 
 
 def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
     return (sizes[2], len(inputs[0].shape)), ()
-
-
-class TrimmedList(Kind):
-    """A listing of non-zero elements with as many rows as there are."""
-
-    native: Any  # of a device or of the host
-
-    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
-        super().__init__(call, arrays, has_out=has_out)
-        self._count_type = numpy_dtype(call.results[1].data_type)
-
-    def into_new(
-        self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
-    ) -> Sequence[Any] | None:
-        """Make a call with new outputs; return them, or None with nothing done."""
-        make_rows, make_count = self.make
-        limits += self.new_limits
-        try:
-            shape, count = inputs[0].shape, make_count(())
-        except NO_ARRAY_ERRORS:
-            return None
-        n_elements, n_columns = math.prod(shape), len(shape)
-        if self.call.device != CPU:
-            return self._on_device(inputs[0], count, limits, sizes[1:])
-        if n_elements * n_columns * self.call.results[0].data_type.bytes > _ONE_PASS_BYTES:
-            return self._in_two_passes(inputs[0], count, limits, sizes[1:])
-        try:
-            rows = make_rows((n_elements, n_columns))
-        except NO_ARRAY_ERRORS:
-            return None
-        found = self.native((*inputs, rows, count, *limits, WHOLE, *sizes[1:]))
-        return None if found is None else [self.library.trimmed(rows, found), count]
-
-    def _on_device(
-        self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
-    ) -> Sequence[Any] | None:
-        make_rows, n_columns, native = self.make[0], len(x.shape), self.native
-        stream = native.waiting_stream()
-        if stream is None:
-            return None
-        no_rows = make_rows((0, n_columns))
-        scratch = native.launched((x, no_rows, count, *limits, COUNT, *others), stream)
-        if scratch is None:
-            return None
-        n_rows = cuda_driver.read_back(self.library.address(count), self._count_type, stream)
-        rows = make_rows((n_rows, n_columns))
-        is_listed = not n_rows or not n_columns
-        if not is_listed and not native.launched_in(
-            scratch, (x, rows, count, *limits, EXPAND, *others), stream
-        ):
-            return None
-        return [rows, count]
-
-    def _in_two_passes(
-        self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
-    ) -> Sequence[Any] | None:
-        make_rows, n_columns = self.make[0], len(x.shape)
-        no_rows = make_rows((0, n_columns))
-        planned = self.native.planned((x, no_rows, count, *limits, COUNT, *others))
-        if planned is None:
-            return None
-        addresses, launches = planned
-        with take_scratch(launches.workspace_size) as scratch:
-            n_rows = launches.run(*addresses, scratch)
-            rows = make_rows((n_rows, n_columns))
-            planned = self.native.planned((x, rows, count, *limits, EXPAND, *others))
-            if planned is None:
-                return None
-            addresses, launches = planned
-            launches.run(*addresses, scratch)
-        return [rows, count]
 
 
 def _as_testable(x: Operand, where: str, stream: int | None) -> Operand:

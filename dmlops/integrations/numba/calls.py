@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmlops.calls.call import BoundCall, Manner
+from dmlops.calls.call import BoundCall
 from dmlops.calls.native import Native
 from dmlops.devices import cpu
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
@@ -269,8 +269,8 @@ def _keep(block: int, request: _Request, call: BoundCall) -> None:
     expected = words_of.ANYTHING
     if request.operation == CHECK:
         expected = -1
-    elif call.manner is Manner.CHECK_THEN_GATHER and not request.has_out:
-        expected = 0
+    elif call.expected is not None and not request.has_out:
+        expected = call.expected
     kind = (ctypes.c_int64 * 2)(native.table.address, expected)
     if len(request.key) <= words_of.MAX_KEY:
         _ENTRY(int(_cell[words_of.FUNCTION]))(block, CELL, ctypes.addressof(kind))
