@@ -10,14 +10,14 @@ from typing import NamedTuple
 from bench.choices import ROWS, Choice
 from kernels_cuda.top_k.dispatch import Kind
 
-# Some algorithms take longer than the times here where elements are equal: of those within this of the
-# fastest one, one that takes about the same time whatever the data goes before them.
+# Some algorithms slow down if many elements are equal. Among those within this factor of the fastest one, an
+# algorithm whose time does not depend on the data is preferred.
 STEADIER = 1.1
 # Times within this of the fastest of the others are alike.
 ALIKE = 1.05
-# `rounds` takes the same time whatever the data, where there are so many rows and more.
+# With so many rows and more, the time of `rounds` does not depend on the data.
 STEADY_ROWS = 1024
-# This one orders many candidates at once, unless too many are equal.
+# Slows down if too many candidates are equal.
 SAMPLING = "sampled"
 
 

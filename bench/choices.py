@@ -40,7 +40,7 @@ FEWEST_COLUMNS = 28
 LENGTHS = (*(1 << each for each in range(6, 20)), 5 << 17, *(1 << each for each in range(20, 25)))
 # Users ask for 20, 50, 100 and 1000; the others are powers of two, as most limits of algorithms are.
 KS = (1, 2, 4, 8, 16, 20, 32, 50, 64, 100, 128, 256, 512, 1000, 1024, 2048, 4096, 8192)
-# Of the two floats of 16 bits most models compute in bfloat16. More of its elements are equal.
+# Of the floats of 16 bits, bfloat16, which most models use. More of its elements are equal.
 DTYPES = {4: torch.float32, 2: torch.bfloat16, 8: torch.float64}
 MOST_BYTES = 1 << 31
 # Times of algorithms that take longer than this many times the best are not kept.

@@ -15,7 +15,7 @@ from bench.serving import BY_INDEX
 
 
 class Contract(StrEnum):
-    """What answers are like, from the most that a user can rely on to the least."""
+    """The kinds of answers, from the most that a user can rely on to the least."""
 
     STABLE = "sorted and stable"
     SORTED = "sorted"

@@ -109,7 +109,7 @@ def small_calls(name: str, device: str) -> Iterator[tuple[str, dict[str, float]]
                 workload.call, library.convert(np.repeat(inputs[0], 2, -1))[..., ::2], *rest
             ),
         }
-        # Coordinates that are given have a row for each element.
+        # Given outputs need room for the coordinates of every element.
         size = {"size": inputs[0].size} if function == "nonzero_coordinates" else {}
         out = workload.call(first, *rest, **size)
         calls["out given"] = functools.partial(workload.call, first, *rest, out=out)

@@ -24,7 +24,8 @@ CACHE_FACTOR = 3
 MAX_COPIES = 64
 SMALL_COPIES = 8
 SMALL_BYTES = 1 << 18
-# Nobody can do the work in less than this part of the time of a copy. Caches save a gather some of it.
+# A time shorter than this part of a copy's time is a fault of the measurement. Caches make some gathers
+# faster than a copy.
 LEAST_OF_COPY = 0.5
 
 

@@ -34,7 +34,7 @@ STABLE, BY_VALUE, BY_INDEX, NO_ORDER = ORDERS = (
 
 @dataclass
 class Ties:
-    """What a contender returned.
+    """The findings about a contender's answers.
 
     Attributes
     ----------

@@ -27,8 +27,8 @@ COPY_BYTES = 1 << 28
 # Reading this many times the size of the L2 cache leaves nothing else in it.
 FLUSH_FACTOR = 3
 FLUSH_BLOCKS, FLUSH_THREADS = 1024, 256
-# About every fourth launch of a process takes 0.8 us longer. So that it is not always the same contender's,
-# the GPU spins up to so many times.
+# About every fourth launch of a process takes 0.8 us longer. A random number of spins, up to this one, keeps
+# that launch from always being the same contender's.
 MOST_SPINS = 4
 
 _KERNELS = """

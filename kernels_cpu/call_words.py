@@ -32,7 +32,7 @@ PROBLEM_WORDS = 640
 """The most words of a problem: a dimension of a top-k's rows has 7, and there are up to `MAX_DIMS`."""
 
 FITS, MISFIT = 0, 1
-"""What `fit` returns. Of a misfit, the descriptor says what is wrong, or that nothing is."""
+"""The results of `fit`. After a misfit, the descriptor checks the call, and may find nothing wrong."""
 
 MAX_COUNT = (1 << 63) - 1
 

@@ -50,7 +50,7 @@ def _compile_plan(plan: FunctionType, kernel: Kernel) -> bytes:
     kinds = [INTEGER if kind == INTEGER else POINTER for kind in kernel.signature]
     module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY, is_direct=kernel.uses_python))
     module.data_layout, module.triple = str(machine.target_data), machine.triple
-    # It runs once per call: what more optimisation saves then is less than what it takes now.
+    # A plan runs once per call: more optimisation would take longer than it could save.
     _reduce_to_entry(module, _imports_of(kernel), speed_level=1)
     _rename_by_position(module)
     return bytes(machine.emit_object(module))

@@ -1,4 +1,4 @@
-"""What native calls do beside arithmetic: they read and write memory, and call C functions.
+"""The operations of native calls beside arithmetic: they read and write memory, and call C functions.
 
 Python has only the names of these; compiled code (`plan_compiler`) has the functions of C, and for the others
 what is written in `DEFINITIONS`.
@@ -12,7 +12,7 @@ from kernels_cpu.plan_words import Words
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 SYMBOLS: dict[Any, str] = {}
-"""What compiled code calls a function. The types of its parameters and of its result are its annotations."""
+"""The names of functions in compiled code. Their annotations are the types of parameters and results."""
 
 
 def named(symbol: str) -> Callable[[_Function], _Function]:
@@ -207,4 +207,4 @@ DEFINITIONS = {
     "  %f = inttoptr i64 %code to ptr\n  %status = call i32 %f(i64 %a, i64 %b, i64 %c, i64 %d)\n"
     "  %result = zext i32 %status to i64\n  ret i64 %result\n}\n",
 }
-"""In LLVM's assembly, what compiled code has in the place of a function that is not one of C."""
+"""LLVM assembly for the functions that are not functions of C."""

@@ -12,4 +12,4 @@ import ctypes
 
 THREADS, STREAMING_BYTES = range(2)
 WORDS = (ctypes.c_int64 * 2)()
-"""Those of this process, for compiled plans; 0 threads if it is not known yet how many there may be."""
+"""The words of this process, for compiled plans; 0 threads while their number is not known yet."""

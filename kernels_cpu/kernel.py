@@ -108,7 +108,7 @@ class BoundKernel:
         return _words(self._leading)
 
     def parts(self) -> tuple[int, list[int], list[int]]:
-        """Return where the code is, the first arguments, and the words of the table that the first one is."""
+        """Return the address of the code, the first arguments, and the words of the first one, a table."""
         table: Any = self._leading[0]
         return self.kernel.address, self.leading, list(table.words)
 

@@ -13,8 +13,8 @@ from kernels_cpu.kernel import LoadedKernel
 ENTRY = "dmlops_entry"
 """The one symbol that an artifact exports: ``int64_t dmlops_entry(const int64_t *arguments)``."""
 
-# Takes its words from a bytes object, which the call keeps alive, and releases the GIL. That type is not
-# declared: ctypes would convert it, and make an ArgumentError of a RecursionError or a MemoryError.
+# The entry reads its words from a bytes object, which the call keeps alive, and releases the GIL. The type of
+# the argument is not declared: ctypes would convert it, and turn a MemoryError into an ArgumentError.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64)
 # Linked libraries stay for the life of the process, like all compiled code, even if this module does not.
 _libraries: list[Any] = vars(llvm).setdefault("_kept_by_dmlops", [])

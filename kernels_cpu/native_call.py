@@ -5,10 +5,10 @@ call of a kind to the next is in a table (`KindTable`). Arrays are described by 
 array interface, whose structure every NumPy array hands out as a capsule, or DLPack's exchange functions,
 which describe an array in place.
 
-`native_call` does nothing and returns a negative number where it cannot serve a call: the arrays are of
-another kind, or their sizes do not fit (`MISMATCH`); or a kernel is not loaded, several threads are worth
-their while, or the workspace is too small (`NEEDS_PYTHON`). Asked again with memory for a reply, it then
-returns the addresses and the plan, to be run from Python.
+`native_call` does nothing and returns a negative number if it cannot serve a call: `MISMATCH` if the arrays
+are of another kind or their sizes do not fit, `NEEDS_PYTHON` if a kernel is not loaded, the work should be
+shared by threads, or the workspace is too small. Called again with memory for a reply, it writes the
+addresses and the plan there, which Python then runs.
 """
 
 import ctypes
@@ -32,12 +32,12 @@ CALL = Kernel(
 LAUNCH = Kernel("native_launch", "kernels_cpu.kind_kernel:native_launch", 3 * (INTEGERS,))
 """Launches a plan on a GPU: the kind's table, the addresses with the stream after them, and the plan."""
 
-# Native calls return these if they have done nothing; no kernel of an operator returns a negative number but
-# for a check, which returns -1 where it finds nothing.
+# Native calls return these if they have done nothing. Kernels return no negative number but -1: a check that
+# has found nothing.
 MISMATCH, NEEDS_PYTHON = -2, -3
 
 STATUS_BITS = 16
-"""Of what a native call on a GPU returns: the driver's error. The bytes of workspace come above it."""
+"""The low bits of a native call's result on a GPU: the driver's error. Above are the workspace's bytes."""
 
 # Fields of the table.
 (TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)

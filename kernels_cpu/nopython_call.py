@@ -1,13 +1,13 @@
 """Calls from users' nopython functions: native code finds the kind of a call, without Python.
 
-Compiled callers describe a call in a *block*: `N_KEY`, which becomes 0 when it is made; the key, which is all
-that tells its kind; then its sizes, and each array: the address, the sizes and, unless it is packed, the
-strides in bytes. They call the function that the *cell* names: at first a callback to Python, later
-`nopython_call`. This one finds the table of a kind (`native_call`) in slots of a fixed size, two for each
-hash, or asks the callback.
+Compiled callers write a call into a *block*: the length of the key (0 once the call is made), the key, which
+determines the kind, the sizes, and for each array its address, its sizes and, unless it is packed, its
+strides in bytes. They call the function whose address is in the *cell*: at first a callback to Python, later
+`nopython_call`, which looks the table of the kind (`native_call`) up in slots of a fixed size, two for each
+hash, and asks the callback if it is in neither.
 
-No reader waits for a writer. The version of a slot is odd while it is written, and who has read a new word of
-it then sees that the version has changed: stores release, and what is read is read before the version.
+No reader waits for a writer. The version of a slot is odd while it is written. A reader reads the slot first
+and the version after it; since stores release, a reader of a new word sees that the version has changed.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from kernels_cpu.kernel import INTEGERS, Kernel
 CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call", 3 * (INTEGERS,), (), True)
 N_KEY, KEY = 0, 1
 FORMAT = 4
-"""In the high half of a key's first word. It changes with blocks: Numba keeps callers of older versions."""
+"""The format of blocks, in the high half of a key's first word: Numba caches callers of older versions."""
 # The key's first word has what is asked for; the numbers of scalars, of arrays and of sizes; and whether the
 # caller gives outputs: by how many bits these are shifted. The scalars follow, and then a word for each
 # array, which begins with its type.
@@ -31,7 +31,7 @@ MAX_KEY = SLOT_WORDS - CONTENT
 # A reader of the last slot may read behind it, if the slot changes meanwhile.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 ANYTHING = 1 << 62
-"""Expected of kernels whose result says nothing of success."""
+"""The expected result of kernels whose result does not tell of success."""
 
 _offered = ""
 _IS_WANTED = "_dmlops_is_wanted"

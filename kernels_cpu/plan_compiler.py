@@ -42,7 +42,7 @@ from kernels_cpu.plan_values import (
 __all__ = ["POINTER", "plan_ir"]
 
 _KINDS = {int: INTEGER, bool: BOOL, Any: POINTER, type(None): VOID}
-"""What annotations of foreign functions stand for; words (`plan_words.Words`) may be any object in Python."""
+"""LLVM types of the annotations of foreign functions; words (`plan_words.Words`) may be any Python object."""
 
 
 @dataclass

@@ -66,7 +66,7 @@ class Foreign(NamedTuple):
 
 
 class Module(Protocol):
-    """What all functions of a plan share, and their texts so far."""
+    """The state that all functions of a plan share, and their texts so far."""
 
     texts: list[str]
 

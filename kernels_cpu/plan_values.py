@@ -11,7 +11,7 @@ INTEGER, BOOL, POINTER, VOID = "i64", "i1", "ptr", "void"
 
 
 class Scalar(NamedTuple):
-    """An integer, a bool or a pointer: its type, and what LLVM calls it, which is a number for a constant."""
+    """An integer, a bool or a pointer: its type, and its name in LLVM, which is a number for a constant."""
 
     kind: str
     name: str
@@ -25,7 +25,7 @@ class Group(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """What a global name stands for, other than an integer: a tuple, a function, a class or a module."""
+    """The value of a global name that is no integer: a tuple, a function, a class or a module."""
 
     content: Any
 

@@ -82,8 +82,8 @@ def _checked(name: str, value: Any) -> int:
     return number
 
 
-# The wait for Python's own locks is in C, through its C API: `threading.Lock.acquire` runs signal handlers
-# while it waits, and an exception of theirs would end the wait while kernels still run.
+# The pool waits for locks through Python's C API: `threading.Lock.acquire` runs signal handlers while it
+# waits, and an exception of theirs would end the wait while kernels still run.
 _allocate_lock = ctypes.pythonapi.PyThread_allocate_lock
 _allocate_lock.restype = ctypes.POINTER(ctypes.c_char)
 _release_lock = ctypes.pythonapi.PyThread_release_lock
@@ -121,9 +121,9 @@ class _Job:
 class _Ticket:
     """A worker's right to take part in a job.
 
-    A worker holds the lock while it works. Once the caller has held it, with no block pending, no worker
-    starts on one: a ticket that is used later finds nothing to do, and holds a lock that may by then be
-    another ticket's no longer than it takes to see that.
+    A worker holds the lock while it works. After the caller has acquired it and no block is pending, no
+    worker starts another block. A ticket that is used later finds nothing to do and releases the lock at
+    once, which may already belong to another ticket.
     """
 
     __slots__ = ("job", "lock")
@@ -239,7 +239,7 @@ def run(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | No
         try:
             job.pending.clear()
         finally:
-            # Nobody would release what workers of the parent held when a signal handler forked.
+            # In a child of a fork by a signal handler, no worker is left to release its lock.
             are_closed = all(closing if pool is _pool else closing_in_child)
     if not are_closed:
         message = "dmlops: a signal handler forked during the call; the child must call again"

@@ -52,20 +52,20 @@ class ArrayLibrary:
     """Another such type, of the same layout."""
     index_type = TensorDataType.INT64
     needs_ordering = False
-    """Whether calls must be ordered with streams that its arrays name, or keep the arrays."""
+    """Whether a call must be ordered with the streams of its arrays, or must keep the arrays alive."""
     is_lent = False
     """Whether its arrays must be kept until a call has ended: none of its streams can wait for the call."""
     allocates_on_streams = False
-    """Whether memory that it allocates and frees is not used again before the stream has done with it."""
+    """Whether memory that it frees is reused only after the work on the stream that still uses it."""
     was_written: Callable[[Sequence[Any]], None] | None = None
-    """Takes note that a call has written to arrays of the caller; None if the library keeps no account."""
+    """Tells the library that a call has written to arrays; None if the library does not track writes."""
     limits: Callable[[Sequence[Any], Sequence[Any]], tuple[int, ...] | None] | None = None
-    """Checks what native calls would miss; None if they miss nothing.
+    """Makes the checks that native calls cannot make; None if there are none.
 
     It takes all arrays that the caller gives, and those of them that are written to. It returns how many
     bytes the memory of each has from its first element on; None if the call must take the ordinary way."""
     knows_capture = False
-    """Whether what it allocates during a graph capture belongs to the graph."""
+    """Whether memory that it allocates during a graph capture belongs to the graph."""
 
     def as_plain(self, array: Any, where: str) -> Any:
         """Convert a list, a subclass or the like to an array of the library; return its own arrays unchanged.
@@ -107,7 +107,7 @@ class ArrayLibrary:
         return self.as_input(array, where, None).array
 
     def data_type(self, array: Any, where: str) -> ElementType:
-        """Return the type of the elements of what `as_pattern` returns."""
+        """Return the element type of an array that `as_pattern` returns."""
         return self.describe(array, where).data_type
 
     def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
@@ -158,7 +158,7 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def kind_signature(self, array: Any) -> Hashable:
-        """Return what tells the kind of an array of `native_type`: its type, its rank and its device."""
+        """Return the type, the rank and the device of an array of `native_type`: its kind."""
         raise NotImplementedError
 
     def device(self, array: Any) -> Device:

@@ -62,7 +62,7 @@ describe_arrays_by(_described)
 def compiling_framework() -> Any:
     """Return the functions of the framework whose compiler traces this code, or None; see `takes_over`.
 
-    Its compiler must see operators instead, as it cannot trace what finds the library of an array.
+    The compiler must be given operators: it cannot trace the code that finds the library of an array.
     """
     # Another thread may be importing torch at the moment.
     ask = getattr(sys.modules.get("torch.compiler"), "is_dynamo_compiling", None)

@@ -1,4 +1,4 @@
-"""JAX arrays. They are immutable, and without a stream to order work by: a call on a GPU waits for them."""
+"""JAX arrays. They are immutable, and JAX shows no stream to order work by: calls on a GPU wait for them."""
 
 import math
 import sys

@@ -26,7 +26,7 @@ from dmlops.types.opaque_types import ElementType, identity
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 
-# The address of the data in the structure of NumPy's array interface for C, which says it sooner than
+# The offset of the data's address in the structure of NumPy's array interface, which is faster to read than
 # `ctypes.data`.
 _DATA_FIELD = 40
 _pointer_at = ctypes.c_size_t.from_address
@@ -37,8 +37,8 @@ _NUMBERS = frozenset((int, float, bool))
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
-# NumPy calls types of these kinds equal that are not the same. `NumPy.kind_signature`, by which kinds are
-# found, does not tell them apart: no native call takes them.
+# Types of these kinds may be equal to NumPy without being the same. `NumPy.kind_signature` does not tell them
+# apart, so native calls refuse them.
 _AMBIGUOUS_KINDS = "mMV"
 
 
@@ -161,12 +161,12 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
 
 
 def _is_of_dlpack(array: Any) -> bool:
-    """Return whether DLPack alone says what an array in host memory has."""
+    """Return whether an array in host memory can be read by DLPack alone."""
     return hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
 
 
 def refuse_object(array: Any, where: str) -> NoReturn:
-    """Refuse what no library takes for an array."""
+    """Refuse an object that no library takes for an array."""
     got = None if array is None else instance_of(array)
     if hasattr(array, "toarray"):  # of SciPy
         raise TypeError(error_text(where, got, "it is sparse", "pass x.toarray()"))

@@ -60,7 +60,7 @@ class Torch(ArrayLibrary):
         }
 
     def _observer(self, name: str, key: str) -> Callable[[], bool]:
-        """Return an operator that says whether torch dispatches to a key; what is there does not see it."""
+        """Return an operator that tells whether torch dispatches to a key, unseen by handlers of that key."""
         torch = self._torch
 
         def register() -> Any:
@@ -173,7 +173,7 @@ class Torch(ArrayLibrary):
             return True
         if not self._may_have_mode():
             return False
-        # With pre_dispatch, make_fx has a mode of another kind, which would record the operator that asks.
+        # make_fx(pre_dispatch=True) uses another kind of mode, which would record our query operator.
         proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
         return (proxies is not None and proxies.get_proxy_mode() is not None) or self._has_mode()
 
@@ -278,13 +278,13 @@ class Torch(ArrayLibrary):
     def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
         if device == CPU and desc.total_tensor_size_in_bytes >= LARGE:
             return super().allocator(desc, device)
-        # A method takes four fifths of the time of a function that is told the type and the device. Sizes one
-        # by one take two thirds of the time of a tuple, which a tensor without sizes needs.
+        # `new_empty` takes four fifths of the time of `torch.empty` with a type and a device. Separate sizes
+        # take two thirds of the time of a tuple, which only a 0-d tensor needs.
         like = self.empty((0,), desc.data_type, device)  # this holds no memory
         return partial(like.new_empty, *(desc.sizes or ((),)))
 
     def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], Any]:
-        # A method takes four fifths of the time of a function that is told the type and the device.
+        # `new_empty` takes four fifths of the time of `torch.empty` with a type and a device.
         new_empty = self.empty((0,), data_type, device).new_empty  # this tensor holds no memory
         if device != CPU:
             return new_empty  # type: ignore[no-any-return]
@@ -348,7 +348,7 @@ def refuse_as_scalar(where: str) -> NoReturn:
 
 
 def check_inference(array: Any, where: str) -> None:
-    """Refuse to write to an inference tensor, of which torch could not tell, outside of inference mode."""
+    """Refuse to write to an inference tensor outside of inference mode: torch could not notice it."""
     if array.is_inference() and not sys.modules["torch"].is_inference_mode_enabled():
         got, reason = "an inference tensor", "torch does not count how often it is written to"
         refuse(where, got, reason, "pass a clone of it, or use torch.inference_mode()")

@@ -11,7 +11,7 @@ from dmlops.cli.ending import printable, users_errors
 
 
 class _PrintableConsole(Console):
-    """A console whose texts tell the terminal nothing; colours and progress bars do."""
+    """A console that escapes control characters in texts; its colours and progress bars remain."""
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Return the segments of what is printed."""

@@ -76,7 +76,7 @@ def demo(
 
 
 def _places(device: Device) -> tuple[list[Host], str]:
-    """Return where the demo runs, and why not on a GPU if it would have; "" otherwise."""
+    """Return the place where the demo runs, and why it is not a GPU; "" if it is, or none was asked for."""
     if device is not Device.AUTO:
         return [place(device)], ""
     try:

@@ -15,7 +15,7 @@ from dmlops.cli.placement import Device, architectures, require_cuda
 from dmlops.store import kernel_store, precompile
 from dmlops.types.errors import counted
 
-# Where standard error is a file, it gets a line no more often.
+# If standard error is a file, it gets a line at most once in so many seconds.
 TELL_AFTER_S = 10.0
 
 

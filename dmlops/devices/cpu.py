@@ -21,7 +21,7 @@ from kernels_cpu.host_words import WORDS
 SCRATCH = (ctypes.c_int64 * 1)()
 """The address of scratch memory that native calls keep for the next one."""
 plan_threads: ContextVar[int | None] = ContextVar("dmlops_plan_threads", default=None)
-"""How many threads new plans may use, where that is not the number for all calls."""
+"""The number of threads for new plans, if it differs from that for all calls."""
 
 
 def load(kernel: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 FORMAT = b"dmlops kernels 2\n"
 SUFFIX = ".kernels"
-"""How the names of archives in a wheel end."""
+"""The suffix of archives in a wheel."""
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _SIZE_BYTES = 4

@@ -30,7 +30,7 @@ _NATIVE = (".so", ".pyd")
 
 
 def cannot_load(what: str, error: OSError) -> UnsupportedFeatureError:
-    """Return the error that says what an error of the system, such as too many open files, has prevented."""
+    """Return the error that names what the system could not load, such as for too many open files."""
     return UnsupportedFeatureError(
         f"dmlops: {what} cannot be loaded: {error}; call again when files can be opened"
     )

@@ -1,4 +1,4 @@
-"""What a process makes once, whoever asks first: imports, kernels, what other libraries know of dmlops.
+"""Work that a process does once, whichever thread asks first: imports, kernels, registrations elsewhere.
 
 No lock of ours is held where code of others runs that may wait for one. First calls do their work on threads
 of their own, one after the other, which begin without any lock. A thread that may hold locks of others, such
@@ -30,33 +30,33 @@ LOCK = threading.RLock()
 A fork waits until that is done: the child would find locks held, and modules half imported, by a thread that
 it does not have.
 """
-# Held while the size of new threads' stacks, one for the whole process, is another.
+# Held while `threading.stack_size`, which the whole process shares, is changed.
 _START_LOCK = threading.RLock()
 # Held while dmlops registers something with another library.
 _REGISTER_LOCK = threading.RLock()
-# Whether the threads that fork now have `LOCK`.
+# Maps each thread that is forking to whether it has acquired `LOCK`.
 _forking: dict[int, bool] = {}
 
 # Numba and LLVM recurse deeply, and the caller may have little stack left.
 _STACK_BYTES = 16 << 20
 # Packages with locks of their own, which imports and compilations take.
 _LOCKING = {"importlib", "logging", "llvmlite", "numba"}
-# A new thread has begun after less.
+# A thread that has not begun after so long is not coming: the process may have been forked.
 _PATIENCE_SECONDS = 2
 
 _made: dict[Hashable, Any] = {}
 # The work that each thread is doing now.
 _at_work: "dict[int, _Work]" = {}
 VERSION: str = vars(sys.modules[__name__.partition(".")[0]])["__version__"]
-"""That of this copy of dmlops; another one may take its place in `sys.modules`."""
+"""The version of this copy of dmlops; another copy may take its place in `sys.modules`."""
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def once(key: Hashable, make: Callable[[], T]) -> T:
     """Return what `make` returns, the same for all threads.
 
-    Only threads that may hold locks of others make another one at the same time, which is dropped: what must
-    not happen twice is for `registered`.
+    A thread that may hold locks of others does not wait, and may make a second object, which is dropped. Use
+    `registered` for what must not happen twice.
     """
     return _made[key] if key in _made else apart(_make, key, make)  # type: ignore[no-any-return]
 
@@ -106,7 +106,7 @@ def registered(library: str, name: Hashable, register: Callable[[], T]) -> T:
 
 
 def kept_by(library: str) -> dict[Hashable, Any]:
-    """Return what lives as long as another library's module, even if modules of dmlops are removed."""
+    """Return a dict that lives as long as another library's module, even if dmlops is imported anew."""
     kept: dict[Hashable, Any] = vars(sys.modules[library]).setdefault("_kept_by_dmlops", {})
     return kept
 
@@ -130,7 +130,7 @@ def is_waited_for() -> bool:
 
 
 def tell(report: Callable[..., object], *arguments: Any) -> None:
-    """Call a function that runs code of users, such as a handler of the log, where no lock of ours is held.
+    """Call a function that runs code of users, such as a log handler, while no lock of ours is held.
 
     That is the thread that waits for the work: a handler may wait for a lock which that thread has.
     """
@@ -147,7 +147,7 @@ class _Work:
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._function, self._arguments = function, arguments
         self._process = os.getpid()
-        # The thread that takes the only element makes the call.
+        # Whichever thread pops the only element makes the call.
         self._to_do = [None]
         self._outcome: list[Callable[[], Any]] = []
         self._reports: deque[Callable[[], object]] = deque()
@@ -246,7 +246,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def _before_fork() -> None:
-    # The work may wait for what a thread has that is in the middle of code of others.
+    # The work may be waiting for a lock that this thread holds: do not wait for it forever.
     patience = _PATIENCE_SECONDS if _may_hold_locks() else -1
     _forking[threading.get_ident()] = LOCK.acquire(timeout=patience)
 

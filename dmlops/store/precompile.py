@@ -71,7 +71,7 @@ def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes
 
 
 def _code(task: Task) -> Mapping[str, bytes]:
-    """Do a task in a process that compiles; not all errors could be sent from there as they are."""
+    """Do a task in a compiling process. Errors are sent as text, because not all of them can be pickled."""
     try:
         with once.LOCK:
             return task.compile(*task.arguments)

@@ -15,7 +15,7 @@ from dmlops.types.opaque_types import OPAQUE, ElementType, OpaqueType, opaque_of
 SUPPORTED = {data_type.name.lower(): data_type for data_type in TensorDataType if data_type.bytes}
 """The data types that operators take, by the name that all array libraries use."""
 
-# NumPy raises any of these for what is no type; a warning is one that the program has made an error.
+# NumPy raises any of these for an object that is no type; the program may have turned warnings into errors.
 _NO_TYPE = (
     TypeError,
     ValueError,

@@ -59,7 +59,7 @@ class Words:
         return self._names.get(field, field)
 
     def where(self, field: str, member: str = "") -> str:
-        """Return what a text about a field, or about a member of it, begins with."""
+        """Return the beginning of an error text about a field, or about a member of it."""
         name = self._names.get(field + member) or self._names.get(field) or field + member
         return f"{self.operator}.{name}"
 

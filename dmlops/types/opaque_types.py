@@ -65,7 +65,7 @@ class OpaqueType:
 
     @property
     def is_float(self) -> bool:
-        """Whether the type is one of DirectML's floating-point formats: it is not."""
+        """Whether the type is one of DirectML's floating-point formats; opaque types never are."""
         return False
 
     @property

@@ -3,8 +3,8 @@
 A descriptor holds a scalar as a plain int, or as the float64 of the same value. Every float type fits into a
 float64, including the payloads of NaNs, so the conversion to the type and back loses nothing.
 
-All arithmetic is on integers: a processor that is set to flush subnormal numbers does so in the conversions
-of NumPy and ml_dtypes, in ``struct.pack("f", x)`` and in ``float.hex``, and the fill would then be zero.
+All arithmetic is on integers: a processor that is set to flush subnormal numbers makes zeros of them in the
+conversions of NumPy and ml_dtypes, in ``struct.pack("f", x)`` and in ``float.hex``.
 """
 
 import re
