@@ -305,7 +305,7 @@ def error_of(call):
 
 
 def refusals(device):
-    """What is refused, is refused by name, on all ranks and before anything is sent."""
+    """Refusals name the argument, and come on all ranks before anything is sent."""
     mesh, other = mesh_of(device, -1), mesh_of(device, 2, -1)
     numbers = np.arange(40, dtype="float32").reshape(4, 10)
     x = distribute(numbers, mesh, [Shard(1)])

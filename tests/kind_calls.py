@@ -63,7 +63,7 @@ def _gather(rng: random.Random, put: Put) -> Call:
     indices = pick.integers([-b for b in bounds], [max(b, 1) for b in bounds], (n_tuples, n_coordinates))
     expected = x[tuple(indices.T)]
     given, tuples = put(x), put(indices)
-    # How many dimensions the result has depends on the number of coordinates.
+    # The number of coordinates decides the rank of the result.
     return f"gather {dtype} {n_coordinates}", lambda: (dmlops.gather_nd(given, tuples),), (expected,)
 
 

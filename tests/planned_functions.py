@@ -63,7 +63,7 @@ def decisions(words, out):
     first, second = (a, b) if a < b else (b, a)
     out[6] = first
     out[7] = second
-    # What must not be computed is not.
+    # The second operand is not computed.
     if b == 0 or a // b > 1:
         out[8] = 1
     out[9] = bool(a)

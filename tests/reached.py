@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TOOL = 4
-# What takes longer has most likely compiled kernels, which later runs find.
+# A test that takes longer has most likely compiled kernels, which later runs find.
 MOST_TEST_S = 15
 LEAST_TEST_S = 0.02  # to set up and to report
 # Of the tests that a change concerns, so many seconds run at first, of few files; and of each kind so many.

@@ -1,4 +1,4 @@
-"""What the benchmark measures with: its data, and its smaller commands."""
+"""The data of the benchmark, and its smaller commands."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the benchmark says of answers to tied data; needs torch, but no GPU."""
+"""How the benchmark judges answers to tied data; needs torch, but no GPU."""
 
 import pytest
 

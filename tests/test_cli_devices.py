@@ -81,7 +81,7 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
 
 
 def test_info_explains_an_architecture_without_the_packages_for_gpus():
-    """What would run elsewhere is asked where there is neither a GPU nor a compiler."""
+    """The plans of other devices can be asked for without a GPU and without a compiler."""
     path = os.pathsep.join([str(ROOT / "tests" / "without"), str(ROOT)])
     script = """
         import sys

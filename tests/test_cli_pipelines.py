@@ -90,7 +90,7 @@ def test_standard_input_and_output(command, monkeypatch):
     target.buffer.seek(0)
     assert np.load(target.buffer).tolist() == [[3, 3], [5, 5]]
     assert target.buffer.read() == target.getvalue().encode() == b""
-    # What is said of it is on the other stream.
+    # The summary goes to the other stream.
     assert told.startswith("top-k of standard input: the 2 largest along axis -1 (")
     assert told.endswith("written to standard output: values\n")
     assert len(told.splitlines()) == 4  # however narrow a terminal is

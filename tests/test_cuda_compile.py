@@ -208,7 +208,7 @@ def test_ptx_for_architectures_to_come():
 
 @pytest.mark.nightly
 def test_older_architectures_have_code_of_their_own():
-    """What a kernel calls is compiled anew where instructions are missing, whichever was compiled before."""
+    """Functions of a kernel are compiled anew for architectures without some instructions, in any order."""
     variant = VARIANTS["dmlops_top_k_columns_1"]
     for capability, has_redux in (((9, 0), True), ((7, 5), False)):
         ptx = ptx_of(variant, capability)
@@ -219,7 +219,7 @@ def test_older_architectures_have_code_of_their_own():
 @pytest.mark.nightly
 @pytest.mark.parametrize(("capability", "served"), [((8, 0), ((8, 6), (8, 9))), ((10, 0), ((12, 0),))])
 def test_architectures_that_share_ptx(capability, served):
-    """What serves an architecture is what Numba would make for that architecture itself."""
+    """The code for an architecture is the code that Numba makes for that architecture itself."""
     variant = VARIANTS["dmlops_top_k_warp_1_1"]
 
     def without_target(ptx):

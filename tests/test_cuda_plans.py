@@ -109,7 +109,7 @@ def test_launches_are_within_the_limits(name, call, arch):
 
 @pytest.mark.parametrize(("name", "call"), KINDS)
 def test_the_first_launch_of_a_call_does_not_begin_early(name, call):
-    """What is on the stream before a call may write its operands, and does not let others begin early."""
+    """Earlier work on the stream may write the operands, and does not let launches begin early."""
     first, *others = planned(PROBLEMS[name](), call=call).asked
     assert not first.is_early
     # Launches that are not in one list, as those of wide tables, all wait for what is before them.

@@ -99,7 +99,7 @@ def test_what_reads_x_reads_lengths(name):
 
 @pytest.mark.parametrize("data_type", [T.BOOL, T.INT8, T.UINT16, T.FLOAT16, T.BFLOAT16, T.FLOAT32, T.UINT64])
 def test_fillers_come_last(data_type):
-    """What fills up parts of rows comes after all elements; the padding of results is infinite or extreme."""
+    """Fillers of partial rows come after all elements; the padding of results is infinite or extreme."""
     *_, parts, whole = planned_with("grid-parts", True, True, data_type=data_type).asked
     ones = (1 << data_type.bits) - 1
     filler, padding = parts.padding & ones, whole.padding & ones

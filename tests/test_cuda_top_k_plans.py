@@ -84,7 +84,7 @@ class Found(NamedTuple):
 @pytest.mark.parametrize("element_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("n_neighbours", [1, 4, 256])
 def test_every_problem_is_served(n_neighbours, element_size, arch):
-    """What was measured on one device names algorithms that others may lack, or that have no room there."""
+    """A table of one device may name algorithms that another device lacks, or has no room for."""
     seen = set()
     for n_rows, axis_size in itertools.product((1, 20, 200, 5000), (1, 60, 1000, 9000, 100_003, 1 << 22)):
         for k, is_sorted in itertools.product((1, 7, 15, 30, 400, 3000, 50_000), (True, False)):
@@ -113,7 +113,7 @@ def test_more_rows_than_any_gpu_has_memory_for():
 
 
 def test_long_rows_without_a_measured_algorithm_are_filtered():
-    """Where a device lacks what was the fastest, rows are not sorted whole."""
+    """Without the fastest algorithm, a device takes the next one and does not sort whole rows."""
     for n_rows, axis_size in itertools.product((1, 3, 100), (20_000, 100_000, 1 << 24)):
         assert planned((n_rows, axis_size, 1), 50, 8, "sm_75").algorithm in ("block", "grid")
 
@@ -136,7 +136,7 @@ def test_lanes_of_a_row_have_room_for_it(element_size):
 
 
 def test_most_elements_are_dropped_before_the_others_are_sorted():
-    """Where at most a quarter is selected, of enough bytes in all and in each row."""
+    """If at most a quarter is selected, of enough bytes in all and in each row."""
     shapes = {
         (1, 1 << 20): (1 << 18, True),
         (1, (1 << 20) - 1): (100, False),
@@ -172,7 +172,7 @@ def test_partitions_have_room_on_every_device(is_sorted):
                     continue
                 (launch,) = found.launches
                 assert launch.shared_bytes + partition.PARTITION_STATIC_BYTES <= shared_bytes
-                # What is sorted is in registers: 16 pairs of a thread leave room for as many places.
+                # The sort is in registers: 16 pairs of a thread leave room for as many places.
                 assert k <= 16 * launch.block or not is_sorted
 
 

@@ -288,12 +288,12 @@ def test_transformations(operation):
 
 
 class TestDerivatives:
-    """What JAX's own operations do not say."""
+    """Tests without a counterpart among JAX's own operations."""
 
     @pytest.mark.usefixtures("wide")
     @pytest.mark.parametrize("index_dtype", INDEX_DTYPES, ids=str)
     def test_top_k_of_lengths(self, index_dtype):
-        """What is beyond the length of a row has no derivative."""
+        """Elements beyond the length of a row have no derivative."""
         x, lengths = normal(3, 4), jnp.asarray([4, 1, 0], index_dtype)
 
         def total(x):

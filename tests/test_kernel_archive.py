@@ -37,7 +37,7 @@ def test_equal_kernels_give_equal_files(tmp_path):
     write(paths[0], ORIGIN, KERNELS)
     write(paths[1], ORIGIN, dict(reversed(KERNELS.items())))
     assert paths[0].read_bytes() == paths[1].read_bytes()
-    # What is alike is compressed.
+    # Similar kernels are compressed together.
     assert paths[0].stat().st_size < 3000 < len(packed(ORIGIN, KERNELS))
 
 

@@ -56,7 +56,7 @@ def test_the_generations_used_last_stay(root):
 
 @pytest.mark.parametrize("ahead", [-(10**9), 10**7, 10**9])
 def test_a_clock_that_was_wrong_removes_nothing_that_is_used(root, ahead):
-    """What was kept while the clock was wrong does not outlive what is kept and used now."""
+    """Files kept while the clock was wrong do not outlive files that are kept and used now."""
     earlier, now = [key(f"earlier {number}") for number in range(4)], [key(number) for number in range(4)]
     for number, each in enumerate(earlier):
         keep(each, CODE)

@@ -314,7 +314,7 @@ def test_output_of_python_is_not_needed():
 
 @pytest.mark.parametrize(("is_terminal", "level", "lines"), [(True, 30, 1), (True, 20, 0), (False, 30, 0)])
 def test_who_waits_at_a_terminal_is_told_once(is_terminal, level, lines, tmp_path):
-    """Where the log shows what is compiled, or nobody reads standard error, nothing is added to it."""
+    """Standard error gets no line if the log shows compilations, or if nobody reads it."""
     terminal, end = pty.openpty() if is_terminal else os.pipe()
     code = f"""
         import logging
@@ -351,7 +351,7 @@ def test_code_that_needs_more_than_c_is_refused():
 
 
 def test_plans_and_native_calls_are_compiled_without_numba():
-    """What a first call from nothing needs beside its kernel must not take seconds."""
+    """A first call must not spend seconds on anything but its kernel."""
     code = """
         import sys
         from kernels_cpu import native_call, nopython_call, top_k

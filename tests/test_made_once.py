@@ -1,4 +1,4 @@
-"""What a process makes once: by first calls from many threads, for a second import, and under others' locks.
+"""Work done once per process: by first calls from many threads, for a second import, under others' locks.
 
 Each script runs in a process of its own, which a time limit ends if threads wait for each other for ever.
 """

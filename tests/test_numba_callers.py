@@ -1,4 +1,4 @@
-"""What surrounds calls inside `numba.njit` functions: threads, forks, options, caches, other versions."""
+"""Calls inside `numba.njit` functions with threads, forks, options, caches and other versions."""
 
 import contextlib
 import ctypes

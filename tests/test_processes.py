@@ -164,7 +164,7 @@ def check(children):
 class TestForks:
     @pytest.mark.exhaustive
     def test_while_other_threads_make_calls_of_new_kinds(self, tmp_path):
-        # What a call is planned with is computed once, and must have no lock that a child finds taken.
+        # Values for planning are computed once, without a lock that a forked child could find taken.
         script = """
 import numpy as np, dmlops
 ended = threading.Event()

@@ -90,7 +90,7 @@ class TestEquality:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_the_largest_number(dtype):
-    """What rounds to a number of the type is held; what would round to infinity is refused."""
+    """Values that round to a number of the type are held; those that round to infinity are refused."""
     info = ml_dtypes.finfo(dtype)
     largest = int(float(info.max))
     half = largest - int(float(np.nextafter(info.max, dtype.type(0)))) >> 1

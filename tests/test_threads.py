@@ -126,7 +126,7 @@ def test_one_compiled_operator_in_many_threads():
 @pytest.mark.parametrize("attempt", [0, *map(nightly, range(1, 6))])
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="there is no affinity")
 def test_a_finalizer_that_runs_when_all_threads_have_stopped(attempt):
-    """Where a thread stops, it may hold a lock."""
+    """A thread that stops may hold a lock."""
     script = f"""
         import gc, os, sys
         import numpy as np, dmlops

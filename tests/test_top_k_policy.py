@@ -52,7 +52,7 @@ def test_algorithms_that_cannot_be_forced(monkeypatch):
 
 @pytest.mark.parametrize("arch", [arch for arch in plans.SHARED_BYTES if arch != "sm_90"])
 def test_devices_without_a_table_follow_the_rule(arch):
-    """What it names first is what runs, unless the device lacks it; rows count by multiprocessor."""
+    """Its first algorithm runs, unless the device lacks it; rows count by multiprocessor."""
     few, many = (planned((n, 9000, 1), 100, arch=arch).algorithm for n in (60, 6000))
     assert (few, many) == ("one_pass", "block")
     assert planned((60, 9000, 1), 100, arch=arch, multiprocessors=1).algorithm == "block"
@@ -104,7 +104,7 @@ def test_the_choice_follows_the_measured_times(choices):
     assert places <= problems
     for what in range(1, 4):
         assert {place[what] for place in places} == {place[what] for place in problems}
-    # Where most of a kind were never timed, what holds for a larger k stands for them.
+    # Kinds of which most were never timed take the entries of a larger k.
     n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (problems, places))
     assert all(n_measured[each] >= n / 2 for each, n in n_problems.items())
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())

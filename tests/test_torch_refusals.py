@@ -1,4 +1,4 @@
-"""What torch differentiates, transforms or traces is refused in the words of other calls, with `out` too."""
+"""Calls that torch differentiates, transforms or traces are refused like other calls, with `out` too."""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,4 @@
-"""What torch knows of calls that write into its tensors: version counters and inference tensors."""
+"""Calls that write into torch's tensors: version counters and inference tensors."""
 
 import sys
 

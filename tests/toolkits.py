@@ -31,7 +31,7 @@ WORDS, FRAME_SIZE, REGISTER_COUNT = 4, 0x11, 0x2F
 
 
 class Assembled(NamedTuple):
-    """What a toolkit makes of a kernel.
+    """A kernel as a toolkit assembles it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How many GPUs there are."""
+"""The number of GPUs."""
 
 import functools
 import importlib

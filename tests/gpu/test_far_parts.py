@@ -51,7 +51,7 @@ def test_nonzero(algorithm, shape, dtype, density, torch):
 @pytest.mark.parametrize("lead", range(16))
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_nonzero_of_what_begins_anywhere(dtype, lead, torch):
-    """What lies before and after the input is not zero, and does not count."""
+    """Memory before and after the input is not zero, and does not count."""
     n = 40_001
     memory = np.ones(n + 32, dtype)
     memory[lead : lead + n] = random(lead).random(n) < 0.3

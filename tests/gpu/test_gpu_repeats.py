@@ -102,7 +102,7 @@ def test_torch_tensors_that_differ_in_little(torch):
             assert_same(tracked.detach().cpu().numpy(), expected)
         got = dmlops.diagonal_matrix(x > 0, value=0).cpu().numpy()
         assert_same(got, reference.diagonal_matrix(host > 0, value=0))
-        # What NaNs become is torch's to say.
+        # torch alone decides what NaNs become.
         got = dmlops.diagonal_matrix(negative, value=0).cpu().numpy()
         wanted = reference.diagonal_matrix(-host, value=0)
         assert_same(np.nan_to_num(got, nan=77), np.nan_to_num(wanted, nan=77))

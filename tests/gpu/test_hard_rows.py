@@ -129,7 +129,7 @@ def test_rows_of_a_few_lanes(n, dtype, torch):
 @pytest.mark.parametrize("lead", range(16))
 @pytest.mark.parametrize("name", ["block-128", "grid", "one_pass"])
 def test_rows_that_begin_anywhere(name, lead, torch):
-    """What lies before and after a row would be selected, and so are its own first and last elements."""
+    """Memory before and after a row would win; its own first and last elements are selected instead."""
     dtype, n = ("uint8", 3333) if name != "one_pass" else ("uint16", 9001)
     memory = np.full(n + 32, np.iinfo(dtype).max, dtype)
     row = memory[lead : lead + n]

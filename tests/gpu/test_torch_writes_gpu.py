@@ -1,4 +1,4 @@
-"""What torch knows of calls that write into its CUDA tensors, also on streams of the caller."""
+"""Calls that write into torch's CUDA tensors, also on streams of the caller: torch is told."""
 
 import pytest
 

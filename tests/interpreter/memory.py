@@ -12,7 +12,7 @@ RANK_BITS = 24
 
 
 class FaultError(Exception):
-    """What a GPU would not do, or do in an order that nothing determines."""
+    """An access that a GPU would refuse, or make in an order that nothing determines."""
 
 
 def fault_if(is_wrong, text):
@@ -143,7 +143,7 @@ def _address(array):
 
 
 class Clocks:
-    """What warps know of each other: a clock each, and up to when a warp knows what another one did.
+    """The clocks of warps, and up to which time each warp has seen what every other one did.
 
     That grows at barriers, and with messages.
     """

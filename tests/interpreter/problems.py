@@ -30,7 +30,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
             # Lengths have no address if there are none; an input that is not there has the address 0.
             addresses += [0] * (field != "lengths")
             continue
-        # What functions ask for may lie elsewhere than the descriptor says.
+        # Arrays of functions may be laid out otherwise than descriptors say.
         descriptor = {
             "lengths": case.options.lengths,
             "output_coordinates_tensor": case.options.coordinates,

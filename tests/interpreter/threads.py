@@ -56,7 +56,7 @@ class Threads:
         self.shared = SharedMemory(n_blocks, sizes.n_cluster, n_bytes, block_of_warp)
         self.copies = _Copies(self)
         self.messages = Messages(self.shared, block_of_warp)
-        # What is read before it is written is noise.
+        # Registers hold noise until they are written.
         self._noise = np.random.default_rng(SEED)
         self.local = self._noise.integers(0, 256, (self.count, program.local_bytes), np.uint8)
         self._special = self._special_registers(sizes)
