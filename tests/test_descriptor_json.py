@@ -6,9 +6,16 @@ import json
 import numpy as np
 import pytest
 
-from dmlops import DiagonalMatrix1, InvalidDescriptorError, TensorDataType, TensorDesc, TopK, TopK1
-from dmlops.calls.dispatch import DESCRIPTORS
-from dmlops.operators import Descriptor
+import dmlops
+from dmlops import (
+    Descriptor,
+    DiagonalMatrix1,
+    InvalidDescriptorError,
+    TensorDataType,
+    TensorDesc,
+    TopK,
+    TopK1,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -21,7 +28,9 @@ DIAGONAL = {
     "diagonal_fill_begin": 0,
     "diagonal_fill_end": 1,
 }
-NAMES = ", ".join(sorted(form.__name__ for form in DESCRIPTORS))
+PUBLIC = [getattr(dmlops, name) for name in dmlops.__all__]
+FORMS = {each for each in PUBLIC if isinstance(each, type) and issubclass(each, Descriptor)} - {Descriptor}
+NAMES = ", ".join(sorted(form.__name__ for form in FORMS))
 
 
 def read(data=TOP_K1, *without, **changes):

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops import DiagonalMatrix1, FeatureLevel, TensorDataType, TensorDesc
-from dmlops.operators import Descriptor
+from dmlops import Descriptor, DiagonalMatrix1, FeatureLevel, TensorDataType, TensorDesc
 from tests import reference
 from tests.data import FLOATS, bits, float_from_bits
 from tests.marks import exhaustive
