@@ -27,17 +27,6 @@ def times(number: float) -> str:
     return f"{ratio(number)} x"
 
 
-def spread(low: float, high: float) -> str:
-    """Return the range of a ratio.
-
-    Examples
-    --------
-    >>> spread(4803, 5312)
-    '4,800 to 5,300'
-    """
-    return f"{ratio(low)} to {ratio(high)}"
-
-
 def three_digits(number: float) -> str:
     """Return a number with three significant digits, or all digits before the point.
 

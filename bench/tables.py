@@ -23,9 +23,9 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 _KIND = re.compile(r"(.+?),? by (?:hostile )?data: (\w+)")
 MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 
-# Results, the newest first: of a workload that several files have, the first one counts.
-GPU = ("h100-2026-11-27",)
-CPU = ("epyc-2threads-2026-11-27",)
+# Files of results.
+GPU = "h100-2026-11-27"
+CPU = "epyc-2threads-2026-11-27"
 LANDSCAPES = ("landscape-h100-2026-11-25-flashinfer", "landscape-h200-2026-11-24")
 CONTESTED = "contest-h100-2026-11-26"
 NEW_SIZES = (
@@ -60,8 +60,8 @@ PROBLEMS = (
 SERVED = ("indexer 2026 64 x 131072 float32, k 2048", "gating 2026 4096 x 256 float32, k 6")
 # Files, workloads, and of how many others the chart has the lowest ratios.
 CHARTS = (
-    ((CONTESTED,), SERVED, 0),
-    (LANDSCAPES[:1], (PROBLEMS[4],), 0),
+    (CONTESTED, SERVED, 0),
+    (LANDSCAPES[0], (PROBLEMS[4],), 0),
     (GPU, (README_GPU[0], README_GPU[2], README_GPU[3]), 1),
     (CPU, (README_CPU[0], README_CPU[3]), 1),
 )
@@ -85,15 +85,15 @@ class Timed(NamedTuple):
     """
 
     name: str
-    ours: float
+    seconds: float
     peer: str
-    theirs: float
+    peer_seconds: float
     not_asked: Sequence[str] = ()
 
     @property
     def ratio(self) -> float:
         """How many times as long the peer takes."""
-        return self.theirs / self.ours
+        return self.peer_seconds / self.seconds
 
 
 @cache
@@ -108,36 +108,34 @@ def _workloads(file: str) -> list[dict[str, Any]]:
     return rows_of(_record(file), [_record(path.stem) for path in paths])
 
 
-def where(files: Iterable[str]) -> str:
-    """Return the machine on which files were made, and the days."""
-    records = [_record(file) for file in files]
-    machine = records[0]["machine"]
-    n_threads = records[0]["threads"]
+def where(file: str) -> str:
+    """Return the machine on which a file was made, and the day."""
+    record = _record(file)
+    machine, n_threads = record["machine"], record["threads"]
     cores = f"{n_threads} core{'s' if n_threads > 1 else ''} of an {machine['cpu']}"
-    days = sorted({record["date"][:10] for record in records}, reverse=True)
-    gpu = machine.get("gpu")
-    return f"{gpu.removesuffix(' 80GB HBM3') if gpu else cores}, {' and '.join(days)}"
+    gpu = machine.get("gpu", "").removesuffix(" 80GB HBM3")
+    return f"{gpu or cores}, {record['date'][:10]}"
 
 
-def _rows(files: Iterable[str]) -> dict[str, Any]:
-    """Return the workloads that were timed with a peer, by name."""
-    rows = [row for file in reversed(tuple(files)) for row in _workloads(file)]
-    return {row["name"]: row for row in rows if row["ratio"]}
+def _rows(file: str) -> list[dict[str, Any]]:
+    """Return the workloads that were timed with a peer, in ascending order of the ratio."""
+    return sorted((row for row in _workloads(file) if row["ratio"]), key=lambda row: float(row["ratio"]))
 
 
-def _timed(files: Iterable[str]) -> dict[str, Timed]:
+def _timed(file: str) -> dict[str, Timed]:
     found = {}
-    for name, row in _rows(files).items():
-        ours, peer = seconds_of(row) or 0.0, row["best_peer"]
-        found[name] = Timed(name, ours, peer, ours * row["ratio"], row["not_asked"])
+    for row in _rows(file):
+        ours = seconds_of(row) or 0.0
+        timed = Timed(row["name"], ours, row["best_peer"], ours * row["ratio"], row["not_asked"])
+        found[timed.name] = timed
     return found
 
 
 def chart() -> Iterator[tuple[str, list[Timed]]]:
     """Yield the rows of the bar chart, with the machine of each group."""
-    for files, names, n_lowest in CHARTS:
-        found = _named_and_lowest(files, names, n_lowest)
-        yield where(files), sorted(found, key=lambda each: -each.ratio)
+    for file, names, n_lowest in CHARTS:
+        found = _named_and_lowest(file, names, n_lowest)
+        yield where(file), sorted(found, key=lambda each: -each.ratio)
 
 
 def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -146,28 +144,22 @@ def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (heads, rules, *rows))
 
 
-def _named_and_lowest(files: Iterable[str], names: Iterable[str], n_lowest: int) -> list[Timed]:
-    timed = _timed(files)
+def _named_and_lowest(file: str, names: Iterable[str], n_lowest: int) -> list[Timed]:
+    timed = _timed(file)
     named = [timed.pop(name) for name in names]
-    lowest = sorted(timed.values(), key=lambda each: each.ratio)[:n_lowest]
-    return [*named, *reversed(lowest)]
+    return [*named, *reversed([*timed.values()][:n_lowest])]
 
 
-def _times(files: Sequence[str], unit: str, names: Collection[str]) -> str:
-    return _table(files, unit, _named_and_lowest(files, names, N_LOWEST_OF_README))
-
-
-def _lowest(files: Sequence[str], unit: str, names: Collection[str] = ()) -> str:
+def _lowest(file: str, unit: str, names: Collection[str] = ()) -> str:
     """Return the times of some workloads, or else of the first ones, in ascending order of the ratio."""
-    timed = sorted(_timed(files).values(), key=lambda each: each.ratio)
+    timed = [*_timed(file).values()]
     chosen = [each for each in timed if each.name in names] if names else timed[:N_LOWEST]
-    return _table(files, unit, chosen)
+    return _table(file, unit, chosen)
 
 
-def _table(files: Sequence[str], unit: str, timed: Iterable[Timed]) -> str:
-    timed = tuple(timed)
-    lines = _lines(_heads(unit), (_cells(unit, *each[:4]) for each in timed))
-    return f"{where(files)}:\n\n{lines}{_not_asked(timed)}"
+def _table(file: str, unit: str, timed: Sequence[Timed]) -> str:
+    lines = _lines(_heads(unit), (_cells(each, unit) for each in timed))
+    return f"{where(file)}:\n\n{lines}{_not_asked(timed)}"
 
 
 def _not_asked(timed: Iterable[Timed]) -> str:
@@ -184,24 +176,18 @@ def _heads(unit: str) -> Sequence[str]:
     return "Workload", f"dmlops, {unit}", f"Fastest peer, {unit}", "Ratio"
 
 
-def _cells(unit: str, name: object, ours: float, peer: str, theirs: float) -> tuple[str, ...]:
-    scale = UNITS[unit]
-    return (
-        str(name),
-        three_digits(ours * scale),
-        f"{peer} {three_digits(theirs * scale)}",
-        ratio(theirs / ours),
-    )
+def _cells(each: Timed | Standing, unit: str = "us") -> tuple[str, ...]:
+    ours, theirs = (three_digits(seconds * UNITS[unit]) for seconds in (each.seconds, each.peer_seconds))
+    return each.name, ours, f"{each.peer} {theirs}", ratio(each.ratio)
 
 
 def _operators() -> str:
     rows = []
-    for files in (GPU, CPU):
+    for file in (GPU, CPU):
         by_operator: dict[str, list[float]] = {}
-        for row in _rows(files).values():
+        for row in _rows(file):
             by_operator.setdefault(row["operator"], []).append(row["ratio"])
-        found = sorted(by_operator.items(), key=lambda item: min(item[1]))
-        rows += [(f"`{name}`", where(files), *_summary(ratios)) for name, ratios in found]
+        rows += [(f"`{name}`", where(file), *_summary(ratios)) for name, ratios in by_operator.items()]
     return _lines(("Operator", "Machine", "Workloads", *_EXTENT), rows)
 
 
@@ -222,7 +208,7 @@ def _contests() -> str:
         found = {contest: [each.ratio for each in _contest(file, contest)] for contest in contests}
         for contest, ratios in sorted(found.items(), key=lambda item: min(item[1], default=0)):
             if ratios:
-                rows.append((where([file]), contest.value, *_summary(ratios)))
+                rows.append((where(file), contest.value, *_summary(ratios)))
     return _lines(("GPU", "Contest", "Problems", *_EXTENT), rows)
 
 
@@ -236,11 +222,7 @@ def _behind() -> str:
         if each.ratio < 1
     ]
     rows = sorted(found, key=lambda each: each.ratio)
-    return _lines(_heads("us"), (_standing_cells(each) for each in rows))
-
-
-def _standing_cells(each: Standing) -> tuple[str, ...]:
-    return _cells("us", each.name, each.seconds, each.peer, each.peer_seconds)
+    return _lines(_heads("us"), (_cells(each) for each in rows))
 
 
 def _modern() -> str:
@@ -252,7 +234,7 @@ def _modern() -> str:
             by_application.setdefault(each.application, []).append(each.ratio)
         rows += [(name, contest.value, *_summary(ratios)) for name, ratios in by_application.items()]
     rows.sort(key=lambda row: float(str(row[4])))
-    return f"{where([CONTESTED])}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
+    return f"{where(CONTESTED)}:\n\n{_lines(('Application', 'Contest', 'Problems', *_EXTENT), rows)}"
 
 
 def _modern_lowest() -> str:
@@ -260,7 +242,7 @@ def _modern_lowest() -> str:
     rows: set[tuple[str, ...]] = set()
     for contest in Contest:
         lowest = sorted(_contest(CONTESTED, contest), key=lambda each: each.ratio)[:N_OF_CONTEST]
-        rows |= {_standing_cells(each) for each in lowest}
+        rows |= {_cells(each) for each in lowest}
     ordered = sorted(rows, key=lambda row: (float(row[3]), row))
     return _lines(_heads("us"), ordered)
 
@@ -293,21 +275,22 @@ def _speed() -> str:
     n_stable, _, low, median, high = _summary(stable)
     n_any, n_ahead, *_ = _summary([each.ratio for each in _contest(LANDSCAPES[1], Contest.ANY)])
     return (
-        f"{_times(GPU, 'us', README_GPU)}\n{_times(CPU, 'ms', README_CPU)}\n"
-        f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[:1])}), "
+        f"{_table(GPU, 'us', _named_and_lowest(GPU, README_GPU, N_LOWEST_OF_README))}\n"
+        f"{_table(CPU, 'ms', _named_and_lowest(CPU, README_CPU, N_LOWEST_OF_README))}\n"
+        f"In {n_stable} problems of sparse attention, expert gating and sampling ({where(LANDSCAPES[0])}), "
         "the fastest sorted and stable top-k of\nother libraries, in most of them the only one that was "
         f"asked, FlashInfer's, takes {low} to {high} times as long as dmlops, {median} times in the median.\n"
         "Against answers in any order, as SGLang and DeepSelect give them, "
-        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1:])}).\n{_larger_behind()}"
+        f"dmlops is ahead in {n_ahead} of {n_any} problems ({where(LANDSCAPES[1])}).\n{_larger_behind()}"
     )
 
 
 def _larger_behind() -> str:
     """Return in which workloads other libraries are faster: the smallest, and which others."""
     larger = [
-        f"{name} ({row['best_peer']}, {ratio(row['ratio'])})"
-        for files in (GPU, CPU)
-        for name, row in sorted(_rows(files).items(), key=lambda item: item[1]["ratio"])
+        f"{row['name']} ({row['best_peer']}, {ratio(row['ratio'])})"
+        for file in (GPU, CPU)
+        for row in _rows(file)
         if row["ratio"] < 1 and row["bytes_moved"] >= LARGE_BYTES
     ]
     told = f", and in larger ones: {', '.join(larger)}" if larger else ""
@@ -322,7 +305,7 @@ def _sweeps() -> str:
         n_points, slow = _record(file)["sweeps"].values()
         point = max(slow, key=lambda each: each["factor"])
         workload, kind = _KIND.fullmatch(point["point"]).groups()  # type: ignore[union-attr]
-        rows.append((where([file]), n_points, len(slow), f"{kind}, {workload}", ratio(point["factor"])))
+        rows.append((where(file), n_points, len(slow), f"{kind}, {workload}", ratio(point["factor"])))
     return _lines(("Machine", "Compared", "Beyond the limit", "Slowest", "Ratio"), rows)
 
 
@@ -336,7 +319,7 @@ def _new_sizes() -> str:
             peer = "" if each["peer"] is None else f"{each['peer']:.1f}"
             figures = (*(f"{time:.1f}" for time in times), ratio(times[0] / times[1]), peer)
             was = old.get(each["call"])
-            rows.append((each["call"], where([file]), *figures, "" if was is None else f"{was:.1f}"))
+            rows.append((each["call"], where(file), *figures, "" if was is None else f"{was:.1f}"))
     heads = ("Call", "Machine", "New size, us", "Repeated, us", "Ratio", "The library's own, us")
     return _lines((*heads, "New size before kinds, us"), rows)
 
@@ -347,7 +330,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cpu_lowest": lambda: _lowest(CPU, "us"),
     "operators": _operators,
     "contests": _contests,
-    "problems": lambda: _lowest(LANDSCAPES[:1], "us", PROBLEMS),
+    "problems": lambda: _lowest(LANDSCAPES[0], "us", PROBLEMS),
     "behind": _behind,
     "modern": _modern,
     "modern_lowest": _modern_lowest,

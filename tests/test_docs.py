@@ -258,7 +258,7 @@ def test_the_fastest_peer_is_that_of_all_files():
                 rows += [(machine, row) for row in timed]
     assert len(rows) > 30
     for machine, row in rows:
-        assert row.theirs == pytest.approx(_fastest_peer(machine, row.name), rel=0.01), row.name
+        assert row.peer_seconds == pytest.approx(_fastest_peer(machine, row.name), rel=0.01), row.name
 
 
 def _timed(found, unit):
