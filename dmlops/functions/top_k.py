@@ -14,13 +14,21 @@ from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.devices.memory import CPU, Device
 from dmlops.operators.problem import Options
-from dmlops.operators.top_k import Rows, Selection, TopK1, broadcast_rows, broadcast_sizes, infer_top_k
+from dmlops.operators.top_k import (
+    Rows,
+    Selection,
+    TopK1,
+    broadcast_rows,
+    broadcast_sizes,
+    check_type_of_numbers,
+    infer_top_k,
+)
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Truth, Values
 from dmlops.types.data_types import index_data_type, index_range
 from dmlops.types.enums import AxisDirection, FeatureLevel
 from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse
-from dmlops.types.opaque_types import OpaqueType, type_name
+from dmlops.types.opaque_types import OpaqueType
 
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
@@ -194,16 +202,12 @@ def _bind(call: Binding, selection: Selection) -> BoundCall:
     tensors = selection.arrays(others)
     numbers = tensors.get("indices")
     rows = broadcast_rows(data, selection.axis, tensors)
-    index_type = selection.index_type
     if numbers is None:
-        index_type = call.index_type(index_type)
-    elif index_type not in (None, numbers.data_type):
-        reason = f"indices are {type_name(numbers.data_type)}, and are returned as they are"
-        allowed = f"index_dtype must be None or {type_name(numbers.data_type)}"
-        refuse("top_k.index_dtype", type_name(index_type), reason, allowed)
-    inferred = infer_top_k(
-        call.words, rows, selection.k, index_type if numbers is None else numbers.data_type
-    )
+        index_type = call.index_type(selection.index_type)
+    else:
+        check_type_of_numbers(numbers, selection.index_type)
+        index_type = numbers.data_type
+    inferred = infer_top_k(call.words, rows, selection.k, index_type)
     if isinstance(data.data_type, OpaqueType) and call.device is not CPU:
         reason = "top_k of dates and durations runs only on the CPU"
         remedy = "pass their int64; NaT is the lowest"

@@ -10,7 +10,7 @@ from dmlops.operators.problem import KeyMasks, Operator, Options, key_masks
 from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, INTEGERS_64, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
-from dmlops.types.opaque_types import ElementType, OpaqueType
+from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
 
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
@@ -144,6 +144,15 @@ def broadcast_rows(x: TensorDesc, axis: int, others: Mapping[str, TensorDesc]) -
         numbers = _broadcast(TensorDesc(numbers.data_type, *along), sizes)
     windows = {name: _broadcast(desc, rows) for name, desc in windows.items()}
     return Rows(_broadcast(x, sizes), axis + len(sizes) - rank, numbers=numbers, **windows)
+
+
+def check_type_of_numbers(numbers: TensorDesc, index_type: ElementType | None) -> None:
+    """Refuse a type of indices other than that of the caller's numbers, which are the indices."""
+    if index_type not in (None, numbers.data_type):
+        of_numbers = type_name(numbers.data_type)
+        reason = f"indices are {of_numbers}, and are returned as they are"
+        allowed = f"index_dtype must be None or {of_numbers}"
+        refuse("top_k.index_dtype", type_name(index_type), reason, allowed)
 
 
 def broadcast_sizes(sizes: Sequence[int], others: Sequence[int]) -> tuple[int, ...] | None:

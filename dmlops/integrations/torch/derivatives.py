@@ -1,5 +1,6 @@
 """Derivatives of what a kernel selects: whether torch asks for one, and how gradients go back."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -88,5 +89,64 @@ def within(x: Tensor, axis: int, places: Tensor) -> tuple[Tensor, Tensor]:
 
 def spread_along(axis: int, zeros: Tensor, gradient: Tensor, places: Tensor) -> Tensor:
     """Return zeros plus the elements of a gradient whose places are positions along an axis."""
+    if places.dim() != zeros.dim():  # of zeros that are a single row
+        gradient, places = gradient.reshape(-1), places.reshape(-1)
     is_there, places = within(zeros, axis, places)
     return zeros.scatter_add_(axis, places, torch.where(is_there, gradient, 0))
+
+
+def flattened(x: Tensor, axis: int, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `x` as a single row, and the places in it of elements of rows to which `x` broadcasts."""
+    size, axis_of_places = x.shape[axis], axis + places.dim() - x.dim()
+    rows = x.movedim(axis, -1)
+    numbers = torch.arange(math.prod(rows.shape[:-1]), device=x.device).reshape(rows.shape[:-1])
+    shape = [*places.shape[:axis_of_places], *places.shape[axis_of_places + 1 :]]
+    first = (numbers * size).expand(shape).unsqueeze(axis_of_places)
+    is_there = (places >= 0) & (places < size)
+    return rows.reshape(-1), torch.where(is_there, first + places, -1)
+
+
+def order_of_numbers(numbers: Tensor, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Return the positions of elements in the order of their numbers, and the place of each in this order.
+
+    The place of an element that takes no part is -1. `numbers` is broadcast along the axis alone.
+    """
+    rank = max(x.dim(), 1)
+    axis = axis % rank
+    d = -1 if numbers.dim() <= 1 else axis - rank
+    size = x.shape[axis] if x.dim() else 1
+    numbers = numbers.reshape(1) if numbers.dim() == 0 else numbers
+    if numbers.dim() < -d:  # it has the same number along the axis
+        numbers = numbers.reshape((1,) * (-d - numbers.dim()) + tuple(numbers.shape))
+    shape = [*numbers.shape]
+    shape[d] = size
+    numbers = numbers.expand(shape)
+    ordered = numbers.to(torch.int64)
+    if numbers.dtype == torch.uint64:
+        ordered = numbers.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    order = torch.argsort(ordered, dim=d, stable=True)
+    ranks = torch.argsort(order, dim=d)
+    return order, torch.where(takes_no_part(numbers), -1, ranks)
+
+
+def takes_no_part(numbers: Tensor) -> Tensor:
+    """Return where all bits of a number are set."""
+    signed = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
+    return signed == -1
+
+
+def numbered(numbers: Tensor, order: Tensor, ranks: Tensor, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Return the positions and the numbers of elements that were selected by their places in the order."""
+    rank = max(x.dim(), 1)
+    axis = axis % rank - rank
+    along = (1,) * (-axis - 1)
+    size = x.shape[axis] if x.dim() else 1
+    shape = [*ranks.shape]
+    shape[axis] = size
+    signed = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
+    parts = [each.reshape(-1, *along) if each.dim() == 1 else each for each in (order, signed)]
+    places, chosen = ranks.clamp(0), ranks >= 0
+    positions = parts[0].expand(shape).gather(axis, places)
+    found = parts[1].expand(shape).gather(axis, positions)
+    found = torch.where(chosen, found, -1).view(numbers.dtype)
+    return torch.where(chosen, positions, -1), found

@@ -41,7 +41,7 @@ from dmlops.operators.top_k import Selection
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, instance_of, refuse, shown
+from dmlops.types.errors import Words, error_text, instance_of, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 # The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
@@ -54,13 +54,13 @@ def top_k(
     """Run `dmlops.top_k`."""
     _check_stream(stream, "top_k")
     x = _tensor(inputs[0], "top_k.x")
-    if set(selection.given) - {"lengths"} or selection.nan_last or selection.max_length is not None:
-        reason, allowed = "it is not served yet", "only lengths are"
-        raise UnsupportedFeatureError(error_text("top_k", "starts, indices or nan_last", reason, allowed))
     arrays = selection.arrays(inputs[1:])
     given = {name: _as_tensor(array, f"top_k.{name}") for name, array in arrays.items()}
     read = {"top_k.x": x} | {f"top_k.{name}": tensor for name, tensor in given.items()}
     outputs = None if out is None else _Outputs("top_k", out, ("values", "indices"), read)
+    # With indices, results have their type.
+    is_named = "indices" not in given or selection.index_type is not None
+    index_dtype = _index_dtype(selection.index_type, out, "top_k") if is_named else None
     results = TOP_K(
         x,
         _integer(selection.k, "top_k.k"),
@@ -68,7 +68,11 @@ def top_k(
         arguments.boolean(selection.largest, "top_k.largest"),
         arguments.boolean(selection.is_sorted, "top_k.sorted"),
         given.get("lengths"),
-        _index_dtype(selection.index_type, out, "top_k"),
+        index_dtype,
+        given.get("starts"),
+        given.get("indices"),
+        None if selection.max_length is None else _integer(selection.max_length, "top_k.max_length"),
+        arguments.boolean(selection.nan_last, "top_k.nan_last"),
     )
     return results if outputs is None else outputs.write(results)
 

@@ -19,11 +19,22 @@ _FAR = 2**31
 
 
 def top_k(
-    x: Any, k: Any, axis: int, largest: bool, sorted: bool, lengths: Any, index_dtype: Any = None
+    x: Any,
+    k: Any,
+    axis: int,
+    largest: bool,
+    sorted: bool,
+    lengths: Any,
+    index_dtype: Any = None,
+    starts: Any = None,
+    indices: Any = None,
+    max_length: Any = None,
+    nan_last: bool = False,
 ) -> tuple[Any, Any]:
-    """Translate `dmlops.top_k`."""
-    if lengths is not None:
-        _refuse("top_k.lengths", "a tensor", "leave it out")
+    """Translate `dmlops.top_k`; ONNX does not say where NaN comes, so `nan_last` changes nothing."""
+    for name, tensor in {"lengths": lengths, "starts": starts, "indices": indices}.items():
+        if tensor is not None:
+            _refuse(f"top_k.{name}", "a tensor", "leave it out")
     kind, x = x.dtype, op.Reshape(x, _ints([1])) if x.shape.rank() == 0 else x
     if kind == ir.DataType.BOOL:
         x = op.Cast(x, to=ir.DataType.UINT8)

@@ -22,13 +22,23 @@ from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_
 from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
 from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
-from dmlops.integrations.torch.derivatives import as_int64, is_tracked, selected, spread_along, within
+from dmlops.integrations.torch.derivatives import (
+    as_int64,
+    flattened,
+    is_known,
+    is_tracked,
+    numbered,
+    order_of_numbers,
+    selected,
+    spread_along,
+    within,
+)
 from dmlops.integrations.torch.memory import check_known_strides, check_memory
 from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.fill_values import held_value
 from dmlops.operators.gather_nd import check_mode, check_use, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
-from dmlops.operators.top_k import broadcast_rows, infer_top_k
+from dmlops.operators.top_k import Rows, broadcast_rows, check_type_of_numbers, infer_top_k
 from dmlops.store.once import registered
 from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of, dtype_name, index_data_type
@@ -105,6 +115,59 @@ def _equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], oth
     return TensorDesc(desc.data_type, tuple(sizes))
 
 
+def _broadcast(
+    where: str, desc: TensorDesc, shape: Sequence[Any], others: list[int], other_shape: list[Any]
+) -> TensorDesc:
+    """Return the description of a tensor with the unknown ones of its last sizes replaced by another's.
+
+    Sizes that are not known to be 1 are taken to be equal. `others` and `other_shape` become those to which
+    both tensors broadcast.
+    """
+    sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
+    sizes = [*desc.sizes]
+    for d in range(1, len(shape) + 1):
+        ours = shape[-d]
+        if d > len(others):
+            others.insert(0, sizes[-d])
+            other_shape.insert(0, ours)
+            continue
+        theirs = other_shape[-d]
+        if is_known(ours == 1):
+            sizes[-d] = 1
+        elif is_known(theirs == 1):
+            others[-d], other_shape[-d] = sizes[-d], ours
+        elif not (isinstance(ours, int) and isinstance(theirs, int)):
+            torch._check(ours == theirs, lambda: sizes_differ)
+            sizes[-d] = others[-d]
+    return TensorDesc(desc.data_type, tuple(sizes))
+
+
+def _described_rows(symbols: _Symbols, x: Tensor, axis: int, given: dict[str, Tensor]) -> Rows:
+    """Return the descriptions of a call's tensors, with numbers for the sizes that are unknown."""
+    data = symbols.describe(x, "top_k.x")
+    described = {}
+    rows, row_sizes = [*x.shape], [*data.sizes]
+    if x.dim() and -x.dim() <= axis < x.dim():
+        del rows[axis]
+        del row_sizes[axis]
+    for name, tensor in given.items():
+        where = f"top_k.{name}"
+        check_device(where, tensor.device, x.device)
+        desc = symbols.describe(tensor, where)
+        if name != "indices":
+            desc = _broadcast(where, desc, tensor.shape, row_sizes, rows)
+        elif x.dim() and -x.dim() <= axis < x.dim():
+            n_dims = tensor.dim()
+            shape, sizes = [*x.shape], [*data.sizes]
+            if n_dims == 1:
+                shape, sizes = [shape[axis]], [sizes[axis]]
+            elif len(rows) >= x.dim():
+                shape, sizes = [*rows, shape[axis]], [*row_sizes, sizes[axis]]
+            desc = _broadcast(where, desc, tensor.shape, sizes, shape)
+        described[name] = desc
+    return broadcast_rows(data, axis, described)
+
+
 @sizes_stand_in()
 def _fake_top_k(
     x: Tensor,
@@ -114,60 +177,108 @@ def _fake_top_k(
     sorted: bool,
     lengths: Tensor | None,
     index_dtype: torch.dtype | None = None,
+    starts: Tensor | None = None,
+    indices: Tensor | None = None,
+    max_length: int | None = None,
+    nan_last: bool = False,
 ) -> tuple[Tensor, Tensor]:
     symbols = _Symbols()
+    arrays = {"lengths": lengths, "starts": starts, "indices": indices}
+    given = {name: tensor for name, tensor in arrays.items() if tensor is not None}
+    rows = _described_rows(symbols, x, axis, given)
+    if rows.numbers is not None:
+        of_numbers = torch_dtype(rows.numbers.data_type)
+        check_type_of_numbers(rows.numbers, None if index_dtype is None else index_data_type(index_dtype, ""))
+        index_dtype = of_numbers
     index_dtype = index_dtype or torch.int64  # AOTInductor can leave out an argument only if it is None
-    data, row_lengths = symbols.describe(x, "top_k.x"), None
-    if lengths is not None:
-        check_device("top_k.lengths", lengths.device, x.device)
-        rows = [d for d in range(x.dim()) if d != axis % x.dim()]
-        row_lengths = _equated(
-            "top_k.lengths",
-            *(symbols.describe(lengths, "top_k.lengths"), lengths.shape),
-            *([data.sizes[d] for d in rows], [x.shape[d] for d in rows]),
-        )
     # Whether a type holds all indices is known once the sizes are.
-    is_sized = all(isinstance(size, int) for size in x.shape)
+    is_sized = rows.numbers is not None or all(isinstance(size, int) for size in x.shape)
     index_type = index_data_type(index_dtype if is_sized else torch.int64, "top_k.index_dtype")
     # torch checks a symbolic k, and then knows that it is not larger than the axis.
     known_k = k if isinstance(k, int) else 0
-    given = {} if row_lengths is None else {"lengths": row_lengths}
-    rows_of_x = broadcast_rows(data, axis, given)
-    values, indices = infer_top_k(TOP_K_FUNCTION.words, rows_of_x, known_k, index_type)
+    values, found = infer_top_k(TOP_K_FUNCTION.words, rows, known_k, index_type)
     if not isinstance(k, int):
-        size = x.shape[axis] if x.dim() else 1
         torch._check(k >= 0, lambda: f"top_k.k: got {k}, but it must be >= 0")
-        torch._check(k <= size, lambda: f"top_k.k: got {k}, but the axis of x has {size} elements")
-        values, indices = (symbols.resized(desc, axis, k) for desc in (values, indices))
-    return symbols.empty(x, values), symbols.empty(x, indices).to(index_dtype)
+        if not given:
+            size = x.shape[axis] if x.dim() else 1
+            torch._check(k <= size, lambda: f"top_k.k: got {k}, but the axis of x has {size} elements")
+        values, found = (symbols.resized(desc, rows.axis, k) for desc in (values, found))
+    return symbols.empty(x, values), symbols.empty(x, found).to(index_dtype)
 
 
 def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
-    _, _, lengths, *_ = others
-    values, indices = TOP_K(x.detach(), k, axis, *others)
-    # A copy, because the caller may write to the indices before the backward pass.
-    places, x = indices.to(torch.int64, copy=True), x if x.dim() else x.reshape(1)
-    if lengths is None:
+    largest, is_sorted, lengths, index_dtype, starts, numbers, *last = (
+        *others,
+        *_TOP_K_DEFAULTS[len(others) :],
+    )
+    if numbers is None:
+        values, indices = TOP_K(x.detach(), k, axis, *others)
+        # A copy, because the caller may write to the indices before the backward pass.
+        places = indices.to(torch.int64, copy=True)
+    else:
+        # Where an element comes by its number tells its position, too.
+        order, ranks = order_of_numbers(numbers, x, axis)
+        options = largest, is_sorted, lengths, None, starts, ranks, *last
+        values, found = TOP_K(x.detach(), k, axis, *options)
+        places, indices = numbered(numbers, order, found, x, axis)
+        check_type_of_numbers(  # this was left out above
+            TensorDesc(data_type_of(numbers.dtype, "top_k.indices"), ()),
+            None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype"),
+        )
+    x = x if x.dim() else x.reshape(1)
+    axis %= x.dim()
+    if lengths is starts is numbers is None:
         return selected(
             *(x, values, places),
             lambda zeros, gradient, places: zeros.scatter_(axis, places, gradient),
             lambda x, places: x.gather(axis, places),
         ), indices
+    if _rows_of(x, axis) != _rows_of(values, axis + values.dim() - x.dim()):
+        # Rows share elements of x: it becomes a single row.
+        x, places = flattened(x, axis, places)
+        axis = 0
 
     def select(x: Tensor, places: Tensor) -> Tensor:
         is_there, places = within(x, axis, places)
-        return torch.where(is_there, x.gather(axis, places), values)
+        found = x.gather(axis, places if places.dim() == x.dim() else places.reshape(-1))
+        return torch.where(is_there, found.reshape(places.shape), values)
 
     return selected(x, values, places, partial(spread_along, axis), select), indices
 
 
+# Of the arguments of `_fake_top_k` after the axis.
+_TOP_K_DEFAULTS = (True, True, None, None, None, None, None, False)
+
+
+def _rows_of(x: Tensor, axis: int) -> tuple[Any, ...]:
+    return (*x.shape[:axis], *x.shape[axis + 1 :])
+
+
 def _batched_top_k(info: Any, in_dims: Any, x: Tensor, k: int, axis: int, *others: Any) -> Any:
-    largest, sorted, lengths, *index_dtype = others
-    x = _with_batch(info, x, in_dims[0])
-    lengths = None if lengths is None else _with_batch(info, lengths, in_dims[5])
-    x = x if x.dim() > 1 else x.unsqueeze(1)
-    axis = axis if axis < 0 else axis + 1
-    return TOP_K(x, k, axis, largest, sorted, lengths, *index_dtype), (0, 0)
+    arguments = [x, k, axis, *others, *_TOP_K_DEFAULTS[len(others) :]]
+    x_rank = max(x.dim() - (in_dims[0] is not None), 1)
+    # By their places among the arguments: lengths, starts and indices.
+    ranks = {
+        place: arguments[place].dim() - (place < len(in_dims) and in_dims[place] is not None)
+        for place in (5, 7, 8)
+        if arguments[place] is not None
+    }
+    rank = max(x_rank, *[ranks[place] + 1 for place in (5, 7) if place in ranks], 0)
+    axis = axis % x_rank + rank - x_rank
+    for place, n_dims in {0: x_rank, **ranks}.items():
+        d = in_dims[place] if place < len(in_dims) else None
+        tensor = arguments[place]
+        if place == 8 and n_dims == 1:
+            if d is None:
+                continue
+            batch = tensor.movedim(d, 0)
+            arguments[place] = batch.reshape(batch.shape[0], *(1,) * axis, -1, *(1,) * (rank - 1 - axis))
+            continue
+        batch = _with_batch(info, tensor, d)
+        wanted = rank - (place in (5, 7))
+        arguments[place] = batch.reshape(batch.shape[0], *(1,) * (wanted - batch.dim() + 1), *batch.shape[1:])
+    arguments[2] = axis + 1
+    return TOP_K(*arguments), (0, 0)
 
 
 def _with_batch(info: Any, x: Tensor, d: int | None) -> Tensor:
@@ -436,7 +547,7 @@ def _operator(name: str, function: Callable[..., Any], fake: Callable[..., Any],
             value.detach().as_subclass(Tensor) if isinstance(value, Tensor) else value for value in arguments
         ]
         options = dict(zip(names[n_leading:], plain[n_leading:], strict=False))
-        if "index_dtype" in names:
+        if "index_dtype" in names and (n_leading == 0 or options.get("indices") is None):
             options["index_dtype"] = options.get("index_dtype") or torch.int64
         results = function(*plain[:n_leading], **options)
         return results if isinstance(results, Tensor) else tuple(results)
