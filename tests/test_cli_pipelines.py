@@ -52,6 +52,10 @@ def test_what_top_k_writes_is_data_or_indices(command):
     # As tuples, where the user says so: [[0, 2], [1, 2]].
     run(command, "gather", "x.npy", "best.npz:indices", "-o", "y.npy")
     assert np.load("y.npy").tolist() == [3, 5]
+    # The indices are the numbers of the values in the next selection.
+    run(command, "top-k", "best.npz", "-k", 1, "--indices", "best.npz", "--device", "cpu", "-o", "first.npz")
+    with np.load("first.npz") as first:
+        assert first["indices"].tolist() == [[0], [1]]
     # Both again, for an axis that is not the last.
     run(command, "top-k", "x.npy", "-k", 1, "--axis", 0, "-o", "best.npz")
     run(command, "gather", "x.npy", "best.npz", "--along-axis", 0, "-o", "y.npy")

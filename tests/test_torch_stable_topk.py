@@ -16,11 +16,13 @@ from tests import reference  # noqa: E402
 from tests.torch_calls import QUIET, Recorder, compiled, fresh_compiler  # noqa: E402, F401
 
 pytestmark = QUIET
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu)) if torch.cuda.is_available() else ("cpu",)
+on_each_device = pytest.mark.parametrize("device", DEVICES)
 
 
-def tied(*shape, seed=0):
+def tied(*shape, device="cpu"):
     """Return floats of which many are equal."""
-    return torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(seed)).float()
+    return torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(0)).float().to(device)
 
 
 def seen_by_torch(function, *arguments):
@@ -35,11 +37,11 @@ OURS, TORCHS = frozenset({"dmlops::top_k"}), frozenset({"aten::topk"})
 
 def check(results, x, k, **options):
     """Compare with plain NumPy."""
-    values, indices = reference.top_k(x.numpy(), k, **options)
+    values, indices = reference.top_k(x.cpu().numpy(), k, **options)
     assert results.values.dtype == x.dtype
     assert results.indices.dtype == torch.int64
-    assert np.array_equal(results.values.numpy(), values)
-    assert np.array_equal(results.indices.numpy(), indices)
+    assert np.array_equal(results.values.cpu().numpy(), values)
+    assert np.array_equal(results.indices.cpu().numpy(), indices)
 
 
 FORMS = {
@@ -58,9 +60,10 @@ FORMS = {
 }
 
 
+@on_each_device
 @pytest.mark.parametrize(("call", "options"), FORMS.values(), ids=FORMS)
-def test_every_form_of_the_call(call, options):
-    x = tied(5, 40)
+def test_every_form_of_the_call(call, options, device):
+    x = tied(5, 40, device=device)
     with stable_topk():
         results = call(x)
     assert type(results) is torch.return_types.topk
@@ -212,18 +215,19 @@ def recorded(function, **options):
     return compiled(function, backend, **options), runs
 
 
+@on_each_device
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiled_functions(dynamic):
+def test_compiled_functions(dynamic, device):
     def function(x):
         values, indices = torch.topk(x, 3)
         return values + 1, indices, x.topk(2, dim=0, largest=False)
 
     graph, runs = recorded(function, dynamic=dynamic)
-    x = tied(6, 40)
+    x = tied(6, 40, device=device)
     graph(x)
     with stable_topk():
         for rows in (6, 7):  # the second time with another size
-            x = tied(rows, 40)
+            x = tied(rows, 40, device=device)
             values, indices, smallest = graph(x)
             check(torch.return_types.topk((values - 1, indices)), x, 3)
             check(smallest, x, 2, axis=0, largest=False)
@@ -292,7 +296,7 @@ def routed(router, hidden):
     """Return the experts of each token, in ascending order, by sorting in plain NumPy."""
     biased = (hidden @ router.weight.T).sigmoid() + router.bias
     answer = []
-    for row in biased.detach().numpy().reshape(len(hidden), router.n_groups, -1):
+    for row in biased.detach().cpu().numpy().reshape(len(hidden), router.n_groups, -1):
         group_scores = np.sort(row, axis=-1)[:, -2:].sum(axis=-1)
         groups = np.argsort(-group_scores, kind="stable")[: router.n_selected_groups]
         eligible = np.full_like(row, -np.inf)
@@ -301,18 +305,21 @@ def routed(router, hidden):
     return np.array(answer)
 
 
+@on_each_device
 @pytest.mark.parametrize("compiles", [False, True])
-def test_router_of_deepseek(compiles):
+def test_router_of_deepseek(compiles, device):
     torch.manual_seed(0)
     router = Router()
     # Small integers, so that scores tie and sums of any order are equal.
     hidden = torch.randint(-1, 2, (64, 16)).float()
+    router, hidden = router.to(device), hidden.to(device)
+    expected = routed(router, hidden)
     with stable_topk(), torch.no_grad():
         experts, weights = (compiled(router) if compiles else router)(hidden)
         alone = [router(token[None])[0] for token in hidden]
-    assert np.array_equal(experts.numpy(), routed(router, hidden))
+    assert np.array_equal(experts.cpu().numpy(), expected)
     assert torch.equal(torch.cat(alone), experts)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(64))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(64, device=device))
 
 
 class Model(torch.nn.Module):
