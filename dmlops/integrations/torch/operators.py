@@ -202,7 +202,7 @@ def _fake_top_k(
         if not given:
             size = x.shape[axis] if x.dim() else 1
             torch._check(k <= size, lambda: f"top_k.k: got {k}, but the axis of x has {size} elements")
-        values, found = (symbols.resized(desc, rows.axis, k) for desc in (values, found))
+        values, found = symbols.resized(values, rows.axis, k), symbols.resized(found, rows.axis, k)
     return symbols.empty(x, values), symbols.empty(x, found).to(index_dtype)
 
 
