@@ -157,18 +157,21 @@ def gather(device):
         for layout_indices in itertools.product(of_indices, repeat=2):
             mode = "fill" if layout_x[0].is_replicate() else "raise"
             given = indices * 2 if mode == "fill" else indices
+            options = {"fill_value": -1.5, "wrap_negative": False} if mode == "fill" else {}
             result = dmlops.gather_nd(
                 distribute(x, mesh, layout_x),
                 distribute(given, mesh, layout_indices),
                 batch_dims=1,
                 mode=mode,
+                **options,
             )
             # Copied dimensions follow those of the tuples. Indices are gathered where x would have to be.
             for of_result, p, q in zip(result.placements, layout_x, layout_indices, strict=True):
                 has_no_counterpart = q == Shard(2) or (q == Shard(0) and q in layout_x)
                 follows = Replicate() if has_no_counterpart else q
                 assert of_result == (follows if p.is_replicate() else p)
-            check(result, reference.gather_nd(x, given, batch_dims=1, mode=mode), result.placements)
+            expected = reference.gather_nd(x, given, batch_dims=1, mode=mode, **options)
+            check(result, expected, result.placements)
 
 
 def gather_errors(device):

@@ -104,6 +104,12 @@ CALLS = {
     "gather_nd": lambda x: (dmlops.gather_nd(x, integers(x, [[0, -1], [2, 3]])),),
     "gather_nd_clip": lambda x: (dmlops.gather_nd(x, integers(x, [[0], [7], [-9]]), mode="clip"),),
     "gather_nd_fill": lambda x: (dmlops.gather_nd(x, integers(x, [[0], [7]], torch.int32), mode="fill"),),
+    "gather_nd_padded": lambda x: (
+        dmlops.gather_nd(
+            x, integers(x, [[0], [-1], [7]]), mode="fill", fill_value=-np.inf, wrap_negative=False
+        ),
+    ),
+    "nonzero_fills": lambda x: dmlops.nonzero_coordinates(x > 0, size=20, fill_value=(3, -1)),
     "gather_nd_batch": lambda x: (dmlops.gather_nd(x, integers(x, [[[4]], [[0]], [[1]]]), batch_dims=1),),
     "gather_nd_one": lambda x: (dmlops.gather_nd(x, integers(x, [1, -1])),),
     "gather_nd_no_index": lambda x: (dmlops.gather_nd(x, integers(x, [[[], []]] * 3), batch_dims=1),),
