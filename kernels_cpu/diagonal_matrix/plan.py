@@ -87,8 +87,7 @@ def _along_rows(problem: Words) -> Band:
 def _is_of_parts(problem: Words, d: int, n_parts: int) -> bool:
     """Return whether a batch dimension has the `n_parts` adjacent parts of each element."""
     at = given.DIMS + given.DIMENSION * d
-    size, x_stride, output_stride = problem[at], problem[at + 1], problem[at + 2]
-    return bool(size == n_parts and x_stride == 1 and output_stride == 1)
+    return bool(problem[at] == n_parts and problem[at + 1] == 1 and problem[at + 2] == 1)
 
 
 def _with_parts(problem: Words, band: Band) -> Band:

@@ -26,7 +26,9 @@ def fit(call: Words, problem: Words) -> int:
     The arrays are x, indices and the output.
     """
     x, indices, output = array_at(0), array_at(1), array_at(2)
-    x_rank, index_rank, batch = call[x + RANK], call[indices + RANK], call[BATCH_DIMS]
+    x_rank = call[x + RANK]
+    index_rank = call[indices + RANK]
+    batch = call[BATCH_DIMS]
     if index_rank < 1 or batch > index_rank - 1:
         return MISFIT
     n_coordinates = call[indices + SHAPE + index_rank - 1]

@@ -61,7 +61,9 @@ def kernel_key(kind: int, element_size: int, index_size: int) -> int:
 @cache
 def kernel_of(key: int) -> Kernel:
     """Return a kernel by its number."""
-    kind, element_size, index_size = key & 15, key >> 4 & 15, key >> 8
+    kind = key & 15
+    element_size = key >> 4 & 15
+    index_size = key >> 8
     indices = pointer("u", index_size)
     if kind == CHECK:
         source = "kernels_cpu.gather_nd.index_tuples:find_outside"

@@ -22,16 +22,15 @@ RESIDUES: tuple[int, ...] = (X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE)
 
 def problem_words(problem: Any, *, checks: bool = False) -> list[int]:
     """Return the words of a `Problem`, whose arrays are aligned."""
-    batch, tuples, bounds, slices = problem.batch, problem.tuples, problem.bounds, problem.slices
     words = [problem.element_size, problem.index_size, problem.index_signed, problem.mode == "clip"]
     repeated = problem.fill * (((1 << 64) - 1) // ((1 << 8 * problem.element_size) - 1))
     words += [problem.coordinate_stride, problem.x_offset, checks, 0, 0, 0]
     words += [signed(repeated), problem.wraps]
-    words += [len(batch), len(tuples), len(bounds), len(slices)]
-    for dimension in batch:
+    words += [len(problem.batch), len(problem.tuples), len(problem.bounds), len(problem.slices)]
+    for dimension in problem.batch:
         words += dimension
-    for size, index_stride, output_stride in tuples:
+    for size, index_stride, output_stride in problem.tuples:
         words += [size, 0, index_stride, output_stride]
-    for dimension in (*bounds, *slices):
+    for dimension in (*problem.bounds, *problem.slices):
         words += dimension
     return words

@@ -61,8 +61,11 @@ def kernel_key(name: int, columns: int, element_size: int, coordinate_size: int,
 @cache
 def kernel_of(key: int) -> Kernel:
     """Return a kernel by its number."""
-    name, columns, element_size = key & 15, key >> 4 & 15, key >> 8 & 15
-    coordinate_size, count_size = key >> 12 & 15, key >> 16
+    name = key & 15
+    columns = key >> 4 & 15
+    element_size = key >> 8 & 15
+    coordinate_size = key >> 12 & 15
+    count_size = key >> 16
     module = "kernels_cpu.nonzero_coordinates.kernels"
     if name == _MARK:
         signature = (INTEGERS, INTEGER, pointer("u", element_size), BYTES)

@@ -86,7 +86,8 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    device, varied = [*device_words(target), *(policy or Policy())], (X_RESIDUE, OUTPUT_RESIDUE)
+    device = [*device_words(target), *(policy or Policy())]
+    varied = X_RESIDUE, OUTPUT_RESIDUE
     planner = Planner("gather_nd", plan_of_words, problem_words(problem), varied, device, FAMILIES, target)
     checking = Planner(
         "gather_nd", plan_of_words, problem_words(problem, checks=True), (), device, FAMILIES, target

@@ -402,7 +402,9 @@ def _checked(problem: Words, policy: Policy) -> Checked:
     Where the fastest ones lie evenly and are too many, launches check ranges of them.
     """
     n_dims = problem[N_BATCH_DIMS] + problem[N_TUPLE_DIMS]
-    first, number, n_groups = n_dims, 1, 0
+    first = n_dims
+    number = 1
+    n_groups = 0
     while first > 0:
         group = _group(problem, first)
         n_groups += 1

@@ -69,7 +69,8 @@ def unaligned_kernel(index_size: int) -> Any:
                 first, is_in_range = follow(first, tuple_address, c, bounds[c], strides[c], runs)
                 is_read = is_read and is_in_range
         is_read = is_read or u32(runs.tuples.clips) != 0
-        low_fill, high_fill = u32(runs.tuples.fill), u32(runs.tuples.fill >> 32)
+        low_fill = u32(runs.tuples.fill)
+        high_fill = u32(runs.tuples.fill >> 32)
         target = along(output, outer, inner, runs.output_strides)
         # Vectors lie on 16-byte boundaries: the first one of a run may begin ahead of it.
         start = i32(i32(vector << 4) - i32(target & (VECTOR - 1)))
@@ -83,9 +84,18 @@ def unaligned_kernel(index_size: int) -> Any:
             a, b, c, d = ptx.read_if_u32x4(source - i64(residue), u32(is_read))
             e, f, g, h = ptx.read_if_u32x4(source - i64(residue) + VECTOR, u32(is_read and residue != 0))
             if residue & 8 != 0:
-                a, b, c, d, e, f = c, d, e, f, g, h
+                a = c
+                b = d
+                c = e
+                d = f
+                e = g
+                f = h
             if residue & 4 != 0:
-                a, b, c, d, e = b, c, d, e, f
+                a = b
+                b = c
+                c = d
+                d = e
+                e = f
             a = shifted(a, b, n_bytes) if is_read else low_fill
             b = shifted(b, c, n_bytes) if is_read else high_fill
             c = shifted(c, d, n_bytes) if is_read else low_fill
@@ -226,7 +236,10 @@ def strided_kernel(element_size: int) -> Any:
         source = x + x_at + i64(column) * p.step
         fill = p.tuples.fill
         if column >= 0 and behind <= run_end:
-            a, b, c, d = u32(fill), u32(fill >> 32), u32(fill), u32(fill >> 32)
+            a = u32(fill)
+            b = u32(fill >> 32)
+            c = u32(fill)
+            d = u32(fill >> 32)
             if is_read:
                 (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], is_odd) = (
                     read_strided(source, p.step, column > 0, behind < run_end)

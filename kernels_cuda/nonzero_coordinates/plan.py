@@ -325,12 +325,16 @@ def _put_mask(problem: Words, device: Words, mask: Mask, areas: Areas, out: Word
     if mask.kind == TRANSPOSED:
         _put_transposed_mask(problem, areas, out)
         return PLANNED
-    element_size, wide, n_dims = problem[ELEMENT_SIZE], mask.wide != 0, max(problem[N_DIMS], 1)
+    element_size = problem[ELEMENT_SIZE]
+    wide = mask.wide != 0
+    n_dims = max(problem[N_DIMS], 1)
     is_strided = mask.kind == STRIDED
-    kernel, per_block = kernel_key(MASK_KERNEL, element_size, 0, 0), block_elements(element_size)
+    kernel = kernel_key(MASK_KERNEL, element_size, 0, 0)
+    per_block = block_elements(element_size)
     table = Table(0, 0)
     if is_strided:
-        kernel, per_block = kernel_key(MASK_STRIDED_KERNEL, element_size, mask.wide, 0), GRANULE
+        kernel = kernel_key(MASK_STRIDED_KERNEL, element_size, mask.wide, 0)
+        per_block = GRANULE
         if wide:
             if wide_table_words(_N_COLUMNS * n_dims) + LAUNCH_WORDS > device[ROOM] - out[END]:
                 return TOO_LONG
@@ -363,14 +367,21 @@ def _word_magnitude(problem: Words) -> int:
 
 def _put_transposed_mask(problem: Words, areas: Areas, out: Words) -> None:
     """Put the launches that fill the mask of matrices with contiguous columns, and count."""
-    element_size, at = problem[ELEMENT_SIZE], DIMS + DIMENSION * (problem[N_DIMS] - 2)
-    height, width, column_stride = problem[at], problem[at + DIMENSION], problem[at + DIMENSION + 1]
-    n_matrices, batch_stride = 1, 0
+    element_size = problem[ELEMENT_SIZE]
+    at = DIMS + DIMENSION * (problem[N_DIMS] - 2)
+    height = problem[at]
+    width = problem[at + DIMENSION]
+    column_stride = problem[at + DIMENSION + 1]
+    n_matrices = 1
+    batch_stride = 0
     if problem[N_DIMS] == 3:
-        n_matrices, batch_stride = problem[DIMS], problem[DIMS + 1]
-    n_row_tiles, row_words = ceil_div(height, 32), width // 32
+        n_matrices = problem[DIMS]
+        batch_stride = problem[DIMS + 1]
+    n_row_tiles = ceil_div(height, 32)
+    row_words = width // 32
     n_word_tiles = ceil_div(row_words, FILLED_WORDS)
-    n_units, n_words = n_matrices * n_row_tiles * n_word_tiles, n_matrices * height * row_words
+    n_units = n_matrices * n_row_tiles * n_word_tiles
+    n_words = n_matrices * height * row_words
     n_blocks = ceil_div(n_units, TRANSPOSED_THREADS // 32)
     kernel = kernel_key(MASK_TRANSPOSED_KERNEL, element_size, 0, 0)
     begin_launch(out, kernel, n_blocks, TRANSPOSED_THREADS, 0, 1)
@@ -458,7 +469,9 @@ def _expand_parameters(
     problem: Words, mask: Mask, tiles: Tiles, first: int, n_columns: int, wide: bool
 ) -> ExpandParameters:
     """Return what the launch for `n_columns` columns from `first` on takes before their divisors."""
-    size, row_step, column_step = problem[COORDINATE_SIZE], problem[ROW_STEP], problem[COLUMN_STEP]
+    size = problem[COORDINATE_SIZE]
+    row_step = problem[ROW_STEP]
+    column_step = problem[COLUMN_STEP]
     offset = first * column_step * size
     vector = min(size * (n_columns if n_columns in (2, 4) else 1), 16)
     is_contiguous = (column_step == 1 or n_columns == 1) and row_step == n_columns

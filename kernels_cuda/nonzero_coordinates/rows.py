@@ -455,7 +455,9 @@ def small_kernel(element_size: int) -> Any:
             if (word >> lane) & 1 != 0 and row < p.capacity:
                 address = output + row * p.row_bytes
                 step, size = p.column_bytes, p.coordinate_size
-                factors, shifts, periods = columns.multipliers, columns.shifts, columns.periods
+                factors = columns.multipliers
+                shifts = columns.shifts
+                periods = columns.periods
                 rest = first + thread
                 # The compiler unrolls this loop, and so knows all indices of tables without addresses.
                 for c in range(GENERAL_COLUMNS):
