@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.calls.call_cache import CALLS as KEPT
 from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
 
 CALLS = int(os.environ.get("DMLOPS_MEMORY_CALLS", "6000"))
-MOST_KEPT = 256
 MIB = 1 << 20
 DTYPES = ("uint8", "int16", "float32", "int64")
 
@@ -72,7 +70,6 @@ def call_many_kinds(n_calls, n_before):
             for _ in range(rng.choice((1, 1, 1, 1, 3))):
                 call()
                 done += 1
-        assert len(KEPT) <= MOST_KEPT
         print(resident_bytes())
 
 
@@ -94,7 +91,6 @@ def call_largest_kinds():
             dmlops.nonzero_coordinates(x, size=3)
         if place == 2:
             print(resident_bytes())
-    assert len(KEPT) <= MOST_KEPT
     print(resident_bytes())
 
 
