@@ -67,7 +67,9 @@ def choices(
     watch = search.Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
     known = {each.place: each.times for each in search.load(add_to) if each.times} if add_to else {}
-    ks, row_counts, lengths = k or search.KS, rows or search.ROWS, length or search.LENGTHS
+    ks = k or search.KS
+    row_counts = rows or search.ROWS
+    lengths = length or search.LENGTHS
     found = []
     for size in element_size or search.DTYPES:
         places = search.places(size, ks, row_counts, lengths, layouts)

@@ -34,7 +34,9 @@ def _(task: Task) -> Call:
 
 @contender("torch.nonzero_static", "nonzero_coordinates", (CUDA,), "size given; int64; new outputs")
 def _(task: Task) -> Call:
-    torch, x, size = libraries.module("torch"), to_torch(task.x), count(task)
+    torch = libraries.module("torch")
+    x = to_torch(task.x)
+    size = count(task)
     return lambda: torch.nonzero_static(x, size=size)
 
 

@@ -15,7 +15,10 @@ from bench.workloads import CPU, CUDA, TopK
 
 def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
     workload: TopK = task.workload
-    shape, k, axis, largest = selected_shape(workload), workload.k, workload.axis, workload.largest
+    shape = selected_shape(workload)
+    k = workload.k
+    axis = workload.axis
+    largest = workload.largest
     out, is_sorted = (empty(x, shape), empty(x, shape, "uint32")), workload.is_sorted
     return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths, out=out)
 
@@ -35,7 +38,9 @@ def _own_gather_nd(task: Task, x: Any, indices: Any) -> Call:
 
 def _own_diagonal_matrix(task: Task, x: Any) -> Call:
     workload, out = task.workload, empty(x, task.workload.shape)
-    value, begin, end = workload.value, workload.begin, workload.end
+    value = workload.value
+    begin = workload.begin
+    end = workload.end
     return lambda: dmlops.diagonal_matrix(x, value=value, begin=begin, end=end, out=out)
 
 

@@ -43,7 +43,10 @@ def _sorts_all(task: Task) -> bool:
     "numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    x, k, axis, selected = largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
+    x = largest_only(task)
+    k = task.workload.k
+    axis = task.workload.axis
+    selected = _last(task.workload)
     size = x.shape[axis]
 
     def call() -> Any:
@@ -59,8 +62,13 @@ def _(task: Task) -> Call:
 
 @contender("torch.topk", "top_k", (CPU, CUDA), "ties in any order; int64 indices")
 def _(task: Task) -> Call:
-    torch, x, workload = libraries.module("torch"), to_torch(task.x), task.workload
-    shape, k, axis, largest = selected_shape(workload), workload.k, workload.axis, workload.largest
+    torch = libraries.module("torch")
+    x = to_torch(task.x)
+    workload = task.workload
+    shape = selected_shape(workload)
+    k = workload.k
+    axis = workload.axis
+    largest = workload.largest
     out, is_sorted = (empty(x, shape), empty(x, shape, "int64")), workload.is_sorted
     return lambda: torch.topk(x, k, dim=axis, largest=largest, sorted=is_sorted, out=out)
 
@@ -70,7 +78,9 @@ def _(task: Task) -> Call:
     if libraries.is_numpy(task.x) and not _sorts_all(task):
         message = "sorts everything: on the CPU only for k = size"
         raise NotServedError(message)
-    torch, x, axis = libraries.module("torch"), to_torch(task.x), task.workload.axis
+    torch = libraries.module("torch")
+    x = to_torch(task.x)
+    axis = task.workload.axis
     largest, out = task.workload.largest, (torch.empty_like(x), torch.empty_like(x, dtype=torch.int64))
     return lambda: torch.sort(x, dim=axis, descending=largest, stable=True, out=out)
 
@@ -116,7 +126,10 @@ def _(task: Task) -> Call:
     "bottleneck.argpartition", "top_k", (CPU,), "unsorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    x, k, axis, selected = largest_only(task), task.workload.k, task.workload.axis, _last(task.workload)
+    x = largest_only(task)
+    k = task.workload.k
+    axis = task.workload.axis
+    selected = _last(task.workload)
     size = x.shape[axis]
     if (
         x.dtype.name not in ("float32", "float64", "int32", "int64")
@@ -141,7 +154,9 @@ def _(task: Task) -> Call:
     if task.workload.shape[-1] != task.workload.size:
         message = "sorts everything: only for one row"
         raise NotServedError(message)
-    cupy, x, k = libraries.module("cupy"), to_cupy(largest_only(task)), task.workload.k
+    cupy = libraries.module("cupy")
+    x = to_cupy(largest_only(task))
+    k = task.workload.k
 
     def call() -> Any:
         indices = cupy.argsort(x)[..., : -k - 1 : -1]
