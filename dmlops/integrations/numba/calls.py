@@ -221,7 +221,8 @@ def _ask(block: int, cell: int, is_late: int) -> int:
 
 def _answer(block: int) -> None:
     cpu.plan_threads.set(1)
-    _cell[words_of.FUNCTION] = cpu.load(words_of.CALL).address
+    if cpu.compiles_plans():  # without sources, all calls come here
+        _cell[words_of.FUNCTION] = cpu.load(words_of.CALL).address
     request = _Request.read(block)
     function, n_inputs, others = _bindable(request)
     inputs, outs = request.arrays[:n_inputs], request.arrays[n_inputs:]
