@@ -84,7 +84,8 @@ def test_a_workspace_beyond_every_address_space_is_asked_for_as_such():
     rng = random(operator)
     given, plans = part_of(operator, "problem_words"), part_of(operator, "plan")
     out = [0] * plan_words.MAX_WORDS
-    problem = MAKERS[operator](rng)._replace(k=2**50, axis_size=2**51, rows=(), length_strides=())
+    rows = {"rows": (), "length_strides": (), "start_strides": (), "number_strides": ()}
+    problem = MAKERS[operator](rng)._replace(k=2**50, axis_size=2**51, max_length=None, **rows)
     assert plans.plan(given.problem_words(problem), (2, 1 << 24), out) == 0
     assert out[plan_words.WORKSPACE] == 2**63 - 1
     assert out[plan_words.N_LAUNCHES] == 0

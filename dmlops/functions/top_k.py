@@ -1,7 +1,7 @@
 """The function `top_k`."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
@@ -187,14 +187,25 @@ def _with_rows(
     x: Any, lengths: Any, starts: Any, indices: Any, max_length: Any
 ) -> tuple["_TopK", tuple[Any, ...], int | None]:
     """Return the function for the arrays that are given, these arrays, and the most elements of a row."""
-    if max_length is not None:
-        max_length = arguments.size(max_length, "top_k.max_length")
-        if lengths is None and starts is None:
-            reason, remedy = "there are neither starts nor lengths", "slice x"
-            refuse("top_k.max_length", max_length, reason, remedy)
+    given = given_arrays(lengths, starts, indices)
+    return _FUNCTIONS[tuple(given)], (x, *given.values()), plain_max_length(max_length, given)
+
+
+def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
+    """Return the arrays beside `x` that a call has, by name; see `Selection`."""
     arrays = {"lengths": lengths, "starts": starts, "indices": indices}
-    given = {name: array for name, array in arrays.items() if array is not None}
-    return _FUNCTIONS[tuple(given)], (x, *given.values()), max_length
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def plain_max_length(max_length: Any, given: Mapping[str, Any]) -> int | None:
+    """Return the most elements of a row as a plain int; refuse it where rows are no windows."""
+    if max_length is None:
+        return None
+    number = arguments.size(max_length, "top_k.max_length")
+    if not {"lengths", "starts"} & given.keys():
+        reason, remedy = "there are neither starts nor lengths", "slice x"
+        refuse("top_k.max_length", number, reason, remedy)
+    return number
 
 
 def _bind(call: Binding, selection: Selection) -> BoundCall:

@@ -29,10 +29,12 @@ from dmlops.array_libraries.jax import Jax
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.diagonal_matrix import refuse_with_input
+from dmlops.functions.top_k import given_arrays, plain_max_length
 from dmlops.integrations.jax.xla_calls import call, check_input, index_type_name, number_text
 from dmlops.operators.diagonal_matrix import band_bounds, near_band
 from dmlops.operators.gather_nd import check_is_one_array, check_mode, plain_fill
 from dmlops.operators.nonzero_coordinates import plain_fill as fill_of_rows
+from dmlops.operators.top_k import Selection
 from dmlops.types import arguments, scalars
 from dmlops.types.array_types import Mode
 from dmlops.types.data_types import data_type_of
@@ -47,13 +49,17 @@ def top_k(
     axis: int = -1,
     largest: bool = True,
     sorted: bool = True,
+    starts: Any = None,
     lengths: Any = None,
+    max_length: int | None = None,
+    indices: Any = None,
+    nan_last: bool = False,
     index_dtype: Any = None,
 ) -> TopKResult[Array, Array]:
     """Return the `k` largest or smallest elements along an axis, and their indices.
 
-    As `dmlops.top_k`: ties by ascending index. Differentiable with respect to `x`; results beyond the length
-    of a row, of index -1, have no derivative.
+    As `dmlops.top_k`: ties by ascending index. Differentiable with respect to `x`; results that no element of
+    a row is left for, of index -1, have no derivative.
 
     Examples
     --------
@@ -64,15 +70,20 @@ def top_k(
     >>> jax.grad(lambda x: top_k(x, 1).values.sum())(x).tolist()
     [0.0, 1.0, 0.0]
     """
-    options = (
-        arguments.integer(k, "top_k.k"),
-        arguments.integer(axis, "top_k.axis"),
-        arguments.boolean(largest, "top_k.largest"),
-        arguments.boolean(sorted, "top_k.sorted"),
-        index_type_name(index_dtype, "top_k"),
+    given = given_arrays(lengths, starts, indices)
+    arrays = [_as_array(array, f"top_k.{name}") for name, array in given.items()]
+    of_numbers = indices is not None and index_dtype is None
+    options = Selection(
+        k=arguments.integer(k, "top_k.k"),
+        axis=arguments.integer(axis, "top_k.axis"),
+        largest=arguments.boolean(largest, "top_k.largest"),
+        is_sorted=arguments.boolean(sorted, "top_k.sorted"),
+        nan_last=arguments.boolean(nan_last, "top_k.nan_last"),
+        max_length=plain_max_length(max_length, given),
+        index_type=None if of_numbers else index_type_name(index_dtype, "top_k"),
+        given=tuple(given),
     )
-    lengths = () if lengths is None else (_as_array(lengths, "top_k.lengths"),)
-    return TopKResult(*_traced(_top_k, (_as_array(x, "top_k.x"), *lengths), options, level_set()))
+    return TopKResult(*_traced(_top_k, (_as_array(x, "top_k.x"), *arrays), options, level_set()))
 
 
 def nonzero_coordinates(
@@ -242,42 +253,94 @@ def _is_whole(spec: P) -> bool:
 
 # Each operator is a function that JAX differentiates; inside is one that vmap replaces, which calls XLA.
 def _top_k(x: Array, *inputs: Any) -> Any:
-    *lengths, options = inputs
-    axis = options[1]
+    *others, options = inputs
 
     @jax.custom_jvp
-    def select(x: Array, *lengths: Array) -> Any:
-        return _select(x, *lengths, options)
+    def select(x: Array, *others: Array) -> Any:
+        return _select(x, *others, options)
 
     @select.defjvp
     def differentiate(primals: Any, tangents: Any) -> Any:
-        values, indices = select(*primals)
-        change = jnp.atleast_1d(tangents[0])
+        if "indices" in options.given:
+            values, indices, places = _select_by_number(primals, options)
+        else:
+            values, indices = select(*primals)
+            places = indices
+        x, axis = jnp.atleast_1d(tangents[0]), options.axis % max(primals[0].ndim, 1)
         # If a row has too few elements, all bits of the indices of its padding are set.
-        is_element = (indices >= 0) & (indices < change.shape[axis])
-        moved = jnp.take_along_axis(change, jnp.where(is_element, indices, 0), axis, mode="clip")
+        is_element = (places >= 0) & (places < x.shape[axis])
+        places = jnp.where(is_element, places, 0)
+        if values.ndim == x.ndim and _without(values.shape, axis) == _without(x.shape, axis):
+            moved = jnp.take_along_axis(x, places, axis, mode="clip")
+        else:  # rows share elements
+            moved = _taken_from_rows(x, axis, places)
         no_change = jax.custom_derivatives.zero_from_primal(indices)
         return (values, indices), (jnp.where(is_element, moved, 0), no_change)
 
-    return select(x, *lengths)
+    return select(x, *others)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _taken_from_rows(x: Array, axis: int, places: Array) -> Array:
+    """Return the elements at places along an axis of rows to which `x` broadcasts."""
+    rows, axis_of_places = jnp.moveaxis(x, axis, -1), axis + places.ndim - x.ndim
+    first = jnp.arange(math.prod(rows.shape[:-1])).reshape(rows.shape[:-1]) * x.shape[axis]
+    first = jnp.broadcast_to(first, _without(places.shape, axis_of_places))
+    return rows.reshape(-1)[jnp.expand_dims(first, axis_of_places) + places]
+
+
+def _select_by_number(inputs: Sequence[Array], options: Selection) -> tuple[Array, Array, Array]:
+    """Return values, the caller's numbers and positions: where an element comes by its number tells these."""
+    x, *others, numbers = inputs
+    axis = options.axis % max(x.ndim, 1) - max(x.ndim, 1)
+    size = x.shape[axis] if x.ndim else 1
+    if numbers.ndim == 1:
+        numbers = numbers.reshape(-1, *(1,) * (-axis - 1))
+    numbers = numbers.reshape((1,) * (-axis - numbers.ndim) + numbers.shape)
+    shape = [*numbers.shape]
+    shape[axis] = size
+    numbers = jnp.broadcast_to(numbers, shape)
+    order = jnp.argsort(numbers, axis, stable=True)
+    # The highest number of a type without a sign stands for -1.
+    none = jnp.asarray(-1 if numbers.dtype.kind == "i" else jnp.iinfo(numbers.dtype).max, numbers.dtype)
+    ranks = jnp.where(numbers == none, -1, jnp.argsort(order, axis))
+    values, found = _select(x, *others, ranks, options._replace(index_type=None))
+    shape = [*found.shape]
+    shape[axis] = size
+    places = jnp.take_along_axis(jnp.broadcast_to(order, shape), jnp.maximum(found, 0), axis, mode="clip")
+    chosen = jnp.take_along_axis(jnp.broadcast_to(numbers, shape), places, axis, mode="clip")
+    return values, jnp.where(found < 0, none, chosen), jnp.where(found < 0, -1, places)
 
 
 def _select(x: Array, *inputs: Any) -> Any:
-    *lengths, options = inputs
-    k, axis, *others = options
+    *others, options = inputs
 
     @jax.custom_batching.custom_vmap
-    def select(x: Array, *lengths: Array) -> Any:
-        return call("top_k", (x, *lengths), options)
+    def select(x: Array, *others: Array) -> Any:
+        return call("top_k", (x, *others), options)
 
     @select.def_vmap
     def select_in_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
-        x, *lengths = _with_batch(size, is_batched, inputs)
-        x = x if x.ndim > 1 else x[:, None]
-        results = _select(x, *lengths, (k, axis if axis < 0 else axis + 1, *others))
+        x_rank = max(inputs[0].ndim - is_batched[0], 1)
+        names = ["x", *options.given]
+        ranks = [array.ndim - has_batch for array, has_batch in zip(inputs, is_batched, strict=True)]
+        windows = [rank + 1 for rank, name in zip(ranks, names, strict=True) if name in ("lengths", "starts")]
+        rank = max(x_rank, *windows, 0)
+        axis = options.axis % x_rank + rank - x_rank
+        batched = []
+        for array, name in zip(_with_batch(size, is_batched, inputs), names, strict=True):
+            shape = array.shape[1:] or ((1,) if name == "x" else ())
+            if name == "indices" and len(shape) == 1:
+                shape = (*shape, *(1,) * (rank - 1 - axis))
+            n_dims = rank - (name in ("lengths", "starts"))
+            batched.append(array.reshape(size, *(1,) * (n_dims - len(shape)), *shape))
+        results = _select(*batched, options._replace(axis=axis + 1))
         return _sharded_as_batch(results, is_batched, inputs), (True, True)
 
-    return select(x, *lengths)
+    return select(x, *others)
 
 
 def _nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:

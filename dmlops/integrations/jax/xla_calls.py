@@ -80,7 +80,7 @@ class _Request(NamedTuple):
     @classmethod
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
         """Return a request for arrays of these types and shapes."""
-        names = "x", "lengths" if function == "top_k" else "indices"
+        names = ("x", *parameters.given) if isinstance(parameters, Selection) else ("x", "indices")
         for name, x in zip(names, inputs, strict=False):
             check_input(x, f"{function}.{name}")
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
@@ -100,12 +100,14 @@ class _Request(NamedTuple):
         if self.function == "gather_nd":
             batch_dims, mode, fill, wraps = parameters
             return GATHER_ND.bind(operands, (), batch_dims, mode, _number(fill), wraps)
-        *parameters, index_type = parameters
         if self.function == "top_k":
-            given = ("lengths",) if len(operands) > 1 else ()
-            selection = Selection(*parameters)._replace(index_type=SUPPORTED[index_type], given=given)
-            return top_k_function(given).bind(operands, (), selection)
-        size, fill = parameters
+            selection = Selection(*parameters)
+            given, name = tuple(selection.given), selection.index_type
+            index_type = None if name is None else SUPPORTED[name]
+            return top_k_function(given).bind(
+                operands, (), selection._replace(given=given, index_type=index_type)
+            )
+        size, fill, index_type = parameters
         fill = tuple(fill) if isinstance(fill, list) else fill  # JSON has no tuples
         return NONZERO_COORDINATES.bind(operands, (), size, fill, SUPPORTED[index_type])
 

@@ -37,7 +37,7 @@ from kernels_cpu import nopython_call as words_of
 from kernels_cpu.intrinsics.building import I64, reserved
 from kernels_cpu.nonzero_coordinates.problem_words import WHOLE
 
-_MAY_BE_NONE = ("size", "fill_value", "lengths", "end", "out")
+_MAY_BE_NONE = ("size", "fill_value", "lengths", "starts", "indices", "max_length", "end", "out")
 # These may be infinite.
 _BOUNDS = ("begin", "end")
 # No matrix has a diagonal so far out.
@@ -74,7 +74,7 @@ def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
         if not (is_integer or is_bound or (name in _MAY_BE_NONE and _is_none(kind))):
             _refuse(f"{function}.{name}", kind, "it must be an integer")
     for name, kind in arrays.items():
-        if not (name in _MAY_BE_NONE and _is_none(kind)):
+        if not (name in _MAY_BE_NONE and function != "gather_nd" and _is_none(kind)):
             if not isinstance(kind, types.Array):
                 _refuse(f"{function}.{name}", kind, "it must be an array")
             dtype, x = _dtype(kind, f"{function}.{name}"), arrays.get("x", kind)
@@ -229,6 +229,45 @@ def shape_with(typing_context, shape, axis, size, n_bytes):
     return types.UniTuple(types.int64, len(shape))(shape, axis, size, n_bytes), generate
 
 
+@intrinsic
+def shape_of_rows(typing_context, shape, axis, size, lengths, starts):
+    """Return the shape to which rows and their windows broadcast, with another size along the axis.
+
+    Of the shapes of windows, one may be None. Sizes that are negative or overflow become 0 (`shape_with`).
+    """
+    windows = [kind for kind in (lengths, starts) if not _is_none(kind)]
+    rank = max([len(shape), *[len(kind) + 1 for kind in windows]])
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pairs = zip(signature.args, arguments, strict=True)
+        of_x, [axis], [size], *others = (_words(context, builder, *each) for each in pairs)
+        one, added = I64(1), rank - len(of_x)
+        # If there are more dimensions, the axis is the last one.
+        axis = builder.select(builder.icmp_signed("<", axis, I64(0)), builder.add(axis, I64(len(of_x))), axis)
+        axis = builder.add(axis, I64(added))
+        total, overflows = one, ir.Constant(ir.IntType(1), 0)
+        sizes = []
+        for d in range(rank):
+            found = of_x[d - added] if d >= added else one
+            is_behind = builder.icmp_signed("<", axis, I64(d))
+            for other in others:
+                at = d - (rank - 1 - len(other))
+                here = other[at] if 0 <= at < len(other) else one
+                before = other[at - 1] if 0 < at <= len(other) else one
+                own = builder.select(is_behind, before, here)
+                found = builder.select(builder.icmp_signed("==", found, one), own, found)
+            found = builder.select(builder.icmp_signed("==", axis, I64(d)), size, found)
+            found = builder.select(builder.icmp_signed("<", found, I64(0)), I64(0), found)
+            product = builder.smul_with_overflow(total, found)
+            total = builder.extract_value(product, 0)
+            overflows = builder.or_(overflows, builder.extract_value(product, 1))
+            sizes.append(found)
+        sizes = [builder.select(overflows, I64(0), each) for each in sizes]
+        return context.make_tuple(builder, signature.return_type, sizes)
+
+    return types.UniTuple(types.int64, rank)(shape, axis, size, lengths, starts), generate
+
+
 def _function(function: Callable[..., Any]) -> Callable[[Any], Any]:
     """Register what chooses the code of a function, for calls that the function itself would accept."""
     signature, name = inspect.signature(function), function.__name__
@@ -251,15 +290,54 @@ def _function(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 @_function(dmlops.top_k)
-def _top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
-    _check("top_k", {"k": k, "axis": axis, "largest": largest, "sorted": sorted}, x=x, lengths=lengths)
+def _top_k(
+    x,
+    k,
+    axis=-1,
+    largest=True,
+    sorted=True,
+    starts=None,
+    lengths=None,
+    max_length=None,
+    indices=None,
+    nan_last=False,
+    index_dtype=None,
+    out=None,
+):
+    arguments = {"k": k, "axis": axis, "largest": largest, "sorted": sorted, "max_length": max_length}
+    _check("top_k", arguments | {"nan_last": nan_last}, x=x, lengths=lengths, starts=starts, indices=indices)
     has_out, is_scalar = _is_pair("top_k", out), x.ndim == 0
     dtype, code = _named(index_dtype, "top_k.index_dtype", np.int64)
+    has_lengths, has_starts, has_numbers = (not _is_none(kind) for kind in (lengths, starts, indices))
+    has_longest, is_plain = not _is_none(max_length), not (has_lengths or has_starts)
+    which = has_lengths | has_starts << 1 | has_numbers << 2
+    dtype = _dtype(indices, "top_k.indices") if has_numbers else dtype
 
-    def call_top_k(x, k, axis=-1, largest=True, sorted=True, lengths=None, index_dtype=None, out=None):
-        shape = shape_with((1,) if is_scalar else x.shape, axis, k, 1)
+    def call_top_k(
+        x,
+        k,
+        axis=-1,
+        largest=True,
+        sorted=True,
+        starts=None,
+        lengths=None,
+        max_length=None,
+        indices=None,
+        nan_last=False,
+        index_dtype=None,
+        out=None,
+    ):
+        given = (1,) if is_scalar else x.shape
+        of_lengths = lengths.shape if has_lengths else None
+        of_starts = starts.shape if has_starts else None
+        if is_plain and not has_numbers:
+            shape = shape_with(given, axis, k, 1)
+        else:
+            shape = shape_of_rows(given, axis, k, of_lengths, of_starts)
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
-        if call(SELECT, (axis, largest, sorted, code), (k, _ALL), has_out, (x, lengths, results)) != 0:
+        scalars = axis, largest, sorted, nan_last, has_longest, which, code
+        sizes = k, max_length if has_longest else _ALL
+        if call(SELECT, scalars, sizes, has_out, (x, lengths, starts, indices, results)) != 0:
             raise CallError
         return TopKResult(results[0], results[1])
 

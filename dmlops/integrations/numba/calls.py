@@ -21,7 +21,7 @@ from dmlops.devices import cpu
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
-from dmlops.functions.top_k import top_k_function
+from dmlops.functions.top_k import plain_max_length, top_k_function
 from dmlops.operators.gather_nd import plain_fill
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.operators.top_k import Selection
@@ -172,11 +172,21 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     operation, scalars, sizes, arrays = request.operation, request.scalars, request.sizes, request.arrays
     has_out = request.has_out
     if operation == SELECT:
-        axis, largest, is_sorted, code = scalars
-        beside = ("lengths",) if len(arrays) > 3 else ()
-        named = _index_type(code, "top_k.index_dtype")
-        selection = Selection(sizes[0], axis, bool(largest), bool(is_sorted), index_type=named, given=beside)
-        return top_k_function(beside), len(arrays) - 2, (selection,)
+        axis, largest, is_sorted, nan_last, has_longest, which, code = scalars
+        k, longest = sizes
+        names = ("lengths", "starts", "indices")
+        beside = {name: True for i, name in enumerate(names) if which >> i & 1}
+        selection = Selection(
+            k,
+            axis,
+            bool(largest),
+            bool(is_sorted),
+            bool(nan_last),
+            plain_max_length(longest if has_longest else None, beside),
+            _index_type(code, "top_k.index_dtype"),
+            tuple(beside),
+        )
+        return top_k_function(selection.given), len(arrays) - 2, (selection,)
     if operation == LIST:
         has_size, has_fill, has_fills, code, *fills = scalars
         _, value, size = sizes

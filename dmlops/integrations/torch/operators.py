@@ -207,29 +207,26 @@ def _fake_top_k(
 
 
 def _differentiable_top_k(x: Tensor, k: int, axis: int, *others: Any) -> tuple[Tensor, Tensor]:
-    largest, is_sorted, lengths, index_dtype, starts, numbers, *last = (
-        *others,
-        *_TOP_K_DEFAULTS[len(others) :],
-    )
+    given: list[Any] = [*others, *_TOP_K_DEFAULTS[len(others) :]]
+    largest, is_sorted, lengths, _, starts, numbers, *last = given
     if numbers is None:
         values, indices = TOP_K(x.detach(), k, axis, *others)
         # A copy, because the caller may write to the indices before the backward pass.
         places = indices.to(torch.int64, copy=True)
     else:
         # Where an element comes by its number tells its position, too.
+        _fake_top_k(x, k, axis, *others)  # this refuses arguments that do not fit
         order, ranks = order_of_numbers(numbers, x, axis)
         options = largest, is_sorted, lengths, None, starts, ranks, *last
         values, found = TOP_K(x.detach(), k, axis, *options)
         places, indices = numbered(numbers, order, found, x, axis)
-        check_type_of_numbers(  # this was left out above
-            TensorDesc(data_type_of(numbers.dtype, "top_k.indices"), ()),
-            None if index_dtype is None else index_data_type(index_dtype, "top_k.index_dtype"),
-        )
     x = x if x.dim() else x.reshape(1)
     axis %= x.dim()
     if lengths is starts is numbers is None:
         return selected(
-            *(x, values, places),
+            x,
+            values,
+            places,
             lambda zeros, gradient, places: zeros.scatter_(axis, places, gradient),
             lambda x, places: x.gather(axis, places),
         ), indices
