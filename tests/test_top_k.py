@@ -98,3 +98,13 @@ def test_largest_is_a_truth_value():
     for largest in ("yes", None, [True], np.array([True]), 1.0):
         with pytest.raises(TypeError, match=r"top_k\.largest: got .* must be True or False"):
             dmlops.top_k(x, 2, largest=largest)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_first_of_more_are_the_results_for_fewer(largest):
+    x = np.random.default_rng(4).integers(0, 20, (3, 3000)).astype(np.float32)
+    most = dmlops.top_k(x, 2100, largest=largest)
+    for k in (0, 1, 7, 40, 300, 2099):
+        fewer = dmlops.top_k(x, k, largest=largest)
+        assert_same(fewer.values, most.values[:, :k])
+        assert_same(fewer.indices, most.indices[:, :k])
