@@ -11,6 +11,7 @@ from dmlops.calls.dispatch import check_feature_support, feature_level
 from dmlops.functions.diagonal_matrix import diagonal_matrix, eye, tril, triu
 from dmlops.functions.gather_nd import gather_nd
 from dmlops.functions.nonzero_coordinates import NonzeroResult, nonzero_coordinates
+from dmlops.functions.sample import sample
 from dmlops.functions.top_k import TopKResult, top_k
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.diagonal_matrix import DiagonalMatrix, DiagonalMatrix1
@@ -62,6 +63,7 @@ __all__ = [
     "gather_nd",
     "get_num_threads",
     "nonzero_coordinates",
+    "sample",
     "set_num_threads",
     "top_k",
     "tril",

@@ -19,8 +19,8 @@ strides in elements. The stride of a dimension of size 1 is 0.
 
 from kernels_cpu.plan_words import Words
 
-MAX_SIZES = 4
-MAX_ARRAYS = 6
+MAX_SIZES = 6
+MAX_ARRAYS = 8
 MAX_DIMS = 64
 SIZES, FIXED = 0, MAX_SIZES
 ARRAYS = 2 * MAX_SIZES

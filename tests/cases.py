@@ -441,8 +441,77 @@ def _diagonal():
         yield case(f"empty-{shape}-built", shape=shape, dtype=np.dtype("int32"))
 
 
+def _sample():
+    def case(name, shape, dtype="float32", spread=3.0, seeds=None, arrange=None, **options):
+        def operands():
+            x = _cast(random(name).standard_normal(shape) * spread, dtype)
+            given = random((name, "seeds")).integers(-(2**63), 2**63, shape[:-1]) if seeds is None else seeds
+            return (x if arrange is None else arrange(x)), given
+
+        return Case("sample", name, operands, (), options)
+
+    def rows(*values, dtype="float32"):
+        return np.array(values, dtype)
+
+    ways = {
+        "plain": {},
+        "k": {"k": 5},
+        "p": {"top_p": 0.9},
+        "k-p": {"k": 40, "top_p": 0.7},
+        "min_p": {"min_p": 0.05},
+        "all": {"k": 100, "top_p": 0.95, "min_p": 0.01, "temperature": 0.8, "steps": 7},
+        "greedy": {"temperature": 0},
+    }
+    for dtype in FLOATS:
+        for way, options in ways.items():
+            yield case(f"{dtype}-{way}", (5, 300), dtype, **options)
+        specials = special_values(dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            finite = specials[np.isfinite(specials)]
+        for name, values in (("specials", specials), ("finite", finite)):
+            for way in ("plain", "k", "p"):
+                yield Case(
+                    "sample",
+                    f"{dtype}-{name}-{way}",
+                    lambda v=values: (np.stack([v, v[::-1]]), np.arange(2)),
+                    (),
+                    ways[way],
+                )
+    for n in (1, 2, 3, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 2500):
+        for way, options in ways.items():
+            yield case(f"n{n}-{way}", (3, n), **options)
+    for temperature in (1e-300, 1e-30, 1e-3, 0.1, 3.0, 1e5, 1e300, math.inf):
+        for spread in (1e-3, 1.0, 3e4):
+            for way in ("plain", "p"):
+                options = {**ways[way], "temperature": temperature}
+                yield case(f"temperature-{temperature}-{spread}-{way}", (2, 200), spread=spread, **options)
+    for pattern in patterns(1):
+        for dtype in ("float32", "float16"):
+            for way in ("plain", "k", "p", "all"):
+                yield Case(
+                    "sample",
+                    f"{pattern}-{dtype}-{way}",
+                    lambda p=pattern, d=dtype: (_cast(patterns(900)[p], d)[np.newaxis], np.array([3])),
+                    (),
+                    ways[way],
+                )
+    for layout, arrange in LAYOUTS.items():
+        for way in ("plain", "k", "p"):
+            yield case(f"{layout}-{way}", (3, 4, 90), arrange=arrange, **ways[way])
+    yield case("shares", (12, 40), top_p=np.linspace(-0.1, 1.1, 12), min_p=np.linspace(0, 1.1, 12) ** 4)
+    yield case("tiny_shares", (3, 40), top_p=rows(1e-300, 5e-324, 1e-17, dtype="float64"))
+    yield case("each", (4, 60), k=rows(0, 1, 7, 99, dtype="int32"), temperature=rows(0.0, 0.5, 1.0, 9.0))
+    yield case(
+        "halves", (2, 3, 60), temperature=rows(0.5, 1.5, 2.5, dtype="float16"), steps=np.array([[4], [5]])
+    )
+    for dtype in INDEX_DTYPES:
+        seeds = np.array([0, 1, 2**31 - 1, 2**31]).astype(dtype)
+        yield case(f"index_{dtype}", (4, 60), seeds=seeds, k=np.array([1, 2, 3, 4], dtype), index_dtype=dtype)
+
+
 TOP_K = tuple(_top_k())
 NONZERO = tuple(_nonzero())
 GATHER = tuple(_gather())
 DIAGONAL = tuple(_diagonal())
-ALL = (*TOP_K, *NONZERO, *GATHER, *DIAGONAL)
+SAMPLE = tuple(_sample())
+ALL = (*TOP_K, *NONZERO, *GATHER, *DIAGONAL, *SAMPLE)

@@ -3,6 +3,8 @@
 import numpy as np
 from ml_dtypes import bfloat16
 
+from tests import sampling
+
 
 def _numbers(x):
     """Return `x` in a type that NumPy can sort and compare; the values stay exact, and set bytes are True."""
@@ -81,6 +83,9 @@ def padding(dtype, largest):
     elif dtype.kind in "iu":
         lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
     return np.array(lowest if largest else highest, dtype)
+
+
+sample = sampling.sample
 
 
 def nonzero_coordinates(x, *, size=None, fill_value=0):

@@ -8,7 +8,7 @@ from typing import Any
 
 from dmlops.devices import backend, cuda_driver
 from dmlops.devices.memory import CPU, Device
-from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.problem import Operator, Options
 from dmlops.types.arguments import as_integer, level_of, member_of
@@ -21,14 +21,15 @@ _REGISTRY = (
     gather_nd.OPERATOR,
     diagonal_matrix.OPERATOR,
     top_k.OPERATOR,
+    sample.OPERATOR,
 )
 OPERATORS: Mapping[type[Descriptor], Operator] = MappingProxyType(
     {operator.forms[-1]: operator for operator in _REGISTRY}
 )
-"""The operators by the newest form of their descriptor."""
+"""The operators by the newest form of their descriptor; that of `sample` serves functions alone."""
 
-DESCRIPTORS = tuple(form for operator in _REGISTRY for form in operator.forms)
-"""Every descriptor, older forms included; those lower to the ones in `OPERATORS`."""
+DESCRIPTORS = tuple(form for operator in _REGISTRY for form in operator.forms if "support" in vars(form))
+"""Every descriptor of DirectML, older forms included; those lower to the ones in `OPERATORS`."""
 
 
 _NO_OPTIONS = Options()
@@ -124,7 +125,7 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
         if data_type is None:
             reason, allowed = "there is no such data type", "query must be a TensorDataType"
             refuse(f"{where}.query", shown(query), reason, allowed)
-        return any(data_type in row.types for form in OPERATORS for row in form.support)
+        return any(data_type in row.types for form in DESCRIPTORS for row in form.support)
     where = f"{where}.query"
     try:
         levels = None if isinstance(query, str) else list(query)

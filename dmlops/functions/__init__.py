@@ -7,4 +7,5 @@ if there is none, runs it and returns the result.
 from dmlops.functions.diagonal_matrix import diagonal_matrix as diagonal_matrix
 from dmlops.functions.gather_nd import gather_nd as gather_nd
 from dmlops.functions.nonzero_coordinates import nonzero_coordinates as nonzero_coordinates
+from dmlops.functions.sample import sample as sample
 from dmlops.functions.top_k import top_k as top_k

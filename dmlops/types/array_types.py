@@ -73,6 +73,17 @@ class GatherOptions(OutputOptions, total=False):
     wrap_negative: Truth
 
 
+class SampleOptions(OutputOptions, total=False):
+    """The keyword arguments of `sample`."""
+
+    steps: Any
+    temperature: Any
+    k: Any
+    top_p: Any
+    min_p: Any
+    index_dtype: IndexType
+
+
 class DiagonalOptions(OutputOptions, total=False):
     """The keyword arguments of `diagonal_matrix`, with or without an input."""
 

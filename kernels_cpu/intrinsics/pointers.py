@@ -46,8 +46,10 @@ def _pointer_to(dtype: Any) -> Any:
     return intrinsic(pointer_to)
 
 
-integers_at, short_integers_at, words_at = map(_pointer_to, (types.int64, types.int32, types.uint64))
-"""Return a pointer to the signed integers of 64 or 32 bits, or the words of bits, at an address."""
+integers_at, short_integers_at, half_integers_at, words_at = map(
+    _pointer_to, (types.int64, types.int32, types.int16, types.uint64)
+)
+"""Return a pointer to the signed integers of 64, 32 or 16 bits, or the words of bits, at an address."""
 
 
 @emitted(types.int64)

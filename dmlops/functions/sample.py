@@ -1,0 +1,200 @@
+"""The function `sample`."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Unpack, overload
+
+import numpy as np
+from numpy import ndarray
+from numpy.typing import NDArray
+
+from dmlops.array_libraries.detect import compiling_framework
+from dmlops.calls.binding import Binding, Function
+from dmlops.calls.call import BoundCall, KindForm
+from dmlops.calls.dispatch import level_set
+from dmlops.calls.kinds import KINDS, Kind
+from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS, SampleCall, infer_sample
+from dmlops.types import arguments
+from dmlops.types.array_types import Array, IndexType, Listed, SampleOptions
+from dmlops.types.data_types import index_data_type, index_range
+from dmlops.types.enums import TensorDataType
+from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.scalars import as_real, scalar_bits
+from kernels_cpu.integers import signed
+
+_INFINITY, _ONE = 0x7FF << 52, 0x3FF << 52
+_NEGATIVE = 1 << 63
+
+
+@overload
+def sample(
+    logits: NDArray[Any] | Listed, /, seeds: Any, **options: Unpack[SampleOptions]
+) -> NDArray[Any]: ...
+@overload
+def sample(logits: Array, /, seeds: Any, **options: Unpack[SampleOptions]) -> Array: ...
+def sample(
+    logits: Any,
+    /,
+    seeds: Any,
+    *,
+    steps: Any = 0,
+    temperature: Any = 1.0,
+    k: Any = None,
+    top_p: Any = 1.0,
+    min_p: Any = 0.0,
+    index_dtype: IndexType = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return one token per row of logits, drawn by a seed: the same on every device and in every batch.
+
+    Parameters
+    ----------
+    logits : array
+        Floats of 16, 32 or 64 bits, of shape (..., n) with ``n <= 2**26``. All other arrays broadcast to the
+        shape without the last dimension, and are on the same device. They are read there; the call never
+        waits for them.
+    seeds, steps : int or array of uint32, uint64, int32 or int64
+        The seed of each row and the number of the draw, 64 bits each. The same two numbers give the same
+        random word.
+    temperature : float or array of floats
+        Differences between logits are divided by it. At 0 or below, the first element in order is taken; in
+        an array, at NaN as well.
+    k : int or array of integers, optional
+        Only the `k` largest elements take part. None, 0, negative numbers and those above n stand for all.
+    top_p : float or array of floats
+        Of what is left, only the fewest largest elements take part whose weights make up this share of the
+        sum. In an array, numbers outside of [0, 1] stand for the nearest one, and NaN for 1.
+    min_p : float or array of floats
+        Elements take part only if their weight is at least this share of the largest. In an array, numbers
+        outside of [0, 1] stand for the nearest one, and NaN for 0.
+    index_dtype : data type, optional
+        The type of the tokens: uint32, uint64, int32 or int64. The default is that of `out`. Without `out` it
+        is int64, or JAX's default integer for JAX.
+    out : array, optional
+        The array to write the tokens to.
+    stream : int or stream object, optional
+        The stream on which a GPU runs the call; by default the current stream of the array's library.
+
+    Returns
+    -------
+    array
+        The indices of the drawn elements, in the shape of `logits` without the last dimension. Elements are
+        in the order of `top_k`: by value, ties by index, NaN last. A row in which no element has a weight,
+        because it is empty or all are NaN or minus infinity, gives -1 (all bits set in an unsigned type).
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If a number is out of range, a row is too long, or an array does not fit.
+    TypeError
+        If an argument is of an unsupported type.
+    DeviceMismatchError
+        If an array or `stream` is on another device.
+    UnsupportedFeatureError
+        At a feature level of DirectML, which has no such operator; or if the driver or the extra for CUDA
+        arrays is missing.
+
+    Notes
+    -----
+    Weights are integers within 2^-36 of the largest, and sums of integers, so that neither the device nor the
+    batch changes a token (docs/operators/sample.md). Without `k` and `top_p`, each row is read twice.
+
+    References
+    ----------
+    Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011): Philox4x32-10.
+
+    Examples
+    --------
+    >>> import dmlops
+    >>> dmlops.sample([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], seeds=[1, 2], temperature=0.5)
+    array([1, 2])
+    """
+    given = (seeds, steps, temperature, k, top_p, min_p)
+    arrays = tuple([name for name, value in zip(PARAMETERS, given, strict=True) if is_array(value)])
+    function, inputs = function_of(arrays), (logits, *filter(is_array, given))
+    if type(logits) is not ndarray and (framework := compiling_framework()) is not None:
+        return framework.sample(function.words, inputs, out, stream, arrays, numbers(given), index_dtype)
+    values = numbers(given)
+    index_type = None if index_dtype is None else index_data_type(index_dtype, "sample.index_dtype")
+    parameters = "sample", arrays, index_type, level_set()
+    outs = () if out is None else (out,)
+    results = KINDS.call(parameters, inputs, values, outs) if stream is None else None
+    if results is None:
+        results = function.run(parameters, values, inputs, out, stream, arrays, values, index_type)
+    return results[0] if out is None else out
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a parameter has a number for each row, rather than one for all."""
+    if value is None or isinstance(value, (int, float, str, bytes, np.generic)):
+        return False
+    return any(hasattr(value, name) for name in ("ndim", "__len__", "__dlpack__", "__cuda_array_interface__"))
+
+
+def numbers(given: Sequence[Any]) -> tuple[int, ...]:
+    """Return the parameters that are numbers as 64 bits with a sign, and 0 for those that are arrays."""
+    return tuple(
+        [
+            0 if is_array(value) else _number(name, value)
+            for name, value in zip(PARAMETERS, given, strict=True)
+        ]
+    )
+
+
+def _number(name: str, value: Any) -> int:
+    """Return the bits of a number, which must be in range."""
+    where = f"sample.{name}"
+    if name in INTEGER_PARAMETERS:
+        if value is None and name == "k":
+            return 0
+        number = arguments.integer(value, where)
+        if name == "k":
+            return min(max(number, 0), (1 << 63) - 1)
+        if not -(1 << 63) <= number < 1 << 64:
+            refuse(where, number, "it has more than 64 bits", f"{name} must be in [-2**63, 2**64 - 1]")
+        return signed(number)
+    real = as_real(value)
+    if real is None:
+        raise TypeError(
+            error_text(where, shown(value), "it is not a number", f"{name} must be a real number")
+        )
+    is_held = isinstance(real, float) or abs(real) < 1 << 1023
+    bits = scalar_bits(real, TensorDataType.FLOAT64) if is_held else _INFINITY
+    magnitude = bits & (_NEGATIVE - 1)
+    if magnitude > _INFINITY or (name != "temperature" and magnitude != bits and magnitude):
+        allowed = "it must not be NaN" if name == "temperature" else "it must be in [0, 1]"
+        refuse(where, shown(value), "it is out of range", allowed)
+    if name != "temperature" and magnitude > _ONE:
+        refuse(where, shown(value), "it is a share of the weights", "it must be in [0, 1]")
+    return signed(bits)
+
+
+def _bind(
+    call: Binding, arrays: Sequence[str], values: tuple[int, ...], index_type: TensorDataType | None
+) -> BoundCall:
+    logits, *others = call.inputs
+    given = dict(zip(arrays, others, strict=True))
+    index_type = call.index_type(index_type, 0)
+    (tokens,) = call.check_outputs(infer_sample(call.words, logits, index_type, given))
+    form = KindForm("sample", Kind, values, (index_range(index_type)[0],), _result_shapes)
+    described = SampleCall.of_inferred(input_tensor=logits, output_tensor=tokens, values=values, given=given)
+    return call.plan(described, form=form)
+
+
+def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+    return (inputs[0].shape[:-1],)
+
+
+@cache
+def function_of(arrays: tuple[str, ...]) -> Function:
+    """Return the function of calls in which these parameters are arrays."""
+    return Function(
+        "sample",
+        _bind,
+        inputs=("logits", *arrays),
+        results={"tokens": "index_dtype"},
+        fields={"input_tensor": "logits"},
+        made={"output_tensor": "index_dtype"},
+        has_derivative=False,
+    )

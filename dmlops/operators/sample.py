@@ -1,0 +1,159 @@
+"""Sampling: a token per row of logits, drawn by a seed. DirectML has no such operator."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from dmlops.operators.descriptor import Descriptor, check_holds, check_index_type, result
+from dmlops.operators.layout import Dims, merge
+from dmlops.operators.problem import Operator, Options
+from dmlops.types.enums import FeatureLevel, TensorDataType
+from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse
+from dmlops.types.opaque_types import ElementType, type_name
+from dmlops.types.scalars import float_format
+from dmlops.types.tensor import TensorDesc
+from kernels_cpu.exact.sampling import MAX_ELEMENTS
+
+INTEGER_PARAMETERS = ("seeds", "steps", "k")
+PARAMETERS = ("seeds", "steps", "temperature", "k", "top_p", "min_p")
+"""In the order in which kernels take them."""
+_FLOATS = frozenset(
+    {TensorDataType.FLOAT16, TensorDataType.BFLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleCall(Descriptor):
+    """A call, for the levels above DirectML's alone.
+
+    Parameters
+    ----------
+    input_tensor, output_tensor : TensorDesc
+        The logits and the tokens.
+    values : tuple of int
+        The parameters that are numbers, as 64 bits with a sign: of floats those of a float64; 0 for arrays.
+    given : mapping of str to TensorDesc
+        The parameters that are arrays.
+    """
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    values: Sequence[int]
+    given: Mapping[str, TensorDesc]
+
+    def in_form_of(self, level: FeatureLevel, words: Words | None = None) -> NoReturn:
+        """Refuse a level of DirectML, which has no such operator."""
+        where, reason = (words or self.words).where("feature_level"), "DirectML has no such operator"
+        remedy = f"the lowest level that supports it is {FeatureLevel.EXTENDED.name}"
+        raise UnsupportedFeatureError(error_text(where, level.name, reason, remedy))
+
+
+def infer_sample(
+    words: Words, logits: TensorDesc, index_type: TensorDataType, given: Mapping[str, TensorDesc]
+) -> TensorDesc:
+    """Return the tokens of a call.
+
+    Parameters
+    ----------
+    words : Words
+        The names for error texts.
+    logits : TensorDesc
+        The input.
+    index_type : TensorDataType
+        That of the tokens.
+    given : mapping of str to TensorDesc
+        The parameters that are arrays.
+    """
+    where = words.where("input_tensor")
+    check_is_float(where, logits.data_type)
+    if not logits.sizes:
+        refuse(where, "0 dimensions", "the last dimension holds a row", "it must have at least 1")
+    *rows, n = logits.sizes
+    if n > MAX_ELEMENTS:
+        reason = f"it has rows of {n} elements, whose weights do not fit into 64 bits together"
+        refuse(where, f"shape {logits.sizes}", reason, f"rows have at most {MAX_ELEMENTS} elements")
+    for name, desc in given.items():
+        place = f"sample.{name}"
+        if name in INTEGER_PARAMETERS:
+            check_index_type(place, desc.data_type)
+        else:
+            check_is_float(place, desc.data_type)
+        missing = len(rows) - desc.dimension_count
+        sizes = (1,) * max(missing, 0) + desc.sizes
+        if missing < 0 or any(size not in (1, row) for size, row in zip(sizes, rows, strict=True)):
+            reason = f"logits without the last dimension have shape {tuple(rows)}"
+            refuse(place, f"shape {desc.sizes}", reason, "it must broadcast to that")
+    tokens = words.where("output_tensor", ".data_type")
+    check_holds(tokens, index_type, max(n - 1, 0), "a token")
+    return result(words.where("output_tensor", ".sizes"), index_type, tuple(rows))
+
+
+def check_is_float(where: str, data_type: ElementType) -> None:
+    """Refuse types other than floats of 16 to 64 bits."""
+    if data_type not in _FLOATS:
+        name = where.rpartition(".")[2]
+        allowed = f"{name} must be float16, bfloat16, float32 or float64"
+        raise TypeError(error_text(where, type_name(data_type), "it is not a float type", allowed))
+
+
+class Problem(NamedTuple):
+    """The tokens of all rows as kernels see them.
+
+    Attributes
+    ----------
+    element_size, mantissa : int
+        Bytes of a logit (2, 4, 8), and the bits of its fraction.
+    index_size : int
+        Bytes of a token (4, 8).
+    axis_size, x_step : int
+        Elements of a row, and the stride along it.
+    formats, values : tuple of int
+        The parameters, as `kernels_cpu.sample.problem_words` describes them.
+    rows : tuple of (size, x_stride, output_stride, parameter strides)
+        The other dimensions, slowest first; strides in elements.
+    """
+
+    element_size: int
+    mantissa: int
+    index_size: int
+    axis_size: int
+    x_step: int
+    formats: tuple[int, ...]
+    values: tuple[int, ...]
+    rows: Dims
+
+
+def _format_of(data_type: ElementType) -> int:
+    if data_type.is_float:
+        return float_format(data_type).mantissa
+    return 2 * data_type.bytes + data_type.is_signed
+
+
+def _strides_in(desc: TensorDesc | None, n_rows_dims: int) -> tuple[int, ...]:
+    """Return the strides of a parameter along the dimensions of rows, to which it is broadcast."""
+    if desc is None:
+        return (0,) * n_rows_dims
+    steps = zip(desc.sizes, desc.effective_strides, strict=True)
+    strides = [stride if size > 1 else 0 for size, stride in steps]
+    return (*(0,) * (n_rows_dims - len(strides)), *strides)
+
+
+def sample_problem(call: SampleCall, options: Options) -> Problem:
+    """Return the problem of a call."""
+    x, tokens = call.input_tensor, call.output_tensor
+    *row_strides, step = x.effective_strides
+    given = [call.given.get(name) for name in PARAMETERS]
+    strides = [_strides_in(desc, len(row_strides)) for desc in given]
+    return Problem(
+        element_size=x.data_type.bytes,
+        mantissa=float_format(x.data_type).mantissa,
+        index_size=tokens.data_type.bytes,
+        axis_size=x.sizes[-1],
+        x_step=step,
+        formats=tuple([0 if desc is None else _format_of(desc.data_type) for desc in given]),
+        values=tuple(call.values),
+        rows=merge(x.sizes[:-1], row_strides, tokens.effective_strides, *strides),
+    )
+
+
+OPERATOR = Operator("sample", (SampleCall,), sample_problem, ())

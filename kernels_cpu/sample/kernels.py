@@ -1,0 +1,309 @@
+"""The kernel of `sample`: each row is read in place, from its first element to its last.
+
+The first pass finds the largest element. Without k and top_p, a second pass adds up the weights of each
+`CHUNK` of elements, and the one that the token is in is read again. Otherwise elements are selected by their
+distance from the largest, digit by digit: a histogram has the number of elements (for k) or the sum of their
+weights (for top_p) for each value of a digit, and the next pass counts those that have the digits found so
+far. What stays is all elements up to a distance, and of those at that distance the first ones.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels_cpu.exact import sampling
+from kernels_cpu.exact.sampling import FULL, MASK
+from kernels_cpu.intrinsics.pointers import (
+    half_integers_at,
+    integers_at,
+    put_index,
+    short_integers_at,
+    stack_integers,
+    structure,
+    tail,
+)
+from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.sample.plan import BINS, CHUNK, DIMS_AT, FORMATS_AT, VALUES_AT, Table
+from kernels_cpu.sample.problem_words import (
+    COUNT,
+    DIMENSION,
+    MIN_P,
+    N_PARAMETERS,
+    OUTPUT_STRIDE,
+    SEED,
+    STEP,
+    STRIDES,
+    TEMPERATURE,
+    TOP_P,
+    X_STRIDE,
+)
+
+_DIGIT_BITS = BINS.bit_length() - 1
+_POWERS = np.array(sampling.POWERS, np.int64)
+_SIGN = -(1 << 63)
+_unpack = structure(Table)
+_arithmetic = sampling.arithmetic(njit, njit(sampling.product))
+_key_of, _weight, _scale_of = _arithmetic.key_of, _arithmetic.weight, _arithmetic.scale_of
+_temperature_of, _share_of, _share = _arithmetic.temperature_of, _arithmetic.share_of, _arithmetic.share
+_random_word, _part = _arithmetic.random_word, _arithmetic.part
+
+
+class Row(NamedTuple):
+    """Where the elements of a row are, and the keys of infinity and of NaN."""
+
+    at: int
+    step: int
+    size: int
+    infinity: int
+    lowest: int
+
+
+class Cut(NamedTuple):
+    """The elements that stay: those nearer to the largest, and the first `ties` of those at the distance."""
+
+    distance: int
+    ties: int
+    is_cut: int
+
+
+@njit
+def _integer(address: int, kind: int, value: int, at: int) -> Any:
+    """Return a parameter that is an integer."""
+    if kind == 0:
+        return value
+    if kind >= 16:
+        return integers_at(address)[at]
+    found = int64(short_integers_at(address)[at])
+    return found if kind & 1 else found & MASK
+
+
+@njit
+def _real(address: int, kind: int, value: int, at: int) -> tuple[int, int, int]:
+    """Return the bits of a parameter that is a float, how many there are, and how many are its fraction."""
+    if kind == 0:
+        return value, 64, 52
+    if kind == 52:  # the fraction of a float64
+        return integers_at(address)[at], 64, kind
+    if kind == 23:  # of a float32
+        return int64(short_integers_at(address)[at]), 32, kind
+    return int64(half_integers_at(address)[at]), 16, kind
+
+
+@inline
+def _key_at(x: Any, row: Row, i: int) -> Any:
+    return _key_of(int64(x[row.at + i * row.step]), row.infinity, row.lowest)
+
+
+@njit
+def _largest_key(x: Any, row: Row) -> Any:
+    best = int64(row.lowest)
+    if row.step == 1:
+        for i in range(row.size):
+            best = max(best, _key_of(int64(x[row.at + i]), row.infinity, row.lowest))
+    else:
+        for i in range(row.size):
+            best = max(best, _key_at(x, row, i))
+    return best
+
+
+@njit
+def _weigh(x: Any, row: Row, first: int, n: int, scale: Any, keys: Any, weights: Any) -> Any:
+    """Write the keys and the weights of a chunk, and return the sum of these."""
+    if row.step == 1:
+        for j in range(n):
+            keys[j] = _key_of(int64(x[row.at + first + j]), row.infinity, row.lowest)
+    else:
+        for j in range(n):
+            keys[j] = _key_at(x, row, first + j)
+    total = int64(0)
+    for j in range(n):
+        weights[j] = _weight(keys[j], scale, _POWERS)
+        total += weights[j]
+    return total
+
+
+@inline
+def _is_less(a: int, b: int) -> bool:
+    """Compare distances, which have 64 bits without a sign."""
+    return a ^ _SIGN < b ^ _SIGN
+
+
+@njit
+def _select(
+    x: Any, row: Row, scale: Any, by_weight: bool, goal: int, width: int, scratch: Any
+) -> tuple[int, int]:
+    """Return the distance at which a count or a sum of weights reaches a goal, and what it is before."""
+    keys, weights, bins = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
+    distance, before = int64(0), int64(0)
+    above = int64(width)
+    while above > 0:
+        shift = max(above - _DIGIT_BITS, 0)
+        for digit in range(BINS):
+            bins[digit] = 0
+        for first in range(0, row.size, CHUNK):
+            n = min(CHUNK, row.size - first)
+            is_first = above == width
+            if by_weight and is_first:
+                _weigh(x, row, first, n, scale, keys, weights)
+            for j in range(n):
+                key = _key_at(x, row, first + j)
+                found = scale.largest - key
+                if not is_first and (found ^ distance) >> above != 0:
+                    continue
+                amount = int64(1)
+                if by_weight and is_first:
+                    amount = weights[j]
+                elif by_weight:
+                    amount = _weight(key, scale, _POWERS)
+                bins[(found >> shift) & ((1 << (above - shift)) - 1)] += amount
+        digit = int64(0)
+        while before + bins[digit] < goal and digit < BINS - 1:
+            before += bins[digit]
+            digit += 1
+        distance |= digit << shift
+        above = shift
+    return distance, before
+
+
+@njit
+def _sum_of(x: Any, row: Row, scale: Any, cut: Cut, scratch: Any) -> Any:
+    """Return the sum of the weights of what stays."""
+    total = cut.ties * _weight(scale.largest - cut.distance, scale, _POWERS)
+    for i in range(row.size):
+        key = _key_at(x, row, i)
+        if _is_less(scale.largest - key, cut.distance):
+            total += _weight(key, scale, _POWERS)
+    return int64(total)
+
+
+@njit
+def _draw_all(x: Any, row: Row, scale: Any, word: tuple[int, int], scratch: Any) -> Any:
+    """Return the token of a row whose elements all stay."""
+    keys, weights, sums = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
+    total = int64(0)
+    for first in range(0, row.size, CHUNK):
+        found = _weigh(x, row, first, min(CHUNK, row.size - first), scale, keys, weights)
+        sums[first // CHUNK] = found
+        total += found
+    target = _part(word[0], word[1], total)
+    first = int64(0)
+    # Another thread may change elements meanwhile, so that the weights add up to less.
+    while first + CHUNK < row.size and sums[first // CHUNK] <= target:
+        target -= sums[first // CHUNK]
+        first += CHUNK
+    n = min(CHUNK, row.size - first)
+    _weigh(x, row, first, n, scale, keys, weights)
+    token = int64(0)
+    while token < n - 1 and weights[token] <= target:
+        target -= weights[token]
+        token += 1
+    return first + token
+
+
+@njit
+def _draw(x: Any, row: Row, scale: Any, cut: Cut, total: int, word: tuple[int, int]) -> Any:
+    """Return the token of a row, of what stays after a cut."""
+    target = _part(word[0], word[1], total)
+    ties = int64(cut.ties)
+    token = int64(0)
+    for i in range(row.size):
+        key = _key_at(x, row, i)
+        distance = scale.largest - key
+        if _is_less(cut.distance, distance):
+            continue
+        if distance == cut.distance:
+            if ties == 0:
+                continue
+            ties -= 1
+        target -= _weight(key, scale, _POWERS)
+        token = int64(i)
+        if target < 0:
+            return token
+    return token
+
+
+@njit
+def _first_of(x: Any, row: Row, key: int) -> Any:
+    for i in range(row.size):
+        if _key_at(x, row, i) == key:
+            return i
+    return 0
+
+
+@njit
+def _token(
+    x: Any, row: Row, table: Table, count: int, reals: Any, word: tuple[int, int], scratch: Any
+) -> Any:
+    """Return the token of a row; `reals` has m and e of temperature, top_p and min_p."""
+    largest = _largest_key(x, row)
+    if largest <= -row.infinity:
+        return -1
+    if reals[0] < 0:
+        return _first_of(x, row, largest)
+    least = _share(reals[4], reals[5], FULL)
+    scale = _scale_of(largest, reals[0], reals[1], table.element_bits, table.mantissa, least)
+    is_counted = 0 < count < row.size
+    if not is_counted and reals[2] < 0:
+        return _draw_all(x, row, scale, word, scratch)
+    bins_are_of_weights = not is_counted
+    cut = Cut(int64(0), int64(0), int64(0))
+    total = int64(0)
+    if is_counted:
+        distance, before = _select(x, row, scale, False, count, table.element_bits, scratch)
+        cut = Cut(distance, count - before, int64(1))
+        total = _sum_of(x, row, scale, cut, scratch)
+    if reals[2] >= 0:
+        if bins_are_of_weights:
+            for first in range(0, row.size, CHUNK):
+                n = min(CHUNK, row.size - first)
+                total += _weigh(x, row, first, n, scale, scratch, tail(scratch, CHUNK))
+        goal = _share(reals[2], reals[3], total)
+        distance, before = _select(x, row, scale, True, goal, table.element_bits, scratch)
+        weight = max(_weight(largest - distance, scale, _POWERS), 1)
+        ties = (goal - before + weight - 1) // weight
+        cut = Cut(distance, ties, int64(1))
+        total = before + ties * weight
+    return _draw(x, row, scale, cut, total, word)
+
+
+@njit
+def sample_rows(
+    constants: Any, first_row: int, last_row: int, task: int,
+    x: Any, seeds: int, steps: int, temperatures: int, counts: int, top_ps: int, min_ps: int,
+    output: Any, workspace: int,
+) -> None:  # fmt: skip
+    """Draw the tokens of rows `first_row` to `last_row`."""
+    table = _unpack(constants)
+    kinds, values = tail(constants, FORMATS_AT), tail(constants, VALUES_AT)
+    scratch = integers_at(workspace + task * table.task_bytes)
+    offsets, reals = stack_integers(8), stack_integers(6)
+    infinity = ((1 << (table.element_bits - 1 - table.mantissa)) - 1) << table.mantissa
+    lowest = int64(-1) << (table.element_bits - 1)
+    for number in range(first_row, last_row):
+        for i in range(N_PARAMETERS + 2):
+            offsets[i] = 0
+        rest = number
+        for d in range(table.n_dims - 1, -1, -1):
+            dimension = tail(constants, DIMS_AT + DIMENSION * d)
+            coordinate = rest
+            if d > 0:
+                rest = rest // dimension[0]
+                coordinate -= rest * dimension[0]
+            for i in range(N_PARAMETERS + 2):
+                offsets[i] += coordinate * dimension[X_STRIDE + i]
+        given = tail(offsets, STRIDES - X_STRIDE)
+        seed = _integer(seeds, kinds[SEED], values[SEED], given[SEED])
+        step = _integer(steps, kinds[STEP], values[STEP], given[STEP])
+        count = _integer(counts, kinds[COUNT], values[COUNT], given[COUNT])
+        bits, width, mantissa = _real(
+            temperatures, kinds[TEMPERATURE], values[TEMPERATURE], given[TEMPERATURE]
+        )
+        reals[0], reals[1] = _temperature_of(bits, width, mantissa)
+        bits, width, mantissa = _real(top_ps, kinds[TOP_P], values[TOP_P], given[TOP_P])
+        reals[2], reals[3] = _share_of(bits, width, mantissa, -1)
+        bits, width, mantissa = _real(min_ps, kinds[MIN_P], values[MIN_P], given[MIN_P])
+        reals[4], reals[5] = _share_of(bits, width, mantissa, 0)
+        row = Row(offsets[0], table.x_step, table.axis_size, infinity, lowest)
+        word = _random_word(seed, step)
+        token = _token(x, row, table, count, reals, word, scratch)
+        put_index(output, table.index_size, offsets[OUTPUT_STRIDE - X_STRIDE], token)

@@ -1,0 +1,33 @@
+"""The words of a problem of `sample`, which plans of both devices read.
+
+The parameters are seed, step, temperature, k, top_p and min_p. Each has a format and a value. The format is 0
+for a number, the same for all rows, which the value is (of floats the bits of a float64); for an array it is
+twice the bytes of an integer and 1 if that has a sign, or the bits of a float's fraction.
+
+After `N_DIMS` comes each dimension of rows, the slowest first: its size, and the strides of x, of the output
+and of each parameter along it, in elements.
+"""
+
+from typing import Any
+
+from kernels_cpu.integers import signed
+
+N_PARAMETERS = 6
+SEED, STEP, TEMPERATURE, COUNT, TOP_P, MIN_P = range(N_PARAMETERS)
+ELEMENT_SIZE, MANTISSA, INDEX_SIZE, AXIS_SIZE, X_STEP, FORMATS = range(6)
+VALUES = FORMATS + N_PARAMETERS
+N_DIMS = VALUES + N_PARAMETERS
+DIMS = N_DIMS + 1
+SIZE, X_STRIDE, OUTPUT_STRIDE, STRIDES = range(4)
+DIMENSION = STRIDES + N_PARAMETERS
+RESIDUES: tuple[int, ...] = ()
+"""For each array, the word of its residue."""
+
+
+def problem_words(problem: Any) -> list[int]:
+    """Return the words of a `Problem`."""
+    words = [problem.element_size, problem.mantissa, problem.index_size, problem.axis_size, problem.x_step]
+    words += [*problem.formats, *map(signed, problem.values), len(problem.rows)]
+    for row in problem.rows:
+        words += row
+    return words
