@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from functools import cache
+from struct import Struct
 from typing import Any, Unpack, overload
 
-import numpy as np
-from numpy import ndarray
+from numpy import generic, ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
@@ -19,11 +19,15 @@ from dmlops.types.array_types import Array, IndexType, Listed, SampleOptions
 from dmlops.types.data_types import index_data_type, index_range
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse, shown
-from dmlops.types.scalars import as_real, scalar_bits
+from dmlops.types.scalars import as_real, float_bits, float_format
 from kernels_cpu.integers import signed
 
-_INFINITY, _ONE = 0x7FF << 52, 0x3FF << 52
-_NEGATIVE = 1 << 63
+# Bits of float64.
+_INFINITY, _ONE, _SIGN = 0x7FF << 52, 0x3FF << 52, 1 << 63
+_INT64, _UINT64 = (1 << 63) - 1, (1 << 64) - 1
+_floats, _words = Struct("<d"), Struct("<Q")
+_NUMBERS = frozenset((int, float, type(None), bool, str, bytes))
+_OF_ARRAYS = ("ndim", "__len__", "__dlpack__", "__cuda_array_interface__")
 
 
 @overload
@@ -110,71 +114,80 @@ def sample(
     >>> dmlops.sample([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], seeds=[1, 2], temperature=0.5)
     array([1, 2])
     """
-    given = (seeds, steps, temperature, k, top_p, min_p)
-    arrays = tuple([name for name, value in zip(PARAMETERS, given, strict=True) if is_array(value)])
-    function, inputs = function_of(arrays), (logits, *filter(is_array, given))
+    names, arrays, values = split((seeds, steps, temperature, k, top_p, min_p))
+    function, inputs = function_of(names), (logits, *arrays)
     if type(logits) is not ndarray and (framework := compiling_framework()) is not None:
-        return framework.sample(function.words, inputs, out, stream, arrays, numbers(given), index_dtype)
-    values = numbers(given)
+        return framework.sample(function.words, inputs, out, stream, names, values, index_dtype)
     index_type = None if index_dtype is None else index_data_type(index_dtype, "sample.index_dtype")
-    parameters = "sample", arrays, index_type, level_set()
+    parameters = "sample", names, index_type, level_set()
     outs = () if out is None else (out,)
     results = KINDS.call(parameters, inputs, values, outs) if stream is None else None
     if results is None:
-        results = function.run(parameters, values, inputs, out, stream, arrays, values, index_type)
+        results = function.run(parameters, values, inputs, out, stream, names, values, index_type)
     return results[0] if out is None else out
 
 
-def is_array(value: Any) -> bool:
-    """Return whether a parameter has a number for each row, rather than one for all."""
-    if value is None or isinstance(value, (int, float, str, bytes, np.generic)):
-        return False
-    return any(hasattr(value, name) for name in ("ndim", "__len__", "__dlpack__", "__cuda_array_interface__"))
+def split(given: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], tuple[int, ...]]:
+    """Return the parameters that are arrays, which have a number for each row, and those that are numbers.
+
+    Returns
+    -------
+    names, arrays : tuple of str, list of array
+        The former.
+    values : tuple of int
+        The latter as 64 bits with a sign, those of a float64 for real numbers; 0 for arrays.
+    """
+    names, arrays, values = [], [], []
+    for name, value in zip(PARAMETERS, given, strict=True):
+        if (
+            type(value) not in _NUMBERS
+            and not isinstance(value, generic)
+            and any(hasattr(value, attribute) for attribute in _OF_ARRAYS)
+        ):
+            names.append(name)
+            arrays.append(value)
+            values.append(0)
+        else:
+            values.append(signed(_integer(name, value) if name in INTEGER_PARAMETERS else _real(name, value)))
+    return tuple(names), arrays, tuple(values)
 
 
-def numbers(given: Sequence[Any]) -> tuple[int, ...]:
-    """Return the parameters that are numbers as 64 bits with a sign, and 0 for those that are arrays."""
-    return tuple(
-        [
-            0 if is_array(value) else _number(name, value)
-            for name, value in zip(PARAMETERS, given, strict=True)
-        ]
-    )
+def _integer(name: str, value: Any) -> int:
+    """Return a number of 64 bits."""
+    if name == "k":
+        number = 0 if value is None else arguments.integer(value, "sample.k")
+        return min(max(number, 0), _INT64)
+    number = arguments.integer(value, f"sample.{name}")
+    if not ~_INT64 <= number <= _UINT64:
+        allowed = f"{name} must be in [{~_INT64}, {_UINT64}]"
+        refuse(f"sample.{name}", number, "it has more than 64 bits", allowed)
+    return number
 
 
-def _number(name: str, value: Any) -> int:
-    """Return the bits of a number, which must be in range."""
-    where = f"sample.{name}"
-    if name in INTEGER_PARAMETERS:
-        if value is None and name == "k":
-            return 0
-        number = arguments.integer(value, where)
-        if name == "k":
-            return min(max(number, 0), (1 << 63) - 1)
-        if not -(1 << 63) <= number < 1 << 64:
-            refuse(where, number, "it has more than 64 bits", f"{name} must be in [-2**63, 2**64 - 1]")
-        return signed(number)
-    real = as_real(value)
-    if real is None:
-        raise TypeError(
-            error_text(where, shown(value), "it is not a number", f"{name} must be a real number")
-        )
-    is_held = isinstance(real, float) or abs(real) < 1 << 1023
-    bits = scalar_bits(real, TensorDataType.FLOAT64) if is_held else _INFINITY
-    magnitude = bits & (_NEGATIVE - 1)
-    if magnitude > _INFINITY or (name != "temperature" and magnitude != bits and magnitude):
-        allowed = "it must not be NaN" if name == "temperature" else "it must be in [0, 1]"
-        refuse(where, shown(value), "it is out of range", allowed)
-    if name != "temperature" and magnitude > _ONE:
-        refuse(where, shown(value), "it is a share of the weights", "it must be in [0, 1]")
-    return signed(bits)
+def _real(name: str, value: Any) -> int:
+    """Return the bits of a float64, which must be in range."""
+    if type(value) is float:
+        bits: int = _words.unpack(_floats.pack(value))[0]
+    else:
+        real = as_real(value)
+        if real is None:
+            allowed = f"{name} must be a real number"
+            raise TypeError(error_text(f"sample.{name}", shown(value), "it is not a number", allowed))
+        found = float_bits(real, float_format(TensorDataType.FLOAT64))
+        bits = _INFINITY | (_SIGN if real < 0 else 0) if found is None else found
+    magnitude = bits & _INT64
+    if name == "temperature" and magnitude > _INFINITY:
+        refuse("sample.temperature", shown(value), "differences are divided by it", "it must not be NaN")
+    if name != "temperature" and (magnitude > _ONE or (bits != magnitude and magnitude)):
+        refuse(f"sample.{name}", shown(value), "it is a share of the weights", "it must be in [0, 1]")
+    return bits
 
 
 def _bind(
-    call: Binding, arrays: Sequence[str], values: tuple[int, ...], index_type: TensorDataType | None
+    call: Binding, names: Sequence[str], values: tuple[int, ...], index_type: TensorDataType | None
 ) -> BoundCall:
     logits, *others = call.inputs
-    given = dict(zip(arrays, others, strict=True))
+    given = dict(zip(names, others, strict=True))
     index_type = call.index_type(index_type, 0)
     (tokens,) = call.check_outputs(infer_sample(call.words, logits, index_type, given))
     form = KindForm("sample", Kind, values, (index_range(index_type)[0],), _result_shapes)
@@ -187,12 +200,12 @@ def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tu
 
 
 @cache
-def function_of(arrays: tuple[str, ...]) -> Function:
+def function_of(names: tuple[str, ...]) -> Function:
     """Return the function of calls in which these parameters are arrays."""
     return Function(
         "sample",
         _bind,
-        inputs=("logits", *arrays),
+        inputs=("logits", *names),
         results={"tokens": "index_dtype"},
         fields={"input_tensor": "logits"},
         made={"output_tensor": "index_dtype"},

@@ -1,6 +1,7 @@
 """The kernel of `sample`: each row is read in place, from its first element to its last.
 
-The first pass finds the largest element. Without k and top_p, a second pass adds up the weights of each
+If k is small, the first k elements are listed in one pass, unless too many come and go. Otherwise the first
+pass finds the largest element. Without k and top_p, a second pass adds up the weights of each
 `CHUNK` of elements, and the one that the token is in is read again. Otherwise elements are selected by their
 distance from the largest, digit by digit: a histogram has the number of elements (for k) or the sum of their
 weights (for top_p) for each value of a digit, and the next pass counts those that have the digits found so
@@ -41,6 +42,8 @@ from kernels_cpu.sample.problem_words import (
 _DIGIT_BITS = BINS.bit_length() - 1
 _POWERS = np.array(sampling.POWERS, np.int64)
 _SIGN = -(1 << 63)
+_FEW = 128  # elements that are listed in order
+_LIST_WORK = 1 << 14  # moves beyond one per element that a list may take
 _unpack = structure(Table)
 _arithmetic = sampling.arithmetic(njit, njit(sampling.product))
 _key_of, _weight, _scale_of = _arithmetic.key_of, _arithmetic.weight, _arithmetic.scale_of
@@ -63,7 +66,16 @@ class Cut(NamedTuple):
 
     distance: int
     ties: int
-    is_cut: int
+
+
+class Goal(NamedTuple):
+    """A number of elements, or a share of the sum of weights; a `total` below 0 is that of all elements."""
+
+    is_weight: int
+    count: int
+    digits: int
+    exponent: int
+    total: int
 
 
 @njit
@@ -129,21 +141,19 @@ def _is_less(a: int, b: int) -> bool:
 
 
 @njit
-def _select(
-    x: Any, row: Row, scale: Any, by_weight: bool, goal: int, width: int, scratch: Any
-) -> tuple[int, int]:
-    """Return the distance at which a count or a sum of weights reaches a goal, and what it is before."""
+def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) -> Any:
+    """Return the distance at which a count or a sum of weights reaches a goal, what it is before, and the goal."""
     keys, weights, bins = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
-    distance, before = int64(0), int64(0)
+    distance, before, reached = int64(0), int64(0), int64(goal.count)
     above = int64(width)
     while above > 0:
         shift = max(above - _DIGIT_BITS, 0)
         for digit in range(BINS):
             bins[digit] = 0
+        is_first = above == width
         for first in range(0, row.size, CHUNK):
             n = min(CHUNK, row.size - first)
-            is_first = above == width
-            if by_weight and is_first:
+            if goal.is_weight and is_first:
                 _weigh(x, row, first, n, scale, keys, weights)
             for j in range(n):
                 key = _key_at(x, row, first + j)
@@ -151,22 +161,29 @@ def _select(
                 if not is_first and (found ^ distance) >> above != 0:
                     continue
                 amount = int64(1)
-                if by_weight and is_first:
+                if goal.is_weight and is_first:
                     amount = weights[j]
-                elif by_weight:
+                elif goal.is_weight:
                     amount = _weight(key, scale, _POWERS)
                 bins[(found >> shift) & ((1 << (above - shift)) - 1)] += amount
+        if is_first and goal.is_weight:
+            total = int64(goal.total)
+            if total < 0:
+                total = int64(0)
+                for digit in range(BINS):
+                    total += bins[digit]
+            reached = _share(goal.digits, goal.exponent, total)
         digit = int64(0)
-        while before + bins[digit] < goal and digit < BINS - 1:
+        while before + bins[digit] < reached and digit < BINS - 1:
             before += bins[digit]
             digit += 1
         distance |= digit << shift
         above = shift
-    return distance, before
+    return distance, before, reached
 
 
 @njit
-def _sum_of(x: Any, row: Row, scale: Any, cut: Cut, scratch: Any) -> Any:
+def _sum_of(x: Any, row: Row, scale: Any, cut: Cut) -> Any:
     """Return the sum of the weights of what stays."""
     total = cut.ties * _weight(scale.largest - cut.distance, scale, _POWERS)
     for i in range(row.size):
@@ -231,10 +248,75 @@ def _first_of(x: Any, row: Row, key: int) -> Any:
 
 
 @njit
+def _list_first(x: Any, row: Row, count: int, keys: Any, indices: Any) -> Any:
+    """List the first elements in order; return how many, or -1 if that takes too long, as in ascending rows."""
+    n, work = int64(0), int64(0)
+    threshold = int64(row.lowest)
+    for i in range(row.size):
+        key = _key_at(x, row, i)
+        if n == count and key <= threshold:
+            continue
+        place = n if n < count else count - 1
+        n = place + 1
+        while place > 0 and keys[place - 1] < key:
+            keys[place] = keys[place - 1]
+            indices[place] = indices[place - 1]
+            place -= 1
+            work += 1
+        keys[place] = key
+        indices[place] = i
+        threshold = keys[n - 1]
+        if work > row.size + _LIST_WORK:
+            return -1
+    return n
+
+
+@njit
+def _draw_listed(
+    count: int, table: Table, reals: Any, word: tuple[int, int], keys: Any, indices: Any, weights: Any
+) -> Any:
+    """Return the token of a row of which only the first elements take part."""
+    if keys[0] <= -(((1 << (table.element_bits - 1 - table.mantissa)) - 1) << table.mantissa):
+        return -1
+    if reals[0] < 0:
+        return indices[0]
+    least = _share(reals[4], reals[5], FULL)
+    scale = _scale_of(keys[0], reals[0], reals[1], table.element_bits, table.mantissa, least)
+    total = int64(0)
+    for i in range(count):
+        weights[i] = _weight(keys[i], scale, _POWERS)
+        total += weights[i]
+    goal = _share(reals[2], reals[3], total)
+    n, total = int64(0), int64(0)
+    while n < count and total < goal:
+        total += weights[n]
+        n += 1
+    for i in range(1, n):
+        index, weight, place = indices[i], weights[i], i
+        while place > 0 and indices[place - 1] > index:
+            indices[place] = indices[place - 1]
+            weights[place] = weights[place - 1]
+            place -= 1
+        indices[place] = index
+        weights[place] = weight
+    target = _part(word[0], word[1], total)
+    place = int64(0)
+    while place < n - 1 and weights[place] <= target:
+        target -= weights[place]
+        place += 1
+    return indices[place]
+
+
+@njit
 def _token(
     x: Any, row: Row, table: Table, count: int, reals: Any, word: tuple[int, int], scratch: Any
 ) -> Any:
     """Return the token of a row; `reals` has m and e of temperature, top_p and min_p."""
+    is_counted = 0 < count < row.size
+    if is_counted and count <= _FEW:
+        indices, weights = tail(scratch, _FEW), tail(scratch, 2 * _FEW)
+        if _list_first(x, row, count, scratch, indices) == count:
+            return _draw_listed(count, table, reals, word, scratch, indices, weights)
     largest = _largest_key(x, row)
     if largest <= -row.infinity:
         return -1
@@ -242,26 +324,21 @@ def _token(
         return _first_of(x, row, largest)
     least = _share(reals[4], reals[5], FULL)
     scale = _scale_of(largest, reals[0], reals[1], table.element_bits, table.mantissa, least)
-    is_counted = 0 < count < row.size
     if not is_counted and reals[2] < 0:
         return _draw_all(x, row, scale, word, scratch)
-    bins_are_of_weights = not is_counted
-    cut = Cut(int64(0), int64(0), int64(0))
-    total = int64(0)
+    cut = Cut(int64(0), int64(0))
+    total = int64(-1)
     if is_counted:
-        distance, before = _select(x, row, scale, False, count, table.element_bits, scratch)
-        cut = Cut(distance, count - before, int64(1))
-        total = _sum_of(x, row, scale, cut, scratch)
+        goal = Goal(0, count, 0, 0, 0)
+        distance, before, _ = _select(x, row, scale, goal, table.element_bits, scratch)
+        cut = Cut(distance, count - before)
+        total = _sum_of(x, row, scale, cut)
     if reals[2] >= 0:
-        if bins_are_of_weights:
-            for first in range(0, row.size, CHUNK):
-                n = min(CHUNK, row.size - first)
-                total += _weigh(x, row, first, n, scale, scratch, tail(scratch, CHUNK))
-        goal = _share(reals[2], reals[3], total)
-        distance, before = _select(x, row, scale, True, goal, table.element_bits, scratch)
+        goal = Goal(1, 0, reals[2], reals[3], total)
+        distance, before, reached = _select(x, row, scale, goal, table.element_bits, scratch)
         weight = max(_weight(largest - distance, scale, _POWERS), 1)
-        ties = (goal - before + weight - 1) // weight
-        cut = Cut(distance, ties, int64(1))
+        ties = (reached - before + weight - 1) // weight
+        cut = Cut(distance, ties)
         total = before + ties * weight
     return _draw(x, row, scale, cut, total, word)
 
