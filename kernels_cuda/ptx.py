@@ -294,6 +294,7 @@ trailing_zeros_u64 = _instruction(
 )
 # (sum, a, b): a times b, both as signed words, is added to the sum.
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
+multiply_wide_u32 = _instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
 

@@ -106,7 +106,7 @@ def _key_of(bits: int, infinity: int, lowest: int) -> int:
     return key
 
 
-def arithmetic(compiled: Callable[[Any], Any], product: Any) -> Arithmetic:
+def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> Arithmetic:
     """Return the functions.
 
     Parameters
@@ -115,6 +115,8 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any) -> Arithmetic:
         The decorator that compiles a function for a device.
     product : callable
         Multiplies two integers of 32 bits without a sign, to the 64 bits of an integer.
+    power_of : callable
+        Returns an entry of `POWERS`, of what stands for that, and its number.
     """
 
     @compiled
@@ -139,7 +141,7 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any) -> Arithmetic:
         inner = (_C2 - (product(rest, _C3) >> 40)) & MASK
         inner = (_C1 - (product(rest, inner) >> 40)) & MASK
         inner = product(rest, inner) >> 32 & MASK
-        power = powers[exponent >> 32 & 255]
+        power = power_of(powers, exponent >> 32 & 255)
         power -= product(power >> 8 & MASK, inner) >> 32 & MASK
         found = power >> min((exponent >> 40) + 3, 63)
         if key == scale.largest:
@@ -270,3 +272,8 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any) -> Arithmetic:
 def product(a: Any, b: Any) -> Any:
     """Return the product of two integers of 32 bits without a sign, for Python and for the CPU."""
     return a * b
+
+
+def power_of(powers: Any, number: Any) -> Any:
+    """Return an entry of a table, for Python and for the CPU."""
+    return powers[number]

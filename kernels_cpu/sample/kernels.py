@@ -45,7 +45,7 @@ _SIGN = -(1 << 63)
 _FEW = 128  # elements that are listed in order
 _LIST_WORK = 1 << 14  # moves beyond one per element that a list may take
 _unpack = structure(Table)
-_arithmetic = sampling.arithmetic(njit, njit(sampling.product))
+_arithmetic = sampling.arithmetic(njit, njit(sampling.product), njit(sampling.power_of))
 _key_of, _weight, _scale_of = _arithmetic.key_of, _arithmetic.weight, _arithmetic.scale_of
 _temperature_of, _share_of, _share = _arithmetic.temperature_of, _arithmetic.share_of, _arithmetic.share
 _random_word, _part = _arithmetic.random_word, _arithmetic.part
@@ -142,7 +142,7 @@ def _is_less(a: int, b: int) -> bool:
 
 @njit
 def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) -> Any:
-    """Return the distance at which a count or a sum of weights reaches a goal, what it is before, and the goal."""
+    """Return the distance at which a count or a sum reaches a goal, what it is before, and the goal."""
     keys, weights, bins = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
     distance, before, reached = int64(0), int64(0), int64(goal.count)
     above = int64(width)
@@ -249,7 +249,7 @@ def _first_of(x: Any, row: Row, key: int) -> Any:
 
 @njit
 def _list_first(x: Any, row: Row, count: int, keys: Any, indices: Any) -> Any:
-    """List the first elements in order; return how many, or -1 if that takes too long, as in ascending rows."""
+    """List the first elements in order; return how many, or -1 if many come and go, as in ascending rows."""
     n, work = int64(0), int64(0)
     threshold = int64(row.lowest)
     for i in range(row.size):

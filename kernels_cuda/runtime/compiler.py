@@ -85,6 +85,13 @@ def linked_function(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
+def called_function(function: Callable[..., Any]) -> Any:
+    """Make `function` callable from kernels, which may call it: for long functions that run once per row."""
+    dispatcher = cuda.jit(device=True)(function)
+    _LINKED.append((dispatcher, {}))
+    return dispatcher
+
+
 @device_function
 def dynamic_shared_array(dtype):
     """Return the dynamic shared memory of a block as an array: the same memory, whatever the type."""

@@ -1,0 +1,41 @@
+"""One token per row of logits, drawn by a seed.
+
+A block, or a cluster of blocks where rows are few and long, does everything in one launch (`rows`). The first
+pass finds the largest element, and each thread's own maximum.
+
+- With a small k, the k-th largest of these maxima is a threshold: the second pass lists the elements at or
+  above it, which one block orders, weighs and draws from.
+- Otherwise k and top_p are found digit by digit: a histogram has the number of elements, or the sum of their
+  weights, for each value of a digit of the distance from the largest key. What stays is all elements up to a
+  distance, and of those at that distance the first ones. Warps add up the weights of what stays in their
+  segments of the row, and the segment that the token is in is read again.
+
+Bytes moved: each row two times, and once more for each digit of k and of top_p.
+
+=============  ==================================================================================
+`plan`         what may be tuned, and the launch, as a function of integers
+`dispatch`     a planned problem, ready to be launched
+`parameters`   what launches and kernels agree on
+`rows`         the kernel
+`shared`       what the threads of a block or of a cluster do together
+`arithmetic`   `kernels_cpu.exact.sampling` for GPUs
+=============  ==================================================================================
+"""
+
+from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cuda.device_words import device_words
+from kernels_cuda.runtime.variant import Target
+from kernels_cuda.sample.dispatch import Plan, plan
+from kernels_cuda.sample.parameters import sample_variant as variant_of
+from kernels_cuda.sample.parameters import variants
+from kernels_cuda.sample.plan import Policy
+
+__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+
+PLAN = Kernel("sample_cuda_plan", "kernels_cuda.sample.plan:plan", (INTEGERS,) * 3)
+"""The compiled plan, which the CPU runs."""
+
+
+def plan_device(target: Target) -> list[int]:
+    """Return the words of a device, and of the usual policy."""
+    return [*device_words(target), *Policy()]

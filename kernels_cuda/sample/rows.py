@@ -1,0 +1,190 @@
+"""The kernel: one block, or one cluster of blocks, draws the token of a row."""
+
+from typing import Any, NamedTuple
+
+from numba import cuda
+
+from kernels_cpu.exact.sampling import FULL
+from kernels_cpu.sample.problem_words import (
+    COUNT,
+    DIMENSION,
+    MIN_P,
+    SEED,
+    STEP,
+    TEMPERATURE,
+    TOP_P,
+    X_STRIDE,
+)
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.runtime.compiler import called_function, device_function, integers
+from kernels_cuda.sample.arithmetic import ARITHMETIC, fill_powers
+from kernels_cuda.sample.keys import key_functions
+from kernels_cuda.sample.listed import listed_functions
+from kernels_cuda.sample.parameters import (
+    BINS,
+    FEW,
+    NARROW_DEPTH,
+    THREADS,
+    WARPS,
+    Kinds,
+    Parameters,
+)
+from kernels_cuda.sample.selected import selected_functions
+from kernels_cuda.sample.shared import team_functions
+
+_N_MAIL = 8
+_read_u16 = ptx.READ[2]
+
+
+@called_function
+def _integer(address, kind, value):
+    """Return a parameter that is an integer."""
+    found = i64(value)
+    if kind >= 16:
+        found = i64(ptx.read_u64(address))
+    elif kind > 0:
+        word = ptx.read_u32(address)
+        found = i64(word)
+        if kind & 1 != 0 and word >> 31 != 0:
+            found -= 1 << 32
+    return found
+
+
+@called_function
+def _real(address, kind, value):
+    """Return the bits of a parameter that is a float, how many there are, and how many are its fraction."""
+    bits = i64(value)
+    width = 64
+    mantissa = 52
+    if kind == 52:
+        bits = i64(ptx.read_u64(address))
+    elif kind == 23:
+        bits = i64(ptx.read_u32(address))
+        width = 32
+        mantissa = 23
+    elif kind > 0:
+        bits = i64(_read_u16(address))
+        width = 16
+        mantissa = i64(kind)
+    return bits, width, mantissa
+
+
+class Request(NamedTuple):
+    """The parameters of a row."""
+
+    count: Any
+    word_low: Any
+    word_high: Any
+    temperature: Any
+    """Its digits and its exponent (`sampling`), as those of the shares."""
+    temperature_exponent: Any
+    top_p: Any
+    top_p_exponent: Any
+    least: Any
+
+
+@device_function
+def _request_of(addresses, kinds, values):
+    """Return the parameters of a row, by the addresses of those that are arrays."""
+    seed = _integer(addresses[2 + SEED], kinds.seed, values.seed)
+    step = _integer(addresses[2 + STEP], kinds.step, values.step)
+    count = _integer(addresses[2 + COUNT], kinds.count, values.count)
+    low, high = ARITHMETIC.random_word(seed, step)
+    bits, width, mantissa = _real(addresses[2 + TEMPERATURE], kinds.temperature, values.temperature)
+    temperature, temperature_exponent = ARITHMETIC.temperature_of(bits, width, mantissa)
+    bits, width, mantissa = _real(addresses[2 + TOP_P], kinds.top_p, values.top_p)
+    top_p, top_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, -1)
+    bits, width, mantissa = _real(addresses[2 + MIN_P], kinds.min_p, values.min_p)
+    min_p, min_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, 0)
+    least = ARITHMETIC.share(min_p, min_p_exponent, FULL)
+    return Request(count, low, high, temperature, temperature_exponent, top_p, top_p_exponent, least)
+
+
+def rows_kernel(element_size: int, cluster: int) -> Any:
+    """Make the kernel for one element width, with so many blocks per row."""
+    keys = key_functions(element_size, cluster)
+    team = team_functions(cluster)
+    draw_listed = listed_functions(element_size, cluster)
+    draw_selected = selected_functions(element_size, cluster)
+    bias = 1 << (8 * element_size - 1)
+    n_listed, n_sums, n_mail, n_room = 3 * FEW, 2 * WARPS * cluster, _N_MAIL * cluster, WARPS + 4
+    n_dimensions = NARROW_DEPTH * DIMENSION
+
+    @cuda.jit(max_registers=65536 // THREADS)
+    def sample_rows(
+        x,
+        seeds,
+        steps,
+        temperatures,
+        counts,
+        top_ps,
+        min_ps,
+        output,
+        p: Parameters,
+        kinds: Kinds,
+        values: Kinds,
+        dims: integers(n_dimensions),
+        far,
+    ):
+        powers = cuda.shared.array(256, i64)
+        bins = cuda.shared.array(BINS, u64)
+        listed = cuda.shared.array(n_listed, u64)
+        sums = cuda.shared.array(n_sums, u64)
+        mail = cuda.shared.array(n_mail, u64)
+        room = cuda.shared.array(n_room, u64)
+        addresses = cuda.local.array(8, i64)
+        thread = u32(cuda.threadIdx.x)
+        dimensions = cuda.shared.array(n_dimensions, i64)
+        # The compiler unrolls this loop: a tuple of parameters has no addresses.
+        for i in range(n_dimensions):
+            if thread == i:
+                dimensions[i] = dims[i]
+        rank = u32(0)
+        if cluster > 1:
+            rank = ptx.cluster_rank()
+        fill_powers(powers, thread)  # ends with a barrier
+        arrays = powers, bins, listed, sums, mail, room
+        ptx.grid_dependency_wait()
+        row = i64(cuda.blockIdx.x) // cluster
+        while row < p.n_rows:
+            addresses[0], addresses[1], addresses[2], addresses[3] = x, output, seeds, steps
+            addresses[4], addresses[5], addresses[6], addresses[7] = temperatures, counts, top_ps, min_ps
+            rest = row
+            for d in range(p.n_dims):
+                if p.n_dims > NARROW_DEPTH:
+                    cuda.syncthreads()
+                    if thread < DIMENSION:
+                        dimensions[thread] = i64(ptx.read_u64(far + (i64(d) * DIMENSION + i64(thread)) * 8))
+                    cuda.syncthreads()
+                first = d * DIMENSION if p.n_dims <= NARROW_DEPTH else 0
+                upper = i64(0)
+                if d + 1 < p.n_dims:
+                    upper = rest // dimensions[first]
+                coordinate = rest - upper * dimensions[first]
+                # The addresses are in the order of the strides: x, the output, and the parameters.
+                for i in range(8):
+                    addresses[i] += coordinate * dimensions[first + X_STRIDE + i]
+                rest = upper
+            at = addresses[0]
+            request = _request_of(addresses, kinds, values)
+            own = keys.largest(at, p, rank, thread)
+            largest = keys.team_largest(own, thread, arrays)
+            token = i64(-2)
+            if largest <= bias - p.infinity:
+                token = i64(-1)
+            elif request.temperature < 0:
+                token = keys.first_of(at, p, rank, thread, largest, arrays)
+            elif 0 < request.count <= FEW and request.count < p.n:
+                token = draw_listed(at, p, request, own, rank, thread, arrays)
+            if token == -2:
+                token = draw_selected(at, p, request, largest, rank, thread, arrays)
+            if rank == 0 and thread == 0:
+                if p.index_size == 8:
+                    ptx.store_u64(addresses[1], u64(token))
+                else:
+                    ptx.store_u32(addresses[1], u32(token))
+            team.meet()
+            row += i64(cuda.gridDim.x) // cluster
+
+    return sample_rows
