@@ -72,7 +72,7 @@ class Goal(NamedTuple):
     """A number of elements, or a share of the sum of weights; a `total` below 0 is that of all elements."""
 
     is_weight: int
-    count: int
+    n_elements: int
     digits: int
     exponent: int
     total: int
@@ -144,7 +144,7 @@ def _is_less(a: int, b: int) -> bool:
 def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) -> Any:
     """Return the distance at which a count or a sum reaches a goal, what it is before, and the goal."""
     keys, weights, bins = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
-    distance, before, reached = int64(0), int64(0), int64(goal.count)
+    distance, before, reached = int64(0), int64(0), int64(goal.n_elements)
     above = int64(width)
     while above > 0:
         shift = max(above - _DIGIT_BITS, 0)

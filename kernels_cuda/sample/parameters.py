@@ -67,7 +67,7 @@ class Kinds(NamedTuple):
     seed: int
     step: int
     temperature: int
-    count: int
+    k: int
     top_p: int
     min_p: int
 

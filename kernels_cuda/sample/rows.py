@@ -89,7 +89,7 @@ def _request_of(addresses, kinds, values):
     """Return the parameters of a row, by the addresses of those that are arrays."""
     seed = _integer(addresses[2 + SEED], kinds.seed, values.seed)
     step = _integer(addresses[2 + STEP], kinds.step, values.step)
-    count = _integer(addresses[2 + COUNT], kinds.count, values.count)
+    count = _integer(addresses[2 + COUNT], kinds.k, values.k)
     low, high = ARITHMETIC.random_word(seed, step)
     bits, width, mantissa = _real(addresses[2 + TEMPERATURE], kinds.temperature, values.temperature)
     temperature, temperature_exponent = ARITHMETIC.temperature_of(bits, width, mantissa)

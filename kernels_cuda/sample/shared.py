@@ -99,24 +99,27 @@ class Team(NamedTuple):
     """The largest such value."""
 
 
+def _block() -> Team:
+    @device_function
+    def meet():
+        cuda.syncthreads()
+
+    @device_function
+    def put(array, place, value):
+        array[place] = value
+
+    @device_function
+    def same(value, slot, thread, mail):
+        return value
+
+    return Team(meet, put, same, same)
+
+
 @functools.cache
 def team_functions(cluster: int) -> Team:
     """Make the functions for clusters of so many blocks; `mail` has as many u64 for each slot."""
     if cluster == 1:
-
-        @device_function
-        def meet():
-            cuda.syncthreads()
-
-        @device_function
-        def put(array, place, value):
-            array[place] = value
-
-        @device_function
-        def same(value, slot, thread, mail):
-            return value
-
-        return Team(meet, put, same, same)
+        return _block()
 
     @device_function
     def meet():
