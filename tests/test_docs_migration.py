@@ -16,8 +16,13 @@ ROWS = {
 LIBRARIES = {"torch": "torch", "JAX": "jax", "FlashInfer": "torch", "ONNX": "onnx"}
 # The same elements, in another order.
 REORDERED = {"torch.topk(x, 2, sorted=False)", "values, indices = TopK <sorted = 0> (x, k)"}
-# Several answers are right for data with ties.
-NOT_COMPARED = {"np.argpartition(x, -2)[:, -2:]", "np.top_k(x, 2)", 'np.top_k(x, 2, mode="smallest")'}
+# Several answers are right for data with ties, and for draws.
+NOT_COMPARED = {
+    "torch.multinomial(torch.softmax(x, -1), 1)",
+    "np.argpartition(x, -2)[:, -2:]",
+    "np.top_k(x, 2)",
+    'np.top_k(x, 2, mode="smallest")',
+}
 
 
 def _names(section):

@@ -35,6 +35,7 @@ def test_first_calls_that_find_their_kernels_import_neither_a_compiler_nor_cuda(
         dmlops.nonzero_coordinates([1.0, 2.0])
         dmlops.gather_nd([1.0, 2.0], [[1]])
         dmlops.diagonal_matrix(shape=(2, 2), dtype="float32")
+        dmlops.sample([1.0, 2.0], 1)
         slow = ("numba", "scipy", "importlib.metadata", "kernels_cpu.compiler", "kernels_cpu.jit")
         slow += "cuda", "kernels_cuda"
         print([name for name in slow if name in sys.modules])
@@ -115,7 +116,9 @@ SHARED = {
         "kernels_cpu.diagonal_matrix.problem_words.",
         "kernels_cpu.gather_nd.problem_words.",
         "kernels_cpu.nonzero_coordinates.problem_words.",
+        "kernels_cpu.sample.problem_words.",
         "kernels_cpu.top_k.problem_words.",
+        "kernels_cpu.exact.",
         "kernels_cpu.cached.",
     )
 }

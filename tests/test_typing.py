@@ -64,13 +64,14 @@ dmlops.DiagonalMatrix1(output_tensor=x, value_data_type="FLOAT32", value=np.floa
                        diagonal_fill_end=1).validate("DML_FEATURE_LEVEL_6_4")
 """
 
-OPERATORS = "diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"
+OPERATORS = "diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k"
 MISTAKES = {
     'dmlops.gather_nd(np.zeros(3), [[0]], mode="wrap")': "gather_nd",
     'dmlops.top_k(np.zeros(3), 1, index_dtype="int8")': "top_k",
     'dmlops.top_k(np.zeros(3), "1")': "top_k",
     'dmlops.top_k(np.zeros(3), 1, sorted="no")': "top_k",
     'dmlops.nonzero_coordinates(np.zeros(3), size="all")': "nonzero_coordinates",
+    'dmlops.sample(np.zeros(3), 1, index_dtype="int8")': "sample",
     "dmlops.diagonal_matrix(np.zeros((3, 3)), shape=(3, 3))": "diagonal_matrix",
     "dmlops.tril(np.zeros((3, 3)), value=1)": "tril",
     'dmlops.eye("3")': "eye",

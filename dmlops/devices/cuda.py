@@ -66,10 +66,13 @@ def key(variant: Any, arch: str) -> Key:
 
 
 def sources() -> str:
-    """Return the digest of the installed sources of CUDA kernels."""
+    """Return the digest of the installed sources of CUDA kernels, and of what both devices compile."""
+    import kernels_cpu.exact  # noqa: PLC0415
     import kernels_cuda  # noqa: PLC0415
 
-    return kernel_store.source_digest(Path(kernels_cuda.__file__).parent)
+    return kernel_store.source_digest(
+        *[Path(each.__file__).parent for each in (kernels_cuda, kernels_cpu.exact)]
+    )
 
 
 def target(number: int, where: str) -> Any:

@@ -13,7 +13,7 @@ from dmlops.calls.binding import Binding, Function
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
-from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS, SampleCall, infer_sample
+from dmlops.operators.sample import INTEGER_PARAMETERS, MAX_ELEMENTS, PARAMETERS, SampleCall, infer_sample
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Listed, SampleOptions
 from dmlops.types.data_types import index_data_type, index_range
@@ -112,7 +112,7 @@ def sample(
     --------
     >>> import dmlops
     >>> dmlops.sample([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], seeds=[1, 2], temperature=0.5)
-    array([1, 2])
+    array([2, 2])
     """
     names, arrays, values = split((seeds, steps, temperature, k, top_p, min_p))
     function, inputs = function_of(names), (logits, *arrays)
@@ -190,7 +190,7 @@ def _bind(
     given = dict(zip(names, others, strict=True))
     index_type = call.index_type(index_type, 0)
     (tokens,) = call.check_outputs(infer_sample(call.words, logits, index_type, given))
-    form = KindForm("sample", Kind, values, (index_range(index_type)[0],), _result_shapes)
+    form = KindForm("sample", Kind, values, (index_range(index_type)[0], MAX_ELEMENTS), _result_shapes)
     described = SampleCall.of_inferred(input_tensor=logits, output_tensor=tokens, values=values, given=given)
     return call.plan(described, form=form)
 

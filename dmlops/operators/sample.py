@@ -12,8 +12,9 @@ from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refu
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.scalars import float_format
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu.exact.sampling import MAX_ELEMENTS
 
+MAX_ELEMENTS = 1 << 26
+"""Elements of a row whose weights can be added up in 64 bits."""
 INTEGER_PARAMETERS = ("seeds", "steps", "k")
 PARAMETERS = ("seeds", "steps", "temperature", "k", "top_p", "min_p")
 """In the order in which kernels take them."""

@@ -121,15 +121,16 @@ def _tell_once() -> None:
             print("dmlops: compiling kernels for this machine; later processes find them", file=sys.stderr)
 
 
-def source_digest(folder: Path) -> str:
-    """Return a digest of the contents of all Python files in a folder: kernels inline functions of others.
+def source_digest(folder: Path, *others: Path) -> str:
+    """Return a digest of the contents of all Python files in folders: kernels inline functions of others.
 
     It is "" where the code that runs is not, or not only, in such files: in a zip file, a frozen program, or
     compiled modules. Nothing then tells the kernels of one version from those of another, so that none is
     taken from the wheel or the cache directory.
     """
     try:
-        return _source_digest(folder)
+        digests = [_source_digest(folder) for folder in (folder, *others)]
+        return hashlib.sha256("".join(digests).encode()).hexdigest() if others else digests[0]
     except OSError as error:
         kernel_cache.warn_once(f"the sources in {folder} cannot be read ({error.strerror or error})")
         return ""

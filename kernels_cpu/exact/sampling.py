@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 
 FULL = (1 << 37) - 1
 """The weight of the largest element."""
-MAX_ELEMENTS = 1 << 26
-"""Elements of a row whose weights can be added up in 64 bits."""
 
 MASK = (1 << 32) - 1
 _DIGITS = 61  # bits of an element as a multiple of the row's unit

@@ -12,7 +12,6 @@ from kernels_cpu.call_words import (
     merged,
 )
 from kernels_cpu.call_words import STRIDES as STRIDES_AT
-from kernels_cpu.exact.sampling import MAX_ELEMENTS
 from kernels_cpu.kernel import INTEGERS, Kernel
 from kernels_cpu.plan_words import Words
 from kernels_cpu.sample.problem_words import (
@@ -31,7 +30,7 @@ from kernels_cpu.sample.problem_words import (
 )
 
 FIT = Kernel("sample_fit", "kernels_cpu.sample.fit:fit", (INTEGERS, INTEGERS))
-HIGHEST_INDEX = FIXED
+HIGHEST_INDEX, MOST_ELEMENTS = FIXED, FIXED + 1
 
 
 def fit(call: Words, problem: Words) -> int:
@@ -52,7 +51,7 @@ def fit(call: Words, problem: Words) -> int:
     if rank == 0 or call[output + RANK] != rank - 1 or count_of(call, x, 0, rank) < 0:
         return MISFIT
     axis_size = call[x + SHAPE + rank - 1]
-    if axis_size > MAX_ELEMENTS or axis_size - 1 > call[HIGHEST_INDEX]:
+    if axis_size > call[MOST_ELEMENTS] or axis_size - 1 > call[HIGHEST_INDEX]:
         return MISFIT
     problem[AXIS_SIZE] = axis_size
     problem[X_STEP] = call[x + STRIDES_AT + rank - 1]
