@@ -71,7 +71,7 @@ def sources() -> str:
     import kernels_cuda  # noqa: PLC0415
 
     return kernel_store.source_digest(
-        *[Path(each.__file__).parent for each in (kernels_cuda, kernels_cpu.exact)]
+        Path(kernels_cuda.__file__).parent, Path(kernels_cpu.exact.__file__).parent
     )
 
 
