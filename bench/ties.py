@@ -3,6 +3,8 @@
 Each kernel solves each problem five times. What it returned counts, whatever its documentation promises.
 """
 
+import math
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -126,12 +128,14 @@ def problems(is_sorted: bool) -> Iterator[TopK]:
         yield replace(problem, is_sorted=is_sorted)
 
 
-def check(harness: Bench, names: Collection[str]) -> list[Ties]:
-    """Have contenders solve all problems on the GPU of a bench, in both orders."""
+def check(harness: Bench, names: Collection[str], deadline: float = math.inf) -> list[Ties]:
+    """Have contenders solve the problems on the GPU of a bench, in both orders, as far as there is time."""
     everybody = [who for who in contenders("top_k", CUDA) if who.name in names]
     found = {(who.name, order): Ties(who.name, order) for order in (True, False) for who in everybody}
     for order in (True, False):
         for workload in problems(order):
+            if time.perf_counter() > deadline:
+                break
             task = harness.tasks(workload)[0]
             for who in everybody:
                 _add(found[who.name, order], harness, who, task)

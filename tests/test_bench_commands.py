@@ -175,7 +175,7 @@ def test_contests(bench_command, play, monkeypatch, tmp_path):
         ours = 2e-6 * (1 + is_first) if workload.is_sorted else 1.5e-6
         return [timed("dmlops", ours), *(timed(name, 1.5e-6 + is_first * 1e-6) for name in contracts)]
 
-    def check(harness, names):
+    def check(harness, names, deadline):
         assert names == {who.name for who in contenders("top_k", CUDA)} - {"torch.sort", "cupy.argsort"}
         return [
             SimpleNamespace(contender=name, is_sorted=order, contract=contract, problems=1, to_json=dict)

@@ -127,7 +127,8 @@ def _measured(
     names = suite.contenders(harness.device)
     contracts: dict[tuple[str, bool], str] = {}
     if suite.has_contests and table:
-        found = ties.check(harness, names)
+        half = time.perf_counter() + (deadline - time.perf_counter()) / 2
+        found = ties.check(harness, names, half)
         record["ties"] = [each.to_json() for each in found]
         contracts = {(each.contender, each.is_sorted): each.contract for each in found if each.problems}
     for row in harness.run(table, deadline - time.perf_counter(), names):
