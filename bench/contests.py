@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from bench.peers import OURS, library_of
 from bench.records import Record, seconds_of
 from bench.serving import BY_INDEX
 
@@ -75,6 +76,7 @@ def standings(rows: Iterable[Record], contest: Contest) -> list[Standing]:
             for each in by_order.values()
             for outcome in each["outcomes"]
             if outcome["seconds"] and outcome.get("contract") in contest.contracts
+            if library_of(outcome["contender"]) != OURS
         ]
         if seconds and peers:
             peer = min(peers, key=lambda each: float(each["seconds"]))
