@@ -21,8 +21,8 @@ app.command("gather")(files.gather)
 app.command("diagonal")(files.diagonal)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_given: bool) -> None:
+    if is_given:
         out.print(f"dmlops {__version__}")
         raise typer.Exit
 
