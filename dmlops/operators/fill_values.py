@@ -30,9 +30,10 @@ def held_value(where: str, value: Any, data_type: ElementType) -> int | float | 
     Raises
     ------
     InvalidDescriptorError
-        If the type does not hold the value; the text begins with `where`, which ends with the parameter.
+        If the type does not hold the value; the text begins with `where`.
     """
-    reason, name = f"it fills {type_name(data_type)}", where.rpartition(".")[2]
+    reason = f"it fills {type_name(data_type)}"
+    name = "fill_value" if where.endswith("fill_value") else "value"
     if isinstance(data_type, OpaqueType):
         held = opaque_bytes(value, data_type)
         if held is None:

@@ -74,7 +74,8 @@ def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
         if not (is_integer or is_bound or (name in _MAY_BE_NONE and _is_none(kind))):
             _refuse(f"{function}.{name}", kind, "it must be an integer")
     for name, kind in arrays.items():
-        if not (name in _MAY_BE_NONE and function != "gather_nd" and _is_none(kind)):
+        may_be_none = name in _MAY_BE_NONE and (function, name) != ("gather_nd", "indices")
+        if not (may_be_none and _is_none(kind)):
             if not isinstance(kind, types.Array):
                 _refuse(f"{function}.{name}", kind, "it must be an array")
             dtype, x = _dtype(kind, f"{function}.{name}"), arrays.get("x", kind)
