@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops.integrations.torch import stable_topk  # noqa: E402
@@ -154,31 +155,46 @@ def test_disable_leaves_no_other_mode():
         mode.disable()
 
 
-def test_threads_have_contexts_of_their_own():
-    x = tied(3, 9)
+def test_all_threads_while_any_is_in_the_context():
+    x = torch.zeros(3, 9)
     found = {}
-    barrier = threading.Barrier(4, timeout=60)
 
     def work(number):
         if number % 2:
             mode = stable_topk()
             mode.enable()
         barrier.wait()
-        found[number] = seen_by_torch(lambda: x.topk(2))
+        found[number] = x.topk(2).indices.tolist()
         barrier.wait()
         if number % 2:
             mode.disable()
-        barrier.wait()
-        found[number + 4] = seen_by_torch(lambda: x.topk(2))
 
-    with stable_topk():
+    own = x.topk(2).indices.tolist()
+    assert own != [[0, 1]] * 3
+    for _ in range(20):
+        barrier = threading.Barrier(4, timeout=60)
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert seen_by_torch(lambda: x.topk(2)) == OURS
-    assert found == {number: OURS if number in (1, 3) else TORCHS for number in range(8)}
+        assert found == dict.fromkeys(range(4), [[0, 1]] * 3)
+        assert x.topk(2).indices.tolist() == own
+
+
+@on_each_device
+def test_calls_of_the_operator_itself(device):
+    x = tied(3, 40, device=device)
+    out = torch.empty(3, 4, device=device), torch.empty(3, 4, dtype=torch.int64, device=device)
+    scripted = torch.jit.trace(lambda x: torch.topk(x, 4), x)
+    with stable_topk():
+        for results in (
+            torch.ops.aten.topk(x, 4),
+            torch.ops.aten.topk.values(x, 4, values=out[0], indices=out[1]),
+            scripted(x),
+        ):
+            check(torch.return_types.topk(tuple(results)), x, 4)
+    assert seen_by_torch(scripted, x) == TORCHS
 
 
 def test_derivative():
@@ -189,6 +205,26 @@ def test_derivative():
     expected = np.zeros((3, 9), np.float32)
     np.put_along_axis(expected, indices.numpy(), np.arange(6, dtype=np.float32).reshape(3, 2), 1)
     assert np.array_equal(x.grad.numpy(), expected)
+
+
+@on_each_device
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_parts_that_a_backward_pass_computes_again(use_reentrant, device):
+    x = tied(3, 40, device=device).requires_grad_()
+    with stable_topk():
+        part = checkpoint(lambda x: x.topk(4).values, x * 1, use_reentrant=use_reentrant)
+        part.backward(torch.ones_like(part))
+    expected = np.zeros((3, 40), np.float32)
+    np.put_along_axis(expected, reference.top_k(x.detach().cpu().numpy(), 4)[1], 1, 1)
+    assert np.array_equal(x.grad.cpu().numpy(), expected)
+
+
+def test_bodies_of_operators():
+    def function(x):
+        return torch.cond(x.sum() >= 0, lambda x: x.topk(2).indices, lambda x: -x.topk(2).indices, (x,))
+
+    with stable_topk():
+        assert compiled(function)(torch.zeros(3, 9)).tolist() == [[0, 1]] * 3
 
 
 def test_vmap():

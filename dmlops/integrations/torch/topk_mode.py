@@ -1,5 +1,13 @@
-"""`stable_topk`: a mode of torch under which ``torch.topk`` is `dmlops.top_k`."""
+"""`stable_topk`: a context under which ``torch.topk`` is `dmlops.top_k`.
 
+It is a mode of torch, which replaces calls by the operator ``torch.ops.dmlops.top_k``: compiled graphs
+keep that, and so do exported programs. torch leaves its modes in backward passes and in the bodies of some
+operators, and other threads have modes of their own. For those, the context also puts dmlops' kernels in the
+place of torch's.
+"""
+
+import threading
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +21,16 @@ from dmlops import top_k
 
 class StableTopK(TorchFunctionMode):  # type: ignore[misc]
     """The context manager that `stable_topk` returns."""
+
+    def __enter__(self) -> "StableTopK":
+        if not torch.compiler.is_compiling():
+            _kernels.hold()
+        return super().__enter__()  # type: ignore[no-any-return]
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if not torch.compiler.is_compiling():
+            _kernels.release()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -53,9 +71,9 @@ class StableTopK(TorchFunctionMode):  # type: ignore[misc]
 def stable_topk() -> StableTopK:
     """Return a context manager under which ``torch.topk`` and ``Tensor.topk`` are `dmlops.top_k`.
 
-    Code of models stays as it is: all forms of the call are served, and results are named tuples of torch's
-    own types. It may be nested. Like every mode of torch it holds for the thread that enters it, and for the
-    backward passes that this thread starts; another thread enters one of its own.
+    Code of models stays as it is: all forms of the call are served, and results are torch's named tuples.
+    It may be nested. Until the last thread has left it, all threads get `dmlops.top_k`, and so do
+    backward passes that compute parts of a model again.
 
     Returns
     -------
@@ -70,10 +88,11 @@ def stable_topk() -> StableTopK:
 
     Notes
     -----
-    Functions that are compiled or exported under it contain the operator ``torch.ops.dmlops.top_k``. Those
-    that were compiled before are compiled anew; those that were exported or scripted before stay as they are.
-    The order without ``sorted`` is that of the indices. In eager code, a mode costs every call of torch about
-    a microsecond; compiled code is not slowed.
+    Functions that are compiled or exported in a thread that is in the context contain the operator
+    ``torch.ops.dmlops.top_k``. What was compiled before is compiled anew; what was exported or scripted
+    before runs on dmlops' kernels for as long as the context lasts. The order without ``sorted`` is that of
+    the indices. In eager code, the mode costs every call of torch about a microsecond; compiled code is not
+    slowed.
 
     Examples
     --------
@@ -114,6 +133,43 @@ def _topk(
                 array.resize_(shape)
     select(out=tuple(array.reshape(1) for array in out) if x is not input else out)
     return torch.return_types.topk_out(out)
+
+
+class _Kernels:
+    """dmlops' kernels, in the place of torch's own, while a thread is in the context."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_holders = 0
+        self._library: torch.library.Library | None = None
+
+    def hold(self) -> None:
+        with self._lock:
+            if self._n_holders == 0:
+                # torch warns of kernels that are overridden.
+                with warnings.catch_warnings(action="ignore"):
+                    self._library = torch.library.Library("aten", "IMPL")
+                    for key in ("CPU", "CUDA"):
+                        self._library.impl("topk", _run, key)
+                        self._library.impl("topk.values", _run_into, key)
+            self._n_holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._n_holders -= 1
+            if self._n_holders == 0:
+                self._library = None  # which takes the kernels out again
+
+
+_kernels = _Kernels()
+
+
+def _run(x: Tensor, *arguments: Any, **options: Any) -> Any:
+    return tuple(_topk(x.detach(), *arguments, **options))
+
+
+def _run_into(x: Tensor, *arguments: Any, values: Tensor, indices: Tensor, **options: Any) -> Any:
+    return tuple(_topk(x.detach(), *arguments, **options, out=(values, indices)))
 
 
 def _innermost_mode() -> None:
