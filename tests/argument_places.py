@@ -127,6 +127,21 @@ CASES = [
         flags="--mode fill --no-wrap-negative",
     ),
     Case("gather_nd", "out", (), _BATCH, {"indices": _COLUMNS, "out": np.zeros((3, 2), np.float32)}),
+    *[
+        Case("sample", name, (), options, {"seeds": np.array([1, 2, 3]), **arrays})
+        for name, options, arrays in (
+            ("seeds", {}, {}),
+            ("steps", {}, {"steps": np.array([0, 1, 9])}),
+            ("temperature", {"temperature": 30.0}, {}),
+            ("temperature of each row", {}, {"temperature": np.array([0, 9, 99], np.float32)}),
+            ("k", {"k": 3}, {}),
+            ("k of each row", {}, {"k": np.array([1, 3, 8])}),
+            ("top_p", {"top_p": 0.5}, {}),
+            ("min_p", {"min_p": 0.2}, {}),
+            ("index_dtype", {"index_dtype": "int32"}, {}),
+            ("out", {}, {"out": np.zeros(3, np.int64)}),
+        )
+    ],
     Case("diagonal_matrix", "value", (), {"value": 99}, flags="--value 99"),
     Case("diagonal_matrix", "begin, end", (), {"begin": -1, "end": 2}, flags="--begin=-1 --end 2"),
     Case("diagonal_matrix", "out", (), {}, {"out": np.zeros((3, 8), np.float32)}),
@@ -328,7 +343,7 @@ PLACES = {
     "Dask": in_dask,
     "command line": on_the_command_line,
 }
-WITHOUT_DERIVATIVE = {"nonzero_coordinates"}
+WITHOUT_DERIVATIVE = {"nonzero_coordinates", "sample"}
 
 
 def works(case, place):
