@@ -91,8 +91,8 @@ def stable_topk() -> StableTopK:
     Functions that are compiled or exported in a thread that is in the context contain the operator
     ``torch.ops.dmlops.top_k``. What was compiled before is compiled anew; what was exported or scripted
     before runs on dmlops' kernels for as long as the context lasts. The order without ``sorted`` is that of
-    the indices. In eager code, the mode costs every call of torch one or two microseconds; compiled code is not
-    slowed.
+    the indices. In eager code, the mode costs every call of torch one or two microseconds; compiled code is
+    not slowed.
 
     Examples
     --------
