@@ -4,12 +4,14 @@
 arrays, and writes the table of docs/integrations/index.md.
 """
 
+import atexit
 import contextlib
 import os
 import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dmlops
+from tests.ranks import Ranks
 from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "integrations" / "index.md"
@@ -170,7 +173,8 @@ def expected(case, x=None, arrays=None):
 def compare(results, wanted):
     """Check that results are equal, whatever their index type."""
     for result, array in zip(results, wanted, strict=True):
-        np.testing.assert_array_equal(np.asarray(result), array)
+        host = result.cpu() if hasattr(result, "cpu") else result
+        np.testing.assert_array_equal(np.asarray(host), array)
 
 
 def _converted(case, convert):
@@ -191,20 +195,24 @@ def in_numpy(case):
     compare(expected(case), expected(case))
 
 
-def in_torch(case):
+def in_torch(case, device="cpu"):
+    compare(call(case, *_as_tensors(case, device)), expected(case))
+
+
+def _as_tensors(case, device):
     import torch
 
-    compare(call(case, *_converted(case, torch.tensor)), expected(case))
+    return _converted(case, partial(torch.tensor, device=device))
 
 
-def in_torch_with_derivative(case):
+def in_torch_with_derivative(case, device="cpu"):
     import torch
 
-    x, arrays = _converted(case, torch.tensor)
+    x, arrays = _as_tensors(case, device)
     result = call(case, x.requires_grad_(), arrays)[0]
-    weights = torch.arange(1.0, result.numel() + 1).reshape(result.shape)
+    weights = torch.arange(1.0, result.numel() + 1, device=device).reshape(result.shape)
     (result * weights).sum().backward()
-    np.testing.assert_array_equal(x.grad, _gradient(case))
+    np.testing.assert_array_equal(x.grad.cpu(), _gradient(case))
 
 
 def _gradient(case):
@@ -219,21 +227,55 @@ def _gradient(case):
     return gradient.reshape(case.x.shape)
 
 
-def in_torch_compile(case):
+def in_torch_compile(case, device="cpu"):
     import torch
 
     torch.compiler.reset()
-    x, arrays = _converted(case, torch.tensor)
+    x, arrays = _as_tensors(case, device)
     function = torch.compile(lambda x, arrays: call(case, x, arrays), fullgraph=True, backend="eager")
     compare(function(x, arrays), expected(case))
 
 
-def in_torch_vmap(case):
+def in_torch_vmap(case, device="cpu"):
     import torch
 
     x, arrays, wanted = _stacked(case)
-    arrays = {name: each_array(torch.tensor, value) for name, value in arrays.items()}
-    compare(torch.func.vmap(lambda x, arrays: call(case, x, arrays))(torch.tensor(x), arrays), wanted)
+    convert = partial(torch.tensor, device=device)
+    arrays = {name: each_array(convert, value) for name, value in arrays.items()}
+    compare(torch.func.vmap(lambda x, arrays: call(case, x, arrays))(convert(x), arrays), wanted)
+
+
+def in_dtensors(case):
+    outcomes = _ranks()(_on_each_rank, CASES.index(case))
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    for results in outcomes:
+        compare(results, expected(case))
+
+
+@cache
+def _ranks():
+    ranks = Ranks(2, Path(tempfile.mkdtemp()))
+    atexit.register(ranks.end)
+    return ranks
+
+
+def _on_each_rank(device, number):
+    """Make the call with rows, or with index tuples, on two devices."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    case, mesh = CASES[number], init_device_mesh(device, (2,))
+    x, arrays = _as_tensors(case, device)
+    are_tuples = case.function == "gather_nd" and "batch_dims" not in case.options
+    of_x, of_arrays = ([Replicate()], [Shard(0)]) if are_tuples else ([Shard(0)], [Replicate()])
+    arrays = {
+        name: each_array(lambda part: distribute_tensor(part, mesh, of_arrays), value)
+        for name, value in arrays.items()
+    }
+    results = call(case, distribute_tensor(x, mesh, of_x), arrays)
+    return [result.full_tensor().numpy() for result in results]
 
 
 def in_jax(case):
@@ -335,6 +377,7 @@ PLACES = {
     "torch's derivative": in_torch_with_derivative,
     "`torch.compile`": in_torch_compile,
     "`torch.func.vmap`": in_torch_vmap,
+    "DTensor": in_dtensors,
     "JAX": in_jax,
     "JAX's derivative": in_jax_with_derivative,
     "`jax.jit`": in_jax_jit,
@@ -346,17 +389,17 @@ PLACES = {
 WITHOUT_DERIVATIVE = {"nonzero_coordinates", "sample"}
 
 
-def works(case, place):
+def works(case, place, **options):
     """Return whether a call works in a place; a wrong answer is an error."""
     if "derivative" in place and case.function in WITHOUT_DERIVATIVE:
         return False
     try:
-        PLACES[place](case)
+        PLACES[place](case, **options)
     except AssertionError:
         raise
     except Exception as error:  # each library has its own for what it does not take
         print(
-            f"{case.function} {case.argument}, {place}: {type(error).__name__}: {str(error)[:300]}",
+            f"{case.function} {case.argument}, {place}: {type(error).__name__}: {str(error).strip()[-300:]}",
             file=sys.stderr,
         )
         return False

@@ -4,7 +4,7 @@ import pytest
 
 from tests.argument_places import PLACES, listed, works
 
-LIBRARIES = {"torch": "torch", "JAX": "jax", "jax": "jax", "Dask": "dask.array"}
+LIBRARIES = {"torch": "torch", "DTensor": "torch", "JAX": "jax", "jax": "jax", "Dask": "dask.array"}
 CALLS = listed()
 
 pytestmark = [
