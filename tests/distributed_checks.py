@@ -119,6 +119,93 @@ def top_k_options(device):
     assert (padding.indices.to_local().view(torch.int32) == -1).all()
 
 
+def top_k_windows(device):
+    """Windows within shards, across and outside them; k beyond the axis."""
+    mesh, both = mesh_of(device, -1), mesh_of(device, 2, -1)
+    x = sample("float32", (5, 13), "sharded windows")
+    starts, lengths = np.array([-4, 0, 5, 9, 20]), np.array([9, 13, 3, 99, 4])
+    extreme = np.array([-(2**63), 2**63 - 1, 0, 3, -1]), np.array([2**63 - 1, 2**63 - 1, -9, 2**63 - 1, 2])
+    for given in ({"starts": starts, "lengths": lengths}, {"starts": starts}, {"lengths": lengths}):
+        for k, options in (
+            (4, {}),
+            (13, {"largest": False}),
+            (20, {"sorted": False}),
+            (3, {"max_length": 5}),
+        ):
+            expected = reference.top_k(x, k, **given, **options)
+            for where, placements in ((mesh, [Shard(1)]), (mesh, [Shard(0)]), (both, [Shard(1), Shard(1)])):
+                rows = [Replicate()] * len(placements)
+                sent = {name: distribute(each, where, rows) for name, each in given.items()}
+                got = dmlops.top_k(distribute(x, where, placements), k, **sent, **options)
+                for result, answer in zip(got, expected, strict=True):
+                    check(result, answer, replicated_along(1, placements))
+    sent = {
+        n: distribute(each, mesh, [Replicate()])
+        for n, each in zip(("starts", "lengths"), extreme, strict=True)
+    }
+    expected = reference.top_k(x, 4, starts=extreme[0], lengths=extreme[1])
+    for result, answer in zip(
+        dmlops.top_k(distribute(x, mesh, [Shard(1)]), 4, **sent), expected, strict=True
+    ):
+        check(result, answer, [Replicate()])
+    tracked = distribute(x, mesh, [Shard(1)]).requires_grad_()
+    window = distribute(starts, mesh, [Replicate()])
+    values, indices = dmlops.top_k(tracked, 3, starts=window)
+    torch.where(indices >= 0, values, 0).sum().backward()
+    gradient = np.zeros_like(x)
+    for row, chosen in enumerate(reference.top_k(x, 3, starts=starts)[1]):
+        gradient[row, chosen[chosen >= 0]] = 1
+    check(tracked.grad, gradient, [Shard(1)])
+
+
+def top_k_numbers(device):
+    """Ties by the numbers of elements, whichever rank has them: uneven and interleaved shards, too."""
+    mesh, both = mesh_of(device, -1), mesh_of(device, 2, -1)
+    x = np.float32(random("numbered shards").integers(0, 4, (3, 16)))
+    numbers = random("numbers of shards").permutation(16)
+    for dtype, k in (("int64", 5), ("int32", 16), ("uint32", 20)):
+        given = numbers.astype(dtype)
+        given[3] = np.array(-1).astype(dtype)
+        expected = reference.top_k(x, k, indices=given)
+        for placements in ([Shard(1)], [Shard(0)], [Replicate()]):
+            along = [Shard(0) if p.is_shard(1) else Replicate() for p in placements]
+            for shape, of_numbers in ((given, along), (np.tile(given, (3, 1)), placements)):
+                got = dmlops.top_k(
+                    distribute(x, mesh, placements), k, indices=distribute(shape, mesh, of_numbers)
+                )
+                for result, answer in zip(got, expected, strict=True):
+                    check(result, answer, replicated_along(1, placements))
+    expected = reference.top_k(x, 6, indices=numbers)
+    n_ranks, rank = dist.get_world_size(), dist.get_rank()
+    cuts = [0, 1, *range(2, n_ranks), 16]
+    own = slice(cuts[rank], cuts[rank + 1])
+    uneven = shard_of(x[:, own], mesh, [Shard(1)], (3, 16)), shard_of(numbers[own], mesh, [Shard(0)], (16,))
+    # Each rank of the second mesh dimension has every other one of two parts of the first.
+    size = 16 // n_ranks
+    row, column = both.get_coordinate()
+    first = (column * both.size(0) + row) * size
+    part = slice(first, first + size)
+    kinds = (
+        [_StridedShard(1, split_factor=both.size(1)), Shard(1)],
+        [_StridedShard(0, split_factor=2), Shard(0)],
+    )
+    strided = shard_of(x[:, part], both, kinds[0], (3, 16)), shard_of(numbers[part], both, kinds[1], (16,))
+    for shards, of_numbers in (uneven, strided):
+        for result, answer in zip(dmlops.top_k(shards, 6, indices=of_numbers), expected, strict=True):
+            check(result, answer, [Replicate()] * len(shards.placements))
+    error = error_of(lambda: dmlops.top_k(uneven[0].requires_grad_(), 6, indices=uneven[1]))
+    assert "pass x.detach()" in str(error)
+
+
+def shard_of(local, mesh, placements, shape):
+    """Return a DTensor of which this rank has a part."""
+    strides = tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
+    local = torch.from_numpy(np.ascontiguousarray(local)).to(mesh.device_type)
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=strides
+    )
+
+
 def top_k_layouts(device):
     """Meshes of two dimensions, which shard the axis, other dimensions, or nothing."""
     mesh = mesh_of(device, 2, -1)

@@ -15,6 +15,8 @@ CHECKS = (
     distributed_checks.top_k_sizes,
     distributed_checks.top_k_dtypes,
     distributed_checks.top_k_options,
+    distributed_checks.top_k_windows,
+    distributed_checks.top_k_numbers,
     distributed_checks.top_k_layouts,
     distributed_checks.gather,
     distributed_checks.gather_errors,

@@ -26,7 +26,7 @@ from dmlops import functions
 from dmlops.calls.binding import check_extended
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.top_k import TOP_K
-from dmlops.integrations.torch.derivatives import Selected, as_int64, spread_along
+from dmlops.integrations.torch.derivatives import Selected, as_int64, is_tracked, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.store.once import registered
@@ -47,30 +47,144 @@ def top_k(
     sorted: bool,
     lengths: DTensor | None,
     index_dtype: torch.dtype | None = None,
+    starts: DTensor | None = None,
+    indices: DTensor | None = None,
+    max_length: int | None = None,
+    nan_last: bool = False,
 ) -> tuple[DTensor, DTensor]:
-    """Run `dmlops.top_k`. The results are placed like `x`, but replicated where `x` shards the axis."""
-    x = _distributed(x, "top_k.x")
-    described = {}
-    if lengths is not None:
-        lengths = _distributed(lengths, "top_k.lengths", x.device_mesh)
-        described["lengths"] = _describe(lengths, "top_k.lengths")
+    """Run `dmlops.top_k`. The results are placed like `x`, but replicated where `x` shards the axis.
+
+    With numbers, but without windows, nobody asks for positions: shards of the axis may be any.
+    """
+    is_windowed = lengths is not None or starts is not None
+    x = _distributed(x, "top_k.x", any_shards=indices is not None and not is_windowed)
+    arrays = {"lengths": lengths, "starts": starts, "indices": indices}
+    given = {
+        name: _distributed(array, f"top_k.{name}", x.device_mesh, any_shards=name == "indices")
+        for name, array in arrays.items()
+        if array is not None
+    }
+    described = {name: _describe(array, f"top_k.{name}") for name, array in given.items()}
+    rows = broadcast_rows(_describe(x, "top_k.x"), axis, described)
+    if rows.numbers is not None:
+        index_dtype = given["indices"].dtype
     index_dtype = index_dtype or torch.int64
     index_type = index_data_type(index_dtype, "top_k.index_dtype")
-    desc, _ = infer_top_k(
-        TOP_K.words, broadcast_rows(_describe(x, "top_k.x"), axis, described), k, index_type
-    )
+    desc, _ = infer_top_k(TOP_K.words, rows, k, index_type)
     axis %= max(x.ndim, 1)
-    rows = None if lengths is None else _redistributed(lengths, [_of_rows(p, axis) for p in x.placements])
-    options: dict[str, Any] = {"largest": largest, "sorted": sorted}
+    options: dict[str, Any] = {"largest": largest, "sorted": sorted, "nan_last": nan_last}
+    local = {name: _local_rows(array, name, x, axis) for name, array in given.items()}
     cuts = _cuts(x, axis)
-    if cuts:
-        values, indices = _top_k_across(x, k, axis, rows, cuts, options)
-        indices = indices.to(index_dtype)
+    if not _cut_by(x, axis):
+        options |= {"axis": axis, "max_length": max_length, **local}
+        if rows.numbers is None:
+            options["index_dtype"] = index_dtype
+        values, found = functions.top_k(x.to_local(), k, **options)
+    elif local.keys() <= {"lengths"} and max_length is None and k <= x.shape[axis]:
+        values, found = _top_k_across(x, k, axis, local.get("lengths"), cuts, options)
     else:
-        options |= {"axis": axis, "lengths": rows, "index_dtype": index_dtype}
-        values, indices = functions.top_k(x.to_local(), k, **options)
-    placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
-    return tuple(_whole(part, x.device_mesh, placements, desc.sizes) for part in (values, indices))
+        values, found = _top_k_by_number(x, k, axis, local, max_length, options)
+    placements = [Replicate() if _shards(p, axis) else p for p in x.placements]
+    return tuple(
+        _whole(part, x.device_mesh, placements, desc.sizes) for part in (values, found.to(index_dtype))
+    )
+
+
+def _shards(placement: Placement, axis: int) -> bool:
+    """Return whether a placement divides an axis, into parts that follow each other or others."""
+    return placement.is_shard(axis) or (
+        not (placement.is_replicate() or placement.is_partial()) and getattr(placement, "dim", None) == axis
+    )
+
+
+def _cut_by(x: DTensor, axis: int) -> "list[_Cut]":
+    """Return which mesh dimensions divide an axis, whatever the shards."""
+    mesh = x.device_mesh
+    divided = [d for d, p in enumerate(x.placements) if _shards(p, axis) and mesh.size(d) > 1]
+    return [_Cut([0] * mesh.size(d), mesh.get_local_rank(d), d) for d in divided]
+
+
+def _local_rows(array: DTensor, name: str, x: DTensor, axis: int) -> Tensor:
+    """Return this rank's part of lengths, starts or numbers, as it has that of `x`."""
+    where, shape = f"top_k.{name}", tuple(array.shape)
+    if name == "indices":
+        if shape == tuple(x.shape):
+            return _redistributed(array, x.placements)
+        if array.ndim == 1:
+            pairs = zip(array.placements, x.placements, strict=True)
+            if all(_shards(own, 0) == _shards(other, axis) for own, other in pairs):
+                return array.to_local()
+            placements = [Shard(0) if p.is_shard(axis) else Replicate() for p in x.placements]
+            return _redistributed(array, placements)
+        reason = f"x has shape {tuple(x.shape)}, and is a DTensor"
+        refuse(where, f"shape {shape}", reason, "numbers must have its shape, or lie along the axis")
+    rows = tuple(x.shape[:axis] + x.shape[axis + 1 :])
+    if shape != rows:
+        reason = f"x is a DTensor, and has shape {rows} without axis {axis}"
+        refuse(where, f"shape {shape}", reason, "shapes must be equal")
+    return _redistributed(array, [_of_rows(p, axis) for p in x.placements])
+
+
+def _top_k_by_number(
+    x: DTensor,
+    k: int,
+    axis: int,
+    given: dict[str, Tensor],
+    max_length: int | None,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor]:
+    """Select candidates from this rank's shard of an axis, and merge those of all ranks by their numbers.
+
+    The numbers are the caller's, or positions in the whole axis.
+    """
+    local, numbers = x.to_local(), given.get("indices")
+    rows = local.detach().movedim(axis, -1)
+    start = 0
+    windows: dict[str, Tensor] = {}
+    if given.keys() & {"lengths", "starts"}:
+        start = _start(_cuts(x, axis))
+        windows = _windows_from(start, x.shape[axis], given, max_length, rows)
+    if numbers is None:
+        own = torch.arange(start, start + rows.shape[-1], device=rows.device)
+    else:
+        if is_tracked(local):
+            reason = "of shards that are merged by number it is not known where elements come from"
+            raise TypeError(error_text("top_k.x", "a DTensor with a derivative", reason, "pass x.detach()"))
+        own = numbers if numbers.ndim <= 1 else numbers.movedim(axis, -1)
+    unordered = options | {"sorted": False}
+    values, found = functions.top_k(rows, k, indices=own, **windows, **unordered)
+    cuts = _cut_by(x, axis)
+    for cut in reversed(cuts):
+        sent = [part.unsqueeze(-1).view(torch.uint8) for part in (values, found)]
+        widths = [part.shape[-1] for part in sent]
+        received = _all_gather(torch.cat(sent, -1), x.device_mesh, cut).movedim(0, -3).flatten(-3, -2)
+        bytes_of_values, bytes_of_found = (
+            part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)
+        )
+        values, found = bytes_of_values.view(values.dtype), bytes_of_found.view(found.dtype)
+        ordering = options if cut is cuts[0] else unordered
+        values, found = functions.top_k(values.squeeze(-1), k, indices=found.squeeze(-1), **ordering)
+    values, found = (part.movedim(-1, axis).contiguous() for part in (values, found))
+    if numbers is not None:
+        return values, found
+    return Selected.apply(local, (values,), found - start, partial(spread_along, axis)), found
+
+
+def _windows_from(
+    start: int, size: int, given: dict[str, Tensor], max_length: int | None, rows: Tensor
+) -> dict[str, Tensor]:
+    """Return windows of the whole axis as windows of a shard that begins at `start`."""
+    none = torch.zeros(rows.shape[:-1], dtype=torch.int64, device=rows.device)
+    begins = as_int64(given["starts"]).clamp(max=size) if "starts" in given else none
+    ends = none + size
+    if "lengths" in given:
+        lengths = as_int64(given["lengths"]).clamp(0)
+        # The sum of a negative number and another one does not overflow.
+        lengths = torch.where(begins < 0, lengths, lengths.clamp(max=size))
+        ends = torch.minimum(begins + lengths, ends)
+    begins = begins.clamp(0)
+    lengths = (ends - begins).clamp(0, max_length)
+    return {"starts": begins - start, "lengths": lengths}
 
 
 def nonzero_coordinates(x: DTensor, *others: Any) -> NoReturn:
@@ -307,8 +421,11 @@ def _error_on_all_ranks(mesh: DeviceMesh, placements: Sequence[Placement]) -> It
         raise DmlError(error_text("gather_nd", got, "its shard could not be computed", allowed))
 
 
-def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
-    """Return an argument that must be a DTensor, with the shard that its placements give this rank."""
+def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None, *, any_shards: bool = False) -> DTensor:
+    """Return an argument that must be a DTensor, with the shard that its placements give this rank.
+
+    With `any_shards`, the shards need not be successive parts.
+    """
     if not isinstance(x, DTensor):
         got, reason = instance_of(x), "another argument is a DTensor"
         raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
@@ -324,8 +441,10 @@ def _distributed(x: Any, where: str, mesh: DeviceMesh | None = None) -> DTensor:
         if placement.is_partial():
             reason = "its elements are not known before the ranks' parts are reduced"
             refuse(where, got, reason, _remedy("Replicate()"))
-        if type(placement) not in (Shard, Replicate):
+        if type(placement) not in (Shard, Replicate) and not any_shards:
             refuse(where, got, "its shards are not successive parts of the tensor", _remedy("Shard(dim)"))
+    if any_shards:
+        return x
     cuts = [_cuts(x, axis) for axis in range(x.ndim)]
     expected = [c[-1].sizes[c[-1].rank] if c else n for n, c in zip(x.shape, cuts, strict=True)]
     if [*x.to_local().shape] != expected:
