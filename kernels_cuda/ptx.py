@@ -170,6 +170,7 @@ load_u32x2 = _instruction(_u32x2, [i64], "ld.global.v2.u32 {$0, $1}, [$2];")
 load_u64x2 = _instruction(_u64x2, [i64], "ld.global.v2.u64 {$0, $1}, [$2];")
 load_u32x4 = _instruction(_u32x4, [i64], "ld.global.v4.u32 {$0, $1, $2, $3}, [$4];")
 
+read_u64x2 = _instruction(_u64x2, [i64], "ld.global.nc.v2.u64 {$0, $1}, [$2];", _PURE)
 read_u32x4 = _instruction(_u32x4, [i64], "ld.global.nc.v4.u32 {$0, $1, $2, $3}, [$4];", _PURE)
 
 

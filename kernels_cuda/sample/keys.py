@@ -1,7 +1,11 @@
 """Elements as unsigned keys in the order of their values: how a team reads a row.
 
 A key is 2^(bits - 1) plus or minus the magnitude bits, so that both zeros have the same key, and NaN has 0.
-The warps of a row's blocks have segments that follow each other.
+What is not there reads as NaN.
+
+Rows are read in vectors of 16 bytes on 16-byte boundaries. Places count elements from the boundary before the
+row, so that the first element of a row that begins behind one has place `skipped`. The warps of a row's
+blocks have segments of places that follow each other.
 """
 
 import functools
@@ -10,21 +14,24 @@ from typing import Any, NamedTuple
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.parameters import WARPS
+from kernels_cuda.sample.parameters import VECTOR, WARPS
 from kernels_cuda.sample.shared import block_largest, team_functions
 
-IN_FLIGHT = 8
-"""Elements that a thread loads before it uses the first."""
+IN_FLIGHT = 4
+"""Vectors that a thread loads before it uses the first, where it has little to do with them."""
 
 
 class KeyFunctions(NamedTuple):
     """The device functions for one element width."""
 
     register: Any
+    per_vector: int
+    skipped: Any
     key_at: Any
     segment_of: Any
-    begin: Any
-    advance: Any
+    load: Any
+    key_in: Any
+    shifted: Any
     largest: Any
     team_largest: Any
     first_of: Any
@@ -34,15 +41,17 @@ class KeyFunctions(NamedTuple):
 def key_functions(element_size: int, cluster: int) -> KeyFunctions:
     """Make the functions for one element width."""
     register = ptx.REGISTER[element_size]
-    read_if = ptx.READ_IF[element_size]
-    bias = 1 << (8 * element_size - 1)
+    read, read_if = ptx.READ[element_size], ptx.READ_IF[element_size]
+    bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
+    per_vector = VECTOR // element_size
+    mask, ones = (1 << bits) - 1, (1 << 64) - 1
     team = team_functions(cluster)
 
     @device_function
-    def key_of(bits, infinity):
-        magnitude = bits & register(bias - 1)
+    def key_of(element, infinity):
+        magnitude = element & register(bias - 1)
         key = register(bias) + magnitude
-        if bits & register(bias) != 0:
+        if element & register(bias) != 0:
             key = register(bias) - magnitude
         if magnitude > register(infinity):
             key = register(0)
@@ -57,37 +66,80 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return key
 
     @device_function
-    def segment_of(p, rank, thread):
-        """Return where the segment of a thread's warp begins, and where it ends."""
-        first = min(i64(rank * WARPS + (thread >> 5)) * p.segment, p.n)
-        return u32(first), u32(min(first + p.segment, p.n))
+    def skipped(at, p):
+        """Return how many elements are before the row in its first vector."""
+        skip = u32(0)
+        if p.x_step == element_size:
+            skip = u32(at & (VECTOR - 1)) // u32(element_size)
+        return skip
 
     @device_function
-    def begin(at, p, i, end):
-        """Load the first keys of a thread, which later loads follow (`advance`)."""
-        return (
-            key_at(at, p, i, i < end),
-            key_at(at, p, i + 32, i + 32 < end),
-            key_at(at, p, i + 64, i + 64 < end),
-            key_at(at, p, i + 96, i + 96 < end),
-        )
+    def segment_of(at, p, rank, thread):
+        """Return the first vector of a thread, and the end of those of its warp."""
+        end = p.n + i64(skipped(at, p))
+        first = i64(rank * WARPS + (thread >> 5)) * p.segment
+        last = min(first + p.segment, end)
+        return u32(first // per_vector) + (thread & 31), u32((last + per_vector - 1) // per_vector)
 
     @device_function
-    def advance(at, p, i, end, ahead):
-        """Return the keys that follow the one at `i`, which is the first of `ahead`."""
-        return ahead[1], ahead[2], ahead[3], key_at(at, p, i + 128, i + 128 < end)
+    def load(at, p, vector, end):
+        """Return the words of a vector; all bits of what is not there are set."""
+        low, high = u64(ones), u64(ones)
+        first = i64(vector) * per_vector - i64(skipped(at, p))
+        if vector < end:
+            if p.x_step == element_size and first >= 0 and first + per_vector <= p.n:
+                low, high = ptx.read_u64x2(at + first * element_size)
+            else:
+                # From the last to the first, by a loop that is not unrolled.
+                left = ptx.same_u32(u32(per_vector))
+                while left > 0:
+                    left -= 1
+                    element = u64(mask)
+                    i = first + i64(left)
+                    if 0 <= i < p.n:
+                        element = u64(read(at + i * p.x_step))
+                    if element_size == 8:
+                        high = low
+                        low = element
+                    else:
+                        high = (high << (bits & 63)) | (low >> (64 - bits & 63))
+                        low = (low << (bits & 63)) | element
+        return low, high
+
+    @device_function
+    def key_in(words, p):
+        """Return the key of the first element of a vector."""
+        return key_of(register(words[0] & u64(mask)), p.infinity)
+
+    @device_function
+    def shifted(words):
+        """Return a vector without its first element."""
+        low, high = words
+        if element_size == 8:
+            low = high
+        else:
+            low = (low >> (bits & 63)) | (high << (64 - bits & 63))
+            high >>= bits & 63
+        return low, high
 
     @device_function
     def largest(at, p, rank, thread):
         """Return the largest key of a thread."""
-        first, end = segment_of(p, rank, thread)
+        vector, end = segment_of(at, p, rank, thread)
         best = register(0)
-        i = first + (thread & 31)
-        while i < end:
-            for j in range(IN_FLIGHT):
-                place = i + u32(32 * j)
-                best = max(best, key_at(at, p, place, place < end))
-            i += 32 * IN_FLIGHT
+        while vector < end:
+            words = (
+                load(at, p, vector, end),
+                load(at, p, vector + 32, end),
+                load(at, p, vector + 64, end),
+                load(at, p, vector + 96, end),
+            )
+            for number in range(IN_FLIGHT):
+                rest = words[number]
+                for _ in range(per_vector):
+                    best = max(best, key_in(rest, p))
+                    rest = shifted(rest)
+            vector += 32 * IN_FLIGHT
         return best
 
     @device_function
@@ -97,18 +149,34 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return register(team.largest(block_largest(u64(own), thread, room), 0, thread, mail))
 
     @device_function
-    def first_of(at, p, rank, thread, key, arrays):
-        """Return the first index of a key, by the first block."""
+    def first_of(at, p, rank, thread, own, key, arrays):
+        """Return the first index of the largest key, by the first block; `own` is that of the thread."""
         _, _, _, _, mail, room = arrays
-        first, end = segment_of(p, rank, thread)
         # The larger, the earlier.
         best = u64(0)
-        i = first + (thread & 31)
-        while i < end:
-            if key_at(at, p, i, True) == key:
-                best = max(best, u64(u32(0xFFFFFFFF) - i))
-            i += 32
+        if own == key:
+            vector, end = segment_of(at, p, rank, thread)
+            while vector < end and best == 0:
+                words = load(at, p, vector, end)
+                for j in range(per_vector):
+                    if best == 0 and key_in(words, p) == key:
+                        i = vector * u32(per_vector) + u32(j) - skipped(at, p)
+                        best = u64(u32(0xFFFFFFFF) - i)
+                    words = shifted(words)
+                vector += 32
         best = team.largest(block_largest(best, thread, room), 1, thread, mail)
         return i64(u32(0xFFFFFFFF) - u32(best))
 
-    return KeyFunctions(register, key_at, segment_of, begin, advance, largest, team_largest, first_of)
+    return KeyFunctions(
+        register,
+        per_vector,
+        skipped,
+        key_at,
+        segment_of,
+        load,
+        key_in,
+        shifted,
+        largest,
+        team_largest,
+        first_of,
+    )

@@ -9,7 +9,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.sample.arithmetic import ARITHMETIC
-from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
+from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import FEW, LIST, THREADS
 from kernels_cuda.sample.shared import block_largest, block_sum, team_functions
 
@@ -22,7 +22,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
     keys = key_functions(element_size, cluster)
     team = team_functions(cluster)
     bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
-    register = keys.register
+    per_vector = keys.per_vector
 
     @device_function
     def threshold_of(own, count, thread, bins, room):
@@ -57,21 +57,22 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         if thread == 0:
             room[0] = u64(0)
         cuda.syncthreads()
-        first, end = keys.segment_of(p, rank, thread)
-        i = first + (thread & 31)
-        loaded = cuda.local.array(IN_FLIGHT, register)
-        while i < end:
-            for j in range(IN_FLIGHT):
-                place = i + u32(32 * j)
-                loaded[j] = keys.key_at(at, p, place, place < end)
-            for j in range(IN_FLIGHT):
-                key, index = u64(loaded[j]), i + u32(32 * j)
-                if key >= threshold and index < end:
-                    place = ptx.atomic_add_shared_u32(counter, u32(1))
-                    if place < LIST:
-                        bins[place] = key
-                        bins[LIST + place] = u64(index)
-            i += 32 * IN_FLIGHT
+        vector, end = keys.segment_of(at, p, rank, thread)
+        while vector < end:
+            words = keys.load(at, p, vector, end), keys.load(at, p, vector + 32, end)
+            for number in range(2):
+                rest = words[number]
+                i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
+                for _ in range(per_vector):
+                    key = u64(keys.key_in(rest, p))
+                    if key >= threshold and key != 0:
+                        place = ptx.atomic_add_shared_u32(counter, u32(1))
+                        if place < LIST:
+                            bins[place] = key
+                            bins[LIST + place] = u64(i)
+                    rest = keys.shifted(rest)
+                    i += 1
+            vector += 64
         cuda.syncthreads()
         n = room[0]
         cuda.syncthreads()
@@ -111,10 +112,9 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
 
     @device_function
-    def draw(p, request, thread, arrays):
+    def draw(p, request, count, thread, arrays):
         """Return the token, of the ordered elements."""
         powers, _, listed, _, _, room = arrays
-        count = u32(request.count)
         scale = ARITHMETIC.scale_of(
             i64(listed[0]) - bias,
             request.temperature,
@@ -163,8 +163,10 @@ def listed_functions(element_size: int, cluster: int) -> Any:
             if rank == 0:
                 if cluster > 1:
                     gather(thread, bins, mail)
-                order(u32(n), u32(request.count), thread, bins, listed)
-                token = draw(p, request, thread, arrays)
+                # NaN is not listed.
+                count = min(u32(n), u32(request.count))
+                order(u32(n), count, thread, bins, listed)
+                token = draw(p, request, count, thread, arrays)
         team.meet()
         return token
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cpu.sample.problem_words import DIMENSION
 from kernels_cuda.kernel_keys import KernelFamily, kernel_key, variant_of
 from kernels_cuda.layout import TABLE_WRITERS, WRITE_TABLE
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER, Variant
 
+VECTOR = 16
+"""Bytes that are loaded at a time."""
 THREADS = 512
 WARPS = THREADS // 32
 FEW = 256
@@ -70,6 +71,3 @@ class Kinds(NamedTuple):
     k: int
     top_p: int
     min_p: int
-
-
-Dimensions = tuple[(int,) * (NARROW_DEPTH * DIMENSION)]  # type: ignore[misc]

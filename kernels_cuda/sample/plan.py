@@ -38,7 +38,7 @@ from kernels_cuda.device_words import ARCH, MULTIPROCESSORS, OWN_WORDS, PLANNED,
 from kernels_cuda.kernel_keys import kernel_key
 from kernels_cuda.layout import LAUNCH_WORDS, place, wide_table, wide_table_words
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER
-from kernels_cuda.sample.parameters import NARROW_DEPTH, ROWS_KERNEL, THREADS, WARPS, Parameters
+from kernels_cuda.sample.parameters import NARROW_DEPTH, ROWS_KERNEL, THREADS, VECTOR, WARPS, Parameters
 
 NOTHING, BLOCKS, CLUSTERS_OF_BLOCKS = range(3)
 """The algorithms."""
@@ -104,7 +104,8 @@ def plan(problem: Words, device: Words, out: Words) -> int:
             put_pointer(out, NULL_SLOT, 0)
     put_pointer(out, slot, 0)
     mantissa = problem[MANTISSA]
-    segment = ceil_div(ceil_div(max(n, 1), WARPS * cluster), 32) * 32
+    # A row may begin behind the first element of a vector.
+    segment = ceil_div(ceil_div(n + VECTOR // element_size, WARPS * cluster), 32) * 32
     infinity = ((1 << (8 * element_size - 1 - mantissa)) - 1) << mantissa
     put_values(
         out,

@@ -111,7 +111,8 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
     n_listed, n_sums, n_mail, n_room = 3 * FEW, 2 * WARPS * cluster, _N_MAIL * cluster, WARPS + 4
     n_dimensions = NARROW_DEPTH * DIMENSION
 
-    @cuda.jit(max_registers=65536 // THREADS)
+    # Two blocks share a multiprocessor.
+    @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_rows(
         x,
         seeds,
@@ -174,7 +175,7 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
             if largest <= bias - p.infinity:
                 token = i64(-1)
             elif request.temperature < 0:
-                token = keys.first_of(at, p, rank, thread, largest, arrays)
+                token = keys.first_of(at, p, rank, thread, own, largest, arrays)
             elif 0 < request.count <= FEW and request.count < p.n:
                 token = draw_listed(at, p, request, own, rank, thread, arrays)
             if token == -2:

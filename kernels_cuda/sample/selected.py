@@ -33,7 +33,7 @@ def add_to_bin(bins, digit, amount):
 def selected_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that selects and draws."""
     keys = key_functions(element_size, cluster)
-    register = keys.register
+    register, per_vector = keys.register, keys.per_vector
     team = team_functions(cluster)
     bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
 
@@ -51,25 +51,30 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     def add_up(at, p, rank, thread, largest, distance, above, scale, by_weight, bins, powers):
         """Add each element whose distance has the digits found so far to the bin of its next digit."""
         shift = max(above - DIGIT_BITS, 0)
-        first, end = keys.segment_of(p, rank, thread)
-        i = first + (thread & 31)
-        ahead = keys.begin(at, p, i, end)
-        while i < end:
-            key = ahead[0]
-            ahead = keys.advance(at, p, i, end, ahead)
-            found = register(largest - key)
-            is_member = True
-            if above < bits:
-                is_member = (found ^ distance) >> register(above) == 0
-            if is_member:
-                digit = u32(found >> register(shift)) & u32((1 << (above - shift)) - 1)
-                if not by_weight:
-                    ptx.count_shared(ptx.shared_address(bins) + digit * 8)
-                else:
-                    weight = weight_of(key, scale, powers)
-                    if weight != 0:
-                        add_to_bin(bins, digit, weight)
-            i += 32
+        vector, end = keys.segment_of(at, p, rank, thread)
+        ahead = keys.load(at, p, vector, end)
+        while vector < end:
+            words = ahead
+            vector += 32
+            ahead = keys.load(at, p, vector, end)
+            # A loop that is not unrolled: weighing takes much code.
+            left = ptx.same_u32(u32(per_vector))
+            while left > 0:
+                key = keys.key_in(words, p)
+                words = keys.shifted(words)
+                left -= 1
+                found = register(largest - key)
+                is_member = True
+                if above < bits:
+                    is_member = (found ^ distance) >> register(above) == 0
+                if is_member:
+                    digit = u32(found >> register(shift)) & u32((1 << (above - shift)) - 1)
+                    if not by_weight:
+                        ptx.count_shared(ptx.shared_address(bins) + digit * 8)
+                    else:
+                        weight = weight_of(key, scale, powers)
+                        if weight != 0:
+                            add_to_bin(bins, digit, weight)
 
     @device_function
     def merge(thread, bins):
@@ -152,20 +157,24 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         """
         powers, _, _, sums, mail, room = arrays
         powers_at = ptx.shared_address(powers)
-        first, end = keys.segment_of(p, rank, thread)
+        vector, end = keys.segment_of(at, p, rank, thread)
         total = u64(0)
         n_ties = u32(0)
-        i = first + (thread & 31)
-        ahead = keys.begin(at, p, i, end)
-        while i < end:
-            key = ahead[0]
-            ahead = keys.advance(at, p, i, end, ahead)
-            found = register(largest - key)
-            if found < distance:
-                total += weight_of(key, scale, powers_at)
-            if found == distance:
-                n_ties += 1
-            i += 32
+        ahead = keys.load(at, p, vector, end)
+        while vector < end:
+            words = ahead
+            vector += 32
+            ahead = keys.load(at, p, vector, end)
+            left = ptx.same_u32(u32(per_vector))
+            while left > 0:
+                key = keys.key_in(words, p)
+                words = keys.shifted(words)
+                left -= 1
+                found = register(largest - key)
+                if found < distance:
+                    total += weight_of(key, scale, powers_at)
+                if found == distance:
+                    n_ties += 1
         total = warp_sum(total)
         n_ties = ptx.warp_add(n_ties)
         if thread & 31 == 0:
@@ -210,12 +219,13 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         powers_at = ptx.shared_address(powers)
         of_tied = tied_weight(largest, distance, scale, powers)
         segment, target, ties_before = choose_segment(request, thread, ties, of_tied, sums, room)
+        skipped = keys.skipped(at, p)
         first = u32(i64(segment) * p.segment)
-        end = u32(min(i64(first) + p.segment, p.n))
+        end = u32(min(i64(first) + p.segment, p.n + i64(skipped)))
         token = u64(0)
         while first < end and token == 0:
-            i = first + thread
-            is_there = i < end
+            i = first + thread - skipped
+            is_there = skipped <= first + thread < end
             key = keys.key_at(at, p, i, is_there)
             found = register(largest - key)
             is_tied = u64(0)
