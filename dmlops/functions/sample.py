@@ -114,16 +114,17 @@ def sample(
     >>> dmlops.sample([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], seeds=[1, 2], temperature=0.5)
     array([2, 2])
     """
-    names, arrays, values = split((seeds, steps, temperature, k, top_p, min_p))
-    function, inputs = function_of(names), (logits, *arrays)
+    given = seeds, steps, temperature, k, top_p, min_p
     if type(logits) is not ndarray and (framework := compiling_framework()) is not None:
-        return framework.sample(function.words, inputs, out, stream, names, values, index_dtype)
+        return framework.sample(FUNCTION.words, (logits,), out, stream, given, index_dtype)[0]
+    names, arrays, values = split(given)
+    function, inputs = function_of(names), (logits, *arrays)
     index_type = None if index_dtype is None else index_data_type(index_dtype, "sample.index_dtype")
     parameters = "sample", names, index_type, level_set()
     outs = () if out is None else (out,)
     results = KINDS.call(parameters, inputs, values, outs) if stream is None else None
     if results is None:
-        results = function.run(parameters, values, inputs, out, stream, names, values, index_type)
+        results = function.run(parameters, values, inputs, out, stream, given, index_type, names, values)
     return results[0] if out is None else out
 
 
@@ -150,6 +151,13 @@ def split(given: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], tuple[int, 
         else:
             values.append(signed(_integer(name, value) if name in INTEGER_PARAMETERS else _real(name, value)))
     return tuple(names), arrays, tuple(values)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a parameter is an array, or what becomes one."""
+    if type(value) in _NUMBERS or isinstance(value, generic):
+        return False
+    return any(hasattr(value, attribute) for attribute in _OF_ARRAYS)
 
 
 def _integer(name: str, value: Any) -> int:
@@ -184,7 +192,11 @@ def _real(name: str, value: Any) -> int:
 
 
 def _bind(
-    call: Binding, names: Sequence[str], values: tuple[int, ...], index_type: TensorDataType | None
+    call: Binding,
+    parameters: Sequence[Any],
+    index_type: TensorDataType | None,
+    names: Sequence[str],
+    values: tuple[int, ...],
 ) -> BoundCall:
     logits, *others = call.inputs
     given = dict(zip(names, others, strict=True))
@@ -211,3 +223,6 @@ def function_of(names: tuple[str, ...]) -> Function:
         made={"output_tensor": "index_dtype"},
         has_derivative=False,
     )
+
+
+FUNCTION = function_of(())

@@ -29,6 +29,7 @@ from dmlops.array_libraries.jax import Jax
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.diagonal_matrix import refuse_with_input
+from dmlops.functions.sample import split
 from dmlops.functions.top_k import given_arrays, plain_max_length
 from dmlops.integrations.jax.xla_calls import call, check_input, index_type_name, number_text
 from dmlops.operators.diagonal_matrix import band_bounds, near_band
@@ -117,6 +118,35 @@ def nonzero_coordinates(
         index_type_name(index_dtype, where),
     )
     return NonzeroResult(*_traced(_nonzero_coordinates, (x,), options, level_set()))
+
+
+def sample(
+    logits: Any,
+    seeds: Any,
+    *,
+    steps: Any = 0,
+    temperature: Any = 1.0,
+    k: Any = None,
+    top_p: Any = 1.0,
+    min_p: Any = 0.0,
+    index_dtype: Any = None,
+) -> Array:
+    """Return one token per row of logits, drawn by a seed, as `dmlops.sample` does.
+
+    In transformations, parameters are numbers or arrays, traced ones included. There is no derivative.
+
+    Examples
+    --------
+    >>> import jax
+    >>> logits = jax.numpy.asarray([[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]])
+    >>> jax.jit(sample)(logits, jax.numpy.asarray([3, 4])).shape
+    (2,)
+    """
+    names, arrays, values = split((seeds, steps, temperature, k, top_p, min_p))
+    given = [_as_array(array, f"sample.{name}") for name, array in zip(names, arrays, strict=True)]
+    options = names, values, index_type_name(index_dtype, "sample")
+    result: Array = _traced(_sample, (_as_array(logits, "sample.logits"), *given), options, level_set())
+    return result
 
 
 def gather_nd(
@@ -375,6 +405,34 @@ def _find(x: Array, options: tuple[Any, ...]) -> Any:
         return _sharded_as_batch(results, is_batched, (x,)), (True, True)
 
     return find(x)
+
+
+def _sample(logits: Array, *inputs: Any) -> Any:
+    *given, options = inputs
+    return _draw(*map(jax.lax.stop_gradient, (logits, *given)), options)
+
+
+def _draw(logits: Array, *inputs: Any) -> Any:
+    *given, options = inputs
+
+    @jax.custom_batching.custom_vmap
+    def draw(logits: Array, *given: Array) -> Any:
+        return call("sample", (logits, *given), options)[0]
+
+    @draw.def_vmap
+    def draw_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
+        logits, *given = inputs
+        if not is_batched[0]:
+            logits = jnp.broadcast_to(logits, (size, *logits.shape))
+        n_rows_dims = logits.ndim - 1
+        # Those that have a batch have all dimensions of rows, too.
+        aligned = [
+            array.reshape(size, *(1,) * (n_rows_dims - array.ndim), *array.shape[1:]) if has_batch else array
+            for array, has_batch in zip(given, is_batched[1:], strict=True)
+        ]
+        return _sharded_as_batch(_draw(logits, *aligned, options), is_batched, inputs), True
+
+    return draw(logits, *given)
 
 
 def _gather_nd(x: Array, indices: Array, options: tuple[Any, ...]) -> Any:

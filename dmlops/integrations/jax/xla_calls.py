@@ -27,6 +27,7 @@ from dmlops.devices.memory import CPU, Device, ask_for_huge_pages
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
+from dmlops.functions.sample import function_of
 from dmlops.functions.top_k import top_k_function
 from dmlops.integrations.jax import xla_ffi
 from dmlops.operators.top_k import Selection
@@ -80,7 +81,11 @@ class _Request(NamedTuple):
     @classmethod
     def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
         """Return a request for arrays of these types and shapes."""
-        names = ("x", *parameters.given) if isinstance(parameters, Selection) else ("x", "indices")
+        names: Sequence[str] = ("x", "indices")
+        if isinstance(parameters, Selection):
+            names = ("x", *parameters.given)
+        elif function == "sample":
+            names = ("logits", *parameters[0])
         for name, x in zip(names, inputs, strict=False):
             check_input(x, f"{function}.{name}")
         return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
@@ -97,6 +102,10 @@ class _Request(NamedTuple):
             name, sizes = made
             made = Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
             return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
+        if self.function == "sample":
+            names, values, index_type = parameters
+            bind = function_of(tuple(names)).bind
+            return bind(operands, (), (), SUPPORTED[index_type], tuple(names), tuple(values))
         if self.function == "gather_nd":
             batch_dims, mode, fill, wraps = parameters
             return GATHER_ND.bind(operands, (), batch_dims, mode, _number(fill), wraps)

@@ -11,11 +11,19 @@ import torch
 from torch import Tensor
 
 import dmlops
-from dmlops import gather_nd, nonzero_coordinates, top_k
+from dmlops import gather_nd, nonzero_coordinates, sample, top_k
 from dmlops.integrations.torch.operators import OPERATORS
 from dmlops.integrations.torch.topk_mode import stable_topk
 
-__all__ = ["OPERATORS", "diagonal_matrix", "gather_nd", "nonzero_coordinates", "stable_topk", "top_k"]
+__all__ = [
+    "OPERATORS",
+    "diagonal_matrix",
+    "gather_nd",
+    "nonzero_coordinates",
+    "sample",
+    "stable_topk",
+    "top_k",
+]
 
 
 def diagonal_matrix(

@@ -18,6 +18,7 @@ from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_
 from dmlops.calls.binding import check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
+from dmlops.functions.sample import is_array
 from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
 from dmlops.integrations.torch.memory import check_memory, is_only_seen
 from dmlops.integrations.torch.operators import (
@@ -26,6 +27,7 @@ from dmlops.integrations.torch.operators import (
     GATHER_ND,
     NONZERO_COORDINATES,
     NONZERO_COORDINATES_STATIC,
+    SAMPLE,
     TOP_K,
     band,
     distributed_rules,
@@ -37,6 +39,7 @@ from dmlops.operators.descriptor import check_index_type
 from dmlops.operators.diagonal_matrix import band_bounds, check_matrices, near_band
 from dmlops.operators.gather_nd import check_use
 from dmlops.operators.nonzero_coordinates import check_fill, check_held, plain_fill
+from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS
 from dmlops.operators.top_k import Selection
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
@@ -123,6 +126,42 @@ def _types_of_rows(
         data = TensorDesc(data_type_of(x.dtype, "nonzero_coordinates.x"), tuple(x.shape))
         check_held(NONZERO_FUNCTION.words_with_out, data, data_type_of(of_count, where), index_type)
     return torch_dtype(index_type), of_count
+
+
+def sample(
+    words: Words,
+    inputs: Sequence[Any],
+    out: Any,
+    stream: Any,
+    given: Sequence[Any],
+    index_dtype: Any,
+    *others: Any,
+) -> Sequence[Tensor]:
+    """Run `dmlops.sample`."""
+    _check_stream(stream, "sample")
+    logits, tensors = _tensor(inputs[0], "sample.logits"), []
+    numbers: list[Any] = []
+    for name, value in zip(PARAMETERS, given, strict=True):
+        where = f"sample.{name}"
+        if is_array(value):
+            tensors.append(_as_tensor(value, where))
+            numbers.append(0)
+            continue
+        tensors.append(None)
+        if name not in INTEGER_PARAMETERS:
+            numbers.append(_real(value, where))
+        else:
+            numbers.append(0 if value is None and name == "k" else _integer(value, where))
+    read = {"sample.logits": logits} | {
+        f"sample.{name}": tensor
+        for name, tensor in zip(PARAMETERS, tensors, strict=True)
+        if tensor is not None
+    }
+    outputs = None if out is None else _Outputs("sample", (out,), ("tokens",), read)
+    seed, step, temperature, k, top_p, min_p = numbers
+    dtype = _index_dtype(index_dtype, None if out is None else (out, out), "sample")
+    results = (SAMPLE(logits, tensors, seed, step, temperature, k, top_p, min_p, dtype),)
+    return results if outputs is None else outputs.write(results)
 
 
 def gather_nd(
@@ -272,6 +311,18 @@ def _integer(value: Any, where: str) -> int:
     integer = arguments.integer(_number(value), where)
     _check_fits(integer, where)
     return integer
+
+
+def _real(value: Any, where: str) -> float:
+    """Return a real number unchanged; it may be a symbol."""
+    number = _number(value)
+    if arguments.is_symbol(number) or type(number) is float:
+        return number  # type: ignore[no-any-return]
+    real = scalars.as_real(number)
+    if real is None:
+        allowed = f"{where.rpartition('.')[2]} must be a real number"
+        raise TypeError(error_text(where, shown(value), "it is not a number", allowed))
+    return float(real)
 
 
 def _index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:

@@ -21,6 +21,7 @@ from dmlops.calls.dispatch import level_or
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_FUNCTION
 from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
+from dmlops.functions.sample import FUNCTION as SAMPLE_FUNCTION
 from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
 from dmlops.integrations.torch.derivatives import (
     as_int64,
@@ -38,6 +39,7 @@ from dmlops.operators.diagonal_matrix import infer_diagonal_matrix
 from dmlops.operators.fill_values import held_value
 from dmlops.operators.gather_nd import check_mode, check_use, infer_gather_nd
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
+from dmlops.operators.sample import PARAMETERS, infer_sample
 from dmlops.operators.top_k import Rows, broadcast_rows, check_type_of_numbers, infer_top_k
 from dmlops.store.once import registered
 from dmlops.types.arguments import check_dimensions
@@ -373,6 +375,78 @@ def _of_short_examples(x: Tensor, size: int, fill_value: Sequence[int] | None) -
 
 
 @sizes_stand_in()
+def _fake_sample(
+    logits: Tensor,
+    given: Sequence[Tensor | None],
+    seed: int,
+    step: int,
+    temperature: float,
+    k: int,
+    top_p: float,
+    min_p: float,
+    index_dtype: torch.dtype | None = None,
+) -> Tensor:
+    symbols = _Symbols()
+    data, arrays = symbols.describe(logits, "sample.logits"), {}
+    for name, array in zip(PARAMETERS, given, strict=True):
+        if array is None:
+            continue
+        where = f"sample.{name}"
+        check_device(where, array.device, logits.device)
+        # The sizes of rows, where they are not known, are those of the logits.
+        first = max(logits.dim() - 1 - array.dim(), 0)
+        sizes, shape = data.sizes[first:-1], logits.shape[first:-1]
+        described = symbols.describe(array, where)
+        arrays[name] = _equated(where, described, array.shape, sizes, shape)
+    is_sized = all(isinstance(size, int) for size in logits.shape[-1:])
+    index_type = index_data_type((index_dtype if is_sized else None) or torch.int64, "sample.index_dtype")
+    if not is_sized:
+        data = TensorDesc(data.data_type, (*data.sizes[:-1], 1))
+    tokens = infer_sample(SAMPLE_FUNCTION.words, data, index_type, arrays)
+    return symbols.empty(logits, tokens).to(index_dtype or torch.int64)
+
+
+def _sample(
+    logits: Tensor,
+    /,
+    *,
+    given: Sequence[Tensor | None],
+    seed: int,
+    step: int,
+    temperature: float,
+    k: int,
+    top_p: float,
+    min_p: float,
+    index_dtype: torch.dtype,
+) -> Any:
+    """Run `dmlops.sample` with arrays where there are some, and numbers for the other parameters."""
+    numbers = seed, step, temperature, k, top_p, min_p
+    chosen = [number if array is None else array for array, number in zip(given, numbers, strict=True)]
+    return functions.sample(logits, **dict(zip(PARAMETERS, chosen, strict=True)), index_dtype=index_dtype)
+
+
+def _batched_sample(
+    info: Any, in_dims: Any, logits: Tensor, given: Sequence[Tensor | None], *others: Any
+) -> tuple[Tensor, int]:
+    of_logits, of_given, *_ = in_dims
+    # Arguments that do not fit are refused in terms of one example.
+    example = logits if of_logits is None else _example(logits, of_logits)
+    dims = of_given or [None] * len(given)
+    pairs = list(zip(given, dims, strict=True))
+    _fake_sample(
+        example, [array if d is None or array is None else _example(array, d) for array, d in pairs], *others
+    )
+    logits = _with_batch(info, logits, of_logits)
+
+    def with_batch(array: Tensor, d: int) -> Tensor:
+        moved = array.movedim(d, 0)
+        return moved.reshape(moved.shape[0], *(1,) * (logits.dim() - 1 - moved.dim()), *moved.shape[1:])
+
+    batched = [array if d is None or array is None else with_batch(array, d) for array, d in pairs]
+    return SAMPLE(logits, batched, *others), 0
+
+
+@sizes_stand_in()
 def _fake_gather_nd(
     x: Tensor,
     indices: Tensor,
@@ -624,6 +698,9 @@ _register_vmap(
     NONZERO_COORDINATES_STATIC, _fake_nonzero_coordinates_static, _batched_nonzero_coordinates_static
 )
 
+SAMPLE = _operator("sample", _sample, _fake_sample)
+_implement_vmap(SAMPLE, _batched_sample)
+
 GATHER_ND = _operator("gather_nd", functions.gather_nd, _fake_gather_nd)
 _register_derivatives(GATHER_ND, _differentiable_gather_nd)
 _register_vmap(GATHER_ND, _fake_gather_nd, _batched_gather_nd)
@@ -636,5 +713,5 @@ CHECK_MEMORY = _operator("check_memory", check_memory, check_known_strides)
 """Checks the memory of outputs before anything is written to them; graphs leave it out, once it is traced."""
 _implement_vmap(CHECK_MEMORY, _check_memory_of_batch)
 
-OPERATORS = TOP_K, NONZERO_COORDINATES, NONZERO_COORDINATES_STATIC, GATHER_ND, DIAGONAL_MATRIX
+OPERATORS = TOP_K, NONZERO_COORDINATES, NONZERO_COORDINATES_STATIC, SAMPLE, GATHER_ND, DIAGONAL_MATRIX
 """The operators of ``torch.ops.dmlops`` that compute something."""
