@@ -206,7 +206,7 @@ def _element(where: str, dtype: Any, largest: bool) -> tuple["np.dtype[Any]", An
     sign = 0 if dtype.kind == "u" else 1 << (8 * size - 1)
     infinity = int(np.array(np.inf, dtype).view(f"u{size}")) if is_float else (1 << 8 * size) - 1
     flip = sign - 1 if is_float else 0
-    masks = size, signed(sign), signed(flip), signed(infinity), largest
+    masks = size, signed(sign), signed(flip), signed(infinity), largest, False
     last = infinity if is_float and not largest else last_element(*masks) % (1 << 8 * size)
     return dtype, key_format(*masks), last
 

@@ -53,9 +53,14 @@ def samples(bits):
     return patterns + [draw.getrandbits(bits) for _ in range(5000)]
 
 
-@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize(
+    ("largest", "nan_last"),
+    [(True, False), (False, False), (True, True)],
+    ids=["largest", "smallest", "largest-nan_last"],
+)
 @pytest.mark.parametrize(("bits", "kind", "infinity"), KINDS)
-def test_unfolded_keys(bits, kind, infinity, largest):
+def test_unfolded_keys(bits, kind, infinity, largest, nan_last):
+    nan_last = nan_last and kind == "float"
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     flip = sign - 1 if kind == "float" else 0
     format_ = (0 if kind == "unsigned" else sign, flip, infinity if kind == "float" else ones)
@@ -63,8 +68,8 @@ def test_unfolded_keys(bits, kind, infinity, largest):
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
     words = [signed(mask) for mask in format_]
-    masks = [mask & ones for mask in problems.key_format(bits // 8, *words, largest)]
-    numbers = [number & most for number in problems.unfolded_format(bits // 8, *words, largest)]
+    masks = [mask & ones for mask in problems.key_format(bits // 8, *words, largest, nan_last)]
+    numbers = [number & most for number in problems.unfolded_format(bits // 8, *words, largest, nan_last)]
     shift, lone_zero, first_nan, last_nan, raw_flip, turn, offset, change = numbers
     draw = random.Random(1)
     keys = {}
@@ -79,7 +84,8 @@ def test_unfolded_keys(bits, kind, infinity, largest):
         key = raw + shift & ones
         key = masks[3] if key == lone_zero else key
         key = masks[5] if first_nan <= raw <= last_nan else key
-        assert key == expected_key(pattern, bits, kind, infinity, largest)
+        expected = expected_key(pattern, bits, kind, infinity, largest)
+        assert key == (0 if nan_last and expected == ones else expected)
         keys.setdefault(raw, key)
     in_order = [keys[raw] for raw in sorted(keys)]
     assert in_order == sorted(in_order)

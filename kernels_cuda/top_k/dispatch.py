@@ -224,7 +224,8 @@ class Plan:
         stream : int
             Where they run, a ``cudaStream_t``.
         *addresses : int
-            Those of element [0, ..., 0] of x, lengths if there are any, values and indices; then that of
+            Those of element [0, ..., 0] of x; lengths, starts and numbers as far as there are any;
+            values and indices; then that of
             `workspace_size` bytes, a multiple of 256.
         """
         if self._launches is not None:

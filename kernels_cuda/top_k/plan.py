@@ -1,6 +1,7 @@
 """The plan of a selection on CUDA: a function of words (`kernels_cpu.plan_words`)."""
 
 from kernels_cpu.plan_words import ALGORITHM, Words, begin_plan
+from kernels_cpu.top_k.problem_words import K
 from kernels_cuda.device_words import PLANNED, TOO_LONG
 from kernels_cuda.top_k import choice
 from kernels_cuda.top_k.columns.columns_launches import columns_launches
@@ -15,6 +16,7 @@ from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import partition_launches
 from kernels_cuda.top_k.rows_in_blocks.tile_launches import tile_launches
 from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
+from kernels_cuda.top_k.shared.order_launches import pad_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_launches
 from kernels_cuda.top_k.short_rows.warp_launches import warp_launches
 from kernels_cuda.top_k.sort.sort_launches import sort_launches
@@ -32,8 +34,8 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     table : words
         What was measured on the device (`choice`).
     out : words
-        The launches, which take the addresses of x, lengths if there are any, values, indices and the
-        workspace. If there is nothing to do, there are none.
+        The launches, which take the addresses of x; lengths, starts and numbers as far as there are any;
+        values, indices and the workspace. If there is nothing to do, there are none.
 
     Returns
     -------
@@ -43,8 +45,19 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     """
     selection = select(problem, device)
     begin_plan(out, choice.NO_ALGORITHM)
-    if selection.n_rows == 0 or selection.k == 0:
+    if selection.n_rows == 0 or problem[K] == 0:
         return PLANNED
+    status = PLANNED
+    if selection.k > 0:
+        status = _plan(problem, device, table, selection, out)
+    if status == PLANNED and problem[K] > selection.k:
+        status = pad_launches(problem, device, selection, out)
+        status = TOO_LONG if out[ALGORITHM] == FULL else status
+    return status
+
+
+def _plan(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
+    """Plan a selection of at least one element with the best algorithm, or the one that may be taken."""
     forced: int = device[FORCED]
     if forced > 0:
         return solve(forced, problem, device, selection, out)

@@ -21,10 +21,16 @@ from kernels_cpu.top_k.problem_words import (
     LENGTH_SIGNED,
     LENGTH_SIZE,
     LENGTH_STRIDE,
+    MAX_LENGTH,
     N_DIMS,
+    NAN_LAST,
+    NUMBER_SIZE,
     PADDING,
     SIGN,
     SIZE,
+    START_SIGNED,
+    START_SIZE,
+    START_STRIDE,
     VALUE_STEP,
     VALUE_STRIDE,
     X_STEP,
@@ -53,10 +59,12 @@ class RowLayout(NamedTuple):
     value_outer: int
     index_outer: int
     length_outer: int
+    start_outer: int
     x_inner: int
     value_inner: int
     index_inner: int
     length_inner: int
+    start_inner: int
 
 
 class TableDimension(NamedTuple):
@@ -68,22 +76,28 @@ class TableDimension(NamedTuple):
     value_stride: int
     index_stride: int
     length_stride: int
+    start_stride: int
 
 
-class LengthFormat(NamedTuple):
-    """How a row's length is stored, and what fills its results up where it has fewer than k elements.
+class WindowFormat(NamedTuple):
+    """How lengths and starts of rows are stored, and what fills up results of fewer than k elements.
 
     Attributes
     ----------
-    size, is_signed : int
-        Bytes of a length (4, 8), and whether it is signed.
+    length_size, length_signed, start_size, start_signed : int
+        Bytes of a length and of a start (4, 8), and whether they are signed.
+    bound : int
+        Elements have positions below this.
     padding : int
         Bits of the value; the index has all bits set.
     """
 
-    size: int = 0
-    is_signed: int = 0
-    padding: int = 0
+    length_size: int
+    length_signed: int
+    start_size: int
+    start_signed: int
+    bound: int
+    padding: int
 
 
 class KeyFormat(NamedTuple):
@@ -128,7 +142,9 @@ class Selection(NamedTuple):
     element_size, index_size : int
         Bytes of an element and of an index.
     k, axis_size, n_rows : int
-        How many elements are selected, of how many, in each of how many rows.
+        How many elements are selected, of how many at most, in each of how many rows.
+    bound : int
+        Positions of elements, and their indices, are below this: the length of the axis.
     row_bytes : int
         Bytes of a row of x without gaps, at most `MOST_BYTES`.
     x_step, output_step : int
@@ -143,14 +159,16 @@ class Selection(NamedTuple):
         Whether enough rows lie side by side for lanes to read one each.
     is_sorted, is_by_index : int
         Whether results come by value; and whether ascending position is another order than that.
-    has_lengths, padding : int
-        Whether rows have lengths of their own, and what fills up their values.
+    has_lengths, has_starts, has_numbers, padding : int
+        Whether rows have lengths and starts of their own, whether elements have numbers, and what fills up
+        the values of rows.
     """
 
     element_size: int
     index_size: int
     k: int
     axis_size: int
+    bound: int
     n_rows: int
     row_bytes: int
     x_step: int
@@ -163,6 +181,8 @@ class Selection(NamedTuple):
     is_sorted: int
     is_by_index: int
     has_lengths: int
+    has_starts: int
+    has_numbers: int
     padding: int
 
 
@@ -187,13 +207,14 @@ def select(problem: Words, device: Words) -> Selection:
         n_rows = n_rows * problem[at + SIZE]
         if neighbours_at < 0 and abs(problem[X_STEP]) > 1 and abs(problem[at + X_STRIDE]) == 1:
             neighbours_at, n_neighbours = number, problem[at + SIZE]
-    k, axis_size, element_size = problem[K], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
+    axis_size, element_size = problem[MAX_LENGTH], problem[ELEMENT_SIZE]
     is_sorted = problem[IS_SORTED]
     return Selection(
         element_size,
         problem[INDEX_SIZE],
-        k,
+        min(problem[K], axis_size),
         axis_size,
+        problem[AXIS_SIZE],
         n_rows,
         bounded_product(axis_size, element_size),
         problem[X_STEP],
@@ -204,8 +225,10 @@ def select(problem: Words, device: Words) -> Selection:
         n_neighbours,
         int(n_neighbours >= device[TRANSPOSED_ROWS]),
         is_sorted,
-        int(is_sorted == 0 and k > 1),
+        int(is_sorted == 0 and problem[K] > 1),
         int(problem[LENGTH_SIZE] > 0),
+        int(problem[START_SIZE] > 0),
+        int(problem[NUMBER_SIZE] > 0),
         problem[PADDING],
     )
 
@@ -223,19 +246,27 @@ def dimension_at(problem: Words, selection: Selection, number: int) -> int:
 def row_layout(problem: Words, selection: Selection) -> RowLayout:
     """Return where rows lie; of rows in more than two dimensions there is a table (`fill_offsets`)."""
     n_dims = problem[N_DIMS]
-    inner_size, x_outer, value_outer, index_outer, length_outer = 1, 0, 0, 0, 0
-    x_inner, value_inner, index_inner, length_inner = 0, 0, 0, 0
+    inner_size, x_outer, value_outer, index_outer, length_outer, start_outer = 1, 0, 0, 0, 0, 0
+    x_inner, value_inner, index_inner, length_inner, start_inner = 0, 0, 0, 0, 0
     if n_dims > 2:
-        x_outer, value_outer, index_outer, length_outer = 1, 1, 1, 1
-        x_inner, value_inner, index_inner, length_inner = 1, 1, 1, 1
+        x_outer, value_outer, index_outer, length_outer, start_outer = 1, 1, 1, 1, 1
+        x_inner, value_inner, index_inner, length_inner, start_inner = 1, 1, 1, 1, 1
     elif n_dims > 0:
         at = dimension_at(problem, selection, 0)
-        x_outer, length_outer = problem[at + X_STRIDE], problem[at + LENGTH_STRIDE]
+        x_outer, length_outer, start_outer = (
+            problem[at + X_STRIDE],
+            problem[at + LENGTH_STRIDE],
+            problem[at + START_STRIDE],
+        )
         value_outer, index_outer = problem[at + VALUE_STRIDE], problem[at + INDEX_STRIDE]
     if n_dims == 2:
         at = dimension_at(problem, selection, 1)
         inner_size = problem[at + SIZE]
-        x_inner, length_inner = problem[at + X_STRIDE], problem[at + LENGTH_STRIDE]
+        x_inner, length_inner, start_inner = (
+            problem[at + X_STRIDE],
+            problem[at + LENGTH_STRIDE],
+            problem[at + START_STRIDE],
+        )
         value_inner, index_inner = problem[at + VALUE_STRIDE], problem[at + INDEX_STRIDE]
     if selection.x_row > 0:
         x_inner = selection.x_row
@@ -249,10 +280,12 @@ def row_layout(problem: Words, selection: Selection) -> RowLayout:
         value_outer,
         index_outer,
         length_outer,
+        start_outer,
         x_inner,
         value_inner,
         index_inner,
         length_inner,
+        start_inner,
     )
 
 
@@ -263,11 +296,16 @@ def axis_strides(problem: Words, selection: Selection) -> AxisStrides:
     return AxisStrides(selection.x_step, problem[VALUE_STEP], problem[INDEX_STEP])
 
 
-def length_format(problem: Words, selection: Selection) -> LengthFormat:
-    """Return how lengths are stored, if there are any."""
-    if selection.has_lengths == 0:
-        return LengthFormat(0, 0, 0)
-    return LengthFormat(problem[LENGTH_SIZE], problem[LENGTH_SIGNED], selection.padding)
+def window_format(problem: Words, selection: Selection) -> WindowFormat:
+    """Return how lengths and starts are stored, if there are any."""
+    return WindowFormat(
+        problem[LENGTH_SIZE],
+        problem[LENGTH_SIGNED],
+        problem[START_SIZE],
+        problem[START_SIGNED],
+        selection.bound,
+        selection.padding,
+    )
 
 
 def all_bits(element_size: int) -> int:
@@ -275,19 +313,22 @@ def all_bits(element_size: int) -> int:
     return -1 if element_size == 8 else (1 << 8 * element_size) - 1
 
 
-def key_format(element_size: int, sign: int, flip: int, infinity: int, largest: int) -> KeyFormat:
+def key_format(
+    element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int
+) -> KeyFormat:
     """Return how elements of a data type become ordered keys.
 
     Examples
     --------
-    >>> [hex(mask) for mask in key_format(2, 0x8000, 0x7FFF, 0x7C00, True)]
+    >>> [hex(mask) for mask in key_format(2, 0x8000, 0x7FFF, 0x7C00, True, False)]
     ['0x8000', '0x7fff', '0x7c00', '0x8000', '0xffff', '0xffff']
     """
     if flip != 0 and sign == 0:
         return bool_key_format(largest)
     ones = all_bits(element_size)
     direction = 0 if largest else ones
-    return KeyFormat(sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, ones ^ direction)
+    unordered = 0 if nan_last else ones ^ direction
+    return KeyFormat(sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, unordered)
 
 
 def bool_key_format(is_largest: int) -> KeyFormat:
@@ -303,7 +344,24 @@ def bool_key_format(is_largest: int) -> KeyFormat:
 def key_format_of(problem: Words) -> KeyFormat:
     """Return the key format of a problem."""
     return key_format(
-        problem[ELEMENT_SIZE], problem[SIGN], problem[FLIP], problem[INFINITY], problem[LARGEST]
+        problem[ELEMENT_SIZE],
+        problem[SIGN],
+        problem[FLIP],
+        problem[INFINITY],
+        problem[LARGEST],
+        problem[NAN_LAST],
+    )
+
+
+def unfolded_format_of(problem: Words) -> UnfoldedFormat:
+    """Return the unfolded format of a problem."""
+    return unfolded_format(
+        problem[ELEMENT_SIZE],
+        problem[SIGN],
+        problem[FLIP],
+        problem[INFINITY],
+        problem[LARGEST],
+        problem[NAN_LAST],
     )
 
 
@@ -318,32 +376,39 @@ def aligned_format(problem: Words) -> KeyFormat:
 def filler(problem: Words) -> int:
     """Return the bits of an element before which all others come, to fill up what a part of a row selects."""
     return last_element(
-        problem[ELEMENT_SIZE], problem[SIGN], problem[FLIP], problem[INFINITY], problem[LARGEST]
+        problem[ELEMENT_SIZE],
+        problem[SIGN],
+        problem[FLIP],
+        problem[INFINITY],
+        problem[LARGEST],
+        problem[NAN_LAST],
     )
 
 
-def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: int) -> int:
+def last_element(element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int) -> int:
     """Return the bits of an element that comes before no other.
 
     Examples
     --------
-    >>> [hex(last_element(2, 0x8000, 0x7FFF, 0x7C00, largest)) for largest in (True, False)]
+    >>> [hex(last_element(2, 0x8000, 0x7FFF, 0x7C00, largest, False)) for largest in (True, False)]
     ['0xfc00', '0x7fff']
-    >>> [hex(last_element(1, 0x80, 0, 0xFF, largest)) for largest in (True, False)]
+    >>> [hex(last_element(1, 0x80, 0, 0xFF, largest, False)) for largest in (True, False)]
     ['0x80', '0x7f']
     """
     if flip != 0:
         # Minus infinity, or a NaN; of bools, False or True.
-        return sign | infinity if largest else flip
+        return sign | infinity if largest and not nan_last else flip
     return sign if largest else sign ^ all_bits(element_size)
 
 
-def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, largest: int) -> UnfoldedFormat:
+def unfolded_format(
+    element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int
+) -> UnfoldedFormat:
     """Return how elements of a data type become unfolded keys, and these ordered keys.
 
     Examples
     --------
-    >>> [hex(number) for number in unfolded_format(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True)]
+    >>> [hex(number) for number in unfolded_format(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True, 0)]
     ['0x7fffff', '0x7fffffff', '0xff000002', '0xffffffff', '0x7fffffff', '0x1', '0x7f800001', '0x0']
     """
     ones = all_bits(element_size)
@@ -359,7 +424,10 @@ def unfolded_format(element_size: int, sign: int, flip: int, infinity: int, larg
         lowest = flip ^ infinity
         shift, lone_zero = (lowest, flip) if largest else (-lowest & ones, sign)
         first_nan, last_nan = ((sign ^ infinity) - lowest + 1, ones) if largest else (0, 2 * lowest - 1)
-        offset = infinity + 1 if largest else infinity ^ ones
+        offset = infinity + 1 if largest and not nan_last else infinity ^ ones
+        if nan_last:
+            # All NaNs are below minus infinity.
+            shift, first_nan, last_nan = (sign + infinity + 1) & ones, 0, 2 * lowest - 1
     change = 0 if flip != 0 else direction ^ sign
     if element_size == 8:
         return UnfoldedFormat(shift, lone_zero, first_nan, last_nan, flip, direction, offset, change)

@@ -35,7 +35,7 @@ from kernels_cuda.top_k.columns.columns_launches import (
     column_key_bytes,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
@@ -76,7 +76,7 @@ def columns_kernel(element_size: int) -> Any:
         return slot, position_slot
 
     @cuda.jit
-    def column_top_k(x, lengths, values, indices, offsets, p: RowParameters, c: ColumnsParameters):
+    def column_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, c: ColumnsParameters):
         ptx.grid_dependency_wait()
         shared = ptx.shared_address(dynamic_shared_array(key_type))
         thread = u32(cuda.threadIdx.x)
@@ -91,9 +91,11 @@ def columns_kernel(element_size: int) -> Any:
         block = p.first + i64(cuda.blockIdx.x)
         column = (block * i64(groups_per_block) + i64(group)) * WARP_LANES + i64(lane)
         row = min(column, p.n_rows - 1)
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         n_written = min(p.k, length)
         step = p.strides.x * element_size
+        # Of a column that ends before others of the warp, other elements are loaded again, and left out.
+        last_at = p.window_format.bound - indices.start - n_rows_ahead
         size = u32(p.axis_size)
         first_row = (size * part) // n_parts
         end_row = min((size * (part + 1)) // n_parts, max(u32(length), first_row))
@@ -130,11 +132,11 @@ def columns_kernel(element_size: int) -> Any:
             if n_chunks > 1:
                 chunk = stride
                 next_at = first_row + chunk * n_rows_ahead
-            address = base + i64(at) * step
+            address = base + min(i64(at), last_at) * step
             for place in range(n_rows_ahead):
                 evens[place] = load_element(address)
                 address += step
-            address = base + i64(next_at) * step
+            address = base + min(i64(next_at), last_at) * step
             for place in range(n_rows_ahead):
                 odds[place] = load_element(address)
                 address += step
@@ -156,7 +158,7 @@ def columns_kernel(element_size: int) -> Any:
                 if remaining < 2:
                     chunk = u32(0)
                 new_at = first_row + chunk * n_rows_ahead
-                address = base + i64(new_at) * step
+                address = base + min(i64(new_at), last_at) * step
                 threshold = low_threshold
                 is_open = at < first_rest
                 if at > last_tie:

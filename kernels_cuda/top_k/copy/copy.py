@@ -10,7 +10,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32
 from kernels_cuda.top_k.copy.copy_launches import COPIED_PER_THREAD, CopyParameters
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import NO_INDEX, part_of
 
@@ -22,7 +22,7 @@ def copy_kernel(element_size: int) -> Any:
     find_row, write_result, _ = row_functions(element_size)
 
     @cuda.jit
-    def copy_rows(x, lengths, values, indices, offsets, p: RowParameters, c: CopyParameters):
+    def copy_rows(x, windows: Windows, values, indices, offsets, p: RowParameters, c: CopyParameters):
         ptx.grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         group, part = part_of(p.first + i64(cuda.blockIdx.x), c.n_parts)
@@ -35,12 +35,12 @@ def copy_kernel(element_size: int) -> Any:
         row = group * c.n_rows + i64(row_of_block)
         if row >= p.n_rows:
             return
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         first = part * c.n_lanes * COPIED_PER_THREAD + i64(lane)
         elements = cuda.local.array(COPIED_PER_THREAD, element_type)
         for item in range(COPIED_PER_THREAD):
             at = first + item * c.n_lanes
-            elements[item] = element_type(p.length_format.padding)
+            elements[item] = element_type(p.window_format.padding)
             if at < length:
                 elements[item] = load_element(base + at * p.strides.x * element_size)
         for item in range(COPIED_PER_THREAD):

@@ -32,7 +32,7 @@ from kernels_cuda.top_k.many_blocks.cluster_select import select_function
 from kernels_cuda.top_k.many_blocks.cluster_sort import sort_functions
 from kernels_cuda.top_k.many_blocks.shared_keys import key_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
@@ -52,7 +52,7 @@ def cluster_kernel(element_size: int) -> Any:
     room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
 
     @cuda.jit(max_registers=65536 // CLUSTER_THREADS)
-    def cluster_top_k(x, lengths, values, indices, offsets, p: RowParameters, c: ClusterParameters):
+    def cluster_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, c: ClusterParameters):
         row_keys = dynamic_shared_array(u32)
         room = cuda.shared.array(room_words, u32, VECTOR_BYTES)
         chunk_keys = cuda.shared.array(LARGEST_CLUSTER_CHUNK, key_type, VECTOR_BYTES)
@@ -77,7 +77,7 @@ def cluster_kernel(element_size: int) -> Any:
         ptx.grid_dependency_wait()
 
         row = p.first + (i64(cuda.blockIdx.x) >> c.cluster_bits)
-        address, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        address, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, length))
         n_steps = u32((length + ((1 << c.step_bits) - 1)) >> c.step_bits)
         warp_steps = (thread >> 5) * n_steps

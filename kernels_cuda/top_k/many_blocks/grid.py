@@ -31,8 +31,8 @@ from kernels_cuda.top_k.many_blocks.grid_launches import (
 )
 from kernels_cuda.top_k.shared.groups import CHUNK_WORDS, group_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.rows import locate, part_of, row_window
 from kernels_cuda.top_k.shared.shapes import (
     CHUNK_VECTORS,
     FINE_BITS,
@@ -62,7 +62,7 @@ def maxima_kernel(element_size: int) -> Any:
     store_key = ptx.STORE[n_bytes]
 
     @cuda.jit(max_registers=64)
-    def group_maxima(x, lengths, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
+    def group_maxima(x, windows: Windows, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
         ptx.grid_dependency_wait()
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -72,7 +72,8 @@ def maxima_kernel(element_size: int) -> Any:
         first_group = (block - unit * blocks_per_part) * MAXIMA_WARPS
         coarse_group = first_group + i64(thread >> 5)
         row, part = part_of(unit, m.n_parts)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        x += start * p.strides.x * element_size
         _, _, _, _, address, _, n_vectors = locate(
             x, offsets, row, part, length, m.part_size, p.strides.x, element_size, p.layout
         )
@@ -140,7 +141,9 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         return whole_key(best)
 
     @cuda.jit(max_registers=64)
-    def transposed_group_maxima(x, lengths, fine, coarse, offsets, p: RowParameters, m: MaximaParameters):
+    def transposed_group_maxima(
+        x, windows: Windows, fine, coarse, offsets, p: RowParameters, m: MaximaParameters
+    ):
         ptx.grid_dependency_wait()
         tile = cuda.shared.array(TILE_KEYS, key_type)
         thread = u32(cuda.threadIdx.x)
@@ -155,7 +158,8 @@ def transposed_maxima_kernel(element_size: int) -> Any:
         chunk = above - part * m.n_coarse
         # Lanes beyond the last row read that, too, and what they find is not stored.
         row = min(first_row + i64(lane), p.n_rows - 1)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        x += start * p.strides.x * element_size
         _, _, _, _, address, _, n_vectors = locate(
             x, offsets, row, part, length, m.part_size, p.strides.x, element_size, p.layout
         )

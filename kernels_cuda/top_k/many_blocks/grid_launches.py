@@ -37,8 +37,8 @@ from kernels_cuda.top_k.shared.launches import (
     begin,
     fill_offsets,
     put_area,
-    put_lengths,
     put_rows,
+    put_windows,
     put_x,
     split,
     take,
@@ -181,7 +181,7 @@ def _put_maxima(
     sizes = Sizes(bounded_product(n_blocks, parameters.n_parts), MAXIMA_THREADS, 0, 1)
     begin(out, device, kernel_key(kernel, selection.element_size, 0, 0), sizes)
     put_x(out)
-    put_lengths(out, selection)
+    put_windows(out, selection)
     put_area(out, selection, fine)
     put_area(out, selection, coarse)
     put_area(out, selection, offsets)
@@ -201,7 +201,7 @@ def _finish_parts(
     areas: Areas,
 ) -> int:
     """Finish every part of a row by itself, and then what is selected from all parts."""
-    position_size = 4 if selection.axis_size <= device[NARROW_AXIS_ELEMENTS] else 8
+    position_size = 4 if selection.bound <= device[NARROW_AXIS_ELEMENTS] else 8
     n_before = (ceil_div(selection.axis_size, part_size) - 1) * part_size
     n_left = n_before // part_size * selection.k + min(selection.k, selection.axis_size - n_before)
     n_selected = bounded_product(selection.n_rows, n_left)

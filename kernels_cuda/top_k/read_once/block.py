@@ -43,10 +43,10 @@ from kernels_cuda.top_k.read_once.filter_pass import CONTIGUOUS, Items, Source, 
 from kernels_cuda.top_k.read_once.select import select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.rank import Candidates, rank_functions, write_functions
-from kernels_cuda.top_k.shared.results import row_functions
-from kernels_cuda.top_k.shared.rows import locate, part_of, row_length
+from kernels_cuda.top_k.shared.results import RowIndices, row_functions
+from kernels_cuda.top_k.shared.rows import locate, part_of, row_window
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import N_COUNTERS, threshold_functions
 
@@ -169,7 +169,16 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
 
     @cuda.jit(max_registers=max_registers)
     def block_top_k(
-        x, lengths, values, indices, sources, fine, coarse, offsets, p: RowParameters, m: BlockParameters
+        x,
+        windows: Windows,
+        values,
+        indices,
+        sources,
+        fine,
+        coarse,
+        offsets,
+        p: RowParameters,
+        m: BlockParameters,
     ):
         keys = dynamic_shared_array(key_type)
         words = dynamic_shared_array(u32)
@@ -186,11 +195,13 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         warp = thread >> 5
         unit = p.first + i64(cuda.blockIdx.x)
         row, part = part_of(unit, m.n_parts)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        row_start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
         available = length
         if sources != 0:
-            # Fillers take the places of what parts of a row with a length did not select.
+            # Fillers take the places of what parts of a window did not select.
             available = p.axis_size
+        else:
+            x += row_start * p.strides.x * element_size
         value_row, index_row, count, base, first_address, prefix, n_row_vectors = locate(
             x, offsets, row, part, available, m.part_size, p.strides.x, element_size, p.layout
         )
@@ -228,7 +239,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[BASE] = base
             state[VALUES] = values
             state[INDICES] = indices
-            state[SOURCE] = begin
+            state[SOURCE] = row_start + begin
             if sources != 0:
                 state[SOURCE] = row * p.axis_size + begin
             state[VECTORS + ELEMENTS] = n_row_vectors
@@ -239,10 +250,10 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
         ptx.grid_dependency_wait()
-        if lengths != 0:
+        if windows.lengths != 0 or windows.starts != 0:
             padded = min(p.k, count, length) + i64(thread)
             end = min(p.k, m.part_size, p.axis_size - begin)
-            pad_results(values, indices, padded, n_threads, end, p)
+            pad_results(values, RowIndices(indices, i64(0)), padded, n_threads, end, p)
         # Elements before the first and after the last whole vector are in no group: the first threads have
         # one each.
         unaligned_bits = key_type(0)

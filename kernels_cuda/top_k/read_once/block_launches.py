@@ -21,9 +21,9 @@ from kernels_cuda.top_k.shared.launches import (
     begin,
     fill_offsets,
     put_area,
-    put_lengths,
     put_outputs,
     put_rows,
+    put_windows,
     put_x,
     split,
     variant,
@@ -318,7 +318,7 @@ def _put_operands(out: Words, selection: Selection, areas: Areas) -> None:
         put_x(out)
     else:
         put_area(out, selection, areas.x)
-    put_lengths(out, selection)
+    put_windows(out, selection)
     if areas.values < 0:
         put_outputs(out, selection)
     else:
@@ -345,7 +345,7 @@ def _needed_shape(selection: Selection, part_size: int, n_groups: int, largest: 
         n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES)
         # A warp writes the maxima of whole chunks, of at most one for each vector.
         held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS
-        if selection.has_lengths:
+        if selection.has_lengths or selection.has_starts:
             held_groups = largest.n_groups
     n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
     return largest._replace(n_slots=n_slots, n_groups=held_groups, n_candidate_groups=n_candidate_groups)

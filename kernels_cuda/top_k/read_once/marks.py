@@ -14,7 +14,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.sampled_launches import SEGMENT_VECTORS_PER_LANE
-from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.keys import element_functions, puts_nan_last
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 _FLOAT16_INFINITY = 0x7C00
@@ -102,7 +102,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
         """Return a `Bound`'s number, what marks are XORed with, and whether the number decides.
 
         NaNs are not less than any float. Where they come first, these elements are those that are not less
-        than a float; where they come last, those that are less than the next one.
+        than a float; where they come last, those that are less, or greater, than the next one.
         """
         lowest = u32(key_format.flip ^ key_format.infinity)
         highest = u32(key_format.sign ^ key_format.infinity)
@@ -116,6 +116,9 @@ def mark_functions(element_size: int) -> MarkFunctions:
         else:
             is_number = is_number and key > lowest
             key -= 1
+            # No element has the key of this zero.
+            if puts_nan_last(key_format) and key == u32(key_format.flip):
+                key -= 1
             inverted = mark_type(0)
         number = key ^ u32(key_format.positive)
         if (number & u32(key_format.sign)) != 0:
@@ -142,31 +145,31 @@ def mark_functions(element_size: int) -> MarkFunctions:
             return Bound(unfolded, number, inverted, is_number)
 
         if element_size == 4:
+            marks_less, marks_greater = _marks_of_words(False), _marks_of_words(True)
 
-            @linked_function
+            @device_function
             def marks_below(own, number, key_format):
-                """Return the marks of elements that are less than a float."""
-                marks = u32(0)
-                for vector in range(SEGMENT_VECTORS_PER_LANE):
-                    words = ptx.load_shared_u32x4(own ^ u32(vector * VECTOR_BYTES))
-                    of_vector = u32(0)
-                    for word in range(4):
-                        mark = u32(1 << (vector * per_vector + word))
-                        of_vector = ptx.mark_if_below_f32(of_vector, mark, words[word], number)
-                    marks |= of_vector
-                return marks
+                """Return the marks of elements that are less than a float, or greater where NaN is last."""
+                is_last = puts_nan_last(key_format)
+                return marks_greater(own, number) if is_last else marks_less(own, number)
 
         else:
-            marks_below_f16 = _marks_of_halves(ptx.below_f16x2)
-            marks_below_bf16 = _marks_of_halves(ptx.below_bf16x2)
+            marks_of_f16 = _marks_of_halves(ptx.below_f16x2, False), _marks_of_halves(ptx.below_f16x2, True)
+            marks_of_bf16 = (
+                _marks_of_halves(ptx.below_bf16x2, False),
+                _marks_of_halves(ptx.below_bf16x2, True),
+            )
+            less_f16, greater_f16 = marks_of_f16
+            less_bf16, greater_bf16 = marks_of_bf16
 
             @device_function
             def marks_below(own, numbers, key_format):
-                """Return the marks of elements that are less than a float."""
+                """Return the marks of elements that are less than a float, or greater where NaN is last."""
+                is_last = puts_nan_last(key_format)
                 if key_format.infinity == _FLOAT16_INFINITY:
-                    marks = marks_below_f16(own, numbers)
+                    marks = greater_f16(own, numbers) if is_last else less_f16(own, numbers)
                 else:
-                    marks = marks_below_bf16(own, numbers)
+                    marks = greater_bf16(own, numbers) if is_last else less_bf16(own, numbers)
                 return marks
 
     @device_function
@@ -205,8 +208,29 @@ def mark_functions(element_size: int) -> MarkFunctions:
     return MarkFunctions(*marking, count, first, swizzled, element_address)
 
 
-def _marks_of_halves(below: Any) -> Any:
-    """Make the function for elements of 16 bits; `below` compares two at a time."""
+def _marks_of_words(is_greater: bool) -> Any:
+    """Make the function for elements of 32 bits: it marks those that are less than a float, or greater."""
+
+    @linked_function
+    def marks_below(own, number):
+        marks = u32(0)
+        for vector in range(SEGMENT_VECTORS_PER_LANE):
+            words = ptx.load_shared_u32x4(own ^ u32(vector * VECTOR_BYTES))
+            of_vector = u32(0)
+            for word in range(4):
+                mark = u32(1 << (vector * 4 + word))
+                if is_greater:
+                    of_vector = ptx.mark_if_below_f32(of_vector, mark, number, words[word])
+                else:
+                    of_vector = ptx.mark_if_below_f32(of_vector, mark, words[word], number)
+            marks |= of_vector
+        return marks
+
+    return marks_below
+
+
+def _marks_of_halves(below: Any, is_greater: bool) -> Any:
+    """Do the same for elements of 16 bits; `below` compares two at a time."""
 
     @device_function
     def marks_of_part(own, numbers, part):
@@ -215,7 +239,8 @@ def _marks_of_halves(below: Any) -> Any:
         for vector in range(_PART_VECTORS):
             words = ptx.load_shared_u32x4(own ^ u32((part * _PART_VECTORS + vector) * VECTOR_BYTES))
             for word in range(4):
-                marks |= below(words[word], numbers) & u32(0x20001 << (2 * (vector * 4 + word)))
+                found = below(numbers, words[word]) if is_greater else below(words[word], numbers)
+                marks |= found & u32(0x20001 << (2 * (vector * 4 + word)))
         return marks
 
     @linked_function

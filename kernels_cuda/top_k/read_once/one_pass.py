@@ -33,9 +33,9 @@ from kernels_cuda.top_k.shared.few import (
     threshold_of_maxima,
 )
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.results import row_functions
-from kernels_cuda.top_k.shared.rows import locate, row_length
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.results import RowIndices, row_functions
+from kernels_cuda.top_k.shared.rows import locate, row_window
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
 
 # Groups of a thread, a vector of each of which it has on the way.
@@ -222,7 +222,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             done += _GROUPS * apart
 
     @cuda.jit(max_registers=64)
-    def one_pass_top_k(x, lengths, values, indices, offsets, p: RowParameters, m: OnePassParameters):
+    def one_pass_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, m: OnePassParameters):
         ptx.grid_dependency_wait()
         room = cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES)
         pairs = ptx.shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
@@ -230,7 +230,8 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         memory = ptx.shared_address(room)
         thread = u32(cuda.threadIdx.x)
         row = p.first + i64(cuda.blockIdx.x)
-        length = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
+        start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        x += start * element_size
         value_row, index_row, count, base, address, n_before, n_vectors = locate(
             x, offsets, row, i64(0), length, p.axis_size, i64(1), element_size, p.layout
         )
@@ -287,10 +288,10 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             threshold = find_threshold(pairs, places, n_candidates, n_selected, lane, warp)
             n_candidates = keep_candidates(candidates, n_candidates, threshold, thread)
         values += value_row * element_size
-        indices += index_row * p.index_size
+        row_indices = RowIndices(indices + index_row * p.index_size, start)
         areas, row, is_by_index = (pairs, memory + bits_at), (base, i64(1)), m.is_sorted == 0
-        output = values, indices, p.strides.values, p.strides.indices, p.index_size
+        output = values, row_indices, p.strides.values, p.strides.indices, p.index_size
         write_first(areas, row, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
-        pad_results(values, indices, n_selected + thread, n_threads, p.k, p)
+        pad_results(values, row_indices, n_selected + thread, n_threads, p.k, p)
 
     return one_pass_top_k

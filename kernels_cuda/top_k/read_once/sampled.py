@@ -37,8 +37,8 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
 )
 from kernels_cuda.top_k.read_once.sampled_threshold import EQUALS_END, LISTED
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.rows import row_offsets, row_window
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, group_key_bytes
 
 _LISTING_REGISTERS = 64
@@ -132,7 +132,7 @@ def list_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(
-        x, lengths, states, segments, elements, lows, offsets, p: RowParameters, m: SampledParameters
+        x, windows: Windows, states, segments, elements, lows, offsets, p: RowParameters, m: SampledParameters
     ):
         stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
@@ -142,8 +142,8 @@ def list_kernel(element_size: int) -> Any:
         tile = unit // u32(p.n_rows)
         row = i64(unit - tile * u32(p.n_rows))
         x_row, _, _ = row_offsets(p.layout, offsets, row)
-        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        base = x + x_row * element_size
+        start, count = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        base = x + (x_row + start) * element_size
         # Vectors that begin before this are whole, unless they begin before the row.
         limit = u32(max(count - (per_vector - 1), 0))
         segment = i64(tile * LISTING_WARPS + warp)

@@ -17,7 +17,7 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
 )
 from kernels_cuda.top_k.read_once.sampled_threshold import LISTED
 from kernels_cuda.top_k.shared.keys import result_function
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.rank import Candidates, rank_functions
 from kernels_cuda.top_k.shared.results import row_functions
@@ -132,7 +132,7 @@ def finish_kernel(element_size: int) -> Any:
     @cuda.jit(max_registers=_REGISTERS)
     def finish_row(
         x,
-        lengths,
+        windows: Windows,
         values,
         indices,
         states,
@@ -157,7 +157,7 @@ def finish_kernel(element_size: int) -> Any:
         scratch.histogram[thread] = u32(0)
 
         row = p.first + i64(cuda.blockIdx.x)
-        base, values, indices, count = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, count = find_row(x, windows, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, count))
         prefix = (base & (VECTOR_BYTES - 1)) // element_size
         n_segments = u32((prefix + count + (n_elements - 1)) // n_elements)

@@ -14,9 +14,9 @@ from kernels_cuda.top_k.shared.launches import (
     begin,
     fill_offsets,
     put_area,
-    put_lengths,
     put_outputs,
     put_rows,
+    put_windows,
     put_x,
     split,
     take,
@@ -224,7 +224,7 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
             sizes = Sizes(n_rows, SAMPLED_THREADS, shape.finishing_bytes, 1)
         begin(out, device, kernel_key(SAMPLE + step, element_size, 0, 0), sizes)
         put_x(out)
-        put_lengths(out, selection)
+        put_windows(out, selection)
         if step == 2:
             put_outputs(out, selection)
         put_area(out, selection, states)

@@ -12,8 +12,8 @@ from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.read_once.sampled_launches import ROW_STATE_BYTES, SAMPLED_THREADS, SampledParameters
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
-from kernels_cuda.top_k.shared.rows import row_length, row_offsets
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.rows import row_offsets, row_window
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
@@ -132,7 +132,7 @@ def sample_kernel(element_size: int) -> Any:
         return scratch.counters[FOUND]
 
     @cuda.jit
-    def choose_threshold(x, lengths, states, offsets, p: RowParameters, m: SampledParameters):
+    def choose_threshold(x, windows: Windows, states, offsets, p: RowParameters, m: SampledParameters):
         ptx.grid_dependency_wait()
         keys = dynamic_shared_array(key_type)
         scratch = new_scratch()
@@ -140,8 +140,8 @@ def sample_kernel(element_size: int) -> Any:
         ids = (thread, thread & 31, thread >> 5)
         row = p.first + i64(cuda.blockIdx.x)
         x_row, _, _ = row_offsets(p.layout, offsets, row)
-        count = row_length(lengths, p.layout, offsets, row, p.axis_size, p.length_format)
-        base = x + x_row * element_size
+        start, count = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        base = x + (x_row + start) * element_size
         threshold = key_type(0)
         equals_end = u32(_NO_END)
         if count > m.n_slots:

@@ -22,7 +22,7 @@ from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array,
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape, most_sorted, partition_bins
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
@@ -213,7 +213,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         return kept
 
     @cuda.jit(max_registers=REGISTERS)
-    def partition_row(x, lengths, values, indices, offsets, p: RowParameters, counters_offset):
+    def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
         # What is selected is sorted if there is room for counters, which begins at their offset.
         ptx.grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
@@ -226,7 +226,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         row = p.first + i64(cuda.blockIdx.x)
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         count = u32(length)
         n_selected = min(u32(p.k), count)
         x_step = p.strides.x * element_size

@@ -14,7 +14,7 @@ from kernels_cuda.ptx import i64, u16, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array
 from kernels_cuda.top_k.shared.digits import block_digit_functions, digit_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, TILE_SUMS
 
@@ -36,7 +36,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
     key_bits = 8 * element_size
 
     @cuda.jit(max_registers=REGISTERS[n_threads])
-    def sort_row(x, lengths, values, indices, offsets, p: RowParameters):
+    def sort_row(x, windows: Windows, values, indices, offsets, p: RowParameters):
         ptx.grid_dependency_wait()
         # Both lie at the same place: the block exchanges its keys first, then its positions.
         exchanged_keys = dynamic_shared_array(key_type)
@@ -47,7 +47,7 @@ def tile_kernel(element_size: int, n_threads: int, n_items: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         row = p.first + i64(cuda.blockIdx.x)
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         step = p.strides.x * element_size
         count = u32(length)
         n_selected = min(p.k, length)

@@ -13,17 +13,19 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.top_k.shared.keys import puts_nan_last
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 
 class AlignedFormat(NamedTuple):
     """How elements at the top of a register become aligned keys.
 
-    An integer is XORed with `positive`. A float's distance from minus infinity is at most `unordered`, that
-    of NaNs, and is XORed with `direction`.
+    An integer is XORed with `positive`. A float's distance from minus infinity, or that of its negative if
+    all bits of `turn` are set, is at most `unordered`, that of NaNs, and is XORed with `direction`.
     """
 
     positive: Any
+    turn: Any
     direction: Any
     magnitude: Any
     infinity: Any
@@ -69,16 +71,19 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
         positive = key_type(key_format.positive) << unused
         if are_codes:
             positive = ~positive & key_type(element_mask)
-        direction = positive ^ (key_type(key_format.sign) << unused)
+        turn = key_type(0)
+        if puts_nan_last(key_format):
+            turn = ~key_type(0)
+        direction = positive ^ (key_type(key_format.sign) << unused) ^ (turn & key_type(element_mask))
         magnitude = key_type(key_format.flip) << unused
         infinity = key_type(key_format.infinity) << unused
         # Negative NaNs wrap around, to where the others are.
         unordered = infinity + infinity + (key_type(1) << unused)
-        return AlignedFormat(positive, direction, magnitude, infinity, unordered)
+        return AlignedFormat(positive, turn, direction, magnitude, infinity, unordered)
 
     @device_function
     def float_key(bits, aligned):
-        negative = key_type(signed_type(bits) >> (register_bits - 1))
+        negative = key_type(signed_type(bits) >> (register_bits - 1)) ^ aligned.turn
         number = ((bits & aligned.magnitude) ^ negative) - negative
         return min(number + aligned.infinity, aligned.unordered) ^ aligned.direction
 
@@ -90,9 +95,12 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
         if key_format.flip != 0:
             number = (key ^ aligned.direction) - aligned.infinity
             negative = key_type(signed_type(number) >> (register_bits - 1))
-            sign = aligned.positive ^ aligned.direction
+            is_shared = number == 0 or (negative == 0 and number > aligned.infinity)
+            number = (number ^ aligned.turn) - aligned.turn
+            negative ^= aligned.turn
+            sign = key_type(key_format.sign) << unused
             bits = ((number ^ negative) - negative) | (sign & negative)
-            if number == 0 or (negative == 0 and number > aligned.infinity):
+            if is_shared:
                 bits = load_element(address) << unused
         return bits >> unused
 
@@ -148,7 +156,7 @@ def register_functions(element_size: int, n_keys: int, vector_step: int, are_cod
     @device_function
     def float_keys(word, aligned):
         """Return the keys of two floats of 16 bits."""
-        negative = ptx.permute(word, word, 0xBB99)
+        negative = ptx.permute(word, word, 0xBB99) ^ twice(aligned.turn)
         number = (word & twice(aligned.magnitude)) ^ negative
         # What is negative is one more than the complement of its magnitude. Infinity is even.
         distance = ptx.add_u16x2(number, (negative & 0x10001) | twice(aligned.infinity))

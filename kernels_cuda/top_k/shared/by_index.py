@@ -16,7 +16,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.order_launches import (
     CLEARING,
     COUNTING,
@@ -44,14 +44,14 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
 
     @cuda.jit
     def order_by_index(
-        x, lengths, values, indices, words, parts, offsets, p: RowParameters, m: ByIndexParameters
+        x, windows: Windows, values, indices, words, parts, offsets, p: RowParameters, m: ByIndexParameters
     ):
         ptx.grid_dependency_wait()
         totals = cuda.shared.array(n_warps, u32)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         row, part = part_of(p.first + i64(cuda.blockIdx.x), m.n_parts)
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         n_selected = min(p.k, length)
         words += row * m.n_words * WORD_BYTES
         parts += row * m.n_parts * PART_BYTES
@@ -66,7 +66,8 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
         if m.steps & MARKING != 0:
             rank = part * n_threads + i64(thread)
             while rank < n_selected:
-                index = load_index(indices + rank * p.strides.indices * p.index_size, p.index_size)
+                at = indices.address + rank * p.strides.indices * p.index_size
+                index = load_index(at, p.index_size) - indices.start
                 # It is one of the row's, also if elements have changed meanwhile.
                 index = min(max(index, i64(0)), length - 1)
                 ptx.reduce_or_u32(words + (index >> 5) * WORD_BYTES, u32(1) << u32(index & 31))

@@ -26,6 +26,8 @@ NAMES = (
     "sort",
     "copy",
     "transposed",
+    "padding",
+    "numbered",
 )
 (
     OFFSETS,
@@ -50,7 +52,9 @@ NAMES = (
     SORT,
     COPY,
     TRANSPOSED,
-) = range(22)
+    PADDING,
+    NUMBERED,
+) = range(24)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

@@ -52,6 +52,13 @@ class ElementFunctions(NamedTuple):
     at_or_above: Any
 
 
+@device_function
+def puts_nan_last(key_format):
+    """Return whether the largest floats come first, but NaN last."""
+    is_last = key_format.unordered == 0 and key_format.infinity != 0
+    return is_last and key_format.positive == key_format.sign
+
+
 @functools.cache
 def element_functions(element_size: int) -> ElementFunctions:
     """Make the device functions for elements of `element_size` bytes."""
@@ -91,13 +98,14 @@ def result_function(element_size: int) -> Any:
         """Write result number `rank`.
 
         `row` is ``(address, stride)``, and `output` ``(values, indices, value_stride, index_stride,
-        index_size)``.
+        index_size)``, of which `indices` are `results.RowIndices`.
         """
         address, stride = row
         values, indices, value_stride, index_stride, index_size = output
         bits = restore(key, key_format, address + position * stride * element_size)
         store_element(values + i64(rank) * value_stride * element_size, bits)
-        store_index(indices + i64(rank) * index_stride * index_size, index_size, position)
+        at = indices.address + i64(rank) * index_stride * index_size
+        store_index(at, index_size, position + indices.start)
 
     return write_result
 
@@ -174,16 +182,16 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
             lowest = key_type(key_format.flip ^ key_format.infinity)
             highest = key_type(key_format.sign ^ key_format.infinity)
             inside = min(max(key, lowest), highest + 1)
+            is_smallest = key_format.unordered == 0 and not puts_nan_last(key_format)
+            unfolded = inside - lowest
             if key_format.unordered == 0:
                 unfolded = inside + lowest
-                if key == key_type(key_format.positive) + 1:
-                    unfolded += 1
-                if key == 0:
-                    unfolded = key_type(0)
-            else:
-                unfolded = inside - lowest
-                if key == key_type(key_format.positive):
-                    unfolded -= 1
+            if is_smallest and key == key_type(key_format.positive) + 1:
+                unfolded += 1
+            if not is_smallest and key == key_type(key_format.positive):
+                unfolded -= 1
+            if key_format.unordered == 0 and key == 0:
+                unfolded = key_type(0)
         return unfolded << unused
 
     @linked_function

@@ -26,15 +26,11 @@ from kernels_cpu.plan_words import (
     take_workspace,
 )
 from kernels_cpu.top_k.problem_words import (
-    ELEMENT_SIZE,
-    FLIP,
     INDEX_STRIDE,
-    INFINITY,
-    LARGEST,
     LENGTH_STRIDE,
     N_DIMS,
-    SIGN,
     SIZE,
+    START_STRIDE,
     VALUE_STRIDE,
     X_STRIDE,
 )
@@ -44,18 +40,18 @@ from kernels_cuda.top_k.policy import LAUNCH_BLOCKS
 from kernels_cuda.top_k.problem import (
     AxisStrides,
     KeyFormat,
-    LengthFormat,
     RowLayout,
     Selection,
     TableDimension,
     UnfoldedFormat,
+    WindowFormat,
     axis_strides,
     bounded_product,
     dimension_at,
     key_format_of,
-    length_format,
     row_layout,
-    unfolded_format,
+    unfolded_format_of,
+    window_format,
 )
 from kernels_cuda.top_k.shared import kernel_keys
 
@@ -65,11 +61,11 @@ UNSERVED = 2
 FULL = -2
 """The number of the algorithm in a plan that has no room for its launches."""
 
-MOST_LAUNCH_WORDS = 96
-"""The most words of a launch: a header, 11 pointers, and 64 values."""
+MOST_LAUNCH_WORDS = 112
+"""The most words of a launch: a header, 14 pointers, and 72 values."""
 
-# The table of row offsets has four int64 for each row.
-OFFSETS_BYTES = 32
+# The table of row offsets has five int64 for each row.
+OFFSETS_BYTES = 40
 OFFSETS_THREADS = 256
 # Where there is no area of the workspace: a null pointer, or an operand.
 NO_AREA = -1
@@ -86,6 +82,13 @@ class Sizes(NamedTuple):
     cluster: int
 
 
+class Windows(NamedTuple):
+    """The addresses of the lengths and the starts of all rows; 0 where there are none."""
+
+    lengths: int
+    starts: int
+
+
 class RowParameters(NamedTuple):
     """First parameters of kernels that select from whole rows, the first of which has number `first`."""
 
@@ -98,7 +101,7 @@ class RowParameters(NamedTuple):
     layout: RowLayout
     unfolded_format: UnfoldedFormat
     key_format: KeyFormat
-    length_format: LengthFormat
+    window_format: WindowFormat
 
 
 class OffsetsParameters(NamedTuple):
@@ -137,15 +140,21 @@ def put_x(out: Words) -> None:
     put_pointer(out, 0, 0)
 
 
-def put_lengths(out: Words, selection: Selection) -> None:
-    """Put a pointer at the lengths of all rows, which a plan takes after x, if they have any."""
+def put_windows(out: Words, selection: Selection) -> None:
+    """Put pointers at the lengths and the starts of all rows, which come after x, as far as there are any."""
     put_pointer(out, 1 if selection.has_lengths else NULL_SLOT, 0)
+    put_pointer(out, 1 + selection.has_lengths if selection.has_starts else NULL_SLOT, 0)
+
+
+def _outputs(selection: Selection) -> int:
+    """Return the slot of values; those of indices and of the workspace follow."""
+    return 1 + selection.has_lengths + selection.has_starts + selection.has_numbers
 
 
 def put_outputs(out: Words, selection: Selection) -> None:
     """Put pointers at values and indices of all rows."""
-    put_pointer(out, 1 + selection.has_lengths, 0)
-    put_pointer(out, 2 + selection.has_lengths, 0)
+    put_pointer(out, _outputs(selection), 0)
+    put_pointer(out, _outputs(selection) + 1, 0)
 
 
 def put_area(out: Words, selection: Selection, area: int) -> None:
@@ -153,14 +162,11 @@ def put_area(out: Words, selection: Selection, area: int) -> None:
     if area < 0:
         put_pointer(out, NULL_SLOT, 0)
     else:
-        put_pointer(out, 3 + selection.has_lengths, area)
+        put_pointer(out, _outputs(selection) + 2, area)
 
 
 def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFormat) -> None:
     """Put the first parameters of a kernel; the first launch begins with row, block or unit number 0."""
-    unfolded = unfolded_format(
-        problem[ELEMENT_SIZE], problem[SIGN], problem[FLIP], problem[INFINITY], problem[LARGEST]
-    )
     parameters = RowParameters(
         selection.index_size,
         0,
@@ -169,9 +175,9 @@ def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFo
         selection.k,
         axis_strides(problem, selection),
         row_layout(problem, selection),
-        unfolded,
+        unfolded_format_of(problem),
         key_format,
-        length_format(problem, selection),
+        window_format(problem, selection),
     )
     put_values(out, parameters)
 
@@ -185,7 +191,7 @@ def put_first(out: Words, first: int) -> None:
 def begin_rows(
     problem: Words, device: Words, selection: Selection, out: Words, kernel: int, sizes: Sizes
 ) -> None:
-    """Begin a launch for all rows: it takes x, lengths, values, indices and the table of row offsets.
+    """Begin a launch for all rows: it takes x, windows, values, indices and the table of row offsets.
 
     Further parameters may be put after the first ones, and then it is to be split (`split`).
     """
@@ -205,7 +211,7 @@ def begin_rows_as(
     offsets = fill_offsets(problem, device, selection, out)
     begin(out, device, kernel, sizes)
     put_x(out)
-    put_lengths(out, selection)
+    put_windows(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, offsets)
     put_rows(out, problem, selection, key_format)
@@ -270,6 +276,7 @@ def fill_offsets(problem: Words, device: Words, selection: Selection, out: Words
             value_stride,
             index_stride,
             problem[at + LENGTH_STRIDE],
+            problem[at + START_STRIDE],
         )
         put_values(out, OffsetsParameters(selection.n_rows, int(number == 0), dimension))
     return offsets

@@ -1,23 +1,24 @@
-"""Launches that order results by index, after algorithms whose results come otherwise."""
+"""Launches after those of an algorithm: they order results by index, or fill them up."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from kernels_cpu.integers import ceil_div
-from kernels_cpu.plan_words import Words, put_values
+from kernels_cpu.plan_words import Words, put_value, put_values
+from kernels_cpu.top_k.problem_words import K
 from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
 from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
-from kernels_cuda.top_k.shared.kernel_keys import BY_INDEX, REORDER, kernel_key
+from kernels_cuda.top_k.shared.kernel_keys import BY_INDEX, PADDING, REORDER, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     Sizes,
     begin,
     fill_offsets,
     put_area,
-    put_lengths,
     put_outputs,
     put_rows,
+    put_windows,
     put_x,
     split,
     take,
@@ -30,6 +31,7 @@ from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
 REORDER_THREADS = 256
 REORDER_ITEMS = 4
 BY_INDEX_THREADS = 512
+PADDING_THREADS = 128
 # The bitmaps of few rows are read in parts of at least so many words, by about so many blocks.
 PART_WORDS = 1 << 8
 BLOCKS_PER_MULTIPROCESSOR = 4
@@ -57,11 +59,16 @@ def _by_index(element_size: int) -> Variant:
     return variant("by_index", "shared.by_index:by_index_kernel", element_size, BY_INDEX_THREADS)
 
 
+def _padding(element_size: int) -> Variant:
+    return variant("padding", "shared.padding:padding_kernel", element_size)
+
+
 def order_variants() -> Iterator[Variant]:
     """List the kernels for all element sizes."""
     for element_size in ELEMENT_SIZES:
         yield _reorder(element_size)
         yield _by_index(element_size)
+        yield _padding(element_size)
 
 
 def end_unordered(problem: Words, device: Words, selection: Selection, out: Words) -> int:
@@ -80,10 +87,22 @@ def order_by_index(problem: Words, device: Words, selection: Selection, out: Wor
     n_blocks = ceil_div(selection.n_rows, REORDER_THREADS // WARP_LANES)
     kernel = kernel_key(REORDER, selection.element_size, 0, 0)
     begin(out, device, kernel, Sizes(n_blocks, REORDER_THREADS, 0, 1))
-    put_lengths(out, selection)
+    put_windows(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, offsets)
     put_rows(out, problem, selection, key_format_of(problem))
+    return split(device, out)
+
+
+def pad_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
+    """Fill up the results beyond the most elements that a row has."""
+    offsets = fill_offsets(problem, device, selection, out)
+    kernel = kernel_key(PADDING, selection.element_size, 0, 0)
+    begin(out, device, kernel, Sizes(selection.n_rows, PADDING_THREADS, 0, 1))
+    put_outputs(out, selection)
+    put_area(out, selection, offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    put_value(out, problem[K])
     return split(device, out)
 
 
@@ -103,7 +122,7 @@ def _mark(problem: Words, device: Words, selection: Selection, out: Words) -> in
     while steps > 0:
         begin(out, device, kernel, sizes)
         put_x(out)
-        put_lengths(out, selection)
+        put_windows(out, selection)
         put_outputs(out, selection)
         put_area(out, selection, words)
         put_area(out, selection, parts)

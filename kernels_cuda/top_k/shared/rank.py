@@ -11,7 +11,7 @@ from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import load_index
 from kernels_cuda.top_k.shared.shapes import BINS_PER_THREAD
 from kernels_cuda.top_k.shared.threshold import (
@@ -404,7 +404,8 @@ def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
         position = min(i64(~candidates.lows[pair]), count - 1)
         at = address + position * p.strides.x * element_size
         bits = restore(candidates.keys[pair], p.key_format, at)
-        write_result(values, indices, rank, bits, index_of(position, *origin), p)
+        row_indices = RowIndices(indices, i64(0))
+        write_result(values, row_indices, rank, bits, index_of(position, *origin), p)
 
     @linked_function
     def write_by_value(candidates, n_pairs, n_selected, extent, row, output, p, scratch, ids):

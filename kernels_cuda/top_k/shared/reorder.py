@@ -12,7 +12,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.order_launches import REORDER_ITEMS, REORDER_THREADS
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import load_index
@@ -28,14 +28,14 @@ def reorder_kernel(element_size: int) -> Any:
     find_row, write_result, _ = row_functions(element_size)
 
     @cuda.jit
-    def reorder(lengths, values, indices, offsets, p: RowParameters):
+    def reorder(windows: Windows, values, indices, offsets, p: RowParameters):
         ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
         block = p.first + i64(cuda.blockIdx.x)
         row = block * (REORDER_THREADS // WARP_LANES) + i64(cuda.threadIdx.x >> 5)
         if row >= p.n_rows:
             return
-        _, values, indices, length = find_row(i64(0), lengths, values, indices, offsets, row, p)
+        _, values, indices, length = find_row(i64(0), windows, values, indices, offsets, row, p)
         n_selected = u32(min(p.k, length))
         value_step = p.strides.values * element_size
         index_step = p.strides.indices * p.index_size
@@ -47,7 +47,8 @@ def reorder_kernel(element_size: int) -> Any:
             found[item] = u32(_NOWHERE)
             ranks[item] = u32(0)
             if at < n_selected:
-                found[item] = u32(load_index(indices + i64(at) * index_step, p.index_size))
+                address = indices.address + i64(at) * index_step
+                found[item] = u32(load_index(address, p.index_size) - indices.start)
                 elements[item] = load_element(values + i64(at) * value_step)
         for source in range(REORDER_ITEMS):
             other = u32(0)

@@ -12,6 +12,7 @@ from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 # The index of padding: all bits are set.
 NO_INDEX = -1
+_LARGEST = (1 << 63) - 1
 
 
 @device_function
@@ -42,34 +43,66 @@ def row_offsets(layout, offsets, row):
     return x_offset, value_offset, index_offset
 
 
+@device_function
+def load_raw(address, size):
+    """Load an integer of 4 or 8 bytes; the upper half of the former is 0."""
+    return u64(ptx.load_u32(address)) if size == 4 else ptx.load_u64(address)
+
+
+@device_function
+def as_signed(bits, size, is_signed):
+    """Return an integer of 4 or 8 bytes as an int64: unsigned ones from 2^63 on are as large as it can be."""
+    number = i64(bits)
+    if size == 4:
+        if is_signed != 0:
+            number = i64(i32(u32(bits)))
+    elif is_signed == 0 and number < 0:
+        number = i64(_LARGEST)
+    return number
+
+
 @linked_function
-def row_length(lengths, layout, offsets, row, axis_size, length_format):
-    """Return how many elements a row has, from 0 to `axis_size`: all of them if `lengths` is 0."""
+def row_window(windows, layout, offsets, row, axis_size, window_format):
+    """Return at which position a row begins, and how many elements it has, at most `axis_size`.
+
+    It has all of them if there are neither lengths nor starts.
+    """
+    start = i64(0)
     length = i64(axis_size)
-    if lengths != 0:
+    if windows.lengths != 0 or windows.starts != 0:
         if offsets != 0:
             ptx.grid_dependency_wait()
-            at = i64(ptx.load_u64(offsets + row * OFFSETS_BYTES + 24))
+            length_at = i64(ptx.load_u64(offsets + row * OFFSETS_BYTES + 24))
+            start_at = i64(ptx.load_u64(offsets + row * OFFSETS_BYTES + 32))
         else:
             outer = row
-            at = i64(0)
+            inner = i64(0)
             if layout.inner_size != 1:
                 outer = row // layout.inner_size
-                at = (row - outer * layout.inner_size) * layout.length_inner
-            at += outer * layout.length_outer
-        address = lengths + at * length_format.size
-        if length_format.size == 4:
-            bits = ptx.load_u32(address)
-            length = i64(bits)
-            if length_format.is_signed != 0:
-                length = i64(i32(bits))
-        else:
-            length = i64(ptx.load_u64(address))
-            # As a signed number, an unsigned length of 2^63 or more is negative.
-            if length_format.is_signed == 0 and length < 0:
-                length = i64(axis_size)
-        length = min(max(length, i64(0)), i64(axis_size))
-    return length
+                inner = row - outer * layout.inner_size
+            length_at = inner * layout.length_inner + outer * layout.length_outer
+            start_at = inner * layout.start_inner + outer * layout.start_outer
+        # Both loads before the first use of either.
+        length_bits = u64(_LARGEST)
+        start_bits = u64(0)
+        if windows.lengths != 0:
+            size = window_format.length_size
+            length_bits = load_raw(windows.lengths + length_at * size, size)
+        if windows.starts != 0:
+            size = window_format.start_size
+            start_bits = load_raw(windows.starts + start_at * size, size)
+        length = i64(_LARGEST)
+        if windows.lengths != 0:
+            length = as_signed(length_bits, window_format.length_size, window_format.length_signed)
+            length = max(length, i64(0))
+        if windows.starts != 0:
+            start = as_signed(start_bits, window_format.start_size, window_format.start_signed)
+            # No sum overflows: a length is not negative.
+            length += min(start, i64(0))
+            start = min(max(start, i64(0)), i64(window_format.bound))
+            length = max(min(length, window_format.bound - start), i64(0))
+        length = min(length, i64(axis_size))
+    return start, length
 
 
 @device_function
@@ -102,15 +135,18 @@ def offsets_kernel() -> Any:
             value_offset = at * p.dimension.value_stride
             index_offset = at * p.dimension.index_stride
             length_offset = at * p.dimension.length_stride
+            start_offset = at * p.dimension.start_stride
             if p.is_first == 0:
                 x_offset += i64(ptx.load_u64(entry))
                 value_offset += i64(ptx.load_u64(entry + 8))
                 index_offset += i64(ptx.load_u64(entry + 16))
                 length_offset += i64(ptx.load_u64(entry + 24))
+                start_offset += i64(ptx.load_u64(entry + 32))
             ptx.store_u64(entry, u64(x_offset))
             ptx.store_u64(entry + 8, u64(value_offset))
             ptx.store_u64(entry + 16, u64(index_offset))
             ptx.store_u64(entry + 24, u64(length_offset))
+            ptx.store_u64(entry + 32, u64(start_offset))
 
     return add_dimension
 

@@ -26,7 +26,7 @@ from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS
@@ -179,7 +179,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
             return live
 
     @cuda.jit
-    def rounds_top_k(x, lengths, values, indices, offsets, p: RowParameters, is_sorted):
+    def rounds_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_sorted):
         ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
         row_lane = lane & last_lane
@@ -188,7 +188,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         # All lanes take part in all rounds, also those of rows with fewer elements; those of no row read the
         # last one.
         read_row = min(row, p.n_rows - 1)
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, read_row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, read_row, p)
         count = u32(length)
         n_rounds = u32(p.k)
         n_selected = min(n_rounds, count)

@@ -22,7 +22,7 @@ from kernels_cuda.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
@@ -138,7 +138,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
-    def warp_top_k(x, lengths, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
+    def warp_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
         ptx.grid_dependency_wait()
         slot_keys = dynamic_shared_array(slot_type)
         marks = cuda.shared.array(WARP_KERNEL_THREADS, u32)
@@ -150,7 +150,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         row = (p.first + i64(cuda.blockIdx.x)) * WARP_KERNEL_WARPS + i64(warp)
         if row >= p.n_rows:
             return
-        base, values, indices, length = find_row(x, lengths, values, indices, offsets, row, p)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         count = u32(length)
         n_selected = min(u32(p.k), count)
 

@@ -18,7 +18,7 @@ from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
 from kernels_cuda.top_k.sort.sort import counting_functions
@@ -99,7 +99,18 @@ def keep_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_REGISTERS)
     def keep_pairs(
-        x, lengths, tops, pairs, histograms, n_kept, states, ticket, offsets, p: RowParameters, n_tiles, size
+        x,
+        windows: Windows,
+        tops,
+        pairs,
+        histograms,
+        n_kept,
+        states,
+        ticket,
+        offsets,
+        p: RowParameters,
+        n_tiles,
+        size,
     ):
         ptx.grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
@@ -119,7 +130,7 @@ def keep_kernel(element_size: int) -> Any:
         cuda.syncthreads()
         row = i64(shared[0] // u32(n_tiles))
         tile = i64(shared[0]) - row * n_tiles
-        base, _, _, length = find_row(x, lengths, i64(0), i64(0), offsets, p.first + row, p)
+        base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
         tile_first = tile * size
         if tile_first >= length:
             return

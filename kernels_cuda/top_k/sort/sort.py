@@ -28,7 +28,7 @@ from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.launches import RowParameters
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
@@ -110,14 +110,14 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
     clear_counts, count_digits, add_counts = counting_functions(key_type, shape, COUNTING_THREADS)
 
     @cuda.jit(max_registers=32)
-    def digit_histograms(x, lengths, histograms, offsets, p: RowParameters, blocks_per_row):
+    def digit_histograms(x, windows: Windows, histograms, offsets, p: RowParameters, blocks_per_row):
         ptx.grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
         counters = ptx.shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         block = i64(cuda.blockIdx.x)
         row = block // blocks_per_row
-        base, _, _, length = find_row(x, lengths, i64(0), i64(0), offsets, p.first + row, p)
+        base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
         step = p.strides.x * element_size
         clear_counts(histogram, thread)
         cuda.syncthreads()
@@ -219,7 +219,7 @@ def sort_kernel(
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
         x,
-        lengths,
+        windows: Windows,
         source,
         destination,
         values,
@@ -255,7 +255,7 @@ def sort_kernel(
         cuda.syncthreads()
         row = i64(taken[0] // u32(n_tiles))
         tile = i64(taken[0]) - row * n_tiles
-        x_base, values, indices, length = find_row(x, lengths, values, indices, offsets, p.first + row, p)
+        x_base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
         if n_kept != 0:
             length = i64(ptx.load_u32(n_kept + row * STATE_BYTES))
         tile_first = tile * tile_size

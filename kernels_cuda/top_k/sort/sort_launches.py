@@ -45,9 +45,9 @@ from kernels_cuda.top_k.shared.launches import (
     fill_offsets,
     put_area,
     put_first,
-    put_lengths,
     put_outputs,
     put_rows,
+    put_windows,
     put_x,
     take,
     variant,
@@ -293,7 +293,8 @@ def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -
     """Sort whole rows, as many at a time as the workspace has room for."""
     x, selection = NO_AREA, given
     n_bytes = bounded_product(selection.n_rows, selection.row_bytes)
-    if selection.is_transposed and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
+    is_whole = selection.is_transposed and selection.has_starts == 0
+    if is_whole and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
         x = take(out, n_bytes)
         _transpose(problem, device, selection, out, x)
         selection = selection._replace(x_step=1, x_row=selection.axis_size)
@@ -407,7 +408,7 @@ def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
         put_x(out)
     else:
         put_area(out, selection, areas.x)
-    put_lengths(out, selection)
+    put_windows(out, selection)
 
 
 def _put_batch(problem: Words, selection: Selection, out: Words, first: int) -> None:
