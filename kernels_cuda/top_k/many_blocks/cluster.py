@@ -35,6 +35,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.unaligned import extent_function
 
 
 def cluster_kernel(element_size: int) -> Any:
@@ -47,6 +48,7 @@ def cluster_kernel(element_size: int) -> Any:
     select_few: Any = few_function(element_size) if serves_few else None
     select = select_function(element_size, deliver)
     find_row, _, pad_results = row_functions(element_size)
+    extent_of = extent_function(element_size)
     per_vector = VECTOR_BYTES // element_size
     # For the search, then for the keys that are ordered.
     room_words = max(RANGE_BYTES, cluster_sort_bytes(element_size), FEW_BYTES) // 4
@@ -82,8 +84,7 @@ def cluster_kernel(element_size: int) -> Any:
         n_steps = u32((length + ((1 << c.step_bits) - 1)) >> c.step_bits)
         warp_steps = (thread >> 5) * n_steps
         own = ptx.shared_address(row_keys) + (warp_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
-        is_aligned = p.strides.x == 1 and address & (VECTOR_BYTES - 1) == 0
-        elements = address, p.strides.x, u32(length), is_aligned
+        elements = address, p.strides.x, u32(length), extent_of(address, indices, p)
         output = values, indices, p.strides.values, p.strides.indices, p.index_size
         is_selected = False
         if may_be_few and n_selected > 0:

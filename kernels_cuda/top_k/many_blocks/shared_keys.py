@@ -14,9 +14,12 @@ from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.unaligned import is_readable, read_unaligned
 
 # From a thread's vector to its next.
 STEP_BYTES = WARP_LANES * VECTOR_BYTES
+# Unaligned vectors that a thread loads before it uses the first.
+_UNALIGNED_AHEAD = 4
 
 
 class KeyFunctions(NamedTuple):
@@ -81,22 +84,49 @@ def key_functions(element_size: int) -> KeyFunctions:
         return load_shared(at + place * element_size)
 
     @linked_function
+    def load_unaligned(own, row, places, n_steps):
+        """Copy vectors that begin between two boundaries, and of which all is to be read."""
+        address, _, count, extent = row
+        begin, advance = places
+        words = cuda.local.array(4 * _UNALIGNED_AHEAD, u32)
+        step = u32(0)
+        while step < n_steps:
+            for ahead in range(_UNALIGNED_AHEAD):
+                first = begin + (step + u32(ahead)) * advance
+                at = address + i64(first) * element_size
+                is_read = max(count, first) - first >= per_vector and is_readable(at, extent)
+                word = 4 * ahead
+                words[word], words[word + 1], words[word + 2], words[word + 3] = read_unaligned(at, is_read)
+            for ahead in range(_UNALIGNED_AHEAD):
+                word = 4 * ahead
+                if step + u32(ahead) < n_steps:
+                    to = own + u32(ahead * STEP_BYTES)
+                    ptx.store_shared_u32x4(to, words[word], words[word + 1], words[word + 2], words[word + 3])
+            own += _UNALIGNED_AHEAD * STEP_BYTES
+            step += _UNALIGNED_AHEAD
+
+    @linked_function
     def load_elements(own, row, places, n_steps):
         """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
 
-        `row` is ``(address, stride, count, is_aligned)``, the last of which tells whether whole vectors are
-        aligned in memory. What is not in the row becomes zeros.
+        `row` is ``(address, stride, count, extent)``, the last of which are the addresses between which the
+        whole row of x lies, if its elements are neighbours. What is not in the row becomes zeros.
         """
-        address, stride, count, is_aligned = row
+        address, stride, count, extent = row
+        is_aligned = address & (VECTOR_BYTES - 1) == 0
+        if stride == 1 and not is_aligned:
+            load_unaligned(own, row, places, n_steps)
         begin, advance = places
         step_bytes = stride * element_size
         words = cuda.local.array(n_words, key_type)
         step = u32(0)
         while step < n_steps:
             first = begin + step * advance
-            if is_aligned and max(count, first) - first >= per_vector:
-                ptx.copy_async_u32x4(own, address + i64(first) * element_size)
-            else:
+            vector = address + i64(first) * element_size
+            is_whole = stride == 1 and max(count, first) - first >= per_vector
+            if is_whole and is_aligned:
+                ptx.copy_async_u32x4(own, vector)
+            elif not is_whole or not is_readable(vector, extent):
                 for word in range(n_words):
                     packed = key_type(0)
                     for part in range(per_word):

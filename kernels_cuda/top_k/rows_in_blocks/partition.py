@@ -26,6 +26,7 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
+from kernels_cuda.top_k.shared.unaligned import extent_function
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
@@ -54,6 +55,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
     warp_vector = WARP_LANES * per_vector
+    extent_of = extent_function(element_size)
     load_elements, make_codes = register_functions(element_size, n_keys, warp_vector, are_codes=True)
     # Codes of 16 bits lie in registers by twos, which have a bit each in the halves of a mask.
     is_paired = element_size == 2
@@ -241,7 +243,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
         n_live = whole * per_vector + min(rest, u32(per_vector))
         codes = cuda.local.array(n_registers, key_type)
-        load_elements(codes, base, first, n_live, p)
+        load_elements(codes, base, extent_of(base, indices, p), first, n_live, p)
 
         if thread < n_adding:
             ptx.store_shared_u32x4(memory + thread * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))

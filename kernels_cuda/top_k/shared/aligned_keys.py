@@ -15,6 +15,7 @@ from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import puts_nan_last
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
+from kernels_cuda.top_k.shared.unaligned import is_readable, read_unaligned
 
 
 class AlignedFormat(NamedTuple):
@@ -128,26 +129,57 @@ def register_functions(element_size: int, n_keys: int, vector_step: int, are_cod
     vector_registers = per_vector // per_register
 
     @device_function
-    def load_elements(elements, base, first, n_live, p):
-        """Load a thread's elements from number `first` on of the row at `base`; only `n_live` are in it."""
+    def element_at(elements, number, bits):
+        """Return a register that holds an element beside those before it."""
+        bits <<= u32(number % 2 * 16 if is_paired else unused)
+        if is_paired and number % 2 != 0:
+            bits |= elements[number // 2]
+        return bits
+
+    @linked_function
+    def load_unaligned(elements, address, extent, n_live):
+        """Load the elements of vectors that begin between two boundaries; `extent` is that of the row."""
         words = cuda.local.array((n_vectors, 4), u32)
-        if p.strides.x == 1 and ((base | p.axis_size * element_size) & (VECTOR_BYTES - 1)) == 0:
-            address = base + i64(first) * element_size
+        for vector in range(n_vectors):
+            at = address + vector * vector_step * element_size
+            is_read = n_live > vector * per_vector and is_readable(at, extent)
+            words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = read_unaligned(
+                at, is_read
+            )
+        for vector in range(n_vectors):
+            spread(words[vector], elements, vector * vector_registers)
+        for vector in range(n_vectors):
+            at = address + vector * vector_step * element_size
+            if n_live > vector * per_vector and not is_readable(at, extent):
+                for number in range(vector * per_vector, (vector + 1) * per_vector):
+                    bits = read_if(at + number % per_vector * element_size, n_live > number)
+                    elements[number // per_register] = element_at(elements, number, bits)
+
+    @device_function
+    def load_elements(elements, base, extent, first, n_live, p):
+        """Load a thread's elements from number `first` on of the row at `base`; only `n_live` are in it.
+
+        `extent` are the addresses between which the whole row of x lies, if its elements are neighbours.
+        """
+        words = cuda.local.array((n_vectors, 4), u32)
+        n_bytes = p.axis_size * element_size
+        is_aligned = ((base | n_bytes) & (VECTOR_BYTES - 1)) == 0 and base + n_bytes <= extent[1]
+        address = base + i64(first) * element_size
+        if p.strides.x == 1 and is_aligned:
             for vector in range(n_vectors):
                 words[vector, 0], words[vector, 1], words[vector, 2], words[vector, 3] = ptx.read_if_u32x4(
                     address + vector * vector_step * element_size, n_live > vector * per_vector
                 )
             for vector in range(n_vectors):
                 spread(words[vector], elements, vector * vector_registers)
+        elif p.strides.x == 1:
+            load_unaligned(elements, address, extent, n_live)
         else:
             step = p.strides.x * element_size
             for number in range(n_keys):
                 position = first + u32(number // per_vector * vector_step + number % per_vector)
                 bits = read_if(base + i64(position) * step, n_live > number)
-                bits <<= u32(number % 2 * 16 if is_paired else unused)
-                if is_paired and number % 2 != 0:
-                    bits |= elements[number // 2]
-                elements[number // per_register] = bits
+                elements[number // per_register] = element_at(elements, number, bits)
 
     @device_function
     def twice(aligned):

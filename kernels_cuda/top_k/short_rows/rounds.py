@@ -29,6 +29,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS
 
 _NOWHERE = 0xFFFFFFFF
@@ -54,6 +55,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     group_vectors = _GROUP_KEYS // per_vector
     n_kept = ROUNDS_THREADS * n_keys
     pass_elements = n_lanes * per_vector
+    extent_of = extent_function(element_size)
     load_elements, make_keys = register_functions(element_size, n_keys, pass_elements)
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
@@ -198,7 +200,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         keys = cuda.local.array(n_keys, key_type)
         lane_first = row_lane * per_vector
         n_live = live_places(lane_first, count)
-        load_elements(keys, base, lane_first, n_live, p)
+        load_elements(keys, base, extent_of(base, indices, p), lane_first, n_live, p)
         make_keys(keys, n_vectors, p.key_format)
 
         held = cuda.local.array(n_held, u32)

@@ -25,6 +25,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.shared.unaligned import extent_function, is_readable, read_unaligned
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
@@ -49,6 +50,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     restore = functions.restore
     load_element = functions.load_element
     find_row, write_result, pad_results = row_functions(element_size)
+    extent_of = extent_function(element_size)
     warp_max = warp_maximum(key_type)
     per_vector = VECTOR_BYTES // element_size
     per_lane = n_vectors * per_vector
@@ -157,22 +159,37 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         unfolded_keys = cuda.local.array(per_lane, key_type)
         lane_first = lane * per_vector
-        in_vectors = p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0
+        extent = extent_of(base, indices, p)
+        is_aligned = (base & (VECTOR_BYTES - 1)) == 0
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
         for begin in range(0, n_vectors, n_ahead):
+            are_whole = u32(0)
             for ahead in range(n_ahead):
                 position = lane_first + u32((begin + ahead) * pass_elements)
-                is_whole = in_vectors and position + per_vector <= count
-                word = 4 * ahead
-                words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
-                    base + i64(position) * element_size, is_whole
-                )
+                is_whole = p.strides.x == 1 and position + per_vector <= count
+                if not is_aligned:
+                    is_whole = is_whole and is_readable(base + i64(position) * element_size, extent)
+                are_whole |= u32(is_whole) << u32(ahead)
+            if is_aligned:
+                for ahead in range(n_ahead):
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    word = 4 * ahead
+                    words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
+                        base + i64(position) * element_size, are_whole & u32(1 << ahead)
+                    )
+            else:
+                for ahead in range(n_ahead):
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    word = 4 * ahead
+                    words[word], words[word + 1], words[word + 2], words[word + 3] = read_unaligned(
+                        base + i64(position) * element_size, are_whole & u32(1 << ahead) != 0
+                    )
             for ahead in range(n_ahead):
                 place = (begin + ahead) * per_vector
                 position = lane_first + u32((begin + ahead) * pass_elements)
-                if in_vectors and position + per_vector <= count:
+                if are_whole & u32(1 << ahead) != 0:
                     for word in range(4):
                         vector_words[word] = words[4 * ahead + word]
                     spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
