@@ -92,7 +92,8 @@ class Planned(NamedTuple):
     @property
     def algorithm(self) -> str:
         """The algorithm's name."""
-        return choice.NAMES[self.words[ALGORITHM] - 1]
+        number = self.words[ALGORITHM]
+        return choice.NAMES[number - 1] if number != choice.NO_ALGORITHM else "numbers"
 
 
 class UnservedError(ValueError):

@@ -1,6 +1,6 @@
 """The plan of a selection on CUDA: a function of words (`kernels_cpu.plan_words`)."""
 
-from kernels_cpu.plan_words import ALGORITHM, Words, begin_plan
+from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, begin_plan
 from kernels_cpu.top_k.problem_words import K
 from kernels_cuda.device_words import PLANNED, TOO_LONG
 from kernels_cuda.top_k import choice
@@ -8,6 +8,7 @@ from kernels_cuda.top_k.columns.columns_launches import columns_launches
 from kernels_cuda.top_k.copy.copy_launches import copy_launches
 from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_launches
 from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches
+from kernels_cuda.top_k.numbers.numbered_launches import found_first, numbered_launches, serves_numbers
 from kernels_cuda.top_k.policy import FORCED
 from kernels_cuda.top_k.problem import Selection, select
 from kernels_cuda.top_k.read_once.block_launches import block_launches
@@ -48,10 +49,26 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     if selection.n_rows == 0 or problem[K] == 0:
         return PLANNED
     status = PLANNED
-    if selection.k > 0:
+    if selection.k > 0 and selection.has_numbers:
+        status = _plan_numbered(problem, device, table, selection, out)
+    elif selection.k > 0:
         status = _plan(problem, device, table, selection, out)
     if status == PLANNED and problem[K] > selection.k:
         status = pad_launches(problem, device, selection, out)
+        status = TOO_LONG if out[ALGORITHM] == FULL else status
+    return status
+
+
+def _plan_numbered(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
+    """Plan a selection in which the caller's numbers settle ties."""
+    found = found_first(device, selection)
+    if not serves_numbers(selection, found):
+        return UNSERVED
+    status = PLANNED
+    if found.k > 0:
+        status = _plan(problem, device, table, found, out)
+    if status == PLANNED:
+        status = numbered_launches(problem, device, selection, found, out)
         status = TOO_LONG if out[ALGORITHM] == FULL else status
     return status
 
@@ -88,6 +105,7 @@ def is_candidate(algorithm: int, selection: Selection) -> bool:
 def solve(algorithm: int, problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Plan a problem with an algorithm."""
     begin_plan(out, algorithm)
+    out[WORKSPACE] = selection.reserved
     if algorithm == choice.ROUNDS:
         status = rounds_launches(problem, device, selection, out)
     elif algorithm == choice.WARP:

@@ -159,6 +159,9 @@ class Selection(NamedTuple):
         Whether enough rows lie side by side for lanes to read one each.
     is_sorted, is_by_index : int
         Whether results come by value; and whether ascending position is another order than that.
+    value_area, index_area, reserved : int
+        Where values and indices are in the workspace, or -1 if they are operands; and how many bytes of the
+        workspace are in use before.
     has_lengths, has_starts, has_numbers, padding : int
         Whether rows have lengths and starts of their own, whether elements have numbers, and what fills up
         the values of rows.
@@ -180,6 +183,9 @@ class Selection(NamedTuple):
     is_transposed: int
     is_sorted: int
     is_by_index: int
+    value_area: int
+    index_area: int
+    reserved: int
     has_lengths: int
     has_starts: int
     has_numbers: int
@@ -226,6 +232,9 @@ def select(problem: Words, device: Words) -> Selection:
         int(n_neighbours >= device[TRANSPOSED_ROWS]),
         is_sorted,
         int(is_sorted == 0 and problem[K] > 1),
+        -1,
+        -1,
+        0,
         int(problem[LENGTH_SIZE] > 0),
         int(problem[START_SIZE] > 0),
         int(problem[NUMBER_SIZE] > 0),
@@ -245,6 +254,11 @@ def dimension_at(problem: Words, selection: Selection, number: int) -> int:
 
 def row_layout(problem: Words, selection: Selection) -> RowLayout:
     """Return where rows lie; of rows in more than two dimensions there is a table (`fill_offsets`)."""
+    return layout_of(problem, selection, X_STRIDE)
+
+
+def layout_of(problem: Words, selection: Selection, stride: int) -> RowLayout:
+    """Return where rows lie, with the strides of x or of numbers (`problem_words`) as those of x."""
     n_dims = problem[N_DIMS]
     inner_size, x_outer, value_outer, index_outer, length_outer, start_outer = 1, 0, 0, 0, 0, 0
     x_inner, value_inner, index_inner, length_inner, start_inner = 0, 0, 0, 0, 0
@@ -254,7 +268,7 @@ def row_layout(problem: Words, selection: Selection) -> RowLayout:
     elif n_dims > 0:
         at = dimension_at(problem, selection, 0)
         x_outer, length_outer, start_outer = (
-            problem[at + X_STRIDE],
+            problem[at + stride],
             problem[at + LENGTH_STRIDE],
             problem[at + START_STRIDE],
         )
@@ -263,7 +277,7 @@ def row_layout(problem: Words, selection: Selection) -> RowLayout:
         at = dimension_at(problem, selection, 1)
         inner_size = problem[at + SIZE]
         x_inner, length_inner, start_inner = (
-            problem[at + X_STRIDE],
+            problem[at + stride],
             problem[at + LENGTH_STRIDE],
             problem[at + START_STRIDE],
         )

@@ -8,6 +8,7 @@ from kernels_cuda.top_k.columns.columns_launches import columns_variants
 from kernels_cuda.top_k.copy.copy_launches import copy_variants
 from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_variants
 from kernels_cuda.top_k.many_blocks.grid_launches import grid_variants
+from kernels_cuda.top_k.numbers.numbered_launches import numbered_variants
 from kernels_cuda.top_k.read_once.block_launches import block_variants
 from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_variants
 from kernels_cuda.top_k.read_once.sampled_launches import sampled_variants
@@ -41,6 +42,7 @@ def variants() -> Iterator[Variant]:
             columns_variants,
             sort_variants,
             copy_variants,
+            numbered_variants,
         ):
             yield from variants_of(element_size)
 

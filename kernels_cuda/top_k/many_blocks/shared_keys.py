@@ -47,6 +47,7 @@ def key_functions(element_size: int) -> KeyFunctions:
     load_shared = ptx.LOAD_SHARED[element_size]
     per_word = max(1, 4 // element_size)
     n_words = per_vector // per_word
+    n_unaligned_words = 4 * _UNALIGNED_AHEAD
     bits = 8 * element_size
     ones = (1 << bits) - 1
 
@@ -88,7 +89,7 @@ def key_functions(element_size: int) -> KeyFunctions:
         """Copy vectors that begin between two boundaries, and of which all is to be read."""
         address, _, count, extent = row
         begin, advance = places
-        words = cuda.local.array(4 * _UNALIGNED_AHEAD, u32)
+        words = cuda.local.array(n_unaligned_words, u32)
         step = u32(0)
         while step < n_steps:
             for ahead in range(_UNALIGNED_AHEAD):

@@ -151,10 +151,19 @@ def _outputs(selection: Selection) -> int:
     return 1 + selection.has_lengths + selection.has_starts + selection.has_numbers
 
 
+def put_numbers(out: Words, selection: Selection) -> None:
+    """Put a pointer at the numbers of all elements, which come after the windows."""
+    put_pointer(out, 1 + selection.has_lengths + selection.has_starts, 0)
+
+
 def put_outputs(out: Words, selection: Selection) -> None:
     """Put pointers at values and indices of all rows."""
-    put_pointer(out, _outputs(selection), 0)
-    put_pointer(out, _outputs(selection) + 1, 0)
+    if selection.value_area < 0:
+        put_pointer(out, _outputs(selection), 0)
+        put_pointer(out, _outputs(selection) + 1, 0)
+    else:
+        put_area(out, selection, selection.value_area)
+        put_area(out, selection, selection.index_area)
 
 
 def put_area(out: Words, selection: Selection, area: int) -> None:
@@ -249,6 +258,11 @@ def split(device: Words, out: Words) -> int:
 
 def fill_offsets(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Return where the table of row offsets is, if the rows need one, and put what fills it."""
+    return fill_offsets_of(problem, device, selection, out, X_STRIDE)
+
+
+def fill_offsets_of(problem: Words, device: Words, selection: Selection, out: Words, stride: int) -> int:
+    """Do the same with the strides of x or of numbers (`problem_words`) as those of x."""
     n_dims = problem[N_DIMS]
     if n_dims <= 2:
         return NO_AREA
@@ -259,7 +273,7 @@ def fill_offsets(problem: Words, device: Words, selection: Selection, out: Words
         at = dimension_at(problem, selection, number)
         rows_below = rows_below // problem[at + SIZE]
         x_stride, value_stride, index_stride = (
-            problem[at + X_STRIDE],
+            problem[at + stride],
             problem[at + VALUE_STRIDE],
             problem[at + INDEX_STRIDE],
         )

@@ -1,0 +1,1 @@
+"""Rows whose elements the caller has numbered: numbered."""
