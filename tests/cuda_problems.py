@@ -187,30 +187,45 @@ def top_k_problem(rng):
     k = rng.choice(
         (1, 8, 20, 128, 300, 1000, 3000, 5000, axis_size, axis_size // 2, size(rng, max(axis_size, 1)))
     )
-    k = min(k, axis_size)
+    length_size, start_size, number_size = (rng.choice((0, 0, 4, 8)) for _ in range(3))
+    has_rows = length_size + start_size + number_size > 0
+    if not has_rows:
+        k = min(k, axis_size)
     selected = [*sizes[:at], k, *sizes[at + 1 :]]
     x = strides(rng, sizes, FULL // 8)
     values, indices = (
         strides(rng, selected, FULL // 8, rng.choice(("packed", "padded", "permuted"))) for _ in range(2)
     )
-    length_size = rng.choice((0, 0, 4, 8))
-    outer = [[*each[:at], *each[at + 1 :]] for each in (x, values, indices)]
-    lengths = strides(rng, rows, FULL // 8) if length_size else [0] * n_dims
-    dims = merged(rows, *outer, lengths)
+    numbers = strides(rng, sizes, FULL // 8)
+    outer = [[*each[:at], *each[at + 1 :]] for each in (x, values, indices, numbers)]
+    windows = [strides(rng, rows, FULL // 8) if size else [0] * n_dims for size in (length_size, start_size)]
+    dims = merged(rows, *outer[:3], *windows, outer[3] if number_size else [0] * n_dims)
+    masks, largest = key_masks(rng, element_size), rng.random() < 0.5
+    is_float = masks.sign != 0 and masks.flip != 0
+    longest = size(rng, axis_size) if axis_size and length_size + start_size and rng.random() < 0.3 else None
     return top_k.Problem(
         element_size=element_size,
-        index_size=index_size,
-        masks=key_masks(rng, element_size),
-        largest=rng.random() < 0.5,
+        index_size=number_size or index_size,
+        masks=masks,
+        largest=largest,
         k=k,
-        axis_size=axis_size,
+        axis_size=longest if longest and not start_size else axis_size,
         rows=tuple(dim[:4] for dim in dims),
         axis_strides=(x[at], values[at], indices[at]),
         is_sorted=rng.random() < 0.6,
         length_size=length_size,
         length_signed=rng.random() < 0.5,
         length_strides=tuple(dim[4] for dim in dims) if length_size else (),
-        padding=rng.getrandbits(8 * element_size) if length_size else 0,
+        padding=rng.getrandbits(8 * element_size) if has_rows else 0,
+        start_size=start_size,
+        start_signed=rng.random() < 0.5,
+        start_strides=tuple(dim[5] for dim in dims) if start_size else (),
+        max_length=longest,
+        nan_last=is_float and largest and rng.random() < 0.3,
+        number_size=number_size,
+        number_signed=rng.random() < 0.5,
+        number_strides=tuple(dim[6] for dim in dims) if number_size else (),
+        number_step=numbers[at] if number_size else 0,
     )
 
 

@@ -49,7 +49,7 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     if selection.n_rows == 0 or problem[K] == 0:
         return PLANNED
     status = PLANNED
-    if selection.k > 0 and selection.has_numbers:
+    if selection.k > 0 and selection.has_numbers > 0:
         status = _plan_numbered(problem, device, table, selection, out)
     elif selection.k > 0:
         status = _plan(problem, device, table, selection, out)

@@ -32,7 +32,7 @@ def copy_variants(element_size: int) -> Iterator[Variant]:
 def copy_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Copy all rows."""
     axis_size = selection.axis_size
-    if selection.is_sorted or selection.k < axis_size or selection.has_starts:
+    if selection.is_sorted == 1 or selection.k < axis_size or selection.has_starts > 0:
         return UNSERVED
     # Powers of two. Rows that are shorter than a warp share one.
     needed = max(ceil_div(axis_size, COPIED_PER_THREAD), min(axis_size, WARP_LANES))

@@ -345,7 +345,7 @@ def _needed_shape(selection: Selection, part_size: int, n_groups: int, largest: 
         n_slots = min(largest.n_slots, 2 * k + SPARE_CANDIDATES)
         # A warp writes the maxima of whole chunks, of at most one for each vector.
         held_groups = ceil_div(n_groups, CHUNK_VECTORS) * CHUNK_VECTORS
-        if selection.has_lengths or selection.has_starts:
+        if selection.has_lengths + selection.has_starts > 0:
             held_groups = largest.n_groups
     n_candidate_groups = min(largest.n_candidate_groups, 2 * k + SPARE_CANDIDATES)
     return largest._replace(n_slots=n_slots, n_groups=held_groups, n_candidate_groups=n_candidate_groups)

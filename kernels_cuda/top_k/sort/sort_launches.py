@@ -293,7 +293,7 @@ def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -
     """Sort whole rows, as many at a time as the workspace has room for."""
     x, selection = NO_AREA, given
     n_bytes = bounded_product(selection.n_rows, selection.row_bytes)
-    is_whole = selection.is_transposed and selection.has_starts == 0
+    is_whole = selection.is_transposed == 1 and selection.has_starts == 0
     if is_whole and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
         x = take(out, n_bytes)
         _transpose(problem, device, selection, out, x)
