@@ -12,10 +12,9 @@ from dmlops.calls.binding import Binding, Function, check_extended, check_is_pai
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
-from dmlops.devices.memory import CPU, Device
+from dmlops.devices.memory import CPU
 from dmlops.operators.problem import Options
 from dmlops.operators.top_k import (
-    Rows,
     Selection,
     TopK1,
     broadcast_rows,
@@ -27,7 +26,7 @@ from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, IndexType, Indices, Listed, TopKOptions, Truth, Values
 from dmlops.types.data_types import index_data_type, index_range
 from dmlops.types.enums import AxisDirection, FeatureLevel
-from dmlops.types.errors import UnsupportedFeatureError, error_text, refuse
+from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import OpaqueType
 
 
@@ -225,7 +224,6 @@ def _bind(call: Binding, selection: Selection) -> BoundCall:
         raise TypeError(error_text("top_k.x", data.data_type.name, reason, remedy))
     values, indices = call.check_outputs(*inferred)
     _check_level(selection)
-    _check_served(rows, selection, call.device)
     descriptor = TopK1.of_inferred(
         input_tensor=rows.x,
         axis=rows.axis % rows.x.dimension_count,
@@ -243,19 +241,6 @@ def _bind(call: Binding, selection: Selection) -> BoundCall:
         nan_last=selection.nan_last,
     )
     return call.plan(descriptor, options, form=_form_of(descriptor, selection))
-
-
-def _check_served(rows: Rows, selection: Selection, device: Device) -> None:
-    """Refuse what no kernel of CUDA serves yet."""
-    if device is CPU:
-        return
-    size = rows.x.sizes[rows.axis]
-    longest = size if selection.max_length is None else min(selection.max_length, size)
-    is_served = selection.k <= longest and not selection.nan_last
-    if not is_served or {"starts", "indices"} & set(selection.given):
-        allowed = "k must not exceed the length of rows, and only lengths are served"
-        got = "starts, indices, nan_last or such a k"
-        raise UnsupportedFeatureError(error_text("top_k", got, "it is not served yet", allowed))
 
 
 def _check_level(selection: Selection) -> None:

@@ -1,0 +1,259 @@
+"""Rows of `top_k` as users have them: windows, segments, their own numbers, and NaN last; every algorithm."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests import reference
+from tests.data import INDEX_DTYPES, assert_same
+from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
+from tests.gpu.test_hard_rows import ROWS
+from tests.libraries import Torch
+
+CHOICES = {choice.name: choice for choice in ALGORITHMS["top_k"]}
+# Rows of more elements than a block sorts, of which it finds some by another algorithm first.
+LONG = 5003
+FLOATS = ("float32", "bfloat16", "float64", "float16")
+
+
+def ranks(x, largest, nan_last):
+    """Return numbers that order elements as `top_k` does, the first one lowest."""
+    numbers = reference._numbers(x)
+    with np.errstate(invalid="ignore"):  # comparing signalling NaNs
+        rank = np.unique(numbers, return_inverse=True)[1].reshape(x.shape)
+    rank = -rank if largest else rank
+    if nan_last and numbers.dtype.kind == "f":
+        rank = np.where(np.isnan(numbers), x.size, rank)
+    return rank
+
+
+def oracle(
+    x,
+    k,
+    largest=True,
+    sorted=True,
+    starts=None,
+    lengths=None,
+    max_length=None,
+    indices=None,
+    nan_last=False,
+):
+    """Return values and indices of rows, the last dimension of `x`, one after the other."""
+    n = x.shape[-1]
+    numbers = np.broadcast_to(np.arange(n) if indices is None else indices, x.shape)
+    absent = np.array(-1).astype(numbers.dtype)
+    values = np.full((*x.shape[:-1], k), reference.padding(x.dtype, largest), x.dtype)
+    found = np.full(values.shape, absent, numbers.dtype)
+    for place in np.ndindex(x.shape[:-1]):
+        first = 0 if starts is None else int(starts[place])
+        end = n if lengths is None else first + max(int(lengths[place]), 0)
+        begin = min(max(first, 0), n)
+        end = max(min(end, n), begin)
+        if max_length is not None:
+            end = min(end, begin + max_length)
+        positions = np.arange(begin, end)
+        if indices is not None:
+            positions = positions[numbers[place][positions] != absent]
+        rank = ranks(x[place], largest, nan_last)[positions]
+        positions = positions[np.lexsort((positions, numbers[place][positions], rank))][:k]
+        if not sorted:
+            positions = positions[np.lexsort((positions, numbers[place][positions]))]
+        values[place][: len(positions)] = x[place][positions]
+        found[place][: len(positions)] = numbers[place][positions]
+    return values, found
+
+
+def sample(rng, shape, dtype):
+    """Return elements of which some tie, and some floats are NaN, infinite or zeros of both signs."""
+    if np.dtype(dtype).kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(max(info.min, -1000), min(info.max, 1000), shape).astype(dtype)
+    special = np.array([0.0, -0.0, 1, 2, np.nan, -np.nan, np.inf, -np.inf])
+    drawn = np.where(rng.random(shape) < 0.1, rng.choice(special, shape), rng.standard_normal(shape))
+    return drawn.astype(dtype)
+
+
+def windows(rng, n_rows, n, k, dtypes=("int64", "int64")):
+    """Return starts and lengths: anywhere, beyond both ends, of no element, of any type."""
+    starts = rng.integers(-5, n, n_rows)
+    lengths = rng.integers(-2, n, n_rows)
+    edges = [(-3, n + 9), (0, n), (1, k), (5, k - 1), (n - 2, 5), (n, 3), (n + 5, 2), (3, n - 4)]
+    edges += [(-(1 << 62), (1 << 63) - 1), ((1 << 63) - 1, 7), (2, (1 << 63) - 1), (-(1 << 63), n)]
+    for row, (start, length) in zip(range(n_rows), rng.permutation(np.array(edges, object)), strict=False):
+        starts[row], lengths[row] = start, length
+    limited = [
+        np.clip(each, max(np.iinfo(dtype).min, -(1 << 63)), min(np.iinfo(dtype).max, (1 << 63) - 1))
+        for each, dtype in zip((starts, lengths), dtypes, strict=True)
+    ]
+    return [each.astype(dtype) for each, dtype in zip(limited, dtypes, strict=True)]
+
+
+def check(x, k, axis=-1, **options):
+    """Compare a call, whose x begins between two boundaries, with the oracle."""
+    library, rows = Torch("cuda"), np.moveaxis(x, axis, -1)
+    values, indices = oracle(rows, k, **options)
+    arrays = {
+        name: library.from_numpy(array) if isinstance(array, np.ndarray) else array
+        for name, array in options.items()
+    }
+    if options.get("indices") is not None and options["indices"].ndim > 1:
+        arrays["indices"] = library.from_numpy(
+            np.ascontiguousarray(np.moveaxis(options["indices"], -1, axis))
+        )
+    room = np.zeros(x.size + 3, x.dtype)
+    room[3:] = x.ravel()
+    found = dmlops.top_k(library.from_numpy(room)[3:].reshape(x.shape), k, axis=axis, **arrays)
+    for actual, expected in zip(found, (values, indices), strict=True):
+        assert_same(library.to_numpy(actual), np.moveaxis(expected, -1, axis))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_windows_with_each_algorithm(name, torch):
+    shape, axis, ks = ROWS[name]
+    shape = tuple(min(size, 60_001) if axis == d else min(size, 12) for d, size in enumerate(shape))
+    rng = np.random.default_rng(len(name))
+    served = 0
+    for dtype, (most, is_sorted), nan_last in zip(
+        ("float32", "bfloat16", "int64", "float32"),
+        itertools.product(ks, (True, False)),
+        (True, False, False, True),
+        strict=True,
+    ):
+        k = min(most, shape[axis])
+        rows = shape[:axis] + shape[axis + 1 :]
+        starts, lengths = windows(rng, int(np.prod(rows)), shape[axis], k)
+        x = sample(rng, shape, dtype)
+        options = {"starts": starts.reshape(rows), "lengths": lengths.reshape(rows), "nan_last": nan_last}
+        try:
+            with forced(CHOICES[name]):
+                check(x, k, axis, sorted=is_sorted, largest=nan_last or is_sorted, **options)
+        except CannotServeError:
+            continue
+        served += 1
+    # A copy has no windows.
+    assert served or name == "copy"
+
+
+@pytest.mark.parametrize("dtypes", itertools.product(INDEX_DTYPES, INDEX_DTYPES), ids=str)
+def test_types_of_windows(dtypes, torch):
+    rng = np.random.default_rng(2)
+    starts, lengths = windows(rng, 40, 300, 9, dtypes)
+    check(sample(rng, (40, 300), "float32"), 9, starts=starts, lengths=lengths)
+    check(sample(rng, (40, 300), "float32"), 9, starts=starts)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "max_length"), [(300, 9, 50), (70_001, 300, 5000), (300, 400, None), (300, 400, 100)]
+)
+def test_no_more_than_max_length(n, k, max_length, torch):
+    """What is selected from, and not more; results beyond are padding."""
+    rng = np.random.default_rng(3)
+    starts, lengths = windows(rng, 30, n, min(k, n))
+    for is_sorted in (True, False):
+        x = sample(rng, (30, n), "float32")
+        options = {"max_length": max_length, "sorted": is_sorted, "largest": is_sorted}
+        check(x, k, starts=starts, lengths=lengths, **options)
+        check(x, k, lengths=lengths, **options)
+        check(x, k, starts=starts, **options)
+
+
+def test_segments(torch):
+    """Rows of a one-dimensional array, of any length, which may overlap."""
+    rng = np.random.default_rng(4)
+    x = sample(rng, 40_000, "float32")
+    edges = np.sort(rng.integers(0, x.size, 700))
+    starts, lengths = edges[:-1], np.diff(edges)
+    values, indices = oracle(np.broadcast_to(x, (starts.size, x.size)), 10, starts=starts, lengths=lengths)
+    for max_length in (None, int(lengths.max())):
+        given = [torch.tensor(each, device="cuda") for each in (x, starts, lengths)]
+        found = dmlops.top_k(given[0], 10, starts=given[1], lengths=given[2], max_length=max_length)
+        for actual, expected in zip(found, (values, indices), strict=True):
+            assert_same(actual.cpu().numpy(), expected)
+
+
+def test_windows_of_many_dimensions(torch):
+    """Rows that need a table of offsets; windows and numbers with strides of their own."""
+    rng = np.random.default_rng(5)
+    shape, rows = (3, 2, 4, 5, 40), (3, 2, 4, 5)
+    x = sample(rng, shape, "float32")
+    starts, lengths = (each.reshape(rows) for each in windows(rng, 120, 40, 6))
+    numbers = rng.integers(-1, 50, shape)
+    values, indices = oracle(x, 6, starts=starts, lengths=lengths, indices=numbers)
+    order, back = (4, 2, 0, 3, 1), (2, 4, 1, 3, 0)
+    given = [torch.tensor(each.transpose(order), device="cuda").permute(back) for each in (x, numbers)]
+    windows_given = [
+        torch.tensor(each.transpose(3, 1, 0, 2), device="cuda").permute(2, 1, 3, 0)
+        for each in (starts, lengths)
+    ]
+    found = dmlops.top_k(given[0], 6, starts=windows_given[0], lengths=windows_given[1], indices=given[1])
+    for actual, expected in zip(found, (values, indices), strict=True):
+        assert_same(actual.cpu().numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int64", "float64"])
+@pytest.mark.parametrize("number_dtype", INDEX_DTYPES)
+@pytest.mark.parametrize("n", [1, 100, 1500, 4096, LONG])
+def test_ties_by_number(n, number_dtype, dtype, torch):
+    """In any order, some of them equal; rows that a block holds, and longer ones."""
+    rng = np.random.default_rng(n)
+    x, k = sample(rng, (7, n), dtype), min(n, 77)
+    info = np.iinfo(number_dtype)
+    numbers = np.stack(
+        [
+            rng.permutation(n),
+            rng.integers(0, 9, n),
+            np.full(n, -1),
+            np.where(rng.random(n) < 0.5, -1, np.arange(n)[::-1]),
+            rng.permutation(n) + (info.max - n),
+            rng.permutation(n) + (info.min if info.min else 1 << 31),
+            rng.integers(-3, 3, n),
+        ]
+    ).astype(number_dtype)
+    starts, lengths = windows(rng, 7, n, k)
+    for is_sorted in (True, False):
+        check(x, k, indices=numbers, sorted=is_sorted, largest=is_sorted)
+        check(x, k + 5, indices=numbers, sorted=is_sorted, starts=starts, lengths=lengths, nan_last=True)
+
+
+@pytest.mark.parametrize("name", ["tie", "few", "excluded", "distinct"])
+@pytest.mark.parametrize("algorithm", [name for name in CHOICES if "-" not in name])
+def test_numbers_with_each_algorithm(algorithm, name, torch):
+    """It finds some elements first: all tie, many tie at the cut-off, or the first ones take no part."""
+    rng = np.random.default_rng(6)
+    n = {"tile": LONG, "partition": LONG, "columns": LONG}.get(algorithm, 40_003)
+    x = {
+        "tie": np.ones((3, n), "float32"),
+        "few": rng.integers(0, 40, (3, n)).astype("float32"),
+        "excluded": rng.standard_normal((3, n)).astype("float32"),
+        "distinct": rng.standard_normal((3, n)).astype("float32"),
+    }[name]
+    numbers = np.stack([rng.permutation(n) for _ in range(3)])
+    if name == "excluded":
+        # A few of the first ones, all of these, and nearly all elements.
+        for row, n_excluded in enumerate((20, 3000, n - 30)):
+            numbers[row][np.argsort(-x[row])[:n_excluded]] = -1
+    for k, is_sorted in ((50, True), (2000, False)):
+        try:
+            with forced(CHOICES[algorithm]):
+                check(x, k, indices=numbers, sorted=is_sorted)
+        except CannotServeError:
+            continue
+
+
+def test_results_feed_the_next_call(torch):
+    """Shards that interleave, selected apart and merged, give what the whole gives."""
+    rng = np.random.default_rng(7)
+    x = rng.integers(0, 300, (6, 20_000)).astype("float32")
+    whole = torch.tensor(x, device="cuda")
+    expected = dmlops.top_k(whole, 500)
+    positions = torch.arange(x.shape[1], device="cuda")
+    shards = [
+        dmlops.top_k(whole[:, rank::16], 700, indices=positions[rank::16], lengths=torch.tensor(1300).cuda())
+        for rank in range(16)
+    ]
+    values, numbers = (torch.cat([shard[part] for shard in shards], dim=1) for part in (0, 1))
+    found = dmlops.top_k(values, 500, indices=numbers)
+    for actual, answer in zip(found, expected, strict=True):
+        assert torch.equal(actual, answer)
