@@ -136,7 +136,7 @@ def test_windows_with_each_algorithm(name, torch):
     assert served or name == "copy"
 
 
-@pytest.mark.parametrize("dtypes", itertools.product(INDEX_DTYPES, INDEX_DTYPES), ids=str)
+@pytest.mark.parametrize("dtypes", list(itertools.product(INDEX_DTYPES, INDEX_DTYPES)), ids=str)
 def test_types_of_windows(dtypes, torch):
     rng = np.random.default_rng(2)
     starts, lengths = windows(rng, 40, 300, 9, dtypes)
