@@ -237,7 +237,10 @@ def planned(
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
     kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
-    fields = [*operator.tensors(lowest, options or Options())]
+    given = options or Options()
+    fields = [
+        field for field in operator.operands if getattr(given, field, True) is not None
+    ]  # others than those of options have addresses, too, if they are not there
     n_operands = len(fields)
     all_leads = (*leads, *(0 for _ in range(n_operands)))
     addresses = tuple((1 + i) * APART + all_leads[i] for i in range(n_operands))

@@ -1,6 +1,7 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-One of twelve algorithms is chosen by the shape alone (`choice`). They are seven families, each of which has
+One of twelve algorithms is chosen by the shape alone (`choice`), and `numbers` ends it where the caller
+numbers the elements. They are eight families, each of which has
 a folder with everything that belongs to its algorithms:
 
 ==============  =========  ======================================  ===========================================
@@ -18,6 +19,7 @@ many_blocks     cluster    few long ones; by value, k <= 4096      one read, in 
 columns         columns    side by side in memory, small k         one read, one lane per row
 sort            sort       any, any k                              a radix sort, of what a filter leaves
 copy            copy       any, k is all of it, by index           one read
+numbers         numbered   the caller numbers elements             what another finds; ties by number
 ==============  =========  ======================================  ===========================================
 
 The `plan` of a problem is one function of integers, which Python runs, and which is compiled as it is;

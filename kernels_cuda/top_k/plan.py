@@ -9,6 +9,17 @@ from kernels_cuda.top_k.copy.copy_launches import copy_launches
 from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_launches
 from kernels_cuda.top_k.many_blocks.grid_launches import grid_launches
 from kernels_cuda.top_k.numbers.numbered_launches import found_first, numbered_launches, serves_numbers
+from kernels_cuda.top_k.numbers.sorted_launches import (
+    CODE_WORDS,
+    element_words,
+    of_codes,
+    of_ordered,
+    put_codes,
+    put_numbers_of,
+    put_order,
+    set_element_words,
+    sorted_areas,
+)
 from kernels_cuda.top_k.policy import FORCED
 from kernels_cuda.top_k.problem import Selection, select
 from kernels_cuda.top_k.read_once.block_launches import block_launches
@@ -63,13 +74,32 @@ def _plan_numbered(problem: Words, device: Words, table: Words, selection: Selec
     """Plan a selection in which the caller's numbers settle ties."""
     found = found_first(device, selection)
     if not serves_numbers(selection, found):
-        return UNSERVED
+        return _plan_by_sorting(problem, device, table, selection, out)
     status = PLANNED
     if found.k > 0:
         status = _plan(problem, device, table, found, out)
     if status == PLANNED:
         status = numbered_launches(problem, device, selection, found, out)
         status = TOO_LONG if out[ALGORITHM] == FULL else status
+    return status
+
+
+def _plan_by_sorting(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
+    """Plan the same for any number of selected elements: rows are sorted by number first."""
+    areas, of_elements = sorted_areas(device, selection), element_words(problem)
+    out[WORKSPACE] = areas.end
+    put_codes(problem, device, selection, out, areas)
+    set_element_words(problem, CODE_WORDS)
+    status = _plan(problem, device, table, of_codes(selection, areas), out)
+    set_element_words(problem, of_elements)
+    n_bytes = out[WORKSPACE]
+    if status == PLANNED:
+        put_order(problem, device, selection, out, areas)
+        status = _plan(problem, device, table, of_ordered(selection, areas), out)
+    if status == PLANNED:
+        put_numbers_of(problem, device, selection, out, areas)
+        status = TOO_LONG if out[ALGORITHM] == FULL else status
+    out[WORKSPACE] = max(n_bytes, out[WORKSPACE])
     return status
 
 
@@ -104,7 +134,7 @@ def is_candidate(algorithm: int, selection: Selection) -> bool:
 
 def solve(algorithm: int, problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Plan a problem with an algorithm."""
-    begin_plan(out, algorithm)
+    out[ALGORITHM] = algorithm
     out[WORKSPACE] = selection.reserved
     if algorithm == choice.ROUNDS:
         status = rounds_launches(problem, device, selection, out)

@@ -88,6 +88,8 @@ class WindowFormat(NamedTuple):
         Bytes of a length and of a start (4, 8), and whether they are signed.
     bound : int
         Elements have positions below this.
+    first, end : int
+        Between which offsets from the first element of x all rows lie: only bytes there are read.
     padding : int
         Bits of the value; the index has all bits set.
     """
@@ -97,6 +99,8 @@ class WindowFormat(NamedTuple):
     start_size: int
     start_signed: int
     bound: int
+    first: int
+    end: int
     padding: int
 
 
@@ -159,9 +163,12 @@ class Selection(NamedTuple):
         Whether enough rows lie side by side for lanes to read one each.
     is_sorted, is_by_index : int
         Whether results come by value; and whether ascending position is another order than that.
-    value_area, index_area, reserved : int
-        Where values and indices are in the workspace, or -1 if they are operands; and how many bytes of the
-        workspace are in use before.
+    x_area, length_area, value_area, index_area : int
+        Where x, lengths, values and indices are in the workspace, or -1 if they are operands. Lengths there
+        are int64, one row after the other.
+    reserved, outputs_at : int
+        How many bytes at the beginning of the workspace are in use; and the slot of values, after which come
+        indices and the workspace.
     has_lengths, has_starts, has_numbers, padding : int
         Whether rows have lengths and starts of their own, whether elements have numbers, and what fills up
         the values of rows.
@@ -183,9 +190,12 @@ class Selection(NamedTuple):
     is_transposed: int
     is_sorted: int
     is_by_index: int
+    x_area: int
+    length_area: int
     value_area: int
     index_area: int
     reserved: int
+    outputs_at: int
     has_lengths: int
     has_starts: int
     has_numbers: int
@@ -215,6 +225,8 @@ def select(problem: Words, device: Words) -> Selection:
             neighbours_at, n_neighbours = number, problem[at + SIZE]
     axis_size, element_size = problem[MAX_LENGTH], problem[ELEMENT_SIZE]
     is_sorted = problem[IS_SORTED]
+    has_lengths, has_starts = int(problem[LENGTH_SIZE] > 0), int(problem[START_SIZE] > 0)
+    has_numbers = int(problem[NUMBER_SIZE] > 0)
     return Selection(
         element_size,
         problem[INDEX_SIZE],
@@ -234,10 +246,13 @@ def select(problem: Words, device: Words) -> Selection:
         int(is_sorted == 0 and problem[K] > 1),
         -1,
         -1,
+        -1,
+        -1,
         0,
-        int(problem[LENGTH_SIZE] > 0),
-        int(problem[START_SIZE] > 0),
-        int(problem[NUMBER_SIZE] > 0),
+        1 + has_lengths + has_starts + has_numbers,
+        has_lengths,
+        has_starts,
+        has_numbers,
         problem[PADDING],
     )
 
@@ -285,6 +300,8 @@ def layout_of(problem: Words, selection: Selection, stride: int) -> RowLayout:
     if selection.x_row > 0:
         x_inner = selection.x_row
         x_outer = bounded_product(inner_size, x_inner)
+    if selection.length_area >= 0:
+        length_inner, length_outer = 1, inner_size
     if selection.output_row > 0:
         value_inner = index_inner = selection.output_row
         value_outer = index_outer = bounded_product(inner_size, value_inner)
@@ -312,14 +329,31 @@ def axis_strides(problem: Words, selection: Selection) -> AxisStrides:
 
 def window_format(problem: Words, selection: Selection) -> WindowFormat:
     """Return how lengths and starts are stored, if there are any."""
+    is_area = selection.length_area >= 0
+    first, end = x_extent(problem, selection)
     return WindowFormat(
-        problem[LENGTH_SIZE],
-        problem[LENGTH_SIGNED],
+        8 if is_area else problem[LENGTH_SIZE],
+        1 if is_area else problem[LENGTH_SIGNED],
         problem[START_SIZE],
         problem[START_SIGNED],
         selection.bound,
+        first,
+        end,
         selection.padding,
     )
+
+
+def x_extent(problem: Words, selection: Selection) -> tuple[int, int]:
+    """Return between which offsets in elements all rows of x lie, from the first element of x."""
+    if selection.x_row > 0:
+        return 0, bounded_product(selection.n_rows, selection.x_row)
+    first = min(selection.x_step, 0) * (selection.bound - 1)
+    last = max(selection.x_step, 0) * (selection.bound - 1)
+    for number in range(problem[N_DIMS]):
+        at = DIMS + number * DIMENSION
+        first += min(problem[at + X_STRIDE], 0) * (problem[at + SIZE] - 1)
+        last += max(problem[at + X_STRIDE], 0) * (problem[at + SIZE] - 1)
+    return first, last + 1
 
 
 def all_bits(element_size: int) -> int:

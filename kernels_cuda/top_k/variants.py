@@ -9,6 +9,7 @@ from kernels_cuda.top_k.copy.copy_launches import copy_variants
 from kernels_cuda.top_k.many_blocks.cluster_launches import cluster_variants
 from kernels_cuda.top_k.many_blocks.grid_launches import grid_variants
 from kernels_cuda.top_k.numbers.numbered_launches import numbered_variants
+from kernels_cuda.top_k.numbers.sorted_launches import codes_variant, sorted_variants
 from kernels_cuda.top_k.read_once.block_launches import block_variants
 from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_variants
 from kernels_cuda.top_k.read_once.sampled_launches import sampled_variants
@@ -27,6 +28,7 @@ def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets_variant()
     yield clear_variant()
+    yield codes_variant()
     yield from order_variants()
     for element_size in ELEMENT_SIZES:
         for variants_of in (
@@ -43,6 +45,7 @@ def variants() -> Iterator[Variant]:
             sort_variants,
             copy_variants,
             numbered_variants,
+            sorted_variants,
         ):
             yield from variants_of(element_size)
 

@@ -200,17 +200,17 @@ def test_ties_by_number(n, number_dtype, dtype, torch):
     rng = np.random.default_rng(n)
     x, k = sample(rng, (7, n), dtype), min(n, 77)
     info = np.iinfo(number_dtype)
-    numbers = np.stack(
-        [
-            rng.permutation(n),
-            rng.integers(0, 9, n),
-            np.full(n, -1),
-            np.where(rng.random(n) < 0.5, -1, np.arange(n)[::-1]),
-            rng.permutation(n) + (info.max - n),
-            rng.permutation(n) + (info.min if info.min else 1 << 31),
-            rng.integers(-3, 3, n),
-        ]
-    ).astype(number_dtype)
+    order = rng.permutation(n)
+    rows = (
+        order,
+        rng.integers(0, 9, n),
+        np.full(n, -1),
+        np.where(rng.random(n) < 0.5, -1, order[::-1]),
+        order.astype(number_dtype) + np.array(info.max - n, number_dtype),
+        order + (info.min if info.min else 1 << 31),
+        rng.integers(-3, 3, n),
+    )
+    numbers = np.stack([row.astype(number_dtype) for row in rows])
     starts, lengths = windows(rng, 7, n, k)
     for is_sorted in (True, False):
         check(x, k, indices=numbers, sorted=is_sorted, largest=is_sorted)

@@ -84,7 +84,7 @@ def cluster_kernel(element_size: int) -> Any:
         n_steps = u32((length + ((1 << c.step_bits) - 1)) >> c.step_bits)
         warp_steps = (thread >> 5) * n_steps
         own = ptx.shared_address(row_keys) + (warp_steps * WARP_LANES + (thread & 31)) * VECTOR_BYTES
-        elements = address, p.strides.x, u32(length), extent_of(address, indices, p)
+        elements = address, p.strides.x, u32(length), extent_of(x, p)
         output = values, indices, p.strides.values, p.strides.indices, p.index_size
         is_selected = False
         if may_be_few and n_selected > 0:

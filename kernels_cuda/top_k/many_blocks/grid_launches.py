@@ -180,7 +180,7 @@ def _put_maxima(
         n_blocks = bounded_product(ceil_div(selection.n_rows, TRANSPOSED_ROWS), parameters.n_coarse)
     sizes = Sizes(bounded_product(n_blocks, parameters.n_parts), MAXIMA_THREADS, 0, 1)
     begin(out, device, kernel_key(kernel, selection.element_size, 0, 0), sizes)
-    put_x(out)
+    put_x(out, selection)
     put_windows(out, selection)
     put_area(out, selection, fine)
     put_area(out, selection, coarse)

@@ -110,8 +110,8 @@ def key_functions(element_size: int) -> KeyFunctions:
     def load_elements(own, row, places, n_steps):
         """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
 
-        `row` is ``(address, stride, count, extent)``, the last of which are the addresses between which the
-        whole row of x lies, if its elements are neighbours. What is not in the row becomes zeros.
+        `row` is ``(address, stride, count, extent)``, the last of which are the addresses between which all
+        rows of x lie. What is not in the row becomes zeros.
         """
         address, stride, count, extent = row
         is_aligned = address & (VECTOR_BYTES - 1) == 0

@@ -1,14 +1,14 @@
 """Ties by the caller's numbers: one block per row orders candidates by (key, number, position).
 
-Elements numbered -1 take no part. Of a short row, all others are candidates. Of a long one, another algorithm
-has found some more than k of the first elements by (key, position), whatever their numbers. If at least k of
-them take part and have a larger key than the last one, these are the candidates: all elements with such keys
-have been found. Otherwise, too many tie at the cut-off, or take no part. The row is read again, and what is
-at or above a threshold is listed (`numbered_search`).
+Elements numbered -1 take no part. Of a row that a block holds, elements at or above a threshold of keys are
+candidates. Of a longer one, another algorithm has found some more than k of the first elements by (key,
+position), whatever their numbers; those with a larger key than the last one are candidates: all elements with
+such keys have been found. If fewer than k candidates take part, all elements of a row that the block holds are
+candidates; a longer one is read again, and what is at or above a threshold is listed (`numbered_search`).
 
-Candidates are sorted in shared memory, by one key after the other: by position unless they are in that order,
-by number, and by key. The first k are the answer. If they are to come by number, they are sorted by position
-and number once more.
+Candidates are sorted by key, in shared memory; few that have the same key are ordered by comparing each with
+each. If many have, they are sorted by number first, as they are if results are to come by number. The first k
+by key are the answer.
 """
 
 from typing import Any
@@ -21,100 +21,225 @@ from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.numbers.numbered_launches import ITEMS_PER_THREAD, PAIR_BYTES, NumberParameters
 from kernels_cuda.top_k.numbers.numbered_search import Row, number_functions, search_function
+from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import load_index, row_offsets
-from kernels_cuda.top_k.shared.threshold import threshold_functions
+from kernels_cuda.top_k.shared.shapes import pair_bytes
+from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
-# What candidates are sorted by, in this order.
-_POSITION, _NUMBER, _KEY, _POSITION_OF_SELECTED, _NUMBER_OF_SELECTED, _N_STAGES = range(6)
+# Elements that follow each other in the order of keys are compared with each other, if no more have one key.
+_LONGEST_RUN = 64
 # Two large blocks share a multiprocessor.
 _REGISTERS = 64
+_NOWHERE = 0xFFFFFFFF
 
 
 def numbered_kernel(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
-    load_element = ptx.LOAD[element_size]
-    ones = (1 << 8 * element_size) - 1
+    functions = element_functions(element_size)
+    key_type, ordered_key, restore = functions.key_type, functions.ordered_key, functions.restore
+    load_element, read_if = functions.load_element, ptx.READ_IF[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
     load_number, number_key, key_at = number_functions(element_size)
     search = search_function(element_size, n_threads)
-    finding = threshold_functions(n_threads, u64)
-    new_scratch, block_extremes = finding.new_scratch, finding.block_extremes
+    wide, narrow = threshold_functions(n_threads, u64), threshold_functions(n_threads, key_type)
+    new_scratch, wide_extremes = wide.new_scratch, wide.block_extremes
+    new_key_scratch, key_extremes, find_threshold = (
+        narrow.new_scratch,
+        narrow.block_extremes,
+        narrow.find_threshold,
+    )
     exclusive_sum = block_scan(n_threads)
-    sort_pairs = pair_sort(8, n_threads, n_threads * ITEMS_PER_THREAD)
+    most = n_threads * ITEMS_PER_THREAD
+    sort_wide, sort_narrow = pair_sort(8, n_threads, most), pair_sort(max(element_size, 4), n_threads, most)
+    narrow_bytes = pair_bytes(element_size)
+    load_narrow = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
+    store_narrow = ptx.store_shared_u64x2 if element_size == 8 else ptx.store_shared_u32x2
 
     @linked_function
-    def found_position(found, number, row, m):
-        """Return the position of an element that the other algorithm has found, from the begin of the row."""
-        index = load_index(found + i64(number) * m.found_size, m.found_size) - row.start
-        # It is one of the row's, also if elements have changed meanwhile.
-        return min(max(index, i64(0)), row.length - 1)
+    def load_keys(keys, positions, sources, n_given, row, p, m, thread):
+        """Load keys and positions of a thread's share of what was found, or of the whole row."""
+        found, found_values = sources
+        step = p.strides.x * element_size
+        for item in range(ITEMS_PER_THREAD):
+            number = u32(item * n_threads) + thread
+            positions[item] = number
+            address = row.base + i64(number) * step
+            if found != 0:
+                address = found_values + i64(number) * element_size
+                if number < n_given:
+                    index = load_index(found + i64(number) * m.found_size, m.found_size) - row.start
+                    # It is one of the row's, also if elements have changed meanwhile.
+                    positions[item] = u32(min(max(index, i64(0)), row.length - 1))
+            keys[item] = read_if(address, u32(number < n_given))
+        for item in range(ITEMS_PER_THREAD):
+            keys[item] = ordered_key(keys[item], p.key_format)
 
     @linked_function
-    def lowest_found(found, n_found, row, scratch, p, m, ids):
-        """Return the lowest key of the elements found, and whether one of them takes no part."""
+    def lowest_key(keys, n_given, scratch, ids):
         thread, _, _ = ids
-        lowest = ~u64(0)
-        is_excluded = u64(0)
-        number = thread
-        while number < n_found:
-            position = found_position(found, number, row, m)
-            lowest = min(lowest, key_at(row, position, p))
-            if load_number(row, position, m) == u64(m.excluded):
-                is_excluded = u64(1)
-            number += n_threads
-        lowest, is_excluded = block_extremes(scratch, lowest, is_excluded, ids)
-        return lowest, is_excluded != 0
+        lowest = ~key_type(0)
+        for item in range(ITEMS_PER_THREAD):
+            if u32(item * n_threads) + thread < n_given:
+                lowest = min(lowest, keys[item])
+        lowest, _ = key_extremes(scratch, lowest, key_type(0), ids)
+        return lowest
 
     @linked_function
-    def take_in_order(pairs, found, n_given, lowest, row, scratch, p, m, thread):
-        """Take what takes part of the first elements of a row, or of those found that are above a key.
+    def threshold_of_row(room, keys, n_given, n_selected, scratch, ids):
+        """Return a key that at least `n_selected` of the row's reach, and hardly more unless they tie."""
+        thread, _, _ = ids
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        for item in range(ITEMS_PER_THREAD):
+            number = u32(item * n_threads) + thread
+            if number < n_given:
+                room[number] = keys[item]
+                lowest = min(lowest, keys[item])
+                highest = max(highest, keys[item])
+        extent = key_extremes(scratch, lowest, highest, ids)
+        enough = n_selected + (n_selected >> 3) + 8
+        threshold, _, _ = find_threshold(room, n_given, extent, n_selected, enough, scratch, ids)
+        cuda.syncthreads()
+        return threshold
 
-        Returns how many these are.
+    @linked_function
+    def take(areas, keys, positions, n_given, bound, row, sums, m, thread):
+        """Make candidates of what takes part and reaches a bound, in order; return how many these are.
+
+        A bound is a key, and whether elements that have it reach it.
         """
+        pairs, key_pairs = areas
+        threshold, takes_equal = bound
+        numbers = cuda.local.array(ITEMS_PER_THREAD, u64)
+        for item in range(ITEMS_PER_THREAD):
+            numbers[item] = u64(m.excluded)
+            is_reached = keys[item] > threshold or (keys[item] == threshold and takes_equal)
+            if u32(item * n_threads) + thread < n_given and is_reached:
+                numbers[item] = load_number(row, i64(positions[item]), m)
         n_taken = u32(0)
-        first = u32(0)
-        while first < n_given:
-            number = first + thread
-            is_taken = number < n_given
-            position = i64(number)
-            if is_taken and found != 0:
-                position = found_position(found, number, row, m)
-                is_taken = key_at(row, position, p) > lowest
-            if is_taken:
-                is_taken = load_number(row, position, m) != u64(m.excluded)
-            place, amount = exclusive_sum(u32(is_taken), thread, scratch.sums)
-            if is_taken:
-                ptx.store_shared_u64x2(pairs + (n_taken + place) * PAIR_BYTES, u64(0), u64(position))
-            n_taken += amount
-            first += n_threads
-            cuda.syncthreads()
+        for item in range(ITEMS_PER_THREAD):
+            if u32(item * n_threads) < n_given:
+                is_taken = numbers[item] != u64(m.excluded)
+                place, amount = exclusive_sum(u32(is_taken), thread, sums)
+                place += n_taken
+                if is_taken:
+                    at = pairs + place * PAIR_BYTES
+                    ptx.store_shared_u64x2(at, number_key(numbers[item], m), u64(positions[item]))
+                    store_narrow(key_pairs + place * narrow_bytes, keys[item], key_type(place))
+                n_taken += amount
+                cuda.syncthreads()
         return n_taken
 
     @linked_function
-    def sort_by(pairs, n_pairs, stage, row, scratch, p, m, ids):
-        """Sort candidates by what a stage sorts them by; those that are equal stay in order."""
+    def sort_by_number(pairs, counters, n_pairs, by_position, row, scratch, m, ids):
+        """Sort candidates by number, or by position, of which the numbers are then loaded."""
         thread, _, _ = ids
         lowest = ~u64(0)
         pair = thread
         while pair < n_pairs:
-            _, position = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
-            key = ~position
-            if stage == _KEY:
-                key = key_at(row, i64(position), p)
-            elif stage in (_NUMBER, _NUMBER_OF_SELECTED):
-                key = number_key(load_number(row, i64(position), m), m)
-            ptx.store_shared_u64x2(pairs + pair * PAIR_BYTES, key, position)
+            at = pairs + pair * PAIR_BYTES
+            key, position = ptx.load_shared_u64x2(at)
+            if by_position:
+                key = ~position
+                ptx.store_shared_u64x2(at, key, position)
             lowest = min(lowest, key)
             pair += n_threads
-        lowest, _ = block_extremes(scratch, lowest, u64(0), ids)
+        lowest, _ = wide_extremes(scratch, lowest, u64(0), ids)
         # Others have read the extremes, whose place is taken now.
         cuda.syncthreads()
-        counters = pairs + u32(m.counters_offset)
-        sort_pairs(pairs, counters, n_pairs, lowest, scratch.extremes, scratch.sums, thread)
+        sort_wide(pairs, counters, n_pairs, lowest, scratch.extremes, scratch.sums, thread)
         cuda.syncthreads()
+        pair = thread
+        while by_position and pair < n_pairs:
+            at = pairs + pair * PAIR_BYTES
+            _, position = ptx.load_shared_u64x2(at)
+            key = number_key(load_number(row, i64(position), m), m)
+            ptx.store_shared_u64x2(at, key, position)
+            pair += n_threads
+
+    @linked_function
+    def sort_by_key(areas, counters, n_pairs, makes_keys, row, scratch, p, ids):
+        """Sort candidates by key; return whether more than some have the same one."""
+        pairs, key_pairs = areas
+        thread, _, _ = ids
+        lowest = ~key_type(0)
+        pair = thread
+        while pair < n_pairs:
+            at = key_pairs + pair * narrow_bytes
+            if makes_keys:
+                _, position = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
+                store_narrow(at, key_type(key_at(row, i64(position), p)), key_type(pair))
+            key, _ = load_narrow(at)
+            lowest = min(lowest, key)
+            pair += n_threads
+        lowest, _ = key_extremes(scratch, lowest, key_type(0), ids)
+        if thread == 0:
+            scratch.counters[FOUND] = u32(0)
+        cuda.syncthreads()
+        sort_narrow(key_pairs, counters, n_pairs, lowest, scratch.extremes, scratch.sums, thread)
+        cuda.syncthreads()
+        pair = thread
+        while pair + _LONGEST_RUN < n_pairs:
+            key, _ = load_narrow(key_pairs + pair * narrow_bytes)
+            other, _ = load_narrow(key_pairs + (pair + _LONGEST_RUN) * narrow_bytes)
+            if key == other:
+                scratch.counters[FOUND] = u32(1)
+            pair += n_threads
+        cuda.syncthreads()
+        return scratch.counters[FOUND] != 0
+
+    @linked_function
+    def rank_in_run(areas, n_pairs, place, key, slot):
+        """Return the rank by number and position of what has a place by key."""
+        pairs, key_pairs = areas
+        own, _ = ptx.load_shared_u64x2(pairs + u32(slot) * PAIR_BYTES)
+        rank = place
+        other = place
+        searching = other > 0
+        while searching:
+            other -= 1
+            other_key, other_slot = load_narrow(key_pairs + other * narrow_bytes)
+            number, _ = ptx.load_shared_u64x2(pairs + u32(other_slot) * PAIR_BYTES)
+            # Of equal numbers, those before come before.
+            rank -= u32(other_key == key and number < own)
+            searching = other > 0 and other_key == key
+        other = place + 1
+        searching = other < n_pairs
+        while searching:
+            other_key, other_slot = load_narrow(key_pairs + other * narrow_bytes)
+            number, _ = ptx.load_shared_u64x2(pairs + u32(other_slot) * PAIR_BYTES)
+            rank += u32(other_key == key and number > own)
+            other += 1
+            searching = other < n_pairs and other_key == key
+        return rank
+
+    @linked_function
+    def rank_marked(areas, n_pairs, n_selected, scratch, thread):
+        """Put the ranks of candidates by number where their keys were; those not selected have none."""
+        _, key_pairs = areas
+        marks = ptx.shared_address(scratch.histogram)
+        place = thread
+        while place < n_selected:
+            _, slot = load_narrow(key_pairs + place * narrow_bytes)
+            ptx.reduce_or_shared_u32(marks + (u32(slot) >> 5 << 2), u32(1) << (u32(slot) & 31))
+            place += n_threads
+        cuda.syncthreads()
+        before = u32(0)
+        first = u32(0)
+        while first < n_pairs:
+            slot = first + thread
+            is_selected = (ptx.load_shared_u32(marks + (slot >> 5 << 2)) >> (slot & 31)) & 1
+            rank, amount = exclusive_sum(is_selected, thread, scratch.sums)
+            rank += before
+            if is_selected == 0:
+                rank = u32(_NOWHERE)
+            ptx.store_shared_u32(key_pairs + (slot << 2), rank)
+            before += amount
+            first += n_threads
+            cuda.syncthreads()
 
     @cuda.jit(max_registers=_REGISTERS)
     def numbered_top_k(
@@ -124,63 +249,95 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         values,
         indices,
         found,
+        found_values,
         offsets,
         number_offsets,
         p: RowParameters,
         m: NumberParameters,
     ):
         ptx.grid_dependency_wait()
+        room = dynamic_shared_array(key_type)
         pairs = ptx.shared_address(dynamic_shared_array(u64))
+        areas = pairs, pairs + u32(m.capacity) * PAIR_BYTES
+        counters = pairs + u32(m.counters_offset)
         scratch = new_scratch()
+        key_scratch = new_key_scratch()
         thread = u32(cuda.threadIdx.x)
         ids = thread, thread & 31, thread >> 5
         scratch.histogram[thread] = u32(0)
+        key_scratch.histogram[thread] = u32(0)
         row_number = p.first + i64(cuda.blockIdx.x)
         base, values, row_indices, length = find_row(x, windows, values, indices, offsets, row_number, p)
         number_row, _, _ = row_offsets(m.layout, number_offsets, row_number)
         start = row_indices.start
         row = Row(base, numbers + (number_row + start * m.step) * m.size, start, length)
+        n_selected = u32(p.k)
 
-        n_pairs = u32(0)
-        is_in_order = True
-        if length <= m.capacity:
-            n_pairs = take_in_order(pairs, i64(0), u32(length), u64(0), row, scratch, p, m, thread)
-        else:
-            found += row_number * m.n_found * m.found_size
-            n_found = u32(m.n_found)
-            lowest, has_excluded = lowest_found(found, n_found, row, scratch, p, m, ids)
-            n_pairs = take_in_order(pairs, found, n_found, lowest, row, scratch, p, m, thread)
-            is_in_order = n_pairs >= p.k
-            if not is_in_order:
-                extent = lowest, lowest
-                n_left = u32(p.k) - n_pairs
-                if has_excluded:
-                    extent = u64(0), u64(ones)
-                    n_left = u32(p.k)
-                n_pairs = search(pairs, extent, n_left, row, scratch, p, m, ids)
+        keys = cuda.local.array(ITEMS_PER_THREAD, key_type)
+        positions = cuda.local.array(ITEMS_PER_THREAD, u32)
+        is_held = length <= m.capacity
+        n_given = u32(length)
+        sources = i64(0), i64(0)
+        if not is_held:
+            n_given = u32(m.n_found)
+            before = row_number * m.n_found
+            sources = found + before * m.found_size, found_values + before * element_size
+        load_keys(keys, positions, sources, n_given, row, p, m, thread)
+        bound = key_type(0), True
+        if not is_held:
+            bound = lowest_key(keys, n_given, key_scratch, ids), False
+        elif n_selected < n_given:
+            threshold = threshold_of_row(room, keys, n_given, n_selected, key_scratch, ids)
+            bound = threshold, True
+        n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, thread)
+        is_complete = n_pairs >= n_selected or (is_held and bound[0] == 0)
+        if is_held and not is_complete:
+            bound = key_type(0), True
+            n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, thread)
+            is_complete = True
+        if not is_complete:
+            n_pairs = search(pairs, bound[0], n_pairs, row, scratch, p, m, ids)
 
-        stage = u32(_POSITION)
-        cuts = m.is_sorted != 0 or n_pairs > p.k
-        while stage < _N_STAGES:
-            is_needed = stage == _NUMBER or (stage == _POSITION and not is_in_order)
-            if stage == _KEY:
-                is_needed = cuts
-            elif stage > _KEY:
-                is_needed = cuts and m.is_sorted == 0
-            if is_needed:
-                sort_by(pairs, n_pairs, stage, row, scratch, p, m, ids)
-            if stage == _KEY:
-                n_pairs = min(n_pairs, u32(p.k))
-            stage += 1
+        by_number = m.is_sorted == 0
+        makes_keys = not is_complete
+        by_position = not is_complete
+        working = True
+        while working:
+            if by_position or by_number:
+                sort_by_number(pairs, counters, n_pairs, by_position, row, scratch, m, ids)
+                cuda.syncthreads()
+                makes_keys = True
+            if by_position and by_number:
+                by_position = False
+            else:
+                by_position = False
+                crowds = sort_by_key(areas, counters, n_pairs, makes_keys, row, key_scratch, p, ids)
+                working = crowds and not by_number
+                by_number = by_number or crowds
 
-        rank = thread
         outputs = RowIndices(row_indices.address, i64(0))
-        while rank < n_pairs:
-            _, low = ptx.load_shared_u64x2(pairs + rank * PAIR_BYTES)
-            position = i64(low)
-            element = load_element(base + position * p.strides.x * element_size)
-            write_result(values, outputs, rank, element, i64(load_number(row, position, m)), p)
-            rank += n_threads
-        pad_results(values, outputs, n_pairs + thread, n_threads, p.k, p)
+        n_written = min(n_pairs, n_selected)
+        step = p.strides.x * element_size
+        if m.is_sorted == 0:
+            rank_marked(areas, n_pairs, n_written, scratch, thread)
+        place = thread
+        while place < n_pairs:
+            key = key_type(0)
+            slot = place
+            rank = place
+            if m.is_sorted == 0:
+                rank = ptx.load_shared_u32(areas[1] + (place << 2))
+            else:
+                key, low = load_narrow(areas[1] + place * narrow_bytes)
+                slot = u32(low)
+                if not by_number:
+                    rank = rank_in_run(areas, n_pairs, place, key, slot)
+            if rank < n_written:
+                number, position = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
+                address = base + i64(position) * step
+                bits = load_element(address) if m.is_sorted == 0 else restore(key, p.key_format, address)
+                write_result(values, outputs, rank, bits, i64(~number ^ u64(m.flip)), p)
+            place += n_threads
+        pad_results(values, outputs, n_written + thread, n_threads, p.k, p)
 
     return numbered_top_k

@@ -25,9 +25,9 @@ from kernels_cuda.top_k.shared.launches import (
     split,
     variant,
 )
-from kernels_cuda.top_k.shared.shapes import pair_bytes, pair_counters_offset, pair_sort_bytes
+from kernels_cuda.top_k.shared.shapes import WARP_COUNTER_BYTES, WARP_LANES, pair_bytes
 
-# Blocks of either size sort this many candidates per thread; a candidate has a key and a position.
+# Blocks of either size sort this many candidates per thread; a candidate has a number and a position.
 NUMBERED_THREADS = (128, 512)
 ITEMS_PER_THREAD = 8
 PAIR_BYTES = pair_bytes(8)
@@ -70,9 +70,19 @@ class NumberParameters(NamedTuple):
 def numbered_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size."""
     for n_threads in NUMBERED_THREADS:
-        needed = pair_sort_bytes(8, n_threads * ITEMS_PER_THREAD, n_threads)
+        needed = _block_bytes(element_size, n_threads * ITEMS_PER_THREAD, n_threads)
         factory = "numbers.numbered:numbered_kernel"
         yield variant("numbered", factory, element_size, n_threads, dynamic_shared_bytes=needed)
+
+
+def _counters_offset(element_size: int, capacity: int) -> int:
+    """Return where a block counts: behind candidates, and behind their keys."""
+    return capacity * (PAIR_BYTES + pair_bytes(element_size))
+
+
+def _block_bytes(element_size: int, capacity: int, n_threads: int) -> int:
+    """Return the dynamic shared memory of a block."""
+    return _counters_offset(element_size, capacity) + n_threads // WARP_LANES * WARP_COUNTER_BYTES
 
 
 def found_first(device: Words, selection: Selection) -> Selection:
@@ -85,7 +95,7 @@ def found_first(device: Words, selection: Selection) -> Selection:
     if selection.axis_size <= most:
         k = 0
     index_size = 4 if selection.bound <= device[NARROW_AXIS_ELEMENTS] else 8
-    value_bytes = _area_bytes(selection, k, selection.element_size)
+    value_bytes = area_bytes(selection, k, selection.element_size)
     return selection._replace(
         k=k,
         index_size=index_size,
@@ -95,11 +105,12 @@ def found_first(device: Words, selection: Selection) -> Selection:
         is_by_index=int(k > 1),
         value_area=0,
         index_area=value_bytes,
-        reserved=value_bytes + _area_bytes(selection, k, index_size),
+        reserved=value_bytes + area_bytes(selection, k, index_size),
     )
 
 
-def _area_bytes(selection: Selection, k: int, size: int) -> int:
+def area_bytes(selection: Selection, k: int, size: int) -> int:
+    """Return the bytes of an area of `k` words for each row."""
     return ceil_div(bounded_product(selection.n_rows, k * size), 256) * 256
 
 
@@ -109,11 +120,6 @@ def serves_numbers(selection: Selection, found: Selection) -> bool:
     if selection.axis_size > LONGEST_ROW:
         return False
     return selection.axis_size <= most or found.k > selection.k
-
-
-def number_layout(problem: Words, selection: Selection) -> RowLayout:
-    """Return where the numbers of rows lie."""
-    return layout_of(problem, selection, NUMBER_STRIDE)
 
 
 def numbered_launches(
@@ -126,33 +132,43 @@ def numbered_launches(
         n_threads = NUMBERED_THREADS[0]
     offsets = fill_offsets(problem, device, selection, out)
     number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
-    capacity = ceil_div(min(selection.axis_size, most), n_threads) * n_threads
+    capacity = most if found.k > 0 else selection.axis_size
+    capacity = ceil_div(capacity, n_threads) * n_threads
     kernel = kernel_key(NUMBERED, selection.element_size, n_threads, 0)
-    sizes = Sizes(selection.n_rows, n_threads, pair_sort_bytes(8, capacity, n_threads), 1)
+    sizes = Sizes(selection.n_rows, n_threads, _block_bytes(selection.element_size, capacity, n_threads), 1)
     begin(out, device, kernel, sizes)
-    put_x(out)
+    put_x(out, selection)
     put_windows(out, selection)
     put_numbers(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, found.index_area if found.k > 0 else NO_AREA)
+    put_area(out, selection, found.value_area if found.k > 0 else NO_AREA)
     put_area(out, selection, offsets)
     put_area(out, selection, number_offsets)
     put_rows(out, problem, selection, key_format_of(problem))
+    counters_offset = _counters_offset(selection.element_size, capacity)
+    given = number_parameters(problem, selection, found.k, found.index_size, capacity, counters_offset)
+    put_values(out, given)
+    return split(device, out)
+
+
+def number_parameters(
+    problem: Words, selection: Selection, n_found: int, found_size: int, capacity: int, counters_offset: int
+) -> NumberParameters:
+    """Return what kernels are told of numbers."""
     size = problem[NUMBER_SIZE]
     flip = 0
-    if problem[NUMBER_SIGNED]:
+    if problem[NUMBER_SIGNED] == 1:
         flip = 1 << 31 if size == 4 else -(1 << 63)
-    parameters = NumberParameters(
+    return NumberParameters(
         size,
         problem[NUMBER_STEP],
         flip,
         (1 << 32) - 1 if size == 4 else -1,
-        found.k,
-        found.index_size,
+        n_found,
+        found_size,
         selection.is_sorted,
         capacity,
-        pair_counters_offset(8, capacity, n_threads),
-        number_layout(problem, selection),
+        counters_offset,
+        layout_of(problem, selection, NUMBER_STRIDE),
     )
-    put_values(out, parameters)
-    return split(device, out)

@@ -67,6 +67,7 @@ def search_function(element_size: int, n_threads: int) -> Any:
     find_digit, block_extremes = finding.find_digit, finding.block_extremes
     digit_bits = n_threads.bit_length() - 1
     tile = _AHEAD * n_threads
+    ones = (1 << 8 * element_size) - 1
 
     @device_function
     def list_one(pairs, counters, position, is_listed, m, lane):
@@ -134,14 +135,16 @@ def search_function(element_size: int, n_threads: int) -> Any:
         return least, most
 
     @linked_function
-    def search(pairs, extent, n_left, row, scratch, p, m, ids):
+    def search(pairs, lowest, n_above, row, scratch, p, m, ids):
         """List at least the first `p.k` elements of a row, in any order; return how many these are.
 
-        `extent` is a range of keys in which element number `n_left` from the largest one on is the last to be
-        selected. At first, what is at or above it is listed.
+        At least `p.k` elements have the key `lowest` or a larger one, and `n_above` of those with a larger
+        one take part. At first, all of these are listed.
         """
         thread, _, _ = ids
-        low, high = extent
+        low = u64(lowest)
+        high = low
+        n_left = u32(p.k) - n_above
         field = u32(0)
         key_before = u64(0)
         number_before = u64(0)
@@ -166,9 +169,14 @@ def search_function(element_size: int, n_threads: int) -> Any:
             else:
                 least, most = block_extremes(scratch, least, most, ids)
                 n_found = scratch.counters[FOUND]
-                searching = n_found > u32(m.capacity) and n_rounds < _MOST_ROUNDS
-                is_counting = True
-                if low == high:
+                is_counting = n_found > u32(m.capacity)
+                # Too few of them take part: any element may be selected.
+                begins_anew = n_found < u32(p.k) and low != 0
+                searching = (is_counting or begins_anew) and n_rounds < _MOST_ROUNDS
+                if begins_anew:
+                    low, high = u64(0), u64(ones)
+                    n_left = u32(p.k)
+                elif low == high:
                     if field == 0:
                         key_before = low
                     else:

@@ -315,7 +315,7 @@ def finish_rows(
 def _put_operands(out: Words, selection: Selection, areas: Areas) -> None:
     """Put pointers at x, lengths, values and indices, and at what else a block starts from."""
     if areas.x < 0:
-        put_x(out)
+        put_x(out, selection)
     else:
         put_area(out, selection, areas.x)
     put_windows(out, selection)

@@ -223,7 +223,7 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
         elif step == 2:
             sizes = Sizes(n_rows, SAMPLED_THREADS, shape.finishing_bytes, 1)
         begin(out, device, kernel_key(SAMPLE + step, element_size, 0, 0), sizes)
-        put_x(out)
+        put_x(out, selection)
         put_windows(out, selection)
         if step == 2:
             put_outputs(out, selection)

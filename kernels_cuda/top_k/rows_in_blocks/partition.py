@@ -56,7 +56,9 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     n_vectors = n_keys // per_vector
     warp_vector = WARP_LANES * per_vector
     extent_of = extent_function(element_size)
-    load_elements, make_codes = register_functions(element_size, n_keys, warp_vector, are_codes=True)
+    load_elements, make_codes = register_functions(
+        element_size, n_keys, warp_vector, element_size <= 2, are_codes=True
+    )
     # Codes of 16 bits lie in registers by twos, which have a bit each in the halves of a mask.
     is_paired = element_size == 2
     per_register = 2 if is_paired else 1
@@ -243,7 +245,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
         n_live = whole * per_vector + min(rest, u32(per_vector))
         codes = cuda.local.array(n_registers, key_type)
-        load_elements(codes, base, extent_of(base, indices, p), first, n_live, p)
+        load_elements(codes, base, extent_of(x, p), first, n_live, p)
 
         if thread < n_adding:
             ptx.store_shared_u32x4(memory + thread * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))

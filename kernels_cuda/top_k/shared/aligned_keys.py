@@ -109,11 +109,15 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
 
 
 @functools.cache
-def register_functions(element_size: int, n_keys: int, vector_step: int, are_codes: bool = False) -> Any:
+def register_functions(
+    element_size: int, n_keys: int, vector_step: int, takes_unaligned: bool, are_codes: bool = False
+) -> Any:
     """Make the device functions `load_elements` and `make_keys` for rows in registers.
 
     A thread has `n_keys` elements: of several vectors of 16 bytes, from each to the next of which it is
     `vector_step` elements. Vectors are loaded whole where all of the row's are aligned in memory.
+
+    `takes_unaligned` tells whether vectors are loaded from between two boundaries, too, or single elements.
 
     Instead of keys, there may be codes, their complements: elements that come first have the smallest ones.
     Codes of 16 bits lie in registers by twos, as elements do in memory.
@@ -138,7 +142,7 @@ def register_functions(element_size: int, n_keys: int, vector_step: int, are_cod
 
     @linked_function
     def load_unaligned(elements, address, extent, n_live):
-        """Load the elements of vectors that begin between two boundaries; `extent` is that of the row."""
+        """Load the elements of vectors that begin between two boundaries; `extent` is that of x."""
         words = cuda.local.array((n_vectors, 4), u32)
         for vector in range(n_vectors):
             at = address + vector * vector_step * element_size
@@ -159,7 +163,7 @@ def register_functions(element_size: int, n_keys: int, vector_step: int, are_cod
     def load_elements(elements, base, extent, first, n_live, p):
         """Load a thread's elements from number `first` on of the row at `base`; only `n_live` are in it.
 
-        `extent` are the addresses between which the whole row of x lies, if its elements are neighbours.
+        `extent` are the addresses between which all rows of x lie.
         """
         words = cuda.local.array((n_vectors, 4), u32)
         n_bytes = p.axis_size * element_size
@@ -172,7 +176,7 @@ def register_functions(element_size: int, n_keys: int, vector_step: int, are_cod
                 )
             for vector in range(n_vectors):
                 spread(words[vector], elements, vector * vector_registers)
-        elif p.strides.x == 1:
+        elif takes_unaligned and p.strides.x == 1:
             load_unaligned(elements, address, extent, n_live)
         else:
             step = p.strides.x * element_size

@@ -28,6 +28,9 @@ NAMES = (
     "transposed",
     "padding",
     "numbered",
+    "codes",
+    "order",
+    "numbers",
 )
 (
     OFFSETS,
@@ -54,7 +57,10 @@ NAMES = (
     TRANSPOSED,
     PADDING,
     NUMBERED,
-) = range(24)
+    CODES,
+    ORDER,
+    NUMBERS,
+) = range(27)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

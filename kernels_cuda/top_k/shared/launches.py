@@ -135,32 +135,33 @@ def begin(out: Words, device: Words, kernel: int, sizes: Sizes) -> None:
     begin_launch(out, kernel, sizes.grid, sizes.block, sizes.shared_bytes, sizes.cluster)
 
 
-def put_x(out: Words) -> None:
+def put_x(out: Words, selection: Selection) -> None:
     """Put a pointer at x of all rows."""
-    put_pointer(out, 0, 0)
+    if selection.x_area < 0:
+        put_pointer(out, 0, 0)
+    else:
+        put_area(out, selection, selection.x_area)
 
 
 def put_windows(out: Words, selection: Selection) -> None:
     """Put pointers at the lengths and the starts of all rows, which come after x, as far as there are any."""
-    put_pointer(out, 1 if selection.has_lengths else NULL_SLOT, 0)
+    if selection.length_area < 0:
+        put_pointer(out, 1 if selection.has_lengths else NULL_SLOT, 0)
+    else:
+        put_area(out, selection, selection.length_area)
     put_pointer(out, 1 + selection.has_lengths if selection.has_starts else NULL_SLOT, 0)
-
-
-def _outputs(selection: Selection) -> int:
-    """Return the slot of values; those of indices and of the workspace follow."""
-    return 1 + selection.has_lengths + selection.has_starts + selection.has_numbers
 
 
 def put_numbers(out: Words, selection: Selection) -> None:
     """Put a pointer at the numbers of all elements, which come after the windows."""
-    put_pointer(out, 1 + selection.has_lengths + selection.has_starts, 0)
+    put_pointer(out, selection.outputs_at - 1, 0)
 
 
 def put_outputs(out: Words, selection: Selection) -> None:
     """Put pointers at values and indices of all rows."""
     if selection.value_area < 0:
-        put_pointer(out, _outputs(selection), 0)
-        put_pointer(out, _outputs(selection) + 1, 0)
+        put_pointer(out, selection.outputs_at, 0)
+        put_pointer(out, selection.outputs_at + 1, 0)
     else:
         put_area(out, selection, selection.value_area)
         put_area(out, selection, selection.index_area)
@@ -171,7 +172,7 @@ def put_area(out: Words, selection: Selection, area: int) -> None:
     if area < 0:
         put_pointer(out, NULL_SLOT, 0)
     else:
-        put_pointer(out, _outputs(selection) + 2, area)
+        put_pointer(out, selection.outputs_at + 2, area)
 
 
 def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFormat) -> None:
@@ -219,7 +220,7 @@ def begin_rows_as(
     """Do the same with a key format that a kernel takes."""
     offsets = fill_offsets(problem, device, selection, out)
     begin(out, device, kernel, sizes)
-    put_x(out)
+    put_x(out, selection)
     put_windows(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, offsets)
@@ -279,6 +280,9 @@ def fill_offsets_of(problem: Words, device: Words, selection: Selection, out: Wo
         )
         if selection.x_row > 0:
             x_stride = bounded_product(rows_below, selection.x_row)
+        length_stride = problem[at + LENGTH_STRIDE]
+        if selection.length_area >= 0:
+            length_stride = rows_below
         if selection.output_row > 0:
             value_stride = index_stride = bounded_product(rows_below, selection.output_row)
         begin(out, device, kernel_keys.kernel_key(kernel_keys.OFFSETS, 0, 0, 0), sizes)
@@ -289,7 +293,7 @@ def fill_offsets_of(problem: Words, device: Words, selection: Selection, out: Wo
             x_stride,
             value_stride,
             index_stride,
-            problem[at + LENGTH_STRIDE],
+            length_stride,
             problem[at + START_STRIDE],
         )
         put_values(out, OffsetsParameters(selection.n_rows, int(number == 0), dimension))

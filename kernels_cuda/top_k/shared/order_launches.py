@@ -121,7 +121,7 @@ def _mark(problem: Words, device: Words, selection: Selection, out: Words) -> in
     steps = CLEARING | MARKING | WRITING if n_parts == 1 else CLEARING
     while steps > 0:
         begin(out, device, kernel, sizes)
-        put_x(out)
+        put_x(out, selection)
         put_windows(out, selection)
         put_outputs(out, selection)
         put_area(out, selection, words)

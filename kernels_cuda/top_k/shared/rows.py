@@ -97,8 +97,9 @@ def row_window(windows, layout, offsets, row, axis_size, window_format):
             length = max(length, i64(0))
         if windows.starts != 0:
             start = as_signed(start_bits, window_format.start_size, window_format.start_signed)
-            # No sum overflows: a length is not negative.
-            length += min(start, i64(0))
+            if windows.lengths != 0:
+                # The sum does not overflow: a length is not negative.
+                length += min(start, i64(0))
             start = min(max(start, i64(0)), i64(window_format.bound))
             length = max(min(length, window_format.bound - start), i64(0))
         length = min(length, i64(axis_size))

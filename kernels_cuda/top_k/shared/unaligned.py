@@ -1,7 +1,7 @@
 """Vectors of rows that begin anywhere: read whole with their neighbours, and shifted.
 
-A row of a window begins between two 16-byte boundaries. Nothing outside the row of x that the window is of is
-read: its first and its last vectors may have to be read element by element.
+Windows begin between two 16-byte boundaries, and so do rows of an odd number of elements. Nothing outside x
+is read: its first and its last vectors may have to be read element by element.
 """
 
 from typing import Any
@@ -13,19 +13,18 @@ from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 
 def extent_function(element_size: int) -> Any:
-    """Make the device function that returns where a row of x begins and ends, of which a window is a part."""
+    """Make the device function that returns the addresses between which all rows of x lie."""
 
     @device_function
-    def extent_of(base, row_indices, p):
-        first = base - row_indices.start * element_size
-        return first, first + p.window_format.bound * element_size
+    def extent_of(x, p):
+        return x + p.window_format.first * element_size, x + p.window_format.end * element_size
 
     return extent_of
 
 
 @device_function
 def is_readable(address, extent):
-    """Return whether the vectors that 16 bytes at an address lie in are in the row."""
+    """Return whether the vectors that 16 bytes at an address lie in are in x."""
     first, end = extent
     residue = address & (VECTOR_BYTES - 1)
     behind = i64(0)

@@ -56,7 +56,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     n_kept = ROUNDS_THREADS * n_keys
     pass_elements = n_lanes * per_vector
     extent_of = extent_function(element_size)
-    load_elements, make_keys = register_functions(element_size, n_keys, pass_elements)
+    load_elements, make_keys = register_functions(element_size, n_keys, pass_elements, True)
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
@@ -180,7 +180,8 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                 places[number] = best_place if group == u32(number) else places[number]
             return live
 
-    @cuda.jit
+    # As many blocks share a multiprocessor as there would without windows.
+    @cuda.jit(max_registers=64 if element_size == 4 and n_keys == 32 else None)
     def rounds_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_sorted):
         ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
@@ -200,7 +201,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         keys = cuda.local.array(n_keys, key_type)
         lane_first = row_lane * per_vector
         n_live = live_places(lane_first, count)
-        load_elements(keys, base, extent_of(base, indices, p), lane_first, n_live, p)
+        load_elements(keys, base, extent_of(x, p), lane_first, n_live, p)
         make_keys(keys, n_vectors, p.key_format)
 
         held = cuda.local.array(n_held, u32)

@@ -20,7 +20,12 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.ptx import i64, u32, u64
-from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
+from kernels_cuda.runtime.compiler import (
+    device_function,
+    dynamic_shared_array,
+    linked_function,
+    target_capability,
+)
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
@@ -136,6 +141,15 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 below |= 1 << u32(place)
         return live & ~below
 
+    @device_function
+    def load_elements(unfolded_keys, place, base, position, count, unfolding, p):
+        """Load the elements of a vector one by one, as far as they are in the row."""
+        for element in range(per_vector):
+            unfolded_keys[place + element] = key_type(0)
+            if position + u32(element) < count:
+                address = base + i64(position + u32(element)) * p.strides.x * element_size
+                unfolded_keys[place + element] = unfolded_element(load_element(address), unfolding)
+
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
@@ -159,48 +173,51 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         unfolded_keys = cuda.local.array(per_lane, key_type)
         lane_first = lane * per_vector
-        extent = extent_of(base, indices, p)
-        is_aligned = (base & (VECTOR_BYTES - 1)) == 0
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
-        for begin in range(0, n_vectors, n_ahead):
-            are_whole = u32(0)
-            for ahead in range(n_ahead):
-                position = lane_first + u32((begin + ahead) * pass_elements)
-                is_whole = p.strides.x == 1 and position + per_vector <= count
-                if not is_aligned:
-                    is_whole = is_whole and is_readable(base + i64(position) * element_size, extent)
-                are_whole |= u32(is_whole) << u32(ahead)
-            if is_aligned:
+        if p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0:
+            for begin in range(0, n_vectors, n_ahead):
                 for ahead in range(n_ahead):
                     position = lane_first + u32((begin + ahead) * pass_elements)
                     word = 4 * ahead
                     words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
-                        base + i64(position) * element_size, are_whole & u32(1 << ahead)
+                        base + i64(position) * element_size, position + per_vector <= count
                     )
-            else:
+                for ahead in range(n_ahead):
+                    place = (begin + ahead) * per_vector
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    is_whole = position + per_vector <= count
+                    if is_whole:
+                        for word in range(4):
+                            vector_words[word] = words[4 * ahead + word]
+                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                    else:
+                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
+        else:
+            extent = extent_of(x, p)
+            for begin in range(0, n_vectors, n_ahead):
+                are_whole = u32(0)
                 for ahead in range(n_ahead):
                     position = lane_first + u32((begin + ahead) * pass_elements)
+                    address = base + i64(position) * element_size
+                    is_whole = p.strides.x == 1 and position + per_vector <= count
+                    is_whole = is_whole and is_readable(address, extent)
+                    are_whole |= u32(is_whole) << u32(ahead)
                     word = 4 * ahead
                     words[word], words[word + 1], words[word + 2], words[word + 3] = read_unaligned(
-                        base + i64(position) * element_size, are_whole & u32(1 << ahead) != 0
+                        address, is_whole
                     )
-            for ahead in range(n_ahead):
-                place = (begin + ahead) * per_vector
-                position = lane_first + u32((begin + ahead) * pass_elements)
-                if are_whole & u32(1 << ahead) != 0:
-                    for word in range(4):
-                        vector_words[word] = words[4 * ahead + word]
-                    spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
-                else:
-                    for element in range(per_vector):
-                        unfolded_keys[place + element] = key_type(0)
-                        if position + u32(element) < count:
-                            address = base + i64(position + u32(element)) * p.strides.x * element_size
-                            unfolded_keys[place + element] = unfolded_element(
-                                load_element(address), unfolding
-                            )
+                for ahead in range(n_ahead):
+                    place = (begin + ahead) * per_vector
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    is_whole = are_whole & u32(1 << ahead) != 0
+                    if is_whole:
+                        for word in range(4):
+                            vector_words[word] = words[4 * ahead + word]
+                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                    else:
+                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
 
         # The maxima of both halves of a lane's elements.
         larger = key_type(0)

@@ -148,7 +148,7 @@ def _transpose(problem: Words, device: Words, selection: Selection, out: Words, 
     n_matrices = selection.n_rows // n_each
     copy = transposed_copy(n_matrices, n_each, axis_size, size, x_row * size, selection.x_step * size)
     begin(out, device, kernel_key(TRANSPOSED, size, 0, 0), Sizes(copy.n_blocks, MATRIX_THREADS, 0, 1))
-    put_x(out)
+    put_x(out, selection)
     put_area(out, selection, copied)
     put_values(out, copy.parameters)
     put_values(out, one_batch(n_matrices, layout.x_outer * size, n_each * axis_size * size))
@@ -405,7 +405,7 @@ def _put_pass(
 def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
     """Put pointers at x, or its copy, and at lengths."""
     if areas.x < 0:
-        put_x(out)
+        put_x(out, selection)
     else:
         put_area(out, selection, areas.x)
     put_windows(out, selection)

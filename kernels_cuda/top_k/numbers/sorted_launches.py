@@ -1,0 +1,221 @@
+"""The launches that sort rows by number, around those of other algorithms, and what kernels agree on."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kernels_cpu.integers import ceil_div
+from kernels_cpu.plan_words import Words, put_value, put_values
+from kernels_cpu.top_k.problem_words import (
+    ELEMENT_SIZE,
+    FLIP,
+    INFINITY,
+    LARGEST,
+    NAN_LAST,
+    NUMBER_STRIDE,
+    SIGN,
+)
+from kernels_cuda.runtime.variant import Variant
+from kernels_cuda.top_k.numbers.numbered_launches import area_bytes, number_parameters
+from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
+from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.shared.kernel_keys import CODES, NUMBERS, ORDER, kernel_key
+from kernels_cuda.top_k.shared.launches import (
+    Sizes,
+    begin,
+    fill_offsets,
+    fill_offsets_of,
+    put_area,
+    put_numbers,
+    put_outputs,
+    put_rows,
+    put_windows,
+    put_x,
+    split,
+    variant,
+)
+
+CODE_BYTES = 8
+MOVING_THREADS = 256
+# Elements of a row that a block moves.
+MOVED_ELEMENTS = 8 * MOVING_THREADS
+
+
+class SortedAreas(NamedTuple):
+    """Areas at the beginning of the workspace, and where they end.
+
+    Elements in the order of numbers take the place of codes, and selected positions that of sorted codes.
+    """
+
+    codes: int
+    sorted_codes: int
+    order: int
+    order_size: int
+    counts: int
+    selected: int
+    end: int
+
+
+class ElementWords(NamedTuple):
+    """The words of a problem that tell how elements compare."""
+
+    element_size: int
+    sign: int
+    flip: int
+    infinity: int
+    largest: int
+    nan_last: int
+
+
+CODE_WORDS = ElementWords(CODE_BYTES, 0, 0, -1, 0, 0)
+
+
+def sorted_variants(element_size: int) -> Iterator[Variant]:
+    """List the kernels for an element size."""
+    yield variant("order", "numbers.sorted_numbers:order_kernel", element_size)
+    yield variant("numbers", "numbers.sorted_numbers:numbers_kernel", element_size)
+
+
+def codes_variant() -> Variant:
+    """Return the kernel that writes codes."""
+    return variant("codes", "numbers.sorted_numbers:codes_kernel")
+
+
+def element_words(problem: Words) -> ElementWords:
+    """Return how the elements of a problem compare."""
+    return ElementWords(
+        problem[ELEMENT_SIZE],
+        problem[SIGN],
+        problem[FLIP],
+        problem[INFINITY],
+        problem[LARGEST],
+        problem[NAN_LAST],
+    )
+
+
+def set_element_words(problem: Words, words: ElementWords) -> None:
+    """Have a problem be of other elements."""
+    problem[ELEMENT_SIZE] = words.element_size
+    problem[SIGN] = words.sign
+    problem[FLIP] = words.flip
+    problem[INFINITY] = words.infinity
+    problem[LARGEST] = words.largest
+    problem[NAN_LAST] = words.nan_last
+
+
+def sorted_areas(device: Words, selection: Selection) -> SortedAreas:
+    """Return where areas are in the workspace."""
+    length, order_size = selection.axis_size, 4 if selection.axis_size <= device[NARROW_AXIS_ELEMENTS] else 8
+    code_bytes = area_bytes(selection, length, CODE_BYTES)
+    order = 2 * code_bytes
+    counts = order + area_bytes(selection, length, order_size)
+    selected = counts + area_bytes(selection, 1, 8)
+    end = selected + area_bytes(selection, selection.k, selection.element_size)
+    return SortedAreas(0, code_bytes, order, order_size, counts, selected, end)
+
+
+def of_codes(selection: Selection, areas: SortedAreas) -> Selection:
+    """Return the selection of all codes, in order."""
+    return selection._replace(
+        element_size=CODE_BYTES,
+        index_size=areas.order_size,
+        k=selection.axis_size,
+        bound=selection.axis_size,
+        row_bytes=bounded_product(selection.axis_size, CODE_BYTES),
+        x_step=1,
+        output_step=1,
+        x_row=selection.axis_size,
+        output_row=selection.axis_size,
+        neighbours_at=-1,
+        n_neighbours=1,
+        is_transposed=0,
+        is_sorted=1,
+        is_by_index=0,
+        has_lengths=0,
+        has_starts=0,
+        x_area=areas.codes,
+        value_area=areas.sorted_codes,
+        index_area=areas.order,
+        reserved=areas.end,
+    )
+
+
+def of_ordered(selection: Selection, areas: SortedAreas) -> Selection:
+    """Return the selection from rows in the order of numbers."""
+    return selection._replace(
+        index_size=8,
+        bound=selection.axis_size,
+        x_step=1,
+        output_step=1,
+        x_row=selection.axis_size,
+        output_row=selection.k,
+        neighbours_at=-1,
+        n_neighbours=1,
+        is_transposed=0,
+        has_lengths=1,
+        has_starts=0,
+        x_area=areas.codes,
+        length_area=areas.counts,
+        value_area=areas.selected,
+        index_area=areas.sorted_codes,
+        reserved=areas.end,
+    )
+
+
+def put_codes(problem: Words, device: Words, selection: Selection, out: Words, areas: SortedAreas) -> None:
+    """Put what writes codes."""
+    offsets = fill_offsets(problem, device, selection, out)
+    number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
+    n_parts = ceil_div(selection.axis_size, MOVED_ELEMENTS)
+    sizes = Sizes(bounded_product(selection.n_rows, n_parts), MOVING_THREADS, 0, 1)
+    begin(out, device, kernel_key(CODES, 0, 0, 0), sizes)
+    put_windows(out, selection)
+    put_numbers(out, selection)
+    put_area(out, selection, areas.codes)
+    put_area(out, selection, offsets)
+    put_area(out, selection, number_offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    put_values(out, number_parameters(problem, selection, 0, 0, 0, 0))
+    put_value(out, n_parts)
+    split(device, out)
+
+
+def put_order(problem: Words, device: Words, selection: Selection, out: Words, areas: SortedAreas) -> None:
+    """Put what brings elements into the order of their numbers."""
+    offsets = fill_offsets(problem, device, selection, out)
+    n_parts = ceil_div(selection.axis_size, MOVED_ELEMENTS)
+    sizes = Sizes(bounded_product(selection.n_rows, n_parts), MOVING_THREADS, 0, 1)
+    begin(out, device, kernel_key(ORDER, selection.element_size, 0, 0), sizes)
+    put_x(out, selection)
+    put_windows(out, selection)
+    put_area(out, selection, areas.sorted_codes)
+    put_area(out, selection, areas.order)
+    put_area(out, selection, areas.codes)
+    put_area(out, selection, areas.counts)
+    put_area(out, selection, offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    put_value(out, areas.order_size)
+    put_value(out, n_parts)
+    split(device, out)
+
+
+def put_numbers_of(
+    problem: Words, device: Words, selection: Selection, out: Words, areas: SortedAreas
+) -> None:
+    """Put what writes the selected elements and their numbers."""
+    offsets = fill_offsets(problem, device, selection, out)
+    number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
+    n_parts = ceil_div(selection.k, MOVED_ELEMENTS)
+    sizes = Sizes(bounded_product(selection.n_rows, n_parts), MOVING_THREADS, 0, 1)
+    begin(out, device, kernel_key(NUMBERS, selection.element_size, 0, 0), sizes)
+    put_windows(out, selection)
+    put_numbers(out, selection)
+    put_outputs(out, selection)
+    put_area(out, selection, areas.order)
+    put_area(out, selection, areas.selected)
+    put_area(out, selection, areas.sorted_codes)
+    put_area(out, selection, offsets)
+    put_area(out, selection, number_offsets)
+    put_rows(out, problem, selection, key_format_of(problem))
+    put_values(out, number_parameters(problem, selection, 0, areas.order_size, 0, 0))
+    put_value(out, n_parts)
+    split(device, out)
