@@ -2,7 +2,7 @@
 
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, begin_plan
 from kernels_cpu.top_k.problem_words import K
-from kernels_cuda.device_words import PLANNED, TOO_LONG
+from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED, TOO_LONG
 from kernels_cuda.top_k import choice
 from kernels_cuda.top_k.columns.columns_launches import columns_launches
 from kernels_cuda.top_k.copy.copy_launches import copy_launches
@@ -21,7 +21,7 @@ from kernels_cuda.top_k.numbers.sorted_launches import (
     sorted_areas,
 )
 from kernels_cuda.top_k.policy import FORCED
-from kernels_cuda.top_k.problem import Selection, select
+from kernels_cuda.top_k.problem import Selection, are_segments, select
 from kernels_cuda.top_k.read_once.block_launches import block_launches
 from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_launches
 from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
@@ -30,7 +30,12 @@ from kernels_cuda.top_k.rows_in_blocks.tile_launches import tile_launches
 from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
 from kernels_cuda.top_k.shared.order_launches import pad_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_launches
-from kernels_cuda.top_k.short_rows.warp_launches import warp_launches
+from kernels_cuda.top_k.short_rows.warp_launches import (
+    ROW_ELEMENTS,
+    WARP_KERNEL_WARPS,
+    WARP_LARGEST_K,
+    warp_launches,
+)
 from kernels_cuda.top_k.sort.sort_launches import sort_launches
 
 
@@ -63,10 +68,23 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     if selection.k > 0 and selection.has_numbers > 0:
         status = _plan_numbered(problem, device, table, selection, out)
     elif selection.k > 0:
-        status = _plan(problem, device, table, selection, out)
+        status = _plan_rows(problem, device, table, selection, out)
     if status == PLANNED and problem[K] > selection.k:
         status = pad_launches(problem, device, selection, out)
         status = TOO_LONG if out[ALGORITHM] == FULL else status
+    return status
+
+
+def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
+    """Plan a selection of at least one element from rows of any lengths."""
+    are_many = selection.n_rows > device[MULTIPROCESSORS] * WARP_KERNEL_WARPS
+    is_short = selection.axis_size <= ROW_ELEMENTS[0] or selection.k > WARP_LARGEST_K
+    if is_short or not are_many or device[FORCED] > 0 or not are_segments(problem, selection):
+        return _plan(problem, device, table, selection, out)
+    status = solve(choice.WARP, problem, device, selection._replace(most=ROW_ELEMENTS[0]), out)
+    if status == PLANNED:
+        longer = selection._replace(least=ROW_ELEMENTS[0] + 1)
+        status = _plan(problem, device, table, longer, out)
     return status
 
 

@@ -90,6 +90,8 @@ class WindowFormat(NamedTuple):
         Elements have positions below this.
     first, end : int
         Between which offsets from the first element of x all rows lie: only bytes there are read.
+    least, most : int
+        A launch may leave rows of fewer or of more elements to another one.
     padding : int
         Bits of the value; the index has all bits set.
     """
@@ -101,6 +103,8 @@ class WindowFormat(NamedTuple):
     bound: int
     first: int
     end: int
+    least: int
+    most: int
     padding: int
 
 
@@ -147,6 +151,8 @@ class Selection(NamedTuple):
         Bytes of an element and of an index.
     k, axis_size, n_rows : int
         How many elements are selected, of how many at most, in each of how many rows.
+    least, most : int
+        Of how many elements rows are that the next launches must serve.
     bound : int
         Positions of elements, and their indices, are below this: the length of the axis.
     row_bytes : int
@@ -178,6 +184,8 @@ class Selection(NamedTuple):
     index_size: int
     k: int
     axis_size: int
+    least: int
+    most: int
     bound: int
     n_rows: int
     row_bytes: int
@@ -232,6 +240,8 @@ def select(problem: Words, device: Words) -> Selection:
         problem[INDEX_SIZE],
         min(problem[K], axis_size),
         axis_size,
+        0,
+        axis_size,
         problem[AXIS_SIZE],
         n_rows,
         bounded_product(axis_size, element_size),
@@ -255,6 +265,14 @@ def select(problem: Words, device: Words) -> Selection:
         has_numbers,
         problem[PADDING],
     )
+
+
+def are_segments(problem: Words, selection: Selection) -> bool:
+    """Tell whether rows are parts of one row of x: many of them are far shorter than the longest one."""
+    strides = 0
+    for number in range(problem[N_DIMS]):
+        strides = strides | problem[DIMS + number * DIMENSION + X_STRIDE]
+    return selection.has_starts == 1 and strides == 0 and selection.x_step == 1
 
 
 def dimension_at(problem: Words, selection: Selection, number: int) -> int:
@@ -339,6 +357,8 @@ def window_format(problem: Words, selection: Selection) -> WindowFormat:
         selection.bound,
         first,
         end,
+        selection.least,
+        selection.most,
         selection.padding,
     )
 
@@ -347,13 +367,17 @@ def x_extent(problem: Words, selection: Selection) -> tuple[int, int]:
     """Return between which offsets in elements all rows of x lie, from the first element of x."""
     if selection.x_row > 0:
         return 0, bounded_product(selection.n_rows, selection.x_row)
-    first = min(selection.x_step, 0) * (selection.bound - 1)
-    last = max(selection.x_step, 0) * (selection.bound - 1)
+    first, last = -_span(-selection.x_step, selection.bound), _span(selection.x_step, selection.bound)
     for number in range(problem[N_DIMS]):
         at = DIMS + number * DIMENSION
-        first += min(problem[at + X_STRIDE], 0) * (problem[at + SIZE] - 1)
-        last += max(problem[at + X_STRIDE], 0) * (problem[at + SIZE] - 1)
+        first -= _span(-problem[at + X_STRIDE], problem[at + SIZE])
+        last += _span(problem[at + X_STRIDE], problem[at + SIZE])
     return first, last + 1
+
+
+def _span(stride: int, size: int) -> int:
+    """Return how far a dimension leads in the direction of its stride, if that is positive."""
+    return bounded_product(max(stride, 0), max(size - 1, 0))
 
 
 def all_bits(element_size: int) -> int:

@@ -3,8 +3,8 @@
 Elements numbered -1 take no part. Of a row that a block holds, elements at or above a threshold of keys are
 candidates. Of a longer one, another algorithm has found some more than k of the first elements by (key,
 position), whatever their numbers; those with a larger key than the last one are candidates: all elements with
-such keys have been found. If fewer than k candidates take part, all elements of a row that the block holds are
-candidates; a longer one is read again, and what is at or above a threshold is listed (`numbered_search`).
+such keys have been found. If fewer than k candidates take part, all elements of a row that the block holds
+are candidates; a longer one is read again, and what is at or above a threshold is listed (`numbered_search`).
 
 Candidates are sorted by key, in shared memory; few that have the same key are ordered by comparing each with
 each. If many have, they are sorted by number first, as they are if results are to come by number. The first k

@@ -196,6 +196,8 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         unit = p.first + i64(cuda.blockIdx.x)
         row, part = part_of(unit, m.n_parts)
         row_start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        if length < p.window_format.least:
+            return
         available = length
         if sources != 0:
             # Fillers take the places of what parts of a window did not select.

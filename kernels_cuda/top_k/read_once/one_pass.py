@@ -231,6 +231,8 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         thread = u32(cuda.threadIdx.x)
         row = p.first + i64(cuda.blockIdx.x)
         start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+        if length < p.window_format.least:
+            return
         x += start * element_size
         value_row, index_row, count, base, address, n_before, n_vectors = locate(
             x, offsets, row, i64(0), length, p.axis_size, i64(1), element_size, p.layout

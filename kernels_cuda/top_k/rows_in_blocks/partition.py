@@ -231,6 +231,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         warp = thread >> 5
         row = p.first + i64(cuda.blockIdx.x)
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
+        if length < p.window_format.least:
+            return
         count = u32(length)
         n_selected = min(u32(p.k), count)
         x_step = p.strides.x * element_size

@@ -167,6 +167,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         if row >= p.n_rows:
             return
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
+        if length > p.window_format.most:
+            return
         count = u32(length)
         n_selected = min(u32(p.k), count)
 

@@ -36,7 +36,7 @@ def warp_variants(element_size: int) -> Iterator[Variant]:
 
 def warp_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Give every row a warp."""
-    element_size, axis_size = selection.element_size, selection.axis_size
+    element_size, axis_size = selection.element_size, min(selection.axis_size, selection.most)
     has_threshold = selection.k <= WARP_LARGEST_K
     if axis_size > (ROW_ELEMENTS[1] if has_threshold else MANY_SLOTS):
         return UNSERVED
