@@ -37,13 +37,16 @@ MOST_SPILLED = {
     "dmlops_sample_rows_": (400, 400),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
+    "dmlops_top_k_numbered_8_": (1700, 1700),
+    "dmlops_top_k_numbered_": (700, 900),
+    "dmlops_top_k_rounds_4_": (110, 110),
     "dmlops_top_k_warp_": (100, 100),
     "dmlops_top_k_transposed_maxima_": (0, 0),
     "dmlops_top_k_maxima_": (30, 30),
     "dmlops_top_k_sort_": (250, 1530),
     "dmlops_top_k_tile_": (400, 880),
     "dmlops_top_k_partition_8_": (1580, 1920),
-    "dmlops_top_k_partition_": (510, 1530),
+    "dmlops_top_k_partition_": (560, 1530),
     "dmlops_top_k_histogram_": (170, 170),
     "dmlops_top_k_list_": (60, 60),
     "dmlops_top_k_one_pass_": (200, 200),
@@ -91,7 +94,7 @@ def test_a_label_stands_for_one_kernel():
 
 def test_kernels_are_few():
     # All of them are compiled for every architecture: one an element width and layout, no more.
-    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 263
+    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 284
 
 
 # Of each kernel one, of elements of 4 bytes, stands for those of other widths and blocks; but `partition`

@@ -144,8 +144,10 @@ def _split(device: Words, selection: Selection) -> Split:
     return Split(shape, ceil_div(axis_size, n_parts * per_vector) * per_vector)
 
 
-def grid_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
+def grid_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
+    # What is left of parts is shorter than the row.
+    selection = given._replace(least=0)
     shape, part_size = _split(device, selection)
     if part_size == 0:
         return UNSERVED
