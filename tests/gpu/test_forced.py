@@ -9,10 +9,10 @@ from tests import cases
 from tests.data import assert_same
 from tests.gpu.algorithms import EACH, CannotServeError, forced
 from tests.libraries import Torch, call, expected
-from tests.top_k_cases import OF_LENGTHS, UNSORTED
+from tests.top_k_cases import OF_LENGTHS, OF_ROWS, UNSORTED
 
 TABLES = {
-    "top_k": (*cases.TOP_K, *UNSORTED, *OF_LENGTHS),
+    "top_k": (*cases.TOP_K, *UNSORTED, *OF_LENGTHS, *OF_ROWS),
     "nonzero_coordinates": cases.NONZERO,
     "gather_nd": cases.GATHER,
     "diagonal_matrix": cases.DIAGONAL,

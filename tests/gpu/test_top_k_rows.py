@@ -18,53 +18,6 @@ LONG = 5003
 FLOATS = ("float32", "bfloat16", "float64", "float16")
 
 
-def ranks(x, largest, nan_last):
-    """Return numbers that order elements as `top_k` does, the first one lowest."""
-    numbers = reference._numbers(x)
-    with np.errstate(invalid="ignore"):  # comparing signalling NaNs
-        rank = np.unique(numbers, return_inverse=True)[1].reshape(x.shape)
-    rank = -rank if largest else rank
-    if nan_last and numbers.dtype.kind == "f":
-        rank = np.where(np.isnan(numbers), x.size, rank)
-    return rank
-
-
-def oracle(
-    x,
-    k,
-    largest=True,
-    sorted=True,
-    starts=None,
-    lengths=None,
-    max_length=None,
-    indices=None,
-    nan_last=False,
-):
-    """Return values and indices of rows, the last dimension of `x`, one after the other."""
-    n = x.shape[-1]
-    numbers = np.broadcast_to(np.arange(n) if indices is None else indices, x.shape)
-    absent = np.array(-1).astype(numbers.dtype)
-    values = np.full((*x.shape[:-1], k), reference.padding(x.dtype, largest), x.dtype)
-    found = np.full(values.shape, absent, numbers.dtype)
-    for place in np.ndindex(x.shape[:-1]):
-        first = 0 if starts is None else int(starts[place])
-        end = n if lengths is None else first + max(int(lengths[place]), 0)
-        begin = min(max(first, 0), n)
-        end = max(min(end, n), begin)
-        if max_length is not None:
-            end = min(end, begin + max_length)
-        positions = np.arange(begin, end)
-        if indices is not None:
-            positions = positions[numbers[place][positions] != absent]
-        rank = ranks(x[place], largest, nan_last)[positions]
-        positions = positions[np.lexsort((positions, numbers[place][positions], rank))][:k]
-        if not sorted:
-            positions = positions[np.lexsort((positions, numbers[place][positions]))]
-        values[place][: len(positions)] = x[place][positions]
-        found[place][: len(positions)] = numbers[place][positions]
-    return values, found
-
-
 def sample(rng, shape, dtype):
     """Return elements of which some tie, and some floats are NaN, infinite or zeros of both signs."""
     if np.dtype(dtype).kind in "iu":
@@ -93,7 +46,7 @@ def windows(rng, n_rows, n, k, dtypes=("int64", "int64")):
 def check(x, k, axis=-1, **options):
     """Compare a call, whose x begins between two boundaries, with the oracle."""
     library, rows = Torch("cuda"), np.moveaxis(x, axis, -1)
-    values, indices = oracle(rows, k, **options)
+    values, indices = reference.top_k(rows, k, **options)
     arrays = {
         name: library.from_numpy(array) if isinstance(array, np.ndarray) else array
         for name, array in options.items()
@@ -165,7 +118,7 @@ def test_segments(torch):
     x = sample(rng, 40_000, "float32")
     edges = np.sort(rng.integers(0, x.size, 700))
     starts, lengths = edges[:-1], np.diff(edges)
-    values, indices = oracle(np.broadcast_to(x, (starts.size, x.size)), 10, starts=starts, lengths=lengths)
+    values, indices = reference.top_k(x, 10, starts=starts, lengths=lengths)
     for max_length in (None, int(lengths.max())):
         given = [torch.tensor(each, device="cuda") for each in (x, starts, lengths)]
         found = dmlops.top_k(given[0], 10, starts=given[1], lengths=given[2], max_length=max_length)
@@ -180,7 +133,7 @@ def test_windows_of_many_dimensions(torch):
     x = sample(rng, shape, "float32")
     starts, lengths = (each.reshape(rows) for each in windows(rng, 120, 40, 6))
     numbers = rng.integers(-1, 50, shape)
-    values, indices = oracle(x, 6, starts=starts, lengths=lengths, indices=numbers)
+    values, indices = reference.top_k(x, 6, starts=starts, lengths=lengths, indices=numbers)
     order, back = (4, 2, 0, 3, 1), (2, 4, 1, 3, 0)
     given = [torch.tensor(each.transpose(order), device="cuda").permute(back) for each in (x, numbers)]
     windows_given = [
@@ -240,6 +193,20 @@ def test_numbers_with_each_algorithm(algorithm, name, torch):
                 check(x, k, indices=numbers, sorted=is_sorted)
         except CannotServeError:
             continue
+
+
+@pytest.mark.parametrize(("n", "k"), [(5003, 5003), (20_000, 4096), (30_001, 12_000)])
+def test_many_elements_by_number(n, k, torch):
+    """More are selected than a block sorts: rows are sorted by number first."""
+    rng = np.random.default_rng(8)
+    for dtype, number_dtype, is_sorted in (("float32", "int64", True), ("int8", "uint32", False)):
+        x = sample(rng, (3, n), dtype)
+        numbers = np.stack([rng.permutation(n), rng.integers(-2, 90, n), np.arange(n)[::-1] - 9])
+        starts, lengths = windows(rng, 3, n, k)
+        options = {"indices": numbers.astype(number_dtype), "sorted": is_sorted}
+        check(x, k, **options)
+        check(x, k, starts=starts, lengths=lengths, **options)
+    check(sample(rng, (3, n), "float64"), k, indices=rng.permutation(n).astype("int32"), largest=False)
 
 
 def test_results_feed_the_next_call(torch):
