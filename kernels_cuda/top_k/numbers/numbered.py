@@ -19,7 +19,13 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
-from kernels_cuda.top_k.numbers.numbered_launches import ITEMS_PER_THREAD, PAIR_BYTES, NumberParameters
+from kernels_cuda.top_k.numbers.numbered_launches import (
+    ITEMS_PER_THREAD,
+    PAIR_BYTES,
+    Found,
+    NumberParameters,
+    Tables,
+)
 from kernels_cuda.top_k.numbers.numbered_search import Row, number_functions, search_function
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
@@ -248,10 +254,8 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         numbers,
         values,
         indices,
-        found,
-        found_values,
-        offsets,
-        number_offsets,
+        found: Found,
+        tables: Tables,
         p: RowParameters,
         m: NumberParameters,
     ):
@@ -267,8 +271,8 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         scratch.histogram[thread] = u32(0)
         key_scratch.histogram[thread] = u32(0)
         row_number = p.first + i64(cuda.blockIdx.x)
-        base, values, row_indices, length = find_row(x, windows, values, indices, offsets, row_number, p)
-        number_row, _, _ = row_offsets(m.layout, number_offsets, row_number)
+        base, values, row_indices, length = find_row(x, windows, values, indices, tables.rows, row_number, p)
+        number_row, _, _ = row_offsets(m.layout, tables.numbers, row_number)
         start = row_indices.start
         row = Row(base, numbers + (number_row + start * m.step) * m.size, start, length)
         n_selected = u32(p.k)
@@ -281,7 +285,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         if not is_held:
             n_given = u32(m.n_found)
             before = row_number * m.n_found
-            sources = found + before * m.found_size, found_values + before * element_size
+            sources = found.indices + before * m.found_size, found.values + before * element_size
         load_keys(keys, positions, sources, n_given, row, p, m, thread)
         bound = key_type(0), True
         if not is_held:

@@ -38,6 +38,20 @@ SPARE = 8
 SPARE_SHARE = 8
 
 
+class Found(NamedTuple):
+    """The addresses of what another algorithm has found; 0 if there is none."""
+
+    indices: int
+    values: int
+
+
+class Tables(NamedTuple):
+    """The addresses of tables of offsets of rows, and of their numbers in the place of x; 0 without any."""
+
+    rows: int
+    numbers: int
+
+
 class NumberParameters(NamedTuple):
     """More parameters of `numbered.numbered_top_k`.
 
@@ -49,6 +63,8 @@ class NumberParameters(NamedTuple):
         What makes unsigned numbers in the same order by XOR, and the number of what takes no part.
     n_found, found_size : int
         How many elements of a row another algorithm has found, and the bytes of an index of these.
+    n_parts : int
+        How many blocks share a row.
     is_sorted, capacity, counters_offset : int
         Whether results are by value, how many candidates there may be, and where counters begin behind them.
     layout : RowLayout
@@ -61,6 +77,7 @@ class NumberParameters(NamedTuple):
     excluded: int
     n_found: int
     found_size: int
+    n_parts: int
     is_sorted: int
     capacity: int
     counters_offset: int
@@ -147,15 +164,15 @@ def numbered_launches(
     put_area(out, selection, number_offsets)
     put_rows(out, problem, selection, key_format_of(problem))
     counters_offset = _counters_offset(selection.element_size, capacity)
-    given = number_parameters(problem, selection, found.k, found.index_size, capacity, counters_offset)
-    put_values(out, given)
+    given = number_parameters(problem, selection, found.k, found.index_size, 1)
+    put_values(out, given._replace(capacity=capacity, counters_offset=counters_offset))
     return split(device, out)
 
 
 def number_parameters(
-    problem: Words, selection: Selection, n_found: int, found_size: int, capacity: int, counters_offset: int
+    problem: Words, selection: Selection, n_found: int, found_size: int, n_parts: int
 ) -> NumberParameters:
-    """Return what kernels are told of numbers."""
+    """Return what kernels are told of numbers; without shared memory."""
     size = problem[NUMBER_SIZE]
     flip = 0
     if problem[NUMBER_SIGNED] == 1:
@@ -167,8 +184,9 @@ def number_parameters(
         (1 << 32) - 1 if size == 4 else -1,
         n_found,
         found_size,
+        n_parts,
         selection.is_sorted,
-        capacity,
-        counters_offset,
+        0,
+        0,
         layout_of(problem, selection, NUMBER_STRIDE),
     )

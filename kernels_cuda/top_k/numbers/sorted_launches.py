@@ -174,8 +174,7 @@ def put_codes(problem: Words, device: Words, selection: Selection, out: Words, a
     put_area(out, selection, offsets)
     put_area(out, selection, number_offsets)
     put_rows(out, problem, selection, key_format_of(problem))
-    put_values(out, number_parameters(problem, selection, 0, 0, 0, 0))
-    put_value(out, n_parts)
+    put_values(out, number_parameters(problem, selection, 0, 0, n_parts))
     split(device, out)
 
 
@@ -216,6 +215,5 @@ def put_numbers_of(
     put_area(out, selection, offsets)
     put_area(out, selection, number_offsets)
     put_rows(out, problem, selection, key_format_of(problem))
-    put_values(out, number_parameters(problem, selection, 0, areas.order_size, 0, 0))
-    put_value(out, n_parts)
+    put_values(out, number_parameters(problem, selection, 0, areas.order_size, n_parts))
     split(device, out)

@@ -15,7 +15,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u64
-from kernels_cuda.top_k.numbers.numbered_launches import NumberParameters
+from kernels_cuda.top_k.numbers.numbered_launches import NumberParameters, Tables
 from kernels_cuda.top_k.numbers.numbered_search import Row, number_functions
 from kernels_cuda.top_k.numbers.sorted_launches import CODE_BYTES, MOVED_ELEMENTS, MOVING_THREADS
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
@@ -35,16 +35,14 @@ def codes_kernel() -> Any:
         windows: Windows,
         numbers,
         codes,
-        offsets,
-        number_offsets,
+        tables: Tables,
         p: RowParameters,
         m: NumberParameters,
-        n_parts,
     ):
         ptx.grid_dependency_wait()
-        number, part = part_of(p.first + i64(cuda.blockIdx.x), n_parts)
-        _, _, row_indices, length = find_row(i64(0), windows, i64(0), i64(0), offsets, number, p)
-        number_row, _, _ = row_offsets(m.layout, number_offsets, number)
+        number, part = part_of(p.first + i64(cuda.blockIdx.x), m.n_parts)
+        _, _, row_indices, length = find_row(i64(0), windows, i64(0), i64(0), tables.rows, number, p)
+        number_row, _, _ = row_offsets(m.layout, tables.numbers, number)
         start = row_indices.start
         row = Row(i64(0), numbers + (number_row + start * m.step) * m.size, start, length)
         at = part * MOVED_ELEMENTS + i64(cuda.threadIdx.x)
@@ -111,16 +109,14 @@ def numbers_kernel(element_size: int) -> Any:
         order,
         selected,
         places,
-        offsets,
-        number_offsets,
+        tables: Tables,
         p: RowParameters,
         m: NumberParameters,
-        n_parts,
     ):
         ptx.grid_dependency_wait()
-        number, part = part_of(p.first + i64(cuda.blockIdx.x), n_parts)
-        _, values, row_indices, length = find_row(i64(0), windows, values, indices, offsets, number, p)
-        number_row, _, _ = row_offsets(m.layout, number_offsets, number)
+        number, part = part_of(p.first + i64(cuda.blockIdx.x), m.n_parts)
+        _, values, row_indices, length = find_row(i64(0), windows, values, indices, tables.rows, number, p)
+        number_row, _, _ = row_offsets(m.layout, tables.numbers, number)
         start = row_indices.start
         row = Row(i64(0), numbers + (number_row + start * m.step) * m.size, start, length)
         outputs = RowIndices(row_indices.address, i64(0))
