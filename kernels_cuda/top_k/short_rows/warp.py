@@ -150,6 +150,55 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 address = base + i64(position + u32(element)) * p.strides.x * element_size
                 unfolded_keys[place + element] = unfolded_element(load_element(address), unfolding)
 
+    @linked_function
+    def load_row(unfolded_keys, row, extent, lane_first, p):
+        """Load a lane's elements of a row, ``(address, count)``, and make unfolded keys of them."""
+        base, count = row
+        words = cuda.local.array(n_words, u32)
+        vector_words = cuda.local.array(4, u32)
+        unfolding = unfolding_of(p.unfolded_format, False)
+        if p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0:
+            for begin in range(0, n_vectors, n_ahead):
+                for ahead in range(n_ahead):
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    word = 4 * ahead
+                    words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
+                        base + i64(position) * element_size, position + per_vector <= count
+                    )
+                for ahead in range(n_ahead):
+                    place = (begin + ahead) * per_vector
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    is_whole = position + per_vector <= count
+                    if is_whole:
+                        for word in range(4):
+                            vector_words[word] = words[4 * ahead + word]
+                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                    else:
+                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
+        else:
+            for begin in range(0, n_vectors, n_ahead):
+                are_whole = u32(0)
+                for ahead in range(n_ahead):
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    address = base + i64(position) * element_size
+                    is_whole = p.strides.x == 1 and position + per_vector <= count
+                    is_whole = is_whole and is_readable(address, extent)
+                    are_whole |= u32(is_whole) << u32(ahead)
+                    word = 4 * ahead
+                    words[word], words[word + 1], words[word + 2], words[word + 3] = read_unaligned(
+                        address, is_whole
+                    )
+                for ahead in range(n_ahead):
+                    place = (begin + ahead) * per_vector
+                    position = lane_first + u32((begin + ahead) * pass_elements)
+                    is_whole = are_whole & u32(1 << ahead) != 0
+                    if is_whole:
+                        for word in range(4):
+                            vector_words[word] = words[4 * ahead + word]
+                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                    else:
+                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
+
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
@@ -175,51 +224,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         unfolded_keys = cuda.local.array(per_lane, key_type)
         lane_first = lane * per_vector
-        words = cuda.local.array(n_words, u32)
-        vector_words = cuda.local.array(4, u32)
-        unfolding = unfolding_of(p.unfolded_format, False)
-        if p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0:
-            for begin in range(0, n_vectors, n_ahead):
-                for ahead in range(n_ahead):
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    word = 4 * ahead
-                    words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
-                        base + i64(position) * element_size, position + per_vector <= count
-                    )
-                for ahead in range(n_ahead):
-                    place = (begin + ahead) * per_vector
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    is_whole = position + per_vector <= count
-                    if is_whole:
-                        for word in range(4):
-                            vector_words[word] = words[4 * ahead + word]
-                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
-                    else:
-                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
-        else:
-            extent = extent_of(x, p)
-            for begin in range(0, n_vectors, n_ahead):
-                are_whole = u32(0)
-                for ahead in range(n_ahead):
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    address = base + i64(position) * element_size
-                    is_whole = p.strides.x == 1 and position + per_vector <= count
-                    is_whole = is_whole and is_readable(address, extent)
-                    are_whole |= u32(is_whole) << u32(ahead)
-                    word = 4 * ahead
-                    words[word], words[word + 1], words[word + 2], words[word + 3] = read_unaligned(
-                        address, is_whole
-                    )
-                for ahead in range(n_ahead):
-                    place = (begin + ahead) * per_vector
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    is_whole = are_whole & u32(1 << ahead) != 0
-                    if is_whole:
-                        for word in range(4):
-                            vector_words[word] = words[4 * ahead + word]
-                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
-                    else:
-                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
+        load_row(unfolded_keys, (base, count), extent_of(x, p), lane_first, p)
 
         # The maxima of both halves of a lane's elements.
         larger = key_type(0)
