@@ -142,25 +142,40 @@ def test_layouts(name, width):
 
 
 def run_top_k(
-    name, data_type, rows, k, is_sorted, largest=True, lengths=None, memory=None, axis=1, **changes
+    name,
+    data_type,
+    rows,
+    k,
+    is_sorted,
+    largest=True,
+    lengths=None,
+    memory=None,
+    axis=1,
+    starts=None,
+    numbers=None,
+    nan_last=False,
+    **changes,
 ):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
 
     In `memory` that changes, only accesses are checked. `changes` are of the algorithm's limits.
     """
-    values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, lengths=lengths)
+    given = {"lengths": lengths, "starts": starts, "indices": numbers, "nan_last": nan_last}
+    values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, **given)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
         axis=axis,
         k=k,
         axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
         output_value_tensor=TensorDesc(data_type, values.shape),
-        output_index_tensor=TensorDesc(TensorDataType.INT64, values.shape),
+        output_index_tensor=TensorDesc(TensorDataType[indices.dtype.name.upper()], values.shape),
     )
-    options, inputs = Options(is_sorted=is_sorted), {"input_tensor": rows}
-    if lengths is not None:
-        options = options._replace(lengths=TensorDesc(TensorDataType.INT64, lengths.shape))
-        inputs["lengths"] = lengths
+    options, inputs = Options(is_sorted=is_sorted, nan_last=nan_last), {"input_tensor": rows}
+    for field, array in (("lengths", lengths), ("starts", starts), ("numbers", numbers)):
+        if array is not None:
+            described = TensorDesc(TensorDataType[array.dtype.name.upper()], array.shape)
+            options = options._replace(**{field: described})
+            inputs[field] = array
     after = inputs | {"output_value_tensor": values, "output_index_tensor": indices}
     after = {field: operand.ravel().view(np.uint8) for field, operand in after.items()}
     before = {
@@ -214,6 +229,59 @@ def test_rows_of_many_kinds(name):
                 run_top_k(name, data_type, columns, k, True, False, row_lengths(columns, 0, k), axis=0)
         except CannotServeError:
             continue
+
+
+def rows_of_ties(shape):
+    """Return elements of which many tie, and zeros, NaNs and infinities are among them."""
+    return np.random.default_rng(9).choice(np.float32([0, -0.0, 1, 2, np.nan, np.inf, -np.inf]), shape)
+
+
+# Rows that a kernel holds, k, and the dimension that the rows lie along.
+WINDOWED = {
+    "rounds": ((9, 61), 5, 1),
+    "warp": ((9, 203), 20, 1),
+    "partition-0": ((9, 501), 60, 1),
+    "columns": ((95, 40), 5, 0),
+    "one_pass": ((9, 3001), 50, 1),
+    "block": ((9, 3001), 60, 1),
+    "grid": ((9, 9001), 60, 1),
+    "cluster": ((9, 5003), 60, 1),
+    "sampled": ((9, 9003), 200, 1),
+    "tile": ((9, 501), 60, 1),
+    "sort": ((9, 501), 60, 1),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rounds",
+        *map(exhaustive, ("warp", "partition-0", "columns")),
+        *map(nightly, ("one_pass", "block", "grid", "cluster", "sampled", "tile", "sort")),
+    ],
+)
+def test_windows(name):
+    """Windows lie anywhere, and reach beyond both ends of a row; nothing else is read."""
+    shape, k, axis = WINDOWED[name]
+    rows, n = rows_of_ties(shape), shape[axis]
+    starts, lengths = np.int64(np.random.default_rng(3).integers(-5, n, (2, shape[1 - axis])))
+    edges = [(-3, n + 9), (1, k), (5, k - 1), (n - 2, 5), (n + 5, 2), (-(1 << 62), (1 << 63) - 1)]
+    starts[: len(edges)], lengths[: len(edges)] = zip(*edges, strict=True)
+    given = {"starts": starts, "lengths": lengths, "axis": axis}
+    run_top_k(name, TensorDataType.FLOAT32, rows, k, True, nan_last=True, **given)
+    run_top_k(name, TensorDataType.FLOAT32, rows, k, False, False, **given)
+
+
+@pytest.mark.parametrize(("n", "k"), [(203, 30), exhaustive(5003, 60), nightly(5003, 4200)])
+def test_numbers(n, k):
+    """A block holds a row, or orders what another algorithm has found, or numbers are sorted first."""
+    rng = np.random.default_rng(4)
+    distinct_numbers = np.stack([rng.permutation(n), np.arange(n)[::-1]])
+    some = np.where(rng.random((2, n)) < 0.7, -1, rng.integers(-9, 9, (2, n))).astype(np.int32)
+    rows = rows_of_ties((2, n))
+    for is_sorted in (True, False):
+        run_top_k("partition", TensorDataType.FLOAT32, rows, k, is_sorted, numbers=distinct_numbers)
+        run_top_k("partition", TensorDataType.FLOAT32, rows, k, is_sorted, False, numbers=some)
 
 
 def test_ties_by_index():

@@ -27,12 +27,14 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     memory, storage, addresses = memory or GlobalMemory(), {}, []
     for field in operator.operands:
         if field not in case.before:
-            # Lengths have no address if there are none; an input that is not there has the address 0.
-            addresses += [0] * (field != "lengths")
+            # What rows have beside x has no address if it is not there; another input has the address 0.
+            addresses += [0] * (field not in ("lengths", "starts", "numbers"))
             continue
         # Arrays of functions may be laid out otherwise than descriptors say.
         descriptor = {
             "lengths": case.options.lengths,
+            "starts": case.options.starts,
+            "numbers": case.options.numbers,
             "output_coordinates_tensor": case.options.coordinates,
         }.get(field) or getattr(case.descriptor, field)
         data = case.before[field]
