@@ -130,13 +130,14 @@ def nonzero_coordinates(
         words, others = NONZERO_COORDINATES.words, (size, fill_value, index_dtype)
         return NonzeroResult(*framework.nonzero_coordinates(words, (x,), out, stream, *others))
     size = None if size is None else arguments.integer(size, f"{where}.size")
-    fill = plain_fill(fill_value)
+    is_plain = fill_value is None or type(fill_value) is int
+    fill: Any = fill_value if is_plain else plain_fill(fill_value)
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     if out is not None:
         check_is_pair(out, "nonzero_coordinates.out")
         out = tuple(out)
     # One value for all columns is a size of the call.
-    value, fills = (fill, True) if isinstance(fill, int) else (0, fill)
+    value, fills = (fill, True) if type(fill) is int else (0, fill)
     parameters = where, size is None, fills, index_type, level_set()
     sizes = WHOLE, value, size or 0
     results = KINDS.call(parameters, (x,), sizes, out or ()) if stream is None else None
