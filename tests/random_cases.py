@@ -58,6 +58,9 @@ class RandomCase:
             dmlops.nonzero_coordinates(arrays["input_tensor"], fill_value=options.fill, **keywords)
         elif self.operator == "gather_nd":
             keywords |= {"batch_dims": desc.batch_dimension_count, "mode": options.mode}
+            keywords["wrap_negative"] = options.wraps
+            if options.mode == "fill":
+                keywords["fill_value"] = np.frombuffer(options.element, arrays["input_tensor"].dtype)[0]
             dmlops.gather_nd(arrays["input_tensor"], arrays["indices_tensor"], **keywords)
         else:
             keywords |= {"begin": desc.diagonal_fill_begin, "end": desc.diagonal_fill_end}
@@ -379,6 +382,8 @@ def _gather_nd(maker):
     if indices.element_count:
         view_of(picks, indices)[...] = _indices(maker, shape, bounds, index_dtype)
     fill, wraps = maker.values(dtype, TensorDesc(x.data_type, (1,))), maker.chance(0.6)
+    if dtype.kind == "b":
+        fill = fill.view(np.uint8) != 0
     options = {"mode": mode, "fill_value": fill[0], "wrap_negative": wraps}
     answer = reference.gather_nd(view_of(storage, x), view_of(picks, indices), batch_dims=batch, **options)
     rank = max(len(sizes), len(shape), answer.ndim)
