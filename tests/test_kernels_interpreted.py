@@ -272,16 +272,19 @@ def test_windows(name):
     run_top_k(name, TensorDataType.FLOAT32, rows, k, False, False, **given)
 
 
-@pytest.mark.parametrize(("n", "k"), [(203, 30), exhaustive(5003, 60), nightly(5003, 4200)])
-def test_numbers(n, k):
+@pytest.mark.parametrize(
+    ("name", "n", "k"),
+    [("partition", 203, 30), exhaustive("partition", 5003, 60), nightly("sort", 5003, 4200)],
+)
+def test_numbers(name, n, k):
     """A block holds a row, or orders what another algorithm has found, or numbers are sorted first."""
     rng = np.random.default_rng(4)
     distinct_numbers = np.stack([rng.permutation(n), np.arange(n)[::-1]])
     some = np.where(rng.random((2, n)) < 0.7, -1, rng.integers(-9, 9, (2, n))).astype(np.int32)
     rows = rows_of_ties((2, n))
     for is_sorted in (True, False):
-        run_top_k("partition", TensorDataType.FLOAT32, rows, k, is_sorted, numbers=distinct_numbers)
-        run_top_k("partition", TensorDataType.FLOAT32, rows, k, is_sorted, False, numbers=some)
+        run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, numbers=distinct_numbers)
+        run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, False, numbers=some)
 
 
 def test_ties_by_index():

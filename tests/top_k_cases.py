@@ -105,7 +105,7 @@ def windows(x, axis, dtype="int64"):
     lengths = rng.integers(-2, n + 2, shape, endpoint=True)
     # No sum of these overflows.
     edges = [(info.min, info.max), (info.max, info.max), (info.min, 1), (0, info.max), (-1, 2), (n - 1, 5)]
-    starts, lengths = (np.clip(each, info.min, info.max).astype(dtype) for each in (starts, lengths))
+    starts, lengths = (np.asarray(np.clip(each, info.min, info.max), dtype) for each in (starts, lengths))
     for number, edge in enumerate(edges if starts.size > 2 * len(edges) else ()):
         pair = [min(max(int(each), info.min), info.max) for each in edge]
         starts.flat[number], lengths.flat[number] = pair

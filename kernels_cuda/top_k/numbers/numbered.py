@@ -36,7 +36,7 @@ from kernels_cuda.top_k.shared.shapes import pair_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
 # Elements that follow each other in the order of keys are compared with each other, if no more have one key.
-_LONGEST_RUN = 64
+_LONGEST_RUN = 128
 # Two large blocks share a multiprocessor.
 _REGISTERS = 64
 _NOWHERE = 0xFFFFFFFF

@@ -92,6 +92,11 @@ def numbered_variants(element_size: int) -> Iterator[Variant]:
         yield variant("numbered", factory, element_size, n_threads, dynamic_shared_bytes=needed)
 
 
+def _most_of_small() -> int:
+    """Return how many candidates a small block holds."""
+    return NUMBERED_THREADS[0] * ITEMS_PER_THREAD
+
+
 def _counters_offset(element_size: int, capacity: int) -> int:
     """Return where a block counts: behind candidates, and behind their keys."""
     return capacity * (PAIR_BYTES + pair_bytes(element_size))
@@ -109,7 +114,7 @@ def found_first(device: Words, selection: Selection) -> Selection:
     """
     most = NUMBERED_THREADS[1] * ITEMS_PER_THREAD
     k = min(selection.k + selection.k // SPARE_SHARE + SPARE, most, selection.axis_size)
-    if selection.axis_size <= most:
+    if selection.axis_size <= _most_of_small() or (selection.axis_size <= most and k > _most_of_small() // 2):
         k = 0
     index_size = 4 if selection.bound <= device[NARROW_AXIS_ELEMENTS] else 8
     value_bytes = area_bytes(selection, k, selection.element_size)
@@ -143,13 +148,13 @@ def numbered_launches(
     problem: Words, device: Words, selection: Selection, found: Selection, out: Words
 ) -> int:
     """Order what has been found, or whole rows, by key, number and position."""
-    most = NUMBERED_THREADS[1] * ITEMS_PER_THREAD
     n_threads = NUMBERED_THREADS[1]
-    if selection.axis_size <= NUMBERED_THREADS[0] * ITEMS_PER_THREAD:
+    is_short = selection.axis_size <= n_threads * ITEMS_PER_THREAD
+    if selection.axis_size <= _most_of_small() or (is_short and found.k > 0):
         n_threads = NUMBERED_THREADS[0]
     offsets = fill_offsets(problem, device, selection, out)
     number_offsets = fill_offsets_of(problem, device, selection, out, NUMBER_STRIDE)
-    capacity = most if found.k > 0 else selection.axis_size
+    capacity = n_threads * ITEMS_PER_THREAD if found.k > 0 else selection.axis_size
     capacity = ceil_div(capacity, n_threads) * n_threads
     kernel = kernel_key(NUMBERED, selection.element_size, n_threads, 0)
     sizes = Sizes(selection.n_rows, n_threads, _block_bytes(selection.element_size, capacity, n_threads), 1)

@@ -19,10 +19,10 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.numbers.numbered_launches import PAIR_BYTES
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.rows import load_raw
-from kernels_cuda.top_k.shared.threshold import FOUND, bit_length_u64, threshold_functions
+from kernels_cuda.top_k.shared.threshold import CROWDED, FOUND, bit_length_u64, threshold_functions
 
 # Elements that a thread loads before it uses the first.
-_AHEAD = 4
+_AHEAD = 8
 # More than enough if elements stay as they are.
 _MOST_ROUNDS = 100
 
@@ -95,6 +95,7 @@ def search_function(element_size: int, n_threads: int) -> Any:
         elements = cuda.local.array(_AHEAD, key_type)
         least = ~u64(0)
         most = u64(0)
+        has_below = False
         first_key = key_before
         if field == 0:
             first_key = low
@@ -111,6 +112,8 @@ def search_function(element_size: int, n_threads: int) -> Any:
                 bits = u64(m.excluded)
                 if position < row.length and key >= first_key:
                     bits = load_number(row, position, m)
+                elif position < row.length:
+                    has_below = True
                 takes_part = bits != u64(m.excluded)
                 value, after = key, number_key(bits, m)
                 is_above = False
@@ -132,6 +135,8 @@ def search_function(element_size: int, n_threads: int) -> Any:
                         least = min(least, after)
                         most = max(most, after)
             first += tile
+        if has_below:
+            scratch.counters[CROWDED] = u32(1)
         return least, most
 
     @linked_function
@@ -155,6 +160,7 @@ def search_function(element_size: int, n_threads: int) -> Any:
         while searching:
             if thread == 0:
                 scratch.counters[FOUND] = u32(0)
+                scratch.counters[CROWDED] = u32(0)
             cuda.syncthreads()
             shift = max(bit_length_u64(high - low), u32(digit_bits)) - digit_bits
             prefix = field, key_before, number_before
@@ -170,8 +176,8 @@ def search_function(element_size: int, n_threads: int) -> Any:
                 least, most = block_extremes(scratch, least, most, ids)
                 n_found = scratch.counters[FOUND]
                 is_counting = n_found > u32(m.capacity)
-                # Too few of them take part: any element may be selected.
-                begins_anew = n_found < u32(p.k) and low != 0
+                # Too few of them take part: those below may be selected, too.
+                begins_anew = n_found < u32(p.k) and scratch.counters[CROWDED] != 0
                 searching = (is_counting or begins_anew) and n_rounds < _MOST_ROUNDS
                 if begins_anew:
                     low, high = u64(0), u64(ones)

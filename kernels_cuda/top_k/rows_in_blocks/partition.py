@@ -24,7 +24,7 @@ from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape,
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
-from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
 from kernels_cuda.top_k.shared.unaligned import extent_function
 
@@ -225,6 +225,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
+        # They would cost registers while elements are selected.
+        kept = cuda.shared.array(3, i64)
         maxima = cuda.shared.array(n_warps, key_type)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -233,6 +235,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         if length < p.window_format.least:
             return
+        if thread == 0:
+            kept[0], kept[1], kept[2] = values, indices.address, indices.start
         count = u32(length)
         n_selected = min(u32(p.k), count)
         x_step = p.strides.x * element_size
@@ -299,13 +303,14 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             counters = memory + u32(counters_offset)
             sort_pairs(memory, counters, n_selected, ~last, maxima, totals, thread)
 
+        values, outputs = kept[0], RowIndices(kept[1], kept[2])
         rank = thread
         while rank < n_selected:
             key, low = load_pair(memory + rank * n_pair_bytes)
             position = i64(low)
             element = restore(key, p.key_format, base + position * x_step)
-            write_result(values, indices, rank, element, position, p)
+            write_result(values, outputs, rank, element, position, p)
             rank += n_threads
-        pad_results(values, indices, n_selected + thread, n_threads, p.k, p)
+        pad_results(values, outputs, n_selected + thread, n_threads, p.k, p)
 
     return partition_row

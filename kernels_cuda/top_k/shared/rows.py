@@ -107,6 +107,15 @@ def row_window(windows, layout, offsets, row, axis_size, window_format):
 
 
 @device_function
+def row_start(windows, offsets, row, p):
+    """Return at which position a row begins."""
+    start = i64(0)
+    if windows.starts != 0:
+        start, _ = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
+    return start
+
+
+@device_function
 def store_index(address, index_size, index):
     """Store an index as 4 or 8 bytes."""
     if index_size == 4:

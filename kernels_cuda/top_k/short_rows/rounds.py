@@ -27,7 +27,8 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.aligned_keys import register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
-from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.results import RowIndices, row_functions
+from kernels_cuda.top_k.shared.rows import row_start
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS
@@ -56,7 +57,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     n_kept = ROUNDS_THREADS * n_keys
     pass_elements = n_lanes * per_vector
     extent_of = extent_function(element_size)
-    load_elements, make_keys = register_functions(element_size, n_keys, pass_elements, True)
+    load_elements, make_keys = register_functions(element_size, n_keys, pass_elements, False)
     last_lane = n_lanes - 1
     lane_bits = last_lane.bit_length()
     # A lane remembers so many of the selected positions.
@@ -180,8 +181,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                 places[number] = best_place if group == u32(number) else places[number]
             return live
 
-    # As many blocks share a multiprocessor as there would without windows.
-    @cuda.jit(max_registers=64 if element_size == 4 and n_keys == 32 else None)
+    @cuda.jit
     def rounds_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_sorted):
         ptx.grid_dependency_wait()
         lane = u32(cuda.threadIdx.x) & 31
@@ -255,12 +255,14 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                         for number in range(n_held):
                             ranks[number] += u32(position < held[number])
 
+        # Found anew: it would cost a register while elements are selected.
+        outputs = RowIndices(indices.address, row_start(windows, offsets, read_row, p))
         for number in range(n_held):
             if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
                 position = i64(held[number])
                 element = load_element(base + position * x_step)
-                write_result(values, indices, ranks[number], element, position, p)
+                write_result(values, outputs, ranks[number], element, position, p)
         if row < p.n_rows:
-            pad_results(values, indices, n_selected + row_lane, n_lanes, p.k, p)
+            pad_results(values, outputs, n_selected + row_lane, n_lanes, p.k, p)
 
     return rounds_top_k
