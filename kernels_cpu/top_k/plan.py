@@ -9,9 +9,9 @@ row is selected, the elements beyond a threshold are dropped first.
 algorithm             rows
 ============ ======== ==========================================================================
 short_rows   searched contiguous, and short enough for the first-level cache
-rows         searched contiguous; in segments where there are fewer rows than threads
+rows         searched contiguous, or copied in parts; in segments if there are fewer rows than threads
 side_by_side searched adjacent, like the columns of a matrix: one lane for each
-columns      searched any other layout, after copying a part of the rows
+columns      searched adjacent, after copying a part of the rows
 sort         sorted   each by one thread
 ============ ======== ==========================================================================
 
@@ -86,6 +86,8 @@ from kernels_cpu.top_k.table import (
     PADDED_TO,
     RANK_LIMIT,
     SAMPLE_OF,
+    SHORT_ROW_BYTES,
+    SHORT_ROWS_MAX_K,
     SHORT_ROWS_MAX_ROWS,
     SIDE_BY_SIDE_COLUMNS,
     STREAMS,
@@ -104,8 +106,6 @@ MAX_K = 1 << 46
 """The workspace of a larger one would be beyond every address space, and beyond 64 bits with many columns."""
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
-SHORT_ROW_BYTES = 1 << 14  # shorter rows are still in the first-level cache when they are read again
-SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
 SHORT_ROWS_KEY_BYTES = 1 << 13  # keys that are written before they are read again
 
 RUN_BYTES = 1 << 22  # part of a row that is searched at a time; each run lists about k elements
@@ -187,7 +187,7 @@ class Choice(NamedTuple):
     columns: int
     """Rows that go through each step together, by a copy of a part of each; 0 where nothing is copied.
 
-    For `ROWS`, 1 if windows may be short.
+    For `ROWS`, 1 if parts of rows are copied, or windows may be short.
     """
     segment: int
     """Elements of a row that one task searches."""
@@ -244,23 +244,31 @@ def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
             columns = min(max(SHORT_ROWS_KEY_BYTES // row_bytes, 1), SHORT_ROWS_MAX_ROWS)
             columns = min(columns, shape.n_rows)
             return Choice(SHORT_ROWS, RANK_LIMIT + WORD, n, columns, n, 1, n_tasks)
-        segment = n
-        if 2 * shape.n_rows <= n_tasks:
-            segment = max(ceil_div(n, n_tasks // shape.n_rows), 8 * k)
-            segment = ceil_div(segment, shape.line) * shape.line
-        run = _whole_tiles(shape, max(RUN_BYTES, 32 * k * element_size))
-        may_be_short = not are_whole and segment == n and k <= SHORT_ROWS_MAX_K
-        columns = 1 if may_be_short else 0
-        return Choice(ROWS, capacity, run, columns, segment, ceil_div(n, segment), n_tasks)
+        may_be_short = not are_whole and k <= SHORT_ROWS_MAX_K
+        return _choose_rows(
+            shape, capacity, max(RUN_BYTES, 32 * k * element_size), 1 if may_be_short else 0, n_tasks
+        )
     n_columns = shape.last_size if shape.last_step == 1 else 0
+    if n_columns == 0:
+        return _choose_rows(shape, capacity, max(STAGE_BYTES, 16 * k * element_size), 1, n_tasks)
     share = ceil_div(n_columns, n_tasks)
     if k <= SIDE_BY_SIDE_MAX_K and n_columns >= SIDE_BY_SIDE_MIN_ROWS and are_whole:
         columns = min(ceil_div(share, shape.lanes) * shape.lanes, SIDE_BY_SIDE_COLUMNS)
         run = min(STAGE_BYTES // (SIDE_BY_SIDE_COLUMNS * element_size), n)
         return Choice(SIDE_BY_SIDE, RANK_LIMIT, run, columns, n, 1, n_tasks)
-    columns = min(COLUMN_LINES * shape.line, share) if n_columns > 0 else 1
+    columns = min(COLUMN_LINES * shape.line, share)
     run = _whole_tiles(shape, max(STAGE_BYTES // columns, 16 * k * element_size))
     return Choice(COLUMNS, capacity, run, columns, n, 1, n_tasks)
+
+
+def _choose_rows(shape: Shape, capacity: int, run_bytes: int, columns: int, n_tasks: int) -> Choice:
+    """Choose sizes for rows that are searched one after the other, in segments if they are few."""
+    segment = shape.longest
+    if 2 * shape.n_rows <= n_tasks:
+        segment = max(ceil_div(segment, n_tasks // shape.n_rows), 8 * shape.k)
+        segment = ceil_div(segment, shape.line) * shape.line
+    run = _whole_tiles(shape, run_bytes)
+    return Choice(ROWS, capacity, run, columns, segment, ceil_div(shape.longest, segment), n_tasks)
 
 
 def _choose_numbered(shape: Shape, threads: int) -> Choice:
@@ -291,7 +299,7 @@ def plan(problem: Words, host: Words, out: Words) -> int:
         choice = _choose(shape, problem[LENGTH_SIZE] + problem[START_SIZE] == 0, host[THREADS])
     begin_plan(out, choice.algorithm)
     n_units = shape.n_rows * choice.segments
-    if choice.algorithm not in (SORT, NUMBERED) and not shape.are_contiguous:
+    if choice.algorithm in (COLUMNS, SIDE_BY_SIDE):
         n_units = shape.n_rows // shape.last_size * ceil_div(shape.last_size, choice.columns)
     n_tasks = choice.n_tasks if choice.segments == 1 else n_units
     begin_tasks(out, kernel_key(choice.algorithm, shape.element_size, shape.k), n_units, n_tasks, 3)
@@ -358,7 +366,7 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
     fold = min(n_groups, max(tiles, 1))
     pitch, n_staged, group_elements = run + shape.line, columns, shape.lanes * fold
     if algorithm == ROWS:
-        pitch = SHORT_ROW_BYTES // element_size
+        pitch = max(run, 2 * SHORT_ROW_BYTES // element_size + WORD)
         group_elements = max(group_elements, 4 * k + shape.lanes)
     elif algorithm == SHORT_ROWS:
         pitch = ceil_div(n, WORD) * WORD

@@ -1,4 +1,4 @@
-"""Contiguous rows with few selected elements, searched in place.
+"""Rows with few selected elements, searched in place if they are contiguous, or else in copies of parts.
 
 If there are fewer rows than threads, several tasks search segments of a row, and one kernel merges their
 lists. Rows that are windows may be much shorter than the longest one: short ones are searched as in
@@ -10,21 +10,22 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernels_cpu.intrinsics.pointers import integers_at, stack_words
+from kernels_cpu.intrinsics.pointers import element_size, integers_at, stack_words, tail
 from kernels_cpu.jit import njit
 from kernels_cpu.top_k.finish import finish, finish_few, write_padding
 from kernels_cpu.top_k.records import at_most, shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
-from kernels_cpu.top_k.scratch import Windows, row_of, scratch_of, sorting_of, stage_of, unpacked
+from kernels_cpu.top_k.scratch import Windows, copy_row, row_of, scratch_of, sorting_of, stage_of, unpacked
 from kernels_cpu.top_k.short_rows import list_row
-from kernels_cpu.top_k.table import DIMENSION, HEADER, SHORT_WORDS
+from kernels_cpu.top_k.table import DIMENSION, HEADER, SHORT_ROW_BYTES, SHORT_ROWS_MAX_K, SHORT_WORDS
+from kernels_cpu.top_k.written_keys import padded_size
 
 Array = NDArray[Any]
 
 
 @functools.cache
 def select(sorts: bool) -> Any:
-    """Return the kernel for contiguous rows; `sorts`: for lists that are too long to be ranked."""
+    """Return the kernel for rows; `sorts`: for lists that are too long to be ranked."""
     finish_row = finish if sorts else finish_few
 
     @njit
@@ -32,11 +33,11 @@ def select(sorts: bool) -> Any:
         constants: Array, first_unit: int, last_unit: int, task: int,
         lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
     ) -> None:  # fmt: skip
-        """Search rows whose elements are contiguous, or segments of them, then one for each task."""
+        """Search rows, or segments of them, then one for each task."""
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
-        keys = stage_of(constants, problem, workspace, task)
+        stage = stage_of(constants, problem, workspace, task)
         words, less = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
         for unit in range(first_unit, last_unit):
             row = unit // problem.segments if problem.segments > 1 else unit
@@ -49,22 +50,29 @@ def select(sorts: bool) -> Any:
             at = place.x_at
             limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
             search = Search(0, ~problem.lowest, k, False)
-            if not sorts and k > 0 and problem.columns > 0 and last <= problem.pitch:
+            is_short = problem.segments == 1 and last * element_size(elements) <= SHORT_ROW_BYTES
+            if not sorts and is_short and problem.columns > 0 and 0 < k <= SHORT_ROWS_MAX_K:
+                run, run_at = elements, at
+                if problem.x_step != 1:
+                    run, run_at = tail(stage, padded_size(last)), 0  # behind the keys
+                    copy_row(elements, at, problem.x_step, last, run)
                 count = list_row(
-                    elements, at, last, k, problem.lowest, limits.wide, masks, keys, words, less, scratch
+                    run, run_at, last, k, problem.lowest, limits.wide, masks, stage, words, less, scratch
                 )
                 search = Search(count, ~problem.lowest, k, True)
                 last = first
             for begin in range(first, last, problem.run):
                 n = min(problem.run, last - begin)
-                search = search_run(
-                    elements, place.x_at + begin, n, -place.x_at, masks, limits, scratch, search
-                )
+                if problem.x_step == 1:
+                    search = search_run(elements, at + begin, n, -at, masks, limits, scratch, search)
+                else:
+                    copy_row(elements, at + begin * problem.x_step, problem.x_step, n, stage)
+                    search = search_run(stage, 0, n, begin, masks, limits, scratch, search)
             if problem.segments == 1:
                 records, positions = scratch.records, scratch.positions
                 count = search.n_candidates
                 if count < k:  # elements have changed since the threshold was found: take any
-                    list_all(elements, at, k, masks, scratch, limits.wide)
+                    list_all(elements, at, problem.x_step, k, masks, scratch, limits.wide)
                     count = k
                 finish_row(
                     elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
@@ -115,7 +123,7 @@ def merge(sorts: bool) -> Any:
                 if count > k:
                     count, _ = shrink(records, positions, wide, count, k, k >> 2)
             if count < k:  # elements or the window have changed since the search: take any
-                list_all(elements, place.x_at, k, masks, scratch, wide)
+                list_all(elements, place.x_at, problem.x_step, k, masks, scratch, wide)
                 count = k
             finish_row(
                 elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k

@@ -97,10 +97,10 @@ def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch
 
 
 @njit
-def list_all(x: Array, begin: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
+def list_all(x: Array, begin: int, step: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of each of the first `n` elements of a row."""
     for i in range(n):
-        value = int64(key(x[begin + i], masks))
+        value = int64(key(x[begin + i * step], masks))
         if wide:
             scratch.records[i] = value
             scratch.positions[i] = i

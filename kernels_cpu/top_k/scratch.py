@@ -191,10 +191,24 @@ def stage_of(constants: Array, problem: Problem, workspace: int, task: int) -> A
 
 
 @njit
+def copy_row(x: Array, at: int, step: int, n: int, stage: Array) -> None:
+    """Copy `n` elements of a row to the stage."""
+    if step == -1:  # compilers make vectors of these
+        for i in range(n):
+            stage[i] = x[at - i]
+    else:
+        for i in range(n):
+            stage[i] = x[at + i * step]
+
+
+@njit
 def copy_to_stage(
     x: Array, at: int, step: int, column_step: int, n: int, n_columns: int, stage: Array, pitch: int
 ) -> None:
     """Copy `n` elements of `n_columns` rows to the stage of the workspace, so that each is contiguous."""
+    if n_columns == 1:
+        copy_row(x, at, step, n, stage)
+        return
     edge = simd.block_edge_of(x)
     block_rows, block_columns = n & -edge, n_columns & -edge
     if column_step != 1:

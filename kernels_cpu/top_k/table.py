@@ -27,8 +27,10 @@ COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait
 SIDE_BY_SIDE_COLUMNS = WORD
 """Rows that lie side by side, per block of keys: one bit of a word each."""
 
+SHORT_ROW_BYTES = 1 << 14  # shorter rows are still in the first-level cache when they are read again
+SHORT_ROWS_MAX_K = 96  # the list of a random row then stays below `RANK_LIMIT`
 SHORT_WORDS = 256
-"""Words of bits for the elements of a short row: it has at most 16 KB."""
+"""Words of bits for the elements of a short row."""
 ROW_STATE = 6
 """Integers that a kernel keeps for each of some rows that go through each step together."""
 
