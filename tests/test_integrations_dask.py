@@ -59,8 +59,56 @@ class TestTopK:
         for name, dtype in (("uint32", "uint32"), (None, "int64")):
             assert top_k(da.from_array(x, chunks=9), 2, index_dtype=name).indices.compute().dtype == dtype
 
+    @given(chunked(max_ndim=2), st.data())
+    def test_rows_equal_the_whole(self, arrays, data):
+        x, lazy = arrays
+        axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+        n, rows = x.shape[axis], tuple(np.delete(x.shape, axis))
+        is_last = axis % x.ndim == x.ndim - 1
+        shapes = st.sampled_from([rows, (1,) * len(rows), (), *[(3, *rows)] * is_last])
+        integers = np.random.default_rng(data.draw(st.integers(0, 99))).integers
+        options = {"largest": data.draw(st.booleans()), "sorted": data.draw(st.booleans())}
+        options["nan_last"] = data.draw(st.booleans())
+        names = data.draw(st.sets(st.sampled_from(["starts", "lengths", "indices"]), min_size=1))
+        for name in names - {"indices"}:
+            options[name] = integers(-3, n + 3, data.draw(shapes))
+        if "indices" in names:
+            options["indices"] = integers(-1, 9, data.draw(st.sampled_from([x.shape, (n,)])))
+        if names != {"indices"}:
+            options["max_length"] = data.draw(st.sampled_from([None, 0, 3]))
+        k = data.draw(st.integers(0, n + 3))
+        values, indices = top_k(lazy, k, axis=axis, **options)
+        expected = reference.top_k(x, k, axis=axis, **options)
+        assert_same(values.compute(scheduler="sync"), expected[0])
+        assert_same(indices.compute(scheduler="sync"), expected[1])
+        assert values.shape == indices.shape == expected[0].shape
+
+    def test_rows_of_any_integers(self):
+        x = np.arange(12, dtype=np.float32)
+        most = np.iinfo(np.int64).max
+        lazy = da.from_array(x, chunks=5)
+        for starts, lengths, n in (
+            (np.array([-most - 1, 2, most]), np.array([most, most, most]), [0, 10, 0]),
+            (np.uint64([2**64 - 1, 0, 3]), np.uint64([2**64 - 1, 2**64 - 1, 2]), [0, 12, 2]),
+            (np.array([-3, -3, 11]), np.int32([5, 2, 2]), [2, 0, 1]),
+        ):
+            found = top_k(lazy, 12, starts=da.from_array(starts, chunks=2), lengths=lengths).indices
+            assert (found.compute(scheduler="sync") >= 0).sum(axis=1).tolist() == n
+
+    def test_segments_have_the_chunks_of_windows(self):
+        starts = da.from_array(np.arange(100), chunks=30)
+        values, indices = top_k(
+            da.arange(1000, chunks=300), 2, starts=starts, lengths=9, index_dtype="uint32"
+        )
+        assert values.chunks == indices.chunks == ((30, 30, 30, 10), (2,))
+        expected = np.arange(100)[:, None] + [8, 7]
+        check(values, expected)
+        check(indices, expected.astype("uint32"))
+
     def test_unknown_sizes_elsewhere(self, unknown):
         x, lazy = unknown
+        with pytest.raises(InvalidDescriptorError, match=r"top_k\.x.*compute_chunk_sizes"):
+            top_k(lazy, 3, axis=1, lengths=2)
         values, indices = top_k(lazy, 3, axis=1)
         expected = reference.top_k(x, 3)
         assert_same(values.compute(), expected[0])
