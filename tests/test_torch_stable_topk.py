@@ -170,7 +170,6 @@ def test_all_threads_while_any_is_in_the_context():
             mode.disable()
 
     own = x.topk(2).indices.tolist()
-    assert own != [[0, 1]] * 3
     for _ in range(20):
         barrier = threading.Barrier(4, timeout=60)
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
