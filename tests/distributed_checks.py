@@ -232,6 +232,34 @@ def top_k_layouts(device):
     check_top_k(empty, 2, mesh, [Shard(0), Shard(1)])
 
 
+def draws(device):
+    """Draw tokens from logits that are sharded over rows, over the vocabulary, or both."""
+    x = random("draws").standard_normal((6, 301)).astype("float32") * 3
+    x[1, 7], x[2] = np.nan, np.nan
+    seeds = np.arange(6)
+    temperature = np.linspace(0, 2, 6, dtype="float32")
+    for shape, placements in (
+        ((-1,), [Shard(1)]),
+        ((-1,), [Shard(0)]),
+        ((-1,), [Replicate()]),
+        ((2, -1), [Shard(0), Shard(1)]),
+        ((2, -1), [Shard(1), Shard(1)]),
+    ):
+        mesh = mesh_of(device, *shape)
+        of_rows = [Shard(0) if p == Shard(0) else Replicate() for p in placements]
+        for options in ({}, {"k": 20}, {"k": 20, "top_p": 0.7, "min_p": 0.01}, {"top_p": 0.8}, {"k": 300}):
+            expected = reference.sample(x, seeds, temperature=temperature, steps=9, **options)
+            for of_seeds in (of_rows, [Replicate()] * mesh.ndim):
+                tokens = dmlops.sample(
+                    distribute(x, mesh, placements),
+                    distribute(seeds, mesh, of_seeds),
+                    temperature=distribute(temperature, mesh, of_seeds),
+                    steps=9,
+                    **options,
+                )
+                check(tokens, expected, of_rows)
+
+
 def gather(device):
     """Batches, tuples and copied dimensions, sharded in every way that is served."""
     mesh = mesh_of(device, 2, -1)

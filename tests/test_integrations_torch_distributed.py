@@ -18,6 +18,7 @@ CHECKS = (
     distributed_checks.top_k_windows,
     distributed_checks.top_k_numbers,
     distributed_checks.top_k_layouts,
+    distributed_checks.draws,
     distributed_checks.gather,
     distributed_checks.gather_errors,
     distributed_checks.lack_of_memory,

@@ -125,3 +125,35 @@ class TestJax:
             return self.sample(x, self.seeds).astype(float).sum() + x.sum()
 
         assert (self.jax.grad(loss)(self.x) == 1).all()
+
+
+class TestNjit:
+    """In functions that Numba compiles."""
+
+    @pytest.fixture(autouse=True)
+    def numba(self):
+        self.njit = pytest.importorskip("numba").njit
+
+    def test_arrays_and_numbers(self):
+        @self.njit
+        def draw(x, seeds, temperature, step):
+            return dmlops.sample(x, seeds, steps=step, temperature=temperature, k=20, top_p=0.9)
+
+        temperature = np.linspace(0, 2, 6)
+        for step in range(3):
+            expected = tokens(X, SEEDS, steps=step, temperature=temperature, k=20, top_p=0.9)
+            assert draw(X, SEEDS, temperature, step).tolist() == expected
+
+    def test_numbers_of_any_type_and_errors_after_a_hit(self):
+        @self.njit
+        def draw(x, temperature, top_p, out):
+            return dmlops.sample(x, 7, temperature=temperature, top_p=top_p, out=out)
+
+        out = np.zeros(6, "int32")
+        for temperature, top_p in ((1, 1), (0.5, 0.7), (2, 0.0)):
+            assert draw(X, temperature, top_p, out).tolist() == tokens(
+                X, 7, temperature=temperature, top_p=top_p
+            )
+            for wrong, text in (((1.0, 1.5), "top_p: got 1.5"), ((np.nan, 0.5), "temperature: got nan")):
+                with pytest.raises(InvalidDescriptorError, match=text):
+                    draw(X, *wrong, out)

@@ -85,6 +85,7 @@ class Arithmetic(NamedTuple):
     """The functions, compiled for one device."""
 
     key_of: Any
+    decayed: Any
     weight: Any
     scale_of: Any
     temperature_of: Any
@@ -118,6 +119,21 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
     """
 
     @compiled
+    def decayed(difference: Any, factor: Any, powers: Any) -> Any:
+        """Return the weight of an element by D and C."""
+        high, low = difference >> 32, difference & MASK
+        factor_high, factor_low = factor >> 32, factor & MASK
+        exponent = (product(high, factor_high) << 32) + (product(low, factor_low) >> 32 & MASK)
+        exponent = (exponent + product(high, factor_low) + product(low, factor_high)) >> 15
+        rest = exponent & MASK
+        inner = (_C2 - (product(rest, _C3) >> 40)) & MASK
+        inner = (_C1 - (product(rest, inner) >> 40)) & MASK
+        inner = product(rest, inner) >> 32 & MASK
+        power = power_of(powers, exponent >> 32 & 255)
+        power -= product(power >> 8 & MASK, inner) >> 32 & MASK
+        return power >> min((exponent >> 40) + 3, 63)
+
+    @compiled
     def weight(key: Any, scale: Scale, powers: Any) -> Any:
         """Return the weight of a key."""
         sign = key >> 63
@@ -131,17 +147,7 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         difference = scale.position - ((digits ^ sign) - sign)
         is_weighed = (magnitude < scale.infinity) & (below >= 0) & (difference <= scale.limit)
         difference = difference << scale.shift if is_weighed else 0
-        high, low = difference >> 32, difference & MASK
-        factor_high, factor_low = scale.factor >> 32, scale.factor & MASK
-        exponent = (product(high, factor_high) << 32) + (product(low, factor_low) >> 32 & MASK)
-        exponent = (exponent + product(high, factor_low) + product(low, factor_high)) >> 15
-        rest = exponent & MASK
-        inner = (_C2 - (product(rest, _C3) >> 40)) & MASK
-        inner = (_C1 - (product(rest, inner) >> 40)) & MASK
-        inner = product(rest, inner) >> 32 & MASK
-        power = power_of(powers, exponent >> 32 & 255)
-        power -= product(power >> 8 & MASK, inner) >> 32 & MASK
-        found = power >> min((exponent >> 40) + 3, 63)
+        found = decayed(difference, scale.factor, powers)
         if key == scale.largest:
             found = FULL
         elif not is_weighed or found < scale.least:
@@ -264,7 +270,9 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         other = product(low, total_high) + (middle & MASK)
         return product(high, total_high) + (middle >> 32 & MASK) + (other >> 32 & MASK)
 
-    return Arithmetic(compiled(_key_of), weight, scale_of, temperature_of, share_of, share, random_word, part)
+    return Arithmetic(
+        compiled(_key_of), decayed, weight, scale_of, temperature_of, share_of, share, random_word, part
+    )
 
 
 def product(a: Any, b: Any) -> Any:

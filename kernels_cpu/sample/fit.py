@@ -19,11 +19,14 @@ from kernels_cpu.sample.problem_words import (
     DIMENSION,
     DIMS,
     FORMATS,
+    MIN_P,
     N_DIMS,
     N_PARAMETERS,
     OUTPUT_STRIDE,
     SIZE,
     STRIDES,
+    TEMPERATURE,
+    TOP_P,
     VALUES,
     X_STEP,
     X_STRIDE,
@@ -31,6 +34,8 @@ from kernels_cpu.sample.problem_words import (
 
 FIT = Kernel("sample_fit", "kernels_cpu.sample.fit:fit", (INTEGERS, INTEGERS))
 HIGHEST_INDEX, MOST_ELEMENTS = FIXED, FIXED + 1
+# Of float64.
+_MAGNITUDE, _INFINITY, _ONE = (1 << 63) - 1, 0x7FF << 52, 0x3FF << 52
 
 
 def fit(call: Words, problem: Words) -> int:
@@ -47,6 +52,8 @@ def fit(call: Words, problem: Words) -> int:
             n_given += 1
             if call[array_at(n_given) + RANK] > rank - 1:
                 return MISFIT
+        elif not _is_in_range(i, call[SIZES + i]):
+            return MISFIT
     output = array_at(n_given + 1)
     if rank == 0 or call[output + RANK] != rank - 1 or count_of(call, x, 0, rank) < 0:
         return MISFIT
@@ -79,3 +86,12 @@ def fit(call: Words, problem: Words) -> int:
         end = merged(problem, DIMS, end, DIMENSION)
     problem[N_DIMS] = (end - DIMS) // DIMENSION
     return FITS
+
+
+def _is_in_range(parameter: int, value: int) -> bool:
+    """Return whether a function takes a number for a parameter; of floats, `value` has the bits."""
+    if parameter == TEMPERATURE:
+        return value & _MAGNITUDE <= _INFINITY
+    if parameter in (TOP_P, MIN_P):
+        return value & _MAGNITUDE <= _ONE and (value >= 0 or value & _MAGNITUDE == 0)
+    return True

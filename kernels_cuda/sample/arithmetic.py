@@ -1,5 +1,6 @@
 """The integer arithmetic of sampling for GPUs, and the table of powers that it reads."""
 
+import functools
 import math
 from typing import Any
 
@@ -35,8 +36,52 @@ def _power_of(powers, number):
 
 ARITHMETIC: Any = sampling.arithmetic(called_function, _product, _power_of)
 """Functions of the address of `fill_powers`'s array in shared memory, where they take powers."""
-inlined_weight: Any = sampling.arithmetic(linked_function, _product, _power_of).weight
-"""For loops over elements."""
+_INLINED: Any = sampling.arithmetic(linked_function, _product, _power_of)
+
+
+@functools.cache
+def inlined_weight(element_size: int) -> Any:
+    """Make the device function ``weight(key, scale, powers)`` of unsigned keys, for loops over elements.
+
+    For keys of 32 bits at most, what comes before the 64 bits of a difference is done in 32 bits.
+    """
+    bias = 1 << (8 * element_size - 1)
+    weight, decayed = _INLINED.weight, _INLINED.decayed
+
+    @device_function
+    def weight_of_wide(key, scale, powers):
+        return u64(weight(i64(key) - bias, scale, powers))
+
+    @device_function
+    def weight_of_narrow(key, scale, powers):
+        magnitude = key - u32(bias)
+        is_negative = key < bias
+        if is_negative:
+            magnitude = u32(bias) - key
+        mantissa = u32(scale.mantissa)
+        field = magnitude >> mantissa
+        digits = magnitude & ((u32(1) << mantissa) - u32(1))
+        if field > 0:
+            digits |= u32(1) << mantissa
+        field = max(field, u32(1))
+        top = u32(max(min(scale.top, 1 << 30), 0))
+        # The digits as a multiple of the row's unit are below 2^61.
+        place = u64(digits << (u32(29) - mantissa)) << 32
+        place >>= u64(min(top - field, u32(63)))
+        difference = u64(scale.position) - place
+        if is_negative:
+            difference = u64(scale.position) + place
+        is_weighed = field <= top and magnitude < u32(scale.infinity) and difference <= u64(scale.limit)
+        found = i64(0)
+        if is_weighed:
+            found = decayed(i64(difference << u64(scale.shift)), scale.factor, powers)
+            if found < scale.least:
+                found = i64(0)
+        if i64(key) - bias == scale.largest:
+            found = i64(sampling.FULL)
+        return u64(found)
+
+    return weight_of_wide if element_size == 8 else weight_of_narrow
 
 
 @device_function

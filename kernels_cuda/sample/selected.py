@@ -34,12 +34,8 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that selects and draws."""
     keys = key_functions(element_size, cluster)
     register, per_vector = keys.register, keys.per_vector
-    team = team_functions(cluster)
+    team, weight_of = team_functions(cluster), inlined_weight(element_size)
     bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
-
-    @device_function
-    def weight_of(key, scale, powers):
-        return u64(inlined_weight(i64(u64(key)) - bias, scale, powers))
 
     @device_function
     def tied_weight(largest, distance, scale, powers):

@@ -21,6 +21,7 @@ from dmlops import NonzeroResult, TopKResult
 from dmlops.integrations.numba import calls
 from dmlops.integrations.numba.calls import (
     CHECK,
+    DRAW,
     FILL,
     FLOAT,
     GATHER,
@@ -32,6 +33,7 @@ from dmlops.integrations.numba.calls import (
     CallError,
     code_of,
 )
+from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS
 from dmlops.types.errors import error_text
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.intrinsics.building import I64, reserved
@@ -374,6 +376,67 @@ def _nonzero_coordinates(x, size=None, fill_value=None, index_dtype=None, out=No
         return NonzeroResult(results[0], results[1])
 
     return call_nonzero
+
+
+@_function(dmlops.sample)
+def _sample(
+    logits,
+    seeds,
+    steps=0,
+    temperature=1.0,
+    k=None,
+    top_p=1.0,
+    min_p=0.0,
+    index_dtype=None,
+    out=None,
+):
+    kinds = dict(zip(PARAMETERS, (seeds, steps, temperature, k, top_p, min_p), strict=True))
+    arrays = {name: kind for name, kind in kinds.items() if isinstance(kind, types.Array)}
+    _check("sample", {}, logits=logits, out=out, **arrays)
+    for name, kind in kinds.items():
+        if name in INTEGER_PARAMETERS and name not in arrays and not (name == "k" and _is_none(kind)):
+            _check("sample", {name: kind})
+        elif name not in arrays and name not in INTEGER_PARAMETERS:
+            _value_code(kind, f"sample.{name}")
+    dtype, code = _named(index_dtype, "sample.index_dtype", np.int64)
+    has_out, has_k = not _is_none(out), not _is_none(k)
+    are_arrays = tuple([name in arrays for name in PARAMETERS])
+    of_seeds, of_steps, of_temperature, of_k, of_top_p, of_min_p = are_arrays
+    which = sum(1 << i for i, is_array in enumerate(are_arrays) if is_array)
+
+    def call_sample(
+        logits,
+        seeds,
+        steps=0,
+        temperature=1.0,
+        k=None,
+        top_p=1.0,
+        min_p=0.0,
+        index_dtype=None,
+        out=None,
+    ):
+        tokens = out if has_out else np.empty(logits.shape[:-1], dtype)
+        sizes = (
+            0 if of_seeds else seeds,
+            0 if of_steps else steps,
+            0.0 if of_temperature else np.float64(temperature),
+            k if has_k and not of_k else 0,
+            0.0 if of_top_p else np.float64(top_p),
+            0.0 if of_min_p else np.float64(min_p),
+        )
+        given = (
+            seeds if of_seeds else None,
+            steps if of_steps else None,
+            temperature if of_temperature else None,
+            k if of_k else None,
+            top_p if of_top_p else None,
+            min_p if of_min_p else None,
+        )
+        if call(DRAW, (which, code), sizes, has_out, (logits, given, tokens)) != 0:
+            raise CallError
+        return tokens
+
+    return call_sample
 
 
 @_function(dmlops.gather_nd)

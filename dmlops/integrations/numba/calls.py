@@ -21,9 +21,11 @@ from dmlops.devices import cpu
 from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
+from dmlops.functions.sample import function_of, split
 from dmlops.functions.top_k import plain_max_length, top_k_function
 from dmlops.operators.gather_nd import plain_fill
 from dmlops.operators.nonzero_coordinates import check_fill
+from dmlops.operators.sample import PARAMETERS
 from dmlops.operators.top_k import Selection
 from dmlops.store.once import VERSION, kept_by
 from dmlops.types.data_types import index_data_type
@@ -35,7 +37,7 @@ from kernels_cpu.host_words import THREADS
 from kernels_cpu.kernel import WORD_MASK
 from kernels_cpu.native_call import FIXED_WORDS, Operand
 
-SELECT, LIST, GATHER, CHECK, FILL, MAKE = range(6)
+SELECT, LIST, GATHER, CHECK, FILL, MAKE, DRAW = range(7)
 """What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
 writes to if all indices are in range; `MAKE` is a matrix without an input."""
 MODES = ("raise", "clip", "fill")
@@ -153,6 +155,8 @@ class _Request(NamedTuple):
 
     def has_plain_sizes(self) -> bool:
         """Return whether native code reads all sizes as they are: integers with a sign."""
+        if self.operation == DRAW:  # which reads the bits of floats
+            return True
         return all(type(size) is int for size in self.sizes) and self.sizes == self.words[len(self.scalars) :]
 
 
@@ -201,6 +205,15 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
         batch_dims, wraps, mode, code = scalars[:4]
         fill = plain_fill(_value(request, 4, len(scalars), code), MODES[mode])
         return GATHER_ND, 2, (batch_dims, MODES[mode], fill, bool(wraps))
+    if operation == DRAW:
+        which, code = scalars
+        names = tuple([name for i, name in enumerate(PARAMETERS) if which >> i & 1])
+        _, _, values = split(sizes)
+        return (
+            function_of(names),
+            len(arrays) - 1,
+            ((), _index_type(code, "sample.index_dtype"), names, values),
+        )
     has_end, code, made_code, n_dims = scalars[:4]
     begin, end, _, *shape = sizes
     value = _value(request, 4, len(scalars) - 1, code)

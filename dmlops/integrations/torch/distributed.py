@@ -1,8 +1,9 @@
 """The operators of ``torch.ops.dmlops`` on DTensors: sharded over several devices, with the answer of one.
 
-Every rank of the mesh makes the same call, and runs the kernels on its own shard. Two calls communicate:
+Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
 
 - `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
+- `sample` of a sharded vocabulary does the same with a small k, and sends the logits otherwise;
 - `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
 
 In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
@@ -25,9 +26,11 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from dmlops import functions
 from dmlops.calls.binding import check_extended
 from dmlops.functions.gather_nd import GATHER_ND
+from dmlops.functions.sample import FUNCTION as SAMPLE
 from dmlops.functions.top_k import TOP_K
 from dmlops.integrations.torch.derivatives import Selected, as_int64, is_tracked, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
+from dmlops.operators.sample import PARAMETERS, infer_sample
 from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.store.once import registered
 from dmlops.types.array_types import Mode
@@ -37,6 +40,9 @@ from dmlops.types.tensor import TensorDesc
 
 # The name from torch 2.13 on, and the one before.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+# More candidates of each rank are not sent, but all logits.
+_MOST_CANDIDATES = 1024
 
 
 def top_k(
@@ -229,6 +235,56 @@ def gather_nd(
     return _whole(gathered, x.device_mesh, placements, desc.sizes)
 
 
+def sample(
+    logits: DTensor,
+    given: Sequence[DTensor | None],
+    seed: int,
+    step: int,
+    temperature: float,
+    k: int,
+    top_p: float,
+    min_p: float,
+    index_dtype: torch.dtype | None = None,
+) -> DTensor:
+    """Run `dmlops.sample`. Tokens are placed like rows; ranks that share a row have the same ones."""
+    x = _distributed(logits, "sample.logits")
+    axis, described, local = x.ndim - 1, {}, {}
+    for name, array in zip(PARAMETERS, given, strict=True):
+        if array is not None:
+            where = f"sample.{name}"
+            whole = _distributed(array, where, x.device_mesh)
+            described[name] = _describe(whole, where)
+            local[name] = _redistributed(whole, [_of_parameter(p, x.ndim, whole) for p in x.placements])
+    numbers = seed, step, temperature, k, top_p, min_p
+    options = dict(zip(PARAMETERS, numbers, strict=True)) | local
+    index_type = index_data_type(index_dtype or torch.int64, "sample.index_dtype")
+    desc = infer_sample(SAMPLE.words, _describe(x, "sample.logits"), index_type, described)
+    options["index_dtype"] = index_dtype or torch.int64
+    cuts = _cuts(x, axis)
+    placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
+    if cuts and "k" not in local and 0 < k <= _MOST_CANDIDATES and k < x.shape[axis]:
+        # NaN would be the first candidate, and weighs as much as minus infinity.
+        rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
+        known = _whole(rows, x.device_mesh, x.placements, x.shape)
+        # The candidates are in the order of their indices, by which tokens are drawn.
+        values, indices = _top_k_across(known, k, axis, None, cuts, {"largest": True, "sorted": False})
+        places = functions.sample(values, **options | {"k": None, "index_dtype": torch.int64})
+        found = indices.gather(-1, places.clamp(0).unsqueeze(-1)).squeeze(-1)
+        tokens = torch.where(places < 0, places, found).to(options["index_dtype"])
+    else:
+        tokens = functions.sample(x.redistribute(placements=placements).to_local(), **options)
+    return _whole(tokens, x.device_mesh, placements, desc.sizes)
+
+
+def _of_parameter(placement: Placement, n_dims: int, array: DTensor) -> Placement:
+    """Return the placement of a parameter of `sample` beside one of logits of `n_dims` dimensions."""
+    if not isinstance(placement, Shard):
+        return Replicate()
+    d = placement.dim - (n_dims - 1 - array.ndim)
+    is_shared = d < 0 or placement.dim == n_dims - 1 or array.shape[d] == 1
+    return Replicate() if is_shared else Shard(d)
+
+
 def diagonal_matrix(x: DTensor, value: torch.types.Number, begin: int, end: int) -> DTensor:
     """Run `dmlops.diagonal_matrix`. The result is sharded like `x`, along any dimensions."""
     x = _distributed(x, "diagonal_matrix.x")
@@ -242,6 +298,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "dmlops::top_k": top_k,
     "dmlops::nonzero_coordinates": nonzero_coordinates,
     "dmlops::nonzero_coordinates_static": nonzero_coordinates,
+    "dmlops::sample": sample,
     "dmlops::gather_nd": gather_nd,
     "dmlops::diagonal_matrix": diagonal_matrix,
 }
