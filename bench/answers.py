@@ -99,6 +99,22 @@ def _nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None
     return None if np.array_equal(flat, expected) else "coordinates differ"
 
 
+def _sample(task: Task, tokens: Any) -> str | None:
+    """Check that tokens are drawn from what may stay; other tests check the draw."""
+    x, k, top_p = task.x.astype(np.float64), task.workload.k or task.x.shape[-1], task.workload.top_p
+    weights = np.exp(x - x.max(-1, keepdims=True))
+    drawn = np.take_along_axis(weights, tokens.astype(np.int64)[:, None], -1)
+    before = np.where(weights > drawn, weights, 0).sum(-1)
+    of_first = np.sort(weights, -1)[:, -k:].sum(-1)
+    is_wrong = ((weights > drawn).sum(-1) >= k) | (before > (top_p + 1e-9) * of_first) | (drawn[:, 0] == 0)
+    return "a token does not stay" if is_wrong.any() else None
+
+
+def _torch_sample(task: Task, tokens: Any) -> str | None:
+    inputs = tuple([to_numpy(array) for array in task.inputs])
+    return _sample(Task(task.workload, inputs, task.threads), to_numpy(tokens))
+
+
 def _gather_nd(task: Task, output: Any) -> str | None:
     return _same(output, task.x[index_key(task)], "elements")
 
@@ -164,12 +180,14 @@ def _torch_diagonal_matrix(task: Task, output: Any) -> str | None:
 _NUMPY: dict[str, Callable[..., str | None]] = {
     "top_k": _top_k,
     "nonzero_coordinates": _nonzero_coordinates,
+    "sample": _sample,
     "gather_nd": _gather_nd,
     "diagonal_matrix": _diagonal_matrix,
 }
 _TORCH: dict[str, Callable[..., str | None]] = {
     "top_k": _torch_top_k,
     "nonzero_coordinates": _torch_nonzero_coordinates,
+    "sample": _torch_sample,
     "gather_nd": _torch_gather_nd,
     "diagonal_matrix": _torch_diagonal_matrix,
 }

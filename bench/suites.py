@@ -13,6 +13,7 @@ from bench.operators import operators
 from bench.peers import OURS, contenders
 from bench.records import SORTS, Record, least_of
 from bench.runner import Pace
+from bench.sampling import sampling
 from bench.serving import serving
 from bench.sweeps import Finding, Sweep
 from bench.workloads import CPU, CUDA, Workload
@@ -79,6 +80,7 @@ class Suite:
 SUITES = {
     "operators": Suite(operators, {CPU: 420.0, CUDA: 200.0}, has_peers=True, is_brief=False),
     "serving": Suite(serving, {CPU: 1.0, CUDA: 900.0}, has_peers=True, has_contests=True),
+    "sampling": Suite(sampling, {CPU: 60.0, CUDA: 60.0}, has_peers=True),
     "data": Suite(sweeps.kinds_of_data, {CPU: 240.0, CUDA: 150.0}),
     "layouts": Suite(sweeps.layouts, {CPU: 240.0, CUDA: 150.0}),
     "sizes": Suite(sweeps.sizes, {CPU: 240.0, CUDA: 150.0}),

@@ -1,4 +1,4 @@
-"""Workloads: problems of the four operators with the data that they are measured on."""
+"""Workloads: problems of the operators with the data that they are measured on."""
 
 from dataclasses import dataclass, fields
 from math import prod
@@ -164,6 +164,24 @@ class NonzeroCoordinates(Workload):
 
     def _input(self, source: Any) -> Any:
         return source.sparse(self.shape, self.dtype, self.density)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Workload):
+    """Draw a token per row, of the first `k` elements (0: all) and the share `top_p` of their weights."""
+
+    operator = "sample"
+    k: int = 0
+    top_p: float = 1.0
+
+    @property
+    def bytes_moved(self) -> int:
+        """The least that must be read and written, with 4-byte indices."""
+        return self.size * self.item + self.shape[0] * (8 + INDEX_BYTES)
+
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        """Make the arrays: the logits, and a seed per row."""
+        return *super().inputs(source), source.integers(range(self.shape[0]))
 
 
 @dataclass(frozen=True, kw_only=True)

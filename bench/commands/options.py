@@ -12,6 +12,7 @@ class Operator(StrEnum):
 
     TOP_K = "top_k"
     NONZERO_COORDINATES = "nonzero_coordinates"
+    SAMPLE = "sample"
     GATHER_ND = "gather_nd"
     DIAGONAL_MATRIX = "diagonal_matrix"
 

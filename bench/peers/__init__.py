@@ -5,7 +5,7 @@ type. Its note says how its answer differs from that of dmlops (sorted, stable, 
 """
 
 # Each of these modules adds to the table.
-from bench.peers import diagonal_matrix, gather_nd, nonzero_coordinates, own, top_k, top_k_kernels
+from bench.peers import diagonal_matrix, gather_nd, nonzero_coordinates, own, sample, top_k, top_k_kernels
 from bench.peers.diagonal_matrix import band_mask
 from bench.peers.gather_nd import index_key
 from bench.peers.table import OURS, Call, Contender, Task, contenders, library_of
@@ -23,6 +23,7 @@ __all__ = [
     "library_of",
     "nonzero_coordinates",
     "own",
+    "sample",
     "top_k",
     "top_k_kernels",
 ]

@@ -44,6 +44,11 @@ def _own_diagonal_matrix(task: Task, x: Any) -> Call:
     return lambda: dmlops.diagonal_matrix(x, value=value, begin=begin, end=end, out=out)
 
 
+def _own_sample(task: Task, x: Any, seeds: Any) -> Call:
+    k, top_p, out = task.workload.k, task.workload.top_p, empty(x, task.workload.shape[:1], "int64")
+    return lambda: dmlops.sample(x, seeds, k=k, top_p=top_p, out=out)
+
+
 def _own(operator: str, prepare: Callable[..., Call]) -> None:
     @contender(OURS, operator, (CPU, CUDA))
     def _(task: Task) -> Call:
@@ -62,4 +67,5 @@ def _own(operator: str, prepare: Callable[..., Call]) -> None:
 _own("top_k", _own_top_k)
 _own("nonzero_coordinates", _own_nonzero_coordinates)
 _own("gather_nd", _own_gather_nd)
+_own("sample", _own_sample)
 _own("diagonal_matrix", _own_diagonal_matrix)
