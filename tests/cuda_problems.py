@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 
-from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
 from dmlops.operators.problem import KeyMasks
 
 FULL = (1 << 63) - 1
@@ -229,7 +229,26 @@ def top_k_problem(rng):
     )
 
 
+def sample_problem(rng):
+    """Return tokens of any rows."""
+    element_size = rng.choice((2, 4, 8))
+    # With many dimensions, the table of them takes several launches.
+    sizes = rng.choice((shape(rng, rng.randrange(7), 1 << 36), [2] * 30))
+    formats = tuple([rng.choice((0, 0, *kinds)) for kinds in 2 * ((8, 17), (9, 16), (7, 10, 23, 52))])
+    return sample.Problem(
+        element_size=element_size,
+        mantissa={2: rng.choice((7, 10)), 4: 23, 8: 52}[element_size],
+        index_size=rng.choice((4, 8)),
+        axis_size=rng.choice((0, 1, size(rng, 1 << 26))),
+        x_step=rng.choice((1, 1, 2, -1, 0)),
+        formats=formats,
+        values=tuple([0 if kind else rng.getrandbits(64) for kind in formats]),
+        rows=merged(sizes, *[strides(rng, sizes, 1 << 50) for _ in range(8)]),
+    )
+
+
 PROBLEMS = {
+    "sample": sample_problem,
     "diagonal_matrix": diagonal_problem,
     "gather_nd": gather_problem,
     "nonzero_coordinates": nonzero_problem,

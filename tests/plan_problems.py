@@ -1,6 +1,6 @@
 """Random problems of every operator, from empty ones to the largest that are legal, for plans on the host."""
 
-from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
 from dmlops.operators.problem import KeyMasks
 
 LIMIT = 2**63 - 1
@@ -199,7 +199,23 @@ def random_diagonal_matrix(rng):
     )
 
 
+def random_sample(rng):
+    element_size = choice(rng, 2, 4, 8)
+    formats = tuple([choice(rng, 0, 0, *kinds) for kinds in 2 * ((8, 17), (9, 16), (7, 10, 23, 52))])
+    return sample.Problem(
+        element_size=element_size,
+        mantissa={2: choice(rng, 7, 10), 4: 23, 8: 52}[element_size],
+        index_size=choice(rng, 4, 8),
+        axis_size=choice(rng, 0, 1, size(rng, 2**26)),
+        x_step=choice(rng, 1, 1, 2, -1, 0),
+        formats=formats,
+        values=tuple([0 if kind else bits(rng, 64) for kind in formats]),
+        rows=dims(rng, int(rng.integers(0, 7)), 8, 2**36),
+    )
+
+
 MAKERS = {
+    "sample": random_sample,
     "top_k": random_top_k,
     "gather_nd": random_gather_nd,
     "nonzero_coordinates": random_nonzero_coordinates,

@@ -22,6 +22,7 @@ Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 VARIED = {
     "gather_nd": {"CHECKS": (0, 0, 1), "X_RESIDUE": (0, 0, 1, 2, 4, 8), "OUTPUT_RESIDUE": (0, 0, 1, 4, 8)},
     "nonzero_coordinates": {"STEP": (0, 0, 1, 2), "X_RESIDUE": (0, 0, 8), "COORDINATE_RESIDUE": (0, 0, 4, 8)},
+    "sample": {},
     "diagonal_matrix": {"X_RESIDUE": range(16), "OUTPUT_RESIDUE": (0, 0, 4, 8, 12)},
 }
 # Room for the launches that most plans have.

@@ -1,0 +1,93 @@
+"""`sample` on the GPU: the tokens of the CPU, whatever the layout, the number of rows and the stream."""
+
+import numpy as np
+import pytest
+
+import dmlops
+from tests.data import LAYOUTS, assert_same, random
+
+WAYS = {
+    "plain": {},
+    "k": {"k": 50},
+    "k-p": {"k": 20, "top_p": 0.9},
+    "p": {"top_p": 0.9},
+    "large-k": {"k": 700, "top_p": 0.95, "min_p": 0.001},
+}
+
+
+def logits(torch, shape, dtype, name):
+    """Return random logits on the CPU."""
+    x = torch.from_numpy(random(name).standard_normal(shape) * 3)
+    return x.to(getattr(torch, dtype))
+
+
+def parameters(torch, n_rows, name):
+    """Return seeds, temperatures and steps of requests."""
+    rng = random((name, "parameters"))
+    return {
+        "seeds": torch.from_numpy(rng.integers(-(2**63), 2**63, n_rows)),
+        "steps": torch.from_numpy(rng.integers(0, 2**63, n_rows)),
+        "temperature": torch.from_numpy(rng.uniform(0.1, 2, n_rows).astype("float32")),
+    }
+
+
+def on_gpu(given):
+    return {name: value.cuda() if hasattr(value, "cuda") else value for name, value in given.items()}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("rows", "n"), [(60_000, 250), (3000, 1001), (200, 20_000), (3, 130_001)])
+def test_the_tokens_of_the_cpu(rows, n, dtype, way, torch):
+    """1.2 million tokens of all types together."""
+    x, given = logits(torch, (rows, n), dtype, (rows, n)), parameters(torch, rows, way)
+    expected = dmlops.sample(x, **given, **WAYS[way])
+    tokens = dmlops.sample(x.cuda(), **on_gpu(given), **WAYS[way])
+    assert torch.equal(tokens.cpu(), expected)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("way", ["plain", "k-p", "p"])
+def test_layouts(layout, way, gpu_library):
+    x = LAYOUTS[layout]((random(layout).standard_normal((2, 3, 2, 3, 5, 77)) * 3).astype("float32"))
+    seeds = np.moveaxis(np.arange(180).reshape(3, 2, 3, 2, 5), (0, 1, 2, 3), (1, 0, 3, 2))
+    tokens = dmlops.sample(gpu_library.from_numpy(x), gpu_library.from_numpy(seeds), **WAYS[way])
+    assert_same(gpu_library.to_numpy(tokens), dmlops.sample(np.ascontiguousarray(x), seeds, **WAYS[way]))
+
+
+@pytest.mark.parametrize("begin", range(1, 8))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_rows_that_begin_anywhere(dtype, begin, torch):
+    memory = logits(torch, (40_000,), dtype, "memory")
+    for n in (1, 2, 7, 31, 300, 4111):
+        x, on_device = (each[begin : begin + 9 * n].view(9, n) for each in (memory, memory.cuda()))
+        for options in WAYS.values():
+            seeds = torch.arange(9)
+            expected = dmlops.sample(x, seeds, **options)
+            assert torch.equal(dmlops.sample(on_device, seeds.cuda(), **options).cpu(), expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_graphs(way, torch):
+    """Replays read new logits, seeds and steps, and wait for nothing."""
+    for shape in ((40, 3000), (2, 50_000)):
+        given = on_gpu(parameters(torch, shape[0], "graph"))
+        x = logits(torch, shape, "float32", 0).cuda()
+        tokens = torch.empty(shape[0], dtype=torch.int64, device="cuda")
+        dmlops.sample(x, **given, **WAYS[way], out=tokens)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            dmlops.sample(x, **given, **WAYS[way], out=tokens)
+        for turn in range(3):
+            x.copy_(logits(torch, shape, "float32", turn))
+            given["steps"].fill_(turn)
+            graph.replay()
+            expected = dmlops.sample(
+                x.cpu(), **{name: each.cpu() for name, each in given.items()}, **WAYS[way]
+            )
+            assert torch.equal(tokens.cpu(), expected)
+
+
+def test_arrays_on_two_devices(torch):
+    with pytest.raises(dmlops.DeviceMismatchError, match=r"sample\.seeds: got an array on cpu"):
+        dmlops.sample(torch.zeros(3, 5, device="cuda"), torch.arange(3))

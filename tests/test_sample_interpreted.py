@@ -1,0 +1,85 @@
+"""The kernel of `sample` for GPUs, interpreted: its tokens, its accesses and its barriers."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda")
+pytest.importorskip("cuda.core")
+from dmlops.functions.sample import split
+from dmlops.operators.problem import Options
+from dmlops.operators.sample import PARAMETERS, SampleCall, sample_problem
+from dmlops.types.data_types import data_type_of_numpy
+from dmlops.types.tensor import TensorDesc
+from tests import sampling
+from tests.data import random, storage
+from tests.interpreter.device import interpreted
+from tests.interpreter.memory import GlobalMemory
+from tests.interpreter.problems import aligned
+from tests.marks import exhaustive
+
+kernels = importlib.import_module("kernels_cuda.sample")
+Target = importlib.import_module("kernels_cuda.runtime.variant").Target
+
+WAYS = (
+    {},
+    {"temperature": 0},
+    {"k": 5, "top_p": 0.5, "min_p": 0.01},
+    {"k": np.array([3]), "temperature": np.full(1, 2.5, "float16")},
+    {"top_p": 0.9},
+    {"k": 400, "top_p": np.array([0.8])},
+)
+# Of these, a cluster of blocks has a part of each row.
+BLOCK, CLUSTER = {"cluster_elements": 1 << 40}, {"cluster_elements": 1}
+
+
+def described(array):
+    strides = tuple(stride // array.itemsize for stride in array.strides)
+    return TensorDesc(data_type_of_numpy(array.dtype, "x"), array.shape, strides)
+
+
+def drawn(x, policy, **given):
+    """Draw tokens with the kernel of a policy."""
+    defaults = {"steps": 0, "temperature": 1.0, "k": None, "top_p": 1.0, "min_p": 0.0}
+    names, arrays, values = split([(defaults | given)[name] for name in PARAMETERS])
+    tokens = np.full(x.shape[:-1], 77)
+    call = SampleCall.of_inferred(
+        input_tensor=described(x),
+        output_tensor=described(tokens),
+        values=values,
+        given=dict(zip(names, map(described, arrays), strict=True)),
+    )
+    memory, rooms, addresses = GlobalMemory(), [], []
+    for array in (x, *arrays, tokens):
+        held, _, place = storage(array)
+        rooms.append(aligned(max(held.nbytes, 1), 256))
+        rooms[-1][: held.nbytes] = held.view(np.uint8)
+        addresses.append(memory.add(rooms[-1]) + place * array.itemsize)
+    with interpreted(memory) as interpreter:
+        target = Target(0, "sm_90", 132, 227 << 10)
+        plan = kernels.plan(sample_problem(call, Options()), target, kernels.Policy(**policy))
+        plan.launch(5, *addresses, memory.add(aligned(max(plan.workspace_size, 1), 256)))
+    assert not interpreter.races
+    return rooms[-1][: tokens.nbytes].view(tokens.dtype).reshape(tokens.shape)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "policy"),
+    [
+        ("float32", BLOCK),
+        *(exhaustive("float32", CLUSTER), exhaustive("float16", BLOCK), exhaustive("float16", CLUSTER)),
+        *(exhaustive("float64", BLOCK), exhaustive("float64", CLUSTER)),
+    ],
+)
+def test_tokens(dtype, policy):
+    rng = random(("interpreted", dtype))
+    for shape in ((3, 701), (2, 5), (1, 3000), (2, 2, 2, 2, 40)):
+        x = (rng.standard_normal(shape) * 3).astype(dtype)
+        x[0, ..., 1] = np.nan
+        seeds = rng.integers(-(2**63), 2**63, shape[:-1])
+        if len(shape) > 2:  # dimensions that do not merge
+            seeds = np.asfortranarray(seeds)
+        for options in WAYS:
+            expected = sampling.sample(x, seeds, **options)
+            assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), (shape, options)
