@@ -246,6 +246,9 @@ def test_names_of_other_libraries(name, ours):
         ("gather_nd(X, INDICES, batch_dimensions=1)", "'batch_dimensions'; did you mean batch_dims?"),
         ("nonzero_coordinates(X, dtype='int32')", "'dtype'; did you mean index_dtype?"),
         ("diagonal_matrix(X, offset=1)", "'offset'; did you mean begin?"),
+        ("tril(X, diagonal=1)", "'diagonal'; did you mean k?"),
+        ("triu(X, diagonal=1)", "'diagonal'; did you mean k?"),
+        ("sample(X, 1, top_k=5)", "'top_k'; did you mean k?"),
     ],
 )
 def test_parameters_of_other_libraries(call, text):

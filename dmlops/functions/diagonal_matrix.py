@@ -138,7 +138,8 @@ def diagonal_matrix(
 def tril(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
 @overload
 def tril(m: Array, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> Array: ...
-def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -> Any:
+@arguments.also_known_as(diagonal="k")
+def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None, **unknown: Any) -> Any:
     """Return a copy of matrices with zeros above diagonal `k`, any integer: 0 is the main one.
 
     This is `diagonal_matrix` with ``value=0, begin=k + 1`` and an open end, and takes the same arrays. NumPy
@@ -161,6 +162,8 @@ def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -
     array([[1, 0, 0],
            [4, 5, 0]])
     """
+    if unknown:
+        arguments.refuse_unknown("tril", unknown)
     begin = arguments.integer(k, "tril.k") + 1
     return _fill(_TRIL, (m,), out, stream, 0, begin, max(begin, _FAR))
 
@@ -169,7 +172,8 @@ def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -
 def triu(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
 @overload
 def triu(m: Array, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> Array: ...
-def triu(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -> Any:
+@arguments.also_known_as(diagonal="k")
+def triu(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None, **unknown: Any) -> Any:
     """Return a copy of matrices with zeros below diagonal `k`; see `tril`.
 
     Parameters
@@ -188,6 +192,8 @@ def triu(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None) -
     array([[0, 2, 3],
            [0, 0, 6]])
     """
+    if unknown:
+        arguments.refuse_unknown("triu", unknown)
     end = arguments.integer(k, "triu.k")
     return _fill(_TRIU, (m,), out, stream, 0, min(end, -_FAR), end)
 

@@ -36,6 +36,7 @@ def sample(
 ) -> NDArray[Any]: ...
 @overload
 def sample(logits: Array, /, seeds: Any, **options: Unpack[SampleOptions]) -> Array: ...
+@arguments.also_known_as(dtype="index_dtype", generator="seeds", seed="seeds", step="steps", top_k="k")
 def sample(
     logits: Any,
     /,
@@ -49,6 +50,7 @@ def sample(
     index_dtype: IndexType = None,
     out: Any = None,
     stream: Any = None,
+    **unknown: Any,
 ) -> Any:
     """Return one token per row of logits, drawn by a seed: the same on every device and in every batch.
 
@@ -114,6 +116,8 @@ def sample(
     >>> dmlops.sample([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], seeds=[1, 2], temperature=0.5)
     array([2, 2])
     """
+    if unknown:
+        arguments.refuse_unknown("sample", unknown)
     given = seeds, steps, temperature, k, top_p, min_p
     if type(logits) is not ndarray and (framework := compiling_framework()) is not None:
         return framework.sample(FUNCTION.words, (logits,), out, stream, given, index_dtype)[0]
