@@ -207,12 +207,12 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
         return GATHER_ND, 2, (batch_dims, MODES[mode], fill, bool(wraps))
     if operation == DRAW:
         which, code = scalars
-        names = tuple([name for i, name in enumerate(PARAMETERS) if which >> i & 1])
+        named = tuple([name for i, name in enumerate(PARAMETERS) if which >> i & 1])
         _, _, values = split(sizes)
         return (
-            function_of(names),
+            function_of(named),
             len(arrays) - 1,
-            ((), _index_type(code, "sample.index_dtype"), names, values),
+            ((), _index_type(code, "sample.index_dtype"), named, values),
         )
     has_end, code, made_code, n_dims = scalars[:4]
     begin, end, _, *shape = sizes
