@@ -16,7 +16,7 @@ from dmlops.array_libraries.detect import (
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import check_served, level_or, plan_problems, problems_of
-from dmlops.calls.guard import Named
+from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import KINDS
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
@@ -245,8 +245,8 @@ class Binding:
         self, make: Callable[..., BoundCall], kernels: Any, form: KindForm | None, problem: Any
     ) -> BoundCall:
         function, library = self.function, self.library
-        inputs = list(map(Named, function.inputs, self.inputs))
-        outputs = list(map(Named, function.outputs, self._outputs))
+        inputs = list(map(NamedTensor, function.inputs, self.inputs))
+        outputs = list(map(NamedTensor, function.outputs, self._outputs))
         return make(function.name, kernels, inputs, outputs, library, self.device, form=form, problem=problem)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand
-from dmlops.calls.guard import Guard, Named
+from dmlops.calls.guard import Guard, NamedTensor
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST, Host
 from dmlops.devices.cuda import Stream
@@ -78,7 +78,7 @@ class BoundCall:
         The operator's name, in logs and profilers.
     plan : object
         The kernels' plan; None where there is nothing to compute.
-    inputs, outputs : sequence of Named
+    inputs, outputs : sequence of NamedTensor
         The arrays that are passed, in the order in which the kernels take them.
     library : ArrayLibrary
         Whose arrays the results are, where the caller gives no outputs.
@@ -104,8 +104,8 @@ class BoundCall:
         self,
         name: str,
         plan: Any,
-        inputs: Sequence[Named],
-        outputs: Sequence[Named],
+        inputs: Sequence[NamedTensor],
+        outputs: Sequence[NamedTensor],
         library: ArrayLibrary,
         device: Device,
         form: "KindForm | None" = None,

@@ -10,7 +10,7 @@ from dmlops.array_libraries.detect import as_input, as_output
 from dmlops.calls.call import BoundCall, KindForm, workspace_bytes
 from dmlops.calls.call_cache import CallCache
 from dmlops.calls.dispatch import DESCRIPTORS, OPERATORS, check_served, device_of, level_or, plan, problems_of
-from dmlops.calls.guard import Named
+from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import Kind, Kinds
 from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device
@@ -149,7 +149,7 @@ class CompiledOperator:
         described, named = {**self.inputs, **self.outputs}, []
         for (field, where), desc, operand in zip(self._places, self._descs, (*inputs, *outputs), strict=True):
             self._check(where, operand, described[field])
-            named.append(Named(where, desc))
+            named.append(NamedTensor(where, desc))
         n, library = self._n_inputs, outputs[0].library
         return BoundCall(
             self.descriptor.name,

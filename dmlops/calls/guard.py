@@ -16,7 +16,7 @@ from kernels_cpu.cached import cached_property
 _OVERLAP_WORK: Any = 100_000
 
 
-class Named(NamedTuple):
+class NamedTensor(NamedTuple):
     """An array that a call takes: what error texts call it, and how it lies in memory."""
 
     name: str
@@ -39,14 +39,18 @@ class Guard:
     ----------
     operator : str
         What error texts call it.
-    inputs, outputs : sequence of Named
+    inputs, outputs : sequence of NamedTensor
         The operands, in the order of their addresses.
     workspace_size : int
         The bytes of a workspace, whose address comes last where the caller gives one.
     """
 
     def __init__(
-        self, operator: str, inputs: Sequence[Named], outputs: Sequence[Named], workspace_size: int
+        self,
+        operator: str,
+        inputs: Sequence[NamedTensor],
+        outputs: Sequence[NamedTensor],
+        workspace_size: int,
     ) -> None:
         self._operator, self._workspace_size = operator, workspace_size
         self._passed, self._n_inputs = (*inputs, *outputs), len(inputs)
@@ -57,9 +61,9 @@ class Guard:
 
     # Computed when first needed: a single call that allocates its outputs needs none of it.
     @cached_property
-    def _operands(self) -> tuple[Named, ...]:
+    def _operands(self) -> tuple[NamedTensor, ...]:
         workspace = TensorDesc(TensorDataType.UINT8, (self._workspace_size,))
-        return (*self._passed, Named(f"{self._operator}.workspace", workspace))
+        return (*self._passed, NamedTensor(f"{self._operator}.workspace", workspace))
 
     @cached_property
     def candidates(self) -> list[OverlapCandidate]:

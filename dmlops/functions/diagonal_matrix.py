@@ -266,7 +266,7 @@ def _make(
         framework = library.takes_over(pattern, False, alone=True)
     if framework is not None:
         return framework.diagonal_matrix(function.words, (), out, stream, given, *band)[0]
-    made = made_of(function.name, shape, dtype, like, out)
+    made = new_matrix_of(function.name, shape, dtype, like, out)
     return _fill(function, (), out, stream, *band, made=made, given=given)
 
 
@@ -278,7 +278,7 @@ def _fill(
     value: Any,
     begin: Any,
     end: Any,
-    made: "Made | None" = None,
+    made: "NewMatrix | None" = None,
     given: Any = None,
 ) -> Any:
     """Return a copy of the input, or the matrix of zeros that `made` describes, with a band of `value`."""
@@ -308,7 +308,7 @@ def plain_band(function: str, value: Any, begin: Any, end: Any) -> tuple[Any, in
     return value, *band_bounds(function, begin, end)
 
 
-class Made(NamedTuple):
+class NewMatrix(NamedTuple):
     """The form of a diagonal matrix without an input."""
 
     library: ArrayLibrary
@@ -324,7 +324,7 @@ class Made(NamedTuple):
         return self.library, len(self.sizes), self.data_type, self.device, self.identity
 
 
-def made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
+def new_matrix_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> NewMatrix:
     """Return the form of a diagonal matrix without an input."""
     library: ArrayLibrary = NUMPY
     device = CPU
@@ -343,10 +343,10 @@ def made_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> Made:
     dtype = data_type.dtype if isinstance(data_type, OpaqueType) else None
     sizes = arguments.sizes(shape, f"{function}.shape")
     made = (library, sizes, data_type, device, None if dtype is None else identity(dtype))
-    return new_tuple(Made, made)  # type: ignore[no-any-return]
+    return new_tuple(NewMatrix, made)  # type: ignore[no-any-return]
 
 
-def _bind(call: Binding, made: Made | None, value: Any, begin: int, end: int) -> BoundCall:
+def _bind(call: Binding, made: NewMatrix | None, value: Any, begin: int, end: int) -> BoundCall:
     if made is None:
         (data,) = call.inputs
         data_type, sizes = data.data_type, data.sizes

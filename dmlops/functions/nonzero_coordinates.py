@@ -194,7 +194,7 @@ def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tu
     return (sizes[2], len(inputs[0].shape)), ()
 
 
-def _as_testable(x: Operand, where: str, stream: int | None) -> Operand:
+def _as_bools_if_complex(x: Operand, where: str, stream: int | None) -> Operand:
     """Return an array whose elements kernels can test for zero: bools in the place of complex128."""
     dtype = x.array.dtype
     if dtype.itemsize != 16 or not str(dtype).endswith("complex128"):
@@ -211,5 +211,5 @@ NONZERO_COORDINATES = Function(
     fields={"input_tensor": "x", "output_coordinates_tensor.sizes": "size"},
     made={"output_coordinates_tensor": "index_dtype", "output_count_tensor": "index_dtype"},
     has_derivative=False,
-    convert=_as_testable,
+    convert=_as_bools_if_complex,
 )

@@ -214,8 +214,8 @@ class Descriptor:
         if row is None or self._objection(row, level) is None:
             return self
         ranks = [desc.dimension_count for desc in self.tensors.values()]
-        wanted = max(*ranks, *(row.allowed(name).dims.low for name in self.tensors))
-        return self if min(ranks) == wanted else self.padded(wanted)
+        rank = max(*ranks, *(row.allowed(name).dims.low for name in self.tensors))
+        return self if min(ranks) == rank else self.padded(rank)
 
     def minimum_feature_level(self) -> FeatureLevel:
         """Return the lowest feature level that supports this descriptor.

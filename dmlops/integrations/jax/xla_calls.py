@@ -24,7 +24,7 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import CPU, Device, ask_for_huge_pages
-from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, Made
+from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, NewMatrix
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.sample import function_of
@@ -100,7 +100,7 @@ class _Request(NamedTuple):
             if made is None:
                 return DIAGONAL_MATRIX.bind(operands, (), None, _number(value), *bounds)
             name, sizes = made
-            made = Made(library, tuple(sizes), named_data_type(name, ""), library.device(None))
+            made = NewMatrix(library, tuple(sizes), named_data_type(name, ""), library.device(None))
             return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
         if self.function == "sample":
             names, values, index_type = parameters

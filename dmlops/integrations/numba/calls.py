@@ -18,7 +18,7 @@ import numpy as np
 from dmlops.calls.call import BoundCall
 from dmlops.calls.native import Native
 from dmlops.devices import cpu
-from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, made_of, plain_band
+from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, new_matrix_of, plain_band
 from dmlops.functions.gather_nd import GATHER_ND
 from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
 from dmlops.functions.sample import function_of, split
@@ -221,7 +221,9 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
     if operation == FILL:
         return DIAGONAL_MATRIX, 1, (None, *band)
     given = arrays[0] if has_out else None
-    made = made_of("diagonal_matrix", None if n_dims < 0 else tuple(shape), _dtype_of(made_code), None, given)
+    made = new_matrix_of(
+        "diagonal_matrix", None if n_dims < 0 else tuple(shape), _dtype_of(made_code), None, given
+    )
     return MATRIX_WITHOUT_INPUT, 0, (made, *band)
 
 

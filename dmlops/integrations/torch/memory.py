@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dmlops.array_libraries.base import described
-from dmlops.calls.guard import Guard, Named
+from dmlops.calls.guard import Guard, NamedTensor
 from dmlops.integrations.torch.derivatives import is_known
 from dmlops.operators.descriptor import check_strides
 from dmlops.types.data_types import data_type_of
@@ -64,7 +64,7 @@ def check_memory(read: Sequence[Tensor], written: Sequence[Tensor], names: str) 
         if is_output:
             check_strides(name, desc)
         if is_output or not _is_copied(tensor):
-            operands.append(Named(name, desc))
+            operands.append(NamedTensor(name, desc))
             addresses.append(tensor.data_ptr())
     n_read = len(operands) - len(written)
     guard = Guard(function, operands[:n_read], operands[n_read:], 0)
