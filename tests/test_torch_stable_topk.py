@@ -289,6 +289,37 @@ class Best(torch.nn.Module):
         return values * 2, indices
 
 
+def test_contexts_across_breaks_of_a_graph():
+    def within(x):
+        with stable_topk():
+            first = x.topk(3)
+            torch._dynamo.graph_break()
+            return first, x.topk(2)
+
+    def enabled(x):
+        mode = stable_topk()
+        mode.enable()
+        first = x.topk(3)
+        mode.disable()
+        return first, x.topk(2)
+
+    x, alike = tied(6, 40), torch.zeros(3, 9)
+    own = alike.topk(2).indices
+    for function in (within, enabled):
+        graph = torch.compile(function, backend="eager")
+        for _ in range(2):
+            results = graph(x)
+            check(results[0], x, 3)
+            assert torch.equal(results[1].values, x.topk(2).values)
+            assert seen_by_torch(lambda: x.topk(1)) == TORCHS
+            # Neither a mode nor a kernel of dmlops is left.
+            assert torch.equal(alike.topk(2).indices, own)
+            assert torch.equal(torch.ops.aten.topk(alike, 2)[1], own)
+    torch.compiler.reset()
+    with pytest.raises(Exception, match="enable: call it outside of compiled functions"):
+        compiled(enabled)(x)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_exported_programs_keep_it(strict):
     rows = torch.export.Dim("rows")

@@ -24,13 +24,13 @@ class StableTopK(TorchFunctionMode):  # type: ignore[misc]
 
     def __enter__(self) -> "StableTopK":
         if not torch.compiler.is_compiling():
-            _kernels.hold()
+            _kernels.hold(self)
         return super().__enter__()  # type: ignore[no-any-return]
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         if not torch.compiler.is_compiling():
-            _kernels.release()
+            _kernels.release(self)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -45,6 +45,7 @@ class StableTopK(TorchFunctionMode):  # type: ignore[misc]
 
     def enable(self) -> None:
         """Enter the context, for this thread and until `disable` is called."""
+        _check_is_not_traced("enable")
         self.__enter__()
 
     def disable(self) -> None:
@@ -55,6 +56,7 @@ class StableTopK(TorchFunctionMode):  # type: ignore[misc]
         RuntimeError
             If it is not the context that this thread entered last.
         """
+        _check_is_not_traced("disable")
         try:
             innermost = handle_torch_function(_innermost_mode, ())
         except TypeError:  # there is no mode
@@ -66,6 +68,15 @@ class StableTopK(TorchFunctionMode):  # type: ignore[misc]
             )
             raise RuntimeError(message)
         self.__exit__(None, None, None)
+
+
+def _check_is_not_traced(method: str) -> None:
+    """Refuse a call that a compiled function would make when it is compiled, and not when it runs."""
+    if torch.compiler.is_compiling():
+        message = (
+            f"stable_topk.{method}: call it outside of compiled functions, or write `with stable_topk():`"
+        )
+        raise RuntimeError(message)
 
 
 def stable_topk() -> StableTopK:
@@ -140,24 +151,25 @@ class _Kernels:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._n_holders = 0
+        self._holders: list[StableTopK] = []
         self._library: torch.library.Library | None = None
 
-    def hold(self) -> None:
+    def hold(self, mode: StableTopK) -> None:
         with self._lock:
-            if self._n_holders == 0:
+            if self._library is None:
                 # torch warns of kernels that are overridden.
                 with warnings.catch_warnings(action="ignore"):
                     self._library = torch.library.Library("aten", "IMPL")
                     for key in ("CPU", "CUDA"):
                         self._library.impl("topk", _run, key)
                         self._library.impl("topk.values", _run_into, key)
-            self._n_holders += 1
+            self._holders.append(mode)
 
-    def release(self) -> None:
+    def release(self, mode: StableTopK) -> None:
         with self._lock:
-            self._n_holders -= 1
-            if self._n_holders == 0:
+            if mode in self._holders:  # it is not, if a compiled function entered it
+                self._holders.remove(mode)
+            if not self._holders:
                 self._library = None  # which takes the kernels out again
 
 
