@@ -20,17 +20,12 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.cooperate import shared_vectors, warp_maximum
 from kernels_cuda.ptx import i64, u32, u64
-from kernels_cuda.runtime.compiler import (
-    device_function,
-    dynamic_shared_array,
-    linked_function,
-    target_capability,
-)
+from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
-from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
-from kernels_cuda.top_k.shared.unaligned import extent_function, is_readable, read_unaligned
+from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
@@ -141,63 +136,47 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 below |= 1 << u32(place)
         return live & ~below
 
-    @device_function
-    def load_elements(unfolded_keys, place, base, position, count, unfolding, p):
-        """Load the elements of a vector one by one, as far as they are in the row."""
-        for element in range(per_vector):
-            unfolded_keys[place + element] = key_type(0)
-            if position + u32(element) < count:
-                address = base + i64(position + u32(element)) * p.strides.x * element_size
-                unfolded_keys[place + element] = unfolded_element(load_element(address), unfolding)
-
     @linked_function
     def load_row(unfolded_keys, row, extent, lane_first, p):
-        """Load a lane's elements of a row, ``(address, count)``, and make unfolded keys of them."""
-        base, count = row
+        """Load a lane's elements of a row, and make unfolded keys of them; 0 of what is not in the row.
+
+        `row` are the address from which on positions count, and from and up to which position the row lies.
+        """
+        base, first, end = row
         words = cuda.local.array(n_words, u32)
         vector_words = cuda.local.array(4, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
-        if p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0:
-            for begin in range(0, n_vectors, n_ahead):
-                for ahead in range(n_ahead):
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    word = 4 * ahead
-                    words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
-                        base + i64(position) * element_size, position + per_vector <= count
-                    )
-                for ahead in range(n_ahead):
-                    place = (begin + ahead) * per_vector
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    is_whole = position + per_vector <= count
-                    if is_whole:
-                        for word in range(4):
-                            vector_words[word] = words[4 * ahead + word]
-                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
-                    else:
-                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
-        else:
-            for begin in range(0, n_vectors, n_ahead):
-                are_whole = u32(0)
-                for ahead in range(n_ahead):
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    address = base + i64(position) * element_size
-                    is_whole = p.strides.x == 1 and position + per_vector <= count
-                    is_whole = is_whole and is_readable(address, extent)
-                    are_whole |= u32(is_whole) << u32(ahead)
-                    word = 4 * ahead
-                    words[word], words[word + 1], words[word + 2], words[word + 3] = read_unaligned(
-                        address, is_whole
-                    )
-                for ahead in range(n_ahead):
-                    place = (begin + ahead) * per_vector
-                    position = lane_first + u32((begin + ahead) * pass_elements)
-                    is_whole = are_whole & u32(1 << ahead) != 0
-                    if is_whole:
-                        for word in range(4):
-                            vector_words[word] = words[4 * ahead + word]
-                        spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
-                    else:
-                        load_elements(unfolded_keys, place, base, position, count, unfolding, p)
+        in_vectors = p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0
+        # The first vector may begin before the row, if that is still in x.
+        first_whole = first
+        if base >= extent[0]:
+            first_whole = u32(0)
+        for begin in range(0, n_vectors, n_ahead):
+            for ahead in range(n_ahead):
+                position = lane_first + u32((begin + ahead) * pass_elements)
+                is_whole = in_vectors and first_whole <= position and position + per_vector <= end
+                word = 4 * ahead
+                words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
+                    base + i64(position) * element_size, is_whole
+                )
+            for ahead in range(n_ahead):
+                place = (begin + ahead) * per_vector
+                position = lane_first + u32((begin + ahead) * pass_elements)
+                if in_vectors and first_whole <= position and position + per_vector <= end:
+                    for word in range(4):
+                        vector_words[word] = words[4 * ahead + word]
+                    spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                else:
+                    for element in range(per_vector):
+                        unfolded_keys[place + element] = key_type(0)
+                        if first <= position + u32(element) < end:
+                            address = base + i64(position + u32(element)) * p.strides.x * element_size
+                            unfolded_keys[place + element] = unfolded_element(
+                                load_element(address), unfolding
+                            )
+        for element in range(per_vector - 1):
+            if lane_first + u32(element) < first:
+                unfolded_keys[element] = key_type(0)
 
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
@@ -218,13 +197,21 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         if length > p.window_format.most:
             return
-        count = u32(length)
-        n_selected = min(u32(p.k), count)
+        n_selected = min(u32(p.k), u32(length))
+        # Positions count from the boundary before a row, if there is room for what lies between.
+        first = u32(0)
+        if p.strides.x == 1:
+            first = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
+        if u32(length) + first > 32 * per_lane:
+            first = u32(0)
+        base -= i64(first) * element_size
+        row_end = u32(length) + first
+        outputs = RowIndices(indices.address, indices.start - i64(first))
 
         # Element e of vector v of a lane is at (32 * v + lane) * per_vector + e.
         unfolded_keys = cuda.local.array(per_lane, key_type)
         lane_first = lane * per_vector
-        load_row(unfolded_keys, (base, count), extent_of(x, p), lane_first, p)
+        load_row(unfolded_keys, (base, first, row_end), extent_of(x, p), lane_first, p)
 
         # The maxima of both halves of a lane's elements.
         larger = key_type(0)
@@ -248,7 +235,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         if n_selected <= WARP_LARGEST_K:
             threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
 
-        live = keys_at_or_above(unfolded_keys, threshold, lane_first, count)
+        live = keys_at_or_above(unfolded_keys, threshold, lane_first, row_end)
+        if lane == 0:
+            live &= ~((u32(1) << first) - 1)
         kept = live
         amount = ptx.popcount_u32(kept)
         through = ptx.warp_inclusive_sum(amount)
@@ -378,8 +367,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
             if rank < n_selected:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
-                write_result(values, indices, rank, bits, i64(position), p)
+                write_result(values, outputs, rank, bits, i64(position), p)
             own += 32
-        pad_results(values, indices, n_selected + lane, WARP_LANES, p.k, p)
+        pad_results(values, outputs, n_selected + lane, WARP_LANES, p.k, p)
 
     return warp_top_k
