@@ -36,7 +36,7 @@ from kernels_cuda.top_k.shared.shapes import pair_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
 # Elements that follow each other in the order of keys are compared with each other, if no more have one key.
-_LONGEST_RUN = 128
+_LONGEST_RUN = 32
 # Two large blocks share a multiprocessor.
 _REGISTERS = 64
 _NOWHERE = 0xFFFFFFFF
@@ -302,7 +302,8 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         if not is_complete:
             n_pairs = search(pairs, bound[0], n_pairs, row, scratch, p, m, ids)
 
-        by_number = m.is_sorted == 0
+        # Of short elements, many have the same key.
+        by_number = m.is_sorted == 0 or element_size <= 2
         makes_keys = not is_complete
         by_position = not is_complete
         working = True

@@ -195,6 +195,8 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         warp = thread >> 5
         unit = p.first + i64(cuda.blockIdx.x)
         row, part = part_of(unit, m.n_parts)
+        # Lengths may be what a launch before has written.
+        ptx.grid_dependency_wait()
         row_start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
         if length < p.window_format.least:
             return
@@ -251,7 +253,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             state[ADDRESS + ELEMENTS] = first_address
             state[ADDRESS + FINE] = fine_address
             state[ADDRESS + COARSE] = coarse_address
-        ptx.grid_dependency_wait()
         if windows.lengths != 0 or windows.starts != 0:
             padded = min(p.k, count, length) + i64(thread)
             end = min(p.k, m.part_size, p.axis_size - begin)
