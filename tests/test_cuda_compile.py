@@ -34,7 +34,7 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-    "dmlops_sample_rows_": (400, 400),
+    "dmlops_sample_rows_": (700, 1750),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
     "dmlops_top_k_numbered_8_": (1700, 1700),
@@ -127,7 +127,15 @@ def check_waits(variant, ptx):
 
 
 # Kernels that plans put in lists of launches, not only at their beginning.
-MAY_BEGIN_EARLY = ("top_k", "nonzero_mask", "nonzero_count", "nonzero_scan", "nonzero_expand", "gather_check")
+MAY_BEGIN_EARLY = (
+    "top_k",
+    "nonzero_mask",
+    "nonzero_count",
+    "nonzero_scan",
+    "nonzero_expand",
+    "sample_rows",
+    "gather_check",
+)
 
 
 SLOW = "dmlops_top_k_block", "dmlops_top_k_finish", "dmlops_top_k_partition_4", "dmlops_top_k_columns"
