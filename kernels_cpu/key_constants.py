@@ -7,14 +7,14 @@ from kernels_cpu.plan_words import Words, put_value
 KEY_WORDS = 8
 """Words that the constants take: a line of the cache, whose rest stays empty."""
 
-_N_CONSTANTS = 6
+_N_CONSTANTS = 7
 _BIG_ENDIAN = int(sys.byteorder == "big")
 
 
 def put_key_constants(
     out: Words, element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int
 ) -> None:
-    """Put the six constants of `keys.KeyMasks` as they lie in memory, in `KEY_WORDS` words.
+    """Put the seven constants of `keys.KeyMasks` as they lie in memory, in `KEY_WORDS` words.
 
     Parameters
     ----------
@@ -48,7 +48,11 @@ def put_key_constants(
     if nan_last != 0:
         # The same keys as in ascending order, but of the other sign.
         minus, plus, direction, swap = plus, minus, 0, top
-    constants = (negative, plus, minus, limit, direction, swap)
+    border = -1
+    if flip == 0 or sign == 0:
+        # To subtract the least integer, and to add it, is the same.
+        border, minus = top, plus
+    constants = (negative, plus, minus, limit, direction, border, swap)
     per_word = 8 // element_size
     mask = -1 if width == 64 else (1 << width) - 1
     for at in range(0, KEY_WORDS * per_word, per_word):

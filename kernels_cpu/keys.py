@@ -18,7 +18,7 @@ class KeyMasks(NamedTuple):
     """The constants of the formula, integers of the element's width."""
 
     negative: Any
-    """The bit that marks negative floats; 0 for integers; 1 for bools, where it has no effect."""
+    """The bit that marks negative floats; 0 for integers; 1 for bools."""
     plus: Any
     """Bits are added to this."""
     minus: Any
@@ -27,6 +27,8 @@ class KeyMasks(NamedTuple):
     """The key of NaN, or of True, before `direction`; the greatest integer for integers."""
     direction: Any
     """-1 (all ones) where the greatest come first, else 0."""
+    border: Any
+    """Bits up to this are subtracted: -1 for floats; else the least integer, where it makes no difference."""
     swap: Any
     """The sign bit where positive floats are subtracted, and negative ones added; else 0."""
 
@@ -40,7 +42,8 @@ def key(bits: Any, masks: KeyMasks) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
     above = simd.add(bits, simd.fill(bits, masks.plus))
     below = simd.subtract(simd.fill(bits, masks.minus), bits)
-    sign = simd.both(bits, simd.fill(bits, masks.negative))
-    is_below = simd.differ(sign, simd.fill(bits, masks.swap))
-    ordered = simd.minimum(simd.where_negative(is_below, below, above), simd.fill(bits, masks.limit))
+    # The comparison costs no more than to test a sign bit that a mask has left.
+    swapped = simd.differ(bits, simd.fill(bits, masks.swap))
+    ordered = simd.where_at_most(swapped, simd.fill(bits, masks.border), below, above)
+    ordered = simd.minimum(ordered, simd.fill(bits, masks.limit))
     return simd.differ(ordered, simd.fill(bits, masks.direction))
