@@ -19,6 +19,8 @@ def areas_apart():
 
     def take_apart(words, size, alignment):
         begin = take(words, size, alignment)
+        # A plan of several selections may use the areas of an earlier one again, and the gaps between them.
+        gaps[:] = [gap for gap in gaps if gap[1] <= begin]
         gaps.append((words[WORKSPACE], words[WORKSPACE] + GAP))
         words[WORKSPACE] += GAP
         return begin

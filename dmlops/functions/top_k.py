@@ -201,7 +201,7 @@ def plain_max_length(max_length: Any, given: Mapping[str, Any]) -> int | None:
     if max_length is None:
         return None
     number = arguments.size(max_length, "top_k.max_length")
-    if not {"lengths", "starts"} & given.keys():
+    if "lengths" not in given and "starts" not in given:
         reason, remedy = "there are neither starts nor lengths", "slice x"
         refuse("top_k.max_length", number, reason, remedy)
     return number

@@ -369,7 +369,8 @@ def _of_short_examples(x: Tensor, size: int, fill_value: Sequence[int] | None) -
     coordinates = found[(starts[:-1, None] + rows).clamp(max=n_elements), 1:]
     if fill_value is not None:
         is_found = rows < counts.unsqueeze(1)
-        fills = coordinates.new_tensor(fill_value)
+        # Numbers in a list would be copied to a GPU, which waits.
+        fills = torch.stack([coordinates.new_full((), value) for value in fill_value])
         coordinates = torch.where(is_found.unsqueeze(2), coordinates, fills)
     return coordinates, counts
 
