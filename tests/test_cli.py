@@ -16,7 +16,7 @@ from dmlops.cli import demo, info, placement, warmup
 from dmlops.cli.ending import CommandError
 from dmlops.devices import cpu, cuda
 from dmlops.store import kernel_store, once
-from kernels_cpu import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
+from kernels_cpu import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
 from tests.command_line import assert_refused
 from tests.scripts import run_script
 
@@ -205,7 +205,7 @@ def is_kept(key):
 @pytest.mark.exhaustive
 def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     kernels = [*diagonal_matrix.all_kernels()][:2]
-    for operator in (diagonal_matrix, gather_nd, nonzero_coordinates, top_k):
+    for operator in (diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k):
         monkeypatch.setattr(operator, "all_kernels", lambda: iter([]))
     monkeypatch.setattr(diagonal_matrix, "all_kernels", lambda: iter(kernels))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
@@ -214,12 +214,12 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     told = []
     code, printed, error = command("warmup", "--jobs", 2)
     assert code == 0
-    assert len(told) == 9  # two kernels, native calls, and plans for GPUs
+    assert len(told) == 10  # two kernels, native calls, and plans for GPUs
     for number, text in enumerate(told, 1):
-        assert re.fullmatch(rf"CPU: {number} of 9 kernels, about \d+ s left", text)
+        assert re.fullmatch(rf"CPU: {number} of 10 kernels, about \d+ s left", text)
     # Standard error is no terminal here.
-    assert error.splitlines() == ["CPU: 9 kernels to find or to compile, on 2 cores", *told]
-    assert re.match(r"CPU: 9 kernels in .*\nNo GPU", printed)
+    assert error.splitlines() == ["CPU: 10 kernels to find or to compile, on 2 cores", *told]
+    assert re.match(r"CPU: 10 kernels in .*\nNo GPU", printed)
     assert all(is_kept(cpu.key(kernel)) for kernel in kernels)
     if hasattr(signal, "pthread_sigmask"):
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -230,7 +230,7 @@ def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_pa
     pytest.importorskip("cuda.core")
     few = pytest.importorskip("kernels_cuda.gather_nd")
     variants = [variant for variant in few.variants() if variant.label == "dmlops_gather_clear"]
-    for operator in ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"):
+    for operator in ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k"):
         monkeypatch.setattr(f"kernels_cuda.{operator}.variants", lambda: iter(variants))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     options = ("--arch", "sm_90", "--arch", "sm_75", "--jobs", 1)

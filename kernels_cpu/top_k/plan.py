@@ -290,7 +290,7 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     shape = _shape(problem)
     if problem[K] == 0 or shape.n_rows == 0:
         return 0
-    if shape.k > MAX_K:
+    if shape.k > MAX_K or (problem[NUMBER_SIZE] > 0 and shape.longest > MAX_K):
         out[WORKSPACE] = MAX_INTEGER
         return 0
     if problem[NUMBER_SIZE] > 0:
