@@ -146,6 +146,31 @@ def test_no_element_with_a_weight(dtype, row):
             assert_same(tokens, np.array([-1, -1]).astype(index_dtype))
 
 
+@pytest.mark.parametrize(
+    ("n", "options"),
+    [
+        (4, {"top_p": 0.95, "temperature": 3.0}),
+        (40, {"top_p": 0.95, "temperature": 2.0}),
+        (140, {"k": 130, "temperature": 4.0}),
+        (140, {"k": 130, "top_p": 0.97, "temperature": 4.0}),
+    ],
+)
+def test_what_stays_ends_far_below_zero(n, options):
+    """Bits of float64 on both sides of zero are 2^63 and more apart."""
+    x = logits((300, n), "float64", spread=2.0)
+    x[:, 0] = 3
+    assert_same(dmlops.sample(x, np.arange(300), **options), sampling.sample(x, np.arange(300), **options))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"top_p": 0.99}, {"k": 3, "top_p": 0.99}], ids=str)
+@pytest.mark.parametrize("temperature", [1, 10, math.inf])
+def test_nan_among_others_is_never_drawn(temperature, options, dtype):
+    x = np.broadcast_to(np.array([1.0, np.nan, 0.5, -1.0, np.nan], dtype), (100, 5))
+    tokens = dmlops.sample(x, np.arange(100), temperature=temperature, **options)
+    assert set(tokens.tolist()) == {0, 2, 3}
+
+
 def test_no_rows():
     assert_same(dmlops.sample(np.zeros((0, 3, 5), "float32"), 1), np.zeros((0, 3), "int64"))
     assert_same(dmlops.sample(np.zeros((2, 0, 5)), np.zeros((2, 1), "int32")), np.zeros((2, 0), "int64"))

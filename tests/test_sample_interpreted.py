@@ -83,3 +83,12 @@ def test_tokens(dtype, policy):
         for options in WAYS:
             expected = sampling.sample(x, seeds, **options)
             assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), (shape, options)
+
+
+def test_float64_far_apart():
+    """The bits of NaN, and those on both sides of zero, are 2^63 and more from those of the largest."""
+    x = np.array([[3.0, np.nan, -1.0, -2.0], [np.nan, 0.5, -0.5, np.nan], [np.finfo("float64").min] * 4] * 2)
+    seeds = np.arange(6)
+    for options in ({}, {"top_p": 0.95}, {"k": 3, "top_p": 0.99}):
+        expected = sampling.sample(x, seeds, temperature=3.0, **options)
+        assert np.array_equal(drawn(x, BLOCK, seeds=seeds, temperature=3.0, **options), expected), options

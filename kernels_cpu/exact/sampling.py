@@ -1,8 +1,9 @@
 """The arithmetic of `sample`, in integers alone: weights, shares of sums, and random words.
 
-All functions take and return integers of 64 bits with a sign, and Python's own integers as well: what wraps
-around in 64 bits is masked. Floats come as *keys*, integers in the order of their values: the magnitude bits,
-negative below zero. Both zeros have key 0, and NaN has the key `lowest_key`.
+All functions take and return integers of 64 bits with a sign, and Python's own integers as well. No sum or
+difference may leave these 64 bits: compilers take it that none does. Floats come as *keys*, integers in the
+order of their values: the magnitude bits, negative below zero. Both zeros have key 0, and NaN has the key
+-2^(bits - 1).
 
 A weight is exp((x - largest) / temperature) on a scale on which 1 is `FULL` = 2^37 - 1: a sum of 2^26 weights
 has 63 bits. For a temperature t * 2^E with 1 <= t < 2, these are the steps:
@@ -51,11 +52,6 @@ def _powers() -> tuple[int, ...]:
 
 
 POWERS = _powers()
-
-
-def lowest_key(element_size: int) -> int:
-    """Return the key of NaN."""
-    return -(1 << (8 * element_size - 1))
 
 
 class Scale(NamedTuple):
@@ -136,6 +132,8 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
     @compiled
     def weight(key: Any, scale: Scale, powers: Any) -> Any:
         """Return the weight of a key."""
+        # NaN weighs as little as -inf; its key in 64 bits has no magnitude.
+        key = max(key, -scale.infinity)
         sign = key >> 63
         magnitude = (key ^ sign) - sign
         field = magnitude >> scale.mantissa
@@ -158,7 +156,7 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
     def real_of(bits: Any, width: Any, mantissa: Any) -> Any:
         """Return the magnitude of a float as m * 2^e with 53 bits in m, whether it is negative, or is NaN."""
         sign = bits >> (width - 1) & 1
-        magnitude = bits & ((1 << (width - 1)) - 1)
+        magnitude = bits & ~(-1 << (width - 1))
         infinity = ((1 << (width - 1 - mantissa)) - 1) << mantissa
         field = magnitude >> mantissa
         digits = magnitude & ((1 << mantissa) - 1)
@@ -266,20 +264,16 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
     def part(low: Any, high: Any, total: Any) -> Any:
         """Return the part of a sum that a random word of 64 bits says, rounded down."""
         total_high, total_low = total >> 32, total & MASK
-        middle = product(high, total_low) + (product(low, total_low) >> 32 & MASK)
-        other = product(low, total_high) + (middle & MASK)
-        return product(high, total_high) + (middle >> 32 & MASK) + (other >> 32 & MASK)
+        middle = product(high, total_low)
+        carry = (middle & MASK) + (product(low, total_low) >> 32 & MASK)
+        other = product(low, total_high) + (carry & MASK)
+        return product(high, total_high) + (middle >> 32 & MASK) + (carry >> 32) + (other >> 32)
 
     return Arithmetic(
         compiled(_key_of), decayed, weight, scale_of, temperature_of, share_of, share, random_word, part
     )
 
 
-def product(a: Any, b: Any) -> Any:
-    """Return the product of two integers of 32 bits without a sign, for Python and for the CPU."""
-    return a * b
-
-
 def power_of(powers: Any, number: Any) -> Any:
-    """Return an entry of a table, for Python and for the CPU."""
+    """Return an entry of a table."""
     return powers[number]

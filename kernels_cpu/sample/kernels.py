@@ -23,7 +23,7 @@ from kernels_cpu.intrinsics.pointers import (
     structure,
     tail,
 )
-from kernels_cpu.jit import inline, int64, njit
+from kernels_cpu.jit import inline, int64, njit, uint64
 from kernels_cpu.sample.plan import BINS, CHUNK, DIMS_AT, FORMATS_AT, VALUES_AT, Table
 from kernels_cpu.sample.problem_words import (
     COUNT,
@@ -41,11 +41,18 @@ from kernels_cpu.sample.problem_words import (
 
 _DIGIT_BITS = BINS.bit_length() - 1
 _POWERS = np.array(sampling.POWERS, np.int64)
-_SIGN = -(1 << 63)
 _FEW = 128  # elements that are listed in order
 _LIST_WORK = 1 << 14  # moves beyond one per element that a list may take
 _unpack = structure(Table)
-_arithmetic = sampling.arithmetic(njit, njit(sampling.product), njit(sampling.power_of))
+
+
+@njit
+def _product(a: Any, b: Any) -> Any:
+    """Return the product of two integers of 32 bits without a sign."""
+    return int64(uint64(a) * uint64(b))
+
+
+_arithmetic = sampling.arithmetic(njit, _product, njit(sampling.power_of))
 _key_of, _weight, _scale_of = _arithmetic.key_of, _arithmetic.weight, _arithmetic.scale_of
 _temperature_of, _share_of, _share = _arithmetic.temperature_of, _arithmetic.share_of, _arithmetic.share
 _random_word, _part = _arithmetic.random_word, _arithmetic.part
@@ -135,9 +142,15 @@ def _weigh(x: Any, row: Row, first: int, n: int, scale: Any, keys: Any, weights:
 
 
 @inline
-def _is_less(a: int, b: int) -> bool:
+def _is_less(a: Any, b: Any) -> Any:
     """Compare distances, which have 64 bits without a sign."""
-    return a ^ _SIGN < b ^ _SIGN
+    return uint64(a) < uint64(b)
+
+
+@inline
+def _minus(a: Any, b: Any) -> Any:
+    """Return a key minus a distance or a key: differences with a sign must not leave 64 bits."""
+    return int64(uint64(a) - uint64(b))
 
 
 @njit
@@ -157,7 +170,7 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
                 _weigh(x, row, first, n, scale, keys, weights)
             for j in range(n):
                 key = _key_at(x, row, first + j)
-                found = scale.largest - key
+                found = _minus(scale.largest, key)
                 if not is_first and (found ^ distance) >> above != 0:
                     continue
                 amount = int64(1)
@@ -185,10 +198,10 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
 @njit
 def _sum_of(x: Any, row: Row, scale: Any, cut: Cut) -> Any:
     """Return the sum of the weights of what stays."""
-    total = cut.ties * _weight(scale.largest - cut.distance, scale, _POWERS)
+    total = cut.ties * _weight(_minus(scale.largest, cut.distance), scale, _POWERS)
     for i in range(row.size):
         key = _key_at(x, row, i)
-        if _is_less(scale.largest - key, cut.distance):
+        if _is_less(_minus(scale.largest, key), cut.distance):
             total += _weight(key, scale, _POWERS)
     return int64(total)
 
@@ -225,7 +238,7 @@ def _draw(x: Any, row: Row, scale: Any, cut: Cut, total: int, word: tuple[int, i
     token = int64(0)
     for i in range(row.size):
         key = _key_at(x, row, i)
-        distance = scale.largest - key
+        distance = _minus(scale.largest, key)
         if _is_less(cut.distance, distance):
             continue
         if distance == cut.distance:
@@ -336,7 +349,7 @@ def _token(
     if reals[2] >= 0:
         goal = Goal(1, 0, reals[2], reals[3], total)
         distance, before, reached = _select(x, row, scale, goal, table.element_bits, scratch)
-        weight = max(_weight(largest - distance, scale, _POWERS), 1)
+        weight = max(_weight(_minus(largest, distance), scale, _POWERS), 1)
         ties = (reached - before + weight - 1) // weight
         cut = Cut(distance, ties)
         total = before + ties * weight

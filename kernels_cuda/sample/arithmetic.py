@@ -50,7 +50,7 @@ def inlined_weight(element_size: int) -> Any:
 
     @device_function
     def weight_of_wide(key, scale, powers):
-        return u64(weight(i64(key) - bias, scale, powers))
+        return u64(weight(i64(key - u64(bias)), scale, powers))
 
     @device_function
     def weight_of_narrow(key, scale, powers):

@@ -32,6 +32,7 @@ class KeyFunctions(NamedTuple):
     load: Any
     key_in: Any
     shifted: Any
+    signed: Any
     largest: Any
     team_largest: Any
     first_of: Any
@@ -123,6 +124,11 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return low, high
 
     @device_function
+    def signed(key):
+        """Return a key as `sampling` has it; as a difference with a sign, it could leave 64 bits."""
+        return i64(u64(key) - u64(bias))
+
+    @device_function
     def largest(at, p, rank, thread):
         """Return the largest key of a thread."""
         vector, end = segment_of(at, p, rank, thread)
@@ -176,6 +182,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         load,
         key_in,
         shifted,
+        signed,
         largest,
         team_largest,
         first_of,

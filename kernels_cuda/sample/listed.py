@@ -21,7 +21,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that lists, orders and draws; it returns -2 if the list overflows."""
     keys = key_functions(element_size, cluster)
     team = team_functions(cluster)
-    bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
+    bits = 8 * element_size
     per_vector = keys.per_vector
 
     @device_function
@@ -116,7 +116,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         """Return the token, of the ordered elements."""
         powers, _, listed, _, _, room = arrays
         scale = ARITHMETIC.scale_of(
-            i64(listed[0]) - bias,
+            keys.signed(listed[0]),
             request.temperature,
             request.temperature_exponent,
             bits,
@@ -125,7 +125,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         )
         weight = u64(0)
         if thread < count:
-            weight = u64(ARITHMETIC.weight(i64(listed[thread]) - bias, scale, ptx.shared_address(powers)))
+            weight = u64(ARITHMETIC.weight(keys.signed(listed[thread]), scale, ptx.shared_address(powers)))
             listed[2 * FEW + thread] = weight
         total = block_sum(weight, thread, room)
         goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, i64(total)))

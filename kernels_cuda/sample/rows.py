@@ -172,7 +172,7 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
             own = keys.largest(at, p, rank, thread)
             largest = keys.team_largest(own, thread, arrays)
             token = i64(-2)
-            if largest <= bias - p.infinity:
+            if u64(largest) <= u64(bias) - u64(p.infinity):
                 token = i64(-1)
             elif request.temperature < 0:
                 token = keys.first_of(at, p, rank, thread, own, largest, arrays)

@@ -35,12 +35,12 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     keys = key_functions(element_size, cluster)
     register, per_vector = keys.register, keys.per_vector
     team, weight_of = team_functions(cluster), inlined_weight(element_size)
-    bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
+    bits = 8 * element_size
 
     @device_function
     def tied_weight(largest, distance, scale, powers):
         """Return the weight at a distance, or 1 if that is none."""
-        key = i64(u64(register(largest - distance))) - bias
+        key = keys.signed(register(largest - distance))
         return u64(max(ARITHMETIC.weight(key, scale, ptx.shared_address(powers)), 1))
 
     @device_function
@@ -230,7 +230,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
             inclusive, n_tied = block_inclusive_sum(is_tied, thread, room)
             weight = u64(0)
             if is_there and (found < distance or (is_tied != 0 and ties_before + inclusive <= ties)):
-                weight = u64(ARITHMETIC.weight(i64(u64(key)) - bias, scale, powers_at))
+                weight = u64(ARITHMETIC.weight(keys.signed(key), scale, powers_at))
             ties_before += n_tied
             inclusive, total = block_inclusive_sum(weight, thread, room)
             if inclusive - weight <= target < inclusive:
@@ -245,7 +245,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         """Return the token of a row, by the first block."""
         powers, _, _, _, _, _ = arrays
         scale = ARITHMETIC.scale_of(
-            i64(u64(largest)) - bias,
+            keys.signed(largest),
             request.temperature,
             request.temperature_exponent,
             bits,
