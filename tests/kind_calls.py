@@ -45,13 +45,18 @@ def _nonzero(rng: random.Random, put: Put) -> Call:
 
 
 def _nonzero_of_size(rng: random.Random, put: Put) -> Call:
-    x, size, fill = _array(rng, 2, "int16"), rng.randrange(40), rng.randrange(-3, 3)
+    rank, size = rng.choice([1, 2]), rng.randrange(40)
+    x = _array(rng, rank, "int16")
+    one, many = rng.randrange(-3, 3), tuple([rng.randrange(-3, 3) for _ in range(rank)])
+    fill = rng.choice([one, many])
     found = np.argwhere(x)
-    rows = np.full((size, 2), fill)
+    rows = np.full((size, rank), fill)
     rows[: len(found)] = found[:size]
     given = put(x)
     call = lambda: dmlops.nonzero_coordinates(given, size=size, fill_value=fill)  # noqa: E731
-    return "nonzero of a size", call, (rows, np.array(len(found)))
+    # Other values for each column are another kind.
+    kind = f"nonzero of a size {rank} {fill if isinstance(fill, tuple) else ''}"
+    return kind, call, (rows, np.array(len(found)))
 
 
 def _gather(rng: random.Random, put: Put) -> Call:

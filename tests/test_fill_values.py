@@ -80,6 +80,16 @@ def test_more_fills_than_are_kept_as_kinds():
         assert dmlops.gather_nd(X[0], [[9]], mode="fill", fill_value=fill).item() == fill
 
 
+@pytest.mark.parametrize("fill", [(5,), [5], (5, -2)])
+def test_later_calls_keep_the_value_of_each_column(fill):
+    x = np.ones((2,) * len(fill))
+    for size in (4, 7, 5):
+        found = np.argwhere(x)
+        rows = np.full((max(size, len(found)), len(fill)), fill)
+        rows[: len(found)] = found
+        assert_same(dmlops.nonzero_coordinates(x, size=size, fill_value=fill).coordinates, rows[:size])
+
+
 class TestCoordinatesAndCountOfTwoTypes:
     @pytest.mark.parametrize("types", [("int32", "int64"), ("uint64", "int32"), ("int64", "uint32")])
     @pytest.mark.parametrize("shape", [(3, 7), (40, 70, 50), (0, 4)])

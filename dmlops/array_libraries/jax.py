@@ -42,7 +42,7 @@ class Jax(ArrayLibrary):
     def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
         if isinstance(array, self._jax.core.Tracer):
             reason = "jit, vmap and grad run on stand-ins without elements"
-            remedy = "dmlops.integrations.jax has top_k, nonzero_coordinates, gather_nd and diagonal_matrix"
+            remedy = "call the function of this name in dmlops.integrations.jax"
             raise TypeError(error_text(where, "a traced array", reason, remedy))
         if array.is_deleted():
             reason = "it was deleted, or donated to a computation"

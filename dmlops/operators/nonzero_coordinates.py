@@ -207,6 +207,8 @@ class Problem(NamedTuple):
         Bytes of a coordinate and of the count: 4 or 8.
     fill : tuple of int
         Bits for the rows from the count on: for all columns, or for each; none leave the rows as they are.
+    fills_columns : bool
+        Whether there are bits for each column, even if that is the only one.
     """
 
     element_size: int
@@ -219,6 +221,7 @@ class Problem(NamedTuple):
     coordinate_size: int
     count_size: int
     fill: tuple[int, ...]
+    fills_columns: bool = False
 
 
 def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
@@ -243,6 +246,7 @@ def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> P
         coordinate_size=coordinates.data_type.bytes,
         count_size=desc.output_count_tensor.data_type.bytes,
         fill=tuple([value % (1 << coordinates.data_type.bits) for value in values]),
+        fills_columns=isinstance(fill, tuple) and len(fill) > 0,
     )
 
 

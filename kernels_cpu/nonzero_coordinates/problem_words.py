@@ -25,7 +25,7 @@ def problem_words(problem: Any) -> list[int]:
     """Return the words of a `Problem`, whose arrays are aligned; the whole of it is planned."""
     words = [problem.element_size, signed(problem.magnitude), problem.x_offset, problem.capacity]
     words += [*problem.coordinate_strides, problem.coordinate_size, problem.count_size]
-    fills = [NO_FILL, ONE_FILL, COLUMN_FILLS][min(len(problem.fill), 2)]
+    fills = COLUMN_FILLS if problem.fills_columns else ONE_FILL if problem.fill else NO_FILL
     words += [fills, WHOLE, 0, 0, len(problem.dims), len(problem.sizes)]
     words += [*map(signed, problem.fill), *[0] * (MAX_DIMS - len(problem.fill))]
     for dimension in problem.dims:
