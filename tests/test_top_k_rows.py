@@ -173,3 +173,9 @@ def test_the_first_k_of_more_are_the_k():
     longest = dmlops.top_k(x, 400, starts=np.array([0, 30, 390])).indices
     for k in (1, 7, 90):
         assert_same(dmlops.top_k(x, k, starts=np.array([0, 30, 390])).indices, longest[:, :k])
+
+
+def test_no_segments_in_a_list():
+    for _ in range(2):
+        found = dmlops.top_k(np.arange(4.0), 2, starts=[], lengths=[])
+        assert found.values.shape == found.indices.shape == (0, 2)

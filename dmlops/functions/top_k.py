@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
-from numpy import ndarray
+from numpy import empty, ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
@@ -192,8 +192,12 @@ def _with_rows(
 
 def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
     """Return the arrays beside `x` that a call has, by name; see `Selection`."""
-    arrays = {"lengths": lengths, "starts": starts, "indices": indices}
-    return {name: array for name, array in arrays.items() if array is not None}
+    given = {}
+    for name, array in (("lengths", lengths), ("starts", starts), ("indices", indices)):
+        if array is not None:
+            # NumPy makes floats of nothing.
+            given[name] = empty(0, "int64") if isinstance(array, list) and not array else array
+    return given
 
 
 def plain_max_length(max_length: Any, given: Mapping[str, Any]) -> int | None:
