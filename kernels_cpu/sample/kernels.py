@@ -358,10 +358,20 @@ def _token(
 
 @njit
 def sample_rows(
-    constants: Any, first_row: int, last_row: int, task: int,
-    x: Any, seeds: int, steps: int, temperatures: int, counts: int, top_ps: int, min_ps: int,
-    output: Any, workspace: int,
-) -> None:  # fmt: skip
+    constants: Any,
+    first_row: int,
+    last_row: int,
+    task: int,
+    x: Any,
+    seeds: int,
+    steps: int,
+    temperatures: int,
+    counts: int,
+    top_ps: int,
+    min_ps: int,
+    output: Any,
+    workspace: int,
+) -> None:
     """Draw the tokens of rows `first_row` to `last_row`."""
     table = _unpack(constants)
     kinds, values = tail(constants, FORMATS_AT), tail(constants, VALUES_AT)

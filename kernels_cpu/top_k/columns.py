@@ -36,9 +36,17 @@ def select(sorts: bool) -> Any:
 
     @njit
     def select_columns(
-        constants: Array, first_stripe: int, last_stripe: int, task: int,
-        lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
-    ) -> None:  # fmt: skip
+        constants: Array,
+        first_stripe: int,
+        last_stripe: int,
+        task: int,
+        lengths: int,
+        starts: int,
+        x: int,
+        values: int,
+        indices: int,
+        workspace: int,
+    ) -> None:
         """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
@@ -70,29 +78,46 @@ def select(sorts: bool) -> Any:
             for begin in range(first_of_all, end_of_all, problem.run):
                 n = min(problem.run, end_of_all - begin)
                 copy_to_stage(
-                    elements, x_at + begin * problem.x_step, problem.x_step, problem.column_step,
-                    n, n_columns, stage, problem.pitch,
-                )  # fmt: skip
+                    elements,
+                    x_at + begin * problem.x_step,
+                    problem.x_step,
+                    problem.column_step,
+                    n,
+                    n_columns,
+                    stage,
+                    problem.pitch,
+                )
                 for j in range(n_columns):
                     own = scratch_of_column(workspace, scratch, problem, task, j)
                     s = ROW_STATE * j
                     search = Search(
-                        searches[s + LISTED], searches[s + THRESHOLD],
-                        searches[s + UNTIL_STRICT], searches[s + CLOSED] != 0,
-                    )  # fmt: skip
+                        searches[s + LISTED],
+                        searches[s + THRESHOLD],
+                        searches[s + UNTIL_STRICT],
+                        searches[s + CLOSED] != 0,
+                    )
                     length = searches[s + LENGTH]
                     limits = Limits(
-                        min(problem.k, length), problem.capacity, problem.fold, problem.lowest,
+                        min(problem.k, length),
+                        problem.capacity,
+                        problem.fold,
+                        problem.lowest,
                         problem.wide != 0,
-                    )  # fmt: skip
+                    )
                     staged = j * problem.pitch
                     first = searches[s + FIRST]
                     own_begin = max(begin, first)
                     own_n = max(min(begin + n, first + length) - own_begin, 0)
                     search = search_run(
-                        stage, staged + own_begin - begin, own_n, begin - first - staged, masks, limits, own,
+                        stage,
+                        staged + own_begin - begin,
+                        own_n,
+                        begin - first - staged,
+                        masks,
+                        limits,
+                        own,
                         search,
-                    )  # fmt: skip
+                    )
                     searches[s + LISTED] = search.n_candidates
                     searches[s + THRESHOLD] = search.threshold
                     searches[s + UNTIL_STRICT] = search.until_strict

@@ -16,9 +16,16 @@ Array = NDArray[Any]
 
 @njit
 def write_ranked(
-    x: Array, values: Array, indices: int, row: Row, problem: Problem,
-    records: Array, positions: Array, order: Array, k: int,
-) -> None:  # fmt: skip
+    x: Array,
+    values: Array,
+    indices: int,
+    row: Row,
+    problem: Problem,
+    records: Array,
+    positions: Array,
+    order: Array,
+    k: int,
+) -> None:
     """Write the best `k` records, found through `order`."""
     for r in range(k):
         i = at_most(order[r], problem.capacity)
@@ -32,9 +39,17 @@ def write_ranked(
 
 @njit
 def write_listed(
-    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array, first: int, last: int,
-) -> None:  # fmt: skip
+    x: Array,
+    values: Array,
+    indices: int,
+    row: Row,
+    problem: Problem,
+    masks: KeyMasks,
+    records: Array,
+    positions: Array,
+    first: int,
+    last: int,
+) -> None:
     """Write records `first` to `last` of the list, with bits computed from the key where it tells them.
 
     That saves a far read of `x`.
@@ -68,9 +83,17 @@ def write_padding(values: Array, indices: int, row: Row, problem: Problem, k: in
 
 @njit
 def finish_unsorted(
-    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array, count: int, k: int,
-) -> None:  # fmt: skip
+    x: Array,
+    values: Array,
+    indices: int,
+    row: Row,
+    problem: Problem,
+    masks: KeyMasks,
+    records: Array,
+    positions: Array,
+    count: int,
+    k: int,
+) -> None:
     """Write the best `k` of `count` records in the order of the list, which is that of positions."""
     if count > k:
         shrink(records, positions, problem.wide != 0, count, k, 0)
@@ -79,9 +102,18 @@ def finish_unsorted(
 
 @inline
 def finish_few(
-    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array, sorting: Sorting, count: int, k: int,
-) -> None:  # fmt: skip
+    x: Array,
+    values: Array,
+    indices: int,
+    row: Row,
+    problem: Problem,
+    masks: KeyMasks,
+    records: Array,
+    positions: Array,
+    sorting: Sorting,
+    count: int,
+    k: int,
+) -> None:
     """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
     if count > RANK_LIMIT:
         slack = min(k >> 3, RANK_LIMIT - k)
@@ -96,9 +128,18 @@ def finish_few(
 
 @inline
 def finish(
-    x: Array, values: Array, indices: int, row: Row, problem: Problem, masks: KeyMasks,
-    records: Array, positions: Array, sorting: Sorting, count: int, k: int,
-) -> None:  # fmt: skip
+    x: Array,
+    values: Array,
+    indices: int,
+    row: Row,
+    problem: Problem,
+    masks: KeyMasks,
+    records: Array,
+    positions: Array,
+    sorting: Sorting,
+    count: int,
+    k: int,
+) -> None:
     """Order `count` records, of which there are at least `k`, and write the best."""
     if not problem.is_sorted:
         finish_unsorted(x, values, indices, row, problem, masks, records, positions, count, k)
@@ -113,8 +154,13 @@ def finish(
         write_ranked(x, values, indices, row, problem, records, positions, sorting.order, k)
         return
     if radix_sort(
-        records, positions, sorting.spare_records, sorting.spare_positions, wide, count,
+        records,
+        positions,
+        sorting.spare_records,
+        sorting.spare_positions,
+        wide,
+        count,
         problem.list_length - 1,
-    ):  # fmt: skip
+    ):
         records, positions = sorting.spare_records, sorting.spare_positions
     write_listed(x, values, indices, row, problem, masks, records, positions, 0, k)

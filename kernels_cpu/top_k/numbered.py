@@ -118,9 +118,16 @@ def list_at_most(keys: Array, padded: int, threshold: int, scratch: Scratch, mos
 
 @njit
 def list_ties(
-    keys: Array, n: int, threshold: int, lowest: int, numbers: Numbers, need: int,
-    records: Array, positions: Array, room: int,
-) -> int:  # fmt: skip
+    keys: Array,
+    n: int,
+    threshold: int,
+    lowest: int,
+    numbers: Numbers,
+    need: int,
+    records: Array,
+    positions: Array,
+    room: int,
+) -> int:
     """List the `need` elements with the lowest numbers among those with a key; return how many there are."""
     count: int = int64(0)
     for at in range(0, n, WORD):
@@ -199,17 +206,33 @@ def choose(keys: Array, n: int, k: int, problem: Problem, numbers: Numbers, scra
         count = list_at_most(keys, padded, threshold - 1, scratch, problem.capacity)
     if count < k:
         count += list_ties(
-            keys, n, threshold, lowest, numbers, k - count,
-            tail(scratch.records, count), tail(scratch.positions, count), problem.capacity - count,
-        )  # fmt: skip
+            keys,
+            n,
+            threshold,
+            lowest,
+            numbers,
+            k - count,
+            tail(scratch.records, count),
+            tail(scratch.positions, count),
+            problem.capacity - count,
+        )
     return count
 
 
 @njit
 def select(
-    constants: Array, first_row: int, last_row: int, task: int,
-    lengths: int, starts: int, numbers_at: int, x: int, values: int, indices: int, workspace: int,
-) -> None:  # fmt: skip
+    constants: Array,
+    first_row: int,
+    last_row: int,
+    task: int,
+    lengths: int,
+    starts: int,
+    numbers_at: int,
+    x: int,
+    values: int,
+    indices: int,
+    workspace: int,
+) -> None:
     """Select from rows whose elements have numbers."""
     table, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
@@ -223,9 +246,13 @@ def select(
         n = place.length
         first = offset_of(table, problem.n_dims, row, NUMBER_STRIDE) + place.first * problem.number_step
         numbers = Numbers(
-            numbers_at + first * problem.number_size, problem.number_size, problem.number_step, flip, mask,
+            numbers_at + first * problem.number_size,
+            problem.number_size,
+            problem.number_step,
+            flip,
+            mask,
             n - 1,
-        )  # fmt: skip
+        )
         run, begin = elements, place.x_at
         if problem.columns:
             copy_to_stage(elements, place.x_at, problem.x_step, 0, n, 1, keys, 0)

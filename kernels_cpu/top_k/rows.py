@@ -30,9 +30,17 @@ def select(sorts: bool) -> Any:
 
     @njit
     def select_rows(
-        constants: Array, first_unit: int, last_unit: int, task: int,
-        lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
-    ) -> None:  # fmt: skip
+        constants: Array,
+        first_unit: int,
+        last_unit: int,
+        task: int,
+        lengths: int,
+        starts: int,
+        x: int,
+        values: int,
+        indices: int,
+        workspace: int,
+    ) -> None:
         """Search rows, or segments of them, then one for each task."""
         numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace

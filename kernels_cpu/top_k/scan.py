@@ -316,9 +316,15 @@ def pair_up(
 
 @inline
 def threshold_of_run(
-    x: Array, begin: int, n_tiles: int, masks: KeyMasks, limits: Limits, scratch: Scratch,
-    n_candidates: int, threshold: int,
-) -> int:  # fmt: skip
+    x: Array,
+    begin: int,
+    n_tiles: int,
+    masks: KeyMasks,
+    limits: Limits,
+    scratch: Scratch,
+    n_candidates: int,
+    threshold: int,
+) -> int:
     """Return a lower threshold for a run, if it can be told, and keep the minimum of each tile."""
     groups, minima = scratch.groups, scratch.minima
     lanes = simd.lanes_of(x)

@@ -117,9 +117,18 @@ def list_chosen(keys: Array, n: int, words: Array, count: int, wide: bool, scrat
 
 @njit
 def list_row(
-    x: Array, begin: int, n: int, k: int, lowest: int, wide: bool, masks: KeyMasks, keys: Array,
-    words: Array, less: Array, scratch: Scratch,
-) -> int:  # fmt: skip
+    x: Array,
+    begin: int,
+    n: int,
+    k: int,
+    lowest: int,
+    wide: bool,
+    masks: KeyMasks,
+    keys: Array,
+    words: Array,
+    less: Array,
+    scratch: Scratch,
+) -> int:
     """List the best `k` elements of a single short row, and few more; return how many."""
     lanes = simd.lanes_of(keys)
     n_groups = (groups_for(k) + lanes - 1) & -lanes
@@ -140,9 +149,17 @@ def groups_for(k: int) -> int:
 
 @njit
 def select(
-    constants: Array, first_row: int, last_row: int, task: int,
-    lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
-) -> None:  # fmt: skip
+    constants: Array,
+    first_row: int,
+    last_row: int,
+    task: int,
+    lengths: int,
+    starts: int,
+    x: int,
+    values: int,
+    indices: int,
+    workspace: int,
+) -> None:
     """Search short rows whose elements are contiguous."""
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
@@ -164,9 +181,15 @@ def select(
             states[ROW_STATE * r + START] = place.first
             states[ROW_STATE * r + LENGTH] = place.length
             write_keys(
-                elements, place.x_at, place.length, n_groups, lowest, masks,
-                tail(keys, r * problem.pitch), tail(scratch.groups, r * n_groups),
-            )  # fmt: skip
+                elements,
+                place.x_at,
+                place.length,
+                n_groups,
+                lowest,
+                masks,
+                tail(keys, r * problem.pitch),
+                tail(scratch.groups, r * n_groups),
+            )
         for r in range(n_rows):
             k = min(problem.k, states[ROW_STATE * r + LENGTH])
             threshold = threshold_of_groups(tail(scratch.groups, r * n_groups), n_groups, k, lowest)

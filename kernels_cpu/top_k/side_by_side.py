@@ -29,9 +29,17 @@ BITS = 16  # bits searched for below those that all groups share; more would cos
 
 @njit
 def write_keys(
-    x: Array, at: int, step: int, n: int, n_columns: int, n_groups: int, lowest: int, masks: KeyMasks,
-    keys: Array, groups: Array,
-) -> None:  # fmt: skip
+    x: Array,
+    at: int,
+    step: int,
+    n: int,
+    n_columns: int,
+    n_groups: int,
+    lowest: int,
+    masks: KeyMasks,
+    keys: Array,
+    groups: Array,
+) -> None:
     """Write the keys of `n` elements of each row, and the minima of groups of all but the last few.
 
     Memory is read in its order: elements of a row that are far apart would compete for a line of the cache.
@@ -118,9 +126,19 @@ def close_in(
 
 @njit
 def list_keys(
-    keys: Array, n: int, first_position: int, used: Any, k: int, lowest: int, wide: bool, list_length: int,
-    lists: Scratch, thresholds: Array, counts: Array, checked_at: Array,
-) -> Any:  # fmt: skip
+    keys: Array,
+    n: int,
+    first_position: int,
+    used: Any,
+    k: int,
+    lowest: int,
+    wide: bool,
+    list_length: int,
+    lists: Scratch,
+    thresholds: Array,
+    counts: Array,
+    checked_at: Array,
+) -> Any:
     """List the keys within the thresholds; return which rows may have more.
 
     Lists are checked when they are as long as `checked_at` says.
@@ -154,9 +172,17 @@ def list_keys(
 
 @njit
 def select(
-    constants: Array, first_stripe: int, last_stripe: int, task: int,
-    lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
-) -> None:  # fmt: skip
+    constants: Array,
+    first_stripe: int,
+    last_stripe: int,
+    task: int,
+    lengths: int,
+    starts: int,
+    x: int,
+    values: int,
+    indices: int,
+    workspace: int,
+) -> None:
     """Search rows that lie side by side, up to 64 of them at a time; all are whole."""
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
@@ -183,21 +209,48 @@ def select(
             n = min(problem.run, problem.longest - begin)
             n_groups = min(problem.fold, n // NEIGHBOURS)
             write_keys(
-                elements, x_at + begin * problem.x_step, problem.x_step, n, n_columns, n_groups, lowest,
-                masks, keys, scratch.groups,
-            )  # fmt: skip
+                elements,
+                x_at + begin * problem.x_step,
+                problem.x_step,
+                n,
+                n_columns,
+                n_groups,
+                lowest,
+                masks,
+                keys,
+                scratch.groups,
+            )
             if n_groups >= k:
                 lower_thresholds(scratch.groups, n_groups, n_columns, k, lowest, thresholds)
             for c in range(n_columns):
                 checked_at[c] = min(counts[c] + k, RANK_LIMIT)
             used = list_keys(
-                keys, n, begin, used, k, lowest, wide, problem.list_length, scratch, thresholds, counts,
+                keys,
+                n,
+                begin,
+                used,
+                k,
+                lowest,
+                wide,
+                problem.list_length,
+                scratch,
+                thresholds,
+                counts,
                 checked_at,
-            )  # fmt: skip
+            )
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
             place = place_of(numbers, problem.n_dims, problem.longest, first_row + c)
             finish_few(
-                elements, outputs, indices, place, problem, masks, own.records, own.positions, sorting,
-                counts[c], k,
-            )  # fmt: skip
+                elements,
+                outputs,
+                indices,
+                place,
+                problem,
+                masks,
+                own.records,
+                own.positions,
+                sorting,
+                counts[c],
+                k,
+            )

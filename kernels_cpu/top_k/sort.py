@@ -19,9 +19,17 @@ Array = NDArray[Any]
 
 @njit
 def list_row(
-    keys: Array, padded: int, threshold: int, with_less: bool, n_ties: int, lowest: int, wide: bool,
-    scratch: Scratch, count: int, capacity: int,
-) -> int:  # fmt: skip
+    keys: Array,
+    padded: int,
+    threshold: int,
+    with_less: bool,
+    n_ties: int,
+    lowest: int,
+    wide: bool,
+    scratch: Scratch,
+    count: int,
+    capacity: int,
+) -> int:
     """List the keys less than `threshold`, if `with_less`, and the first `n_ties` that equal it.
 
     There are more than `capacity` only where another thread changes the keys.
@@ -44,9 +52,17 @@ def list_row(
 
 @njit
 def select(
-    constants: Array, first_row: int, last_row: int, task: int,
-    lengths: int, starts: int, x: int, values: int, indices: int, workspace: int,
-) -> None:  # fmt: skip
+    constants: Array,
+    first_row: int,
+    last_row: int,
+    task: int,
+    lengths: int,
+    starts: int,
+    x: int,
+    values: int,
+    indices: int,
+    workspace: int,
+) -> None:
     """Sort rows of which a large part is selected."""
     numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
@@ -100,11 +116,28 @@ def select(
             list_all(run, begin, 1, n, masks, scratch, wide)
         if n_ties:
             write_listed(
-                elements, outputs, indices, place, problem, masks, scratch.records, scratch.positions,
-                count, k,
-            )  # fmt: skip
+                elements,
+                outputs,
+                indices,
+                place,
+                problem,
+                masks,
+                scratch.records,
+                scratch.positions,
+                count,
+                k,
+            )
         finish(
-            elements, outputs, indices, place, problem, masks, scratch.records, scratch.positions, sorting,
-            count, k - n_ties,
-        )  # fmt: skip
+            elements,
+            outputs,
+            indices,
+            place,
+            problem,
+            masks,
+            scratch.records,
+            scratch.positions,
+            sorting,
+            count,
+            k - n_ties,
+        )
         write_padding(outputs, indices, place, problem, k)
