@@ -241,9 +241,7 @@ class Binding:
         is_served = all(desc.dimension_count <= most for desc in (*self.inputs, *self._outputs))
         return form._replace(is_limited=True) if is_served else None
 
-    def _bound(
-        self, make: Callable[..., BoundCall], kernels: Any, form: KindForm | None, problem: Any
-    ) -> BoundCall:
+    def _bound(self, make: _Make, kernels: Any, form: KindForm | None, problem: Any) -> BoundCall:
         function, library = self.function, self.library
         inputs = list(map(NamedTensor, function.inputs, self.inputs))
         outputs = list(map(NamedTensor, function.outputs, self._outputs))

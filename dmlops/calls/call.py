@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.guard import Guard, NamedTensor
 from dmlops.devices import cuda_driver
@@ -21,8 +19,6 @@ from dmlops.types.errors import DmlError, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 Executor = Host | Stream
-ReadInteger = Callable[[int, "np.dtype[Any]"], int]
-"""Returns the integer of a type at an address."""
 
 _log = logging.getLogger("dmlops")
 

@@ -144,11 +144,7 @@ def split(given: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], tuple[int, 
     """
     names, arrays, values = [], [], []
     for name, value in zip(PARAMETERS, given, strict=True):
-        if (
-            type(value) not in _NUMBERS
-            and not isinstance(value, generic)
-            and any(hasattr(value, attribute) for attribute in _OF_ARRAYS)
-        ):
+        if is_array(value):
             names.append(name)
             arrays.append(value)
             values.append(0)

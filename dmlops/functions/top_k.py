@@ -276,7 +276,7 @@ def _form_of(descriptor: TopK1, selection: Selection) -> KindForm:
         rows = (*given[:axis], *given[axis + 1 :]) if len(given) > axis else given[:-1]
         for name, array in zip(selection.given, inputs[1:], strict=True):
             if name != "indices":
-                # What does not broadcast does not fit either.
+                # Shapes that do not broadcast do not fit the outputs either.
                 rows = broadcast_sizes(rows, array.shape) or ()
         shape = (*rows[:axis], sizes[0], *rows[axis:])
         return shape, shape
