@@ -40,37 +40,34 @@ def warp_inclusive_sum(value, lane):
     return value
 
 
-@device_function
-def block_sum(value, thread, room):
-    """Return the sum over a block; `room` is a shared array of one u64 per warp."""
-    value = warp_sum(value)
-    cuda.syncthreads()
-    if thread & 31 == 0:
-        room[thread >> 5] = value
-    cuda.syncthreads()
-    share = u64(0)
-    if thread & 31 < WARPS:
-        share = room[thread & 31]
-    return warp_sum(share)
+def _block_reduction(warp_reduction: Any) -> Any:
+    """Make the device function that does over a block what another one does over a warp.
+
+    It takes a value, the number of the thread and `room`, a shared array of one u64 per warp.
+    """
+
+    @device_function
+    def reduced(value, thread, room):
+        value = warp_reduction(value)
+        cuda.syncthreads()
+        if thread & 31 == 0:
+            room[thread >> 5] = value
+        cuda.syncthreads()
+        share = u64(0)
+        if thread & 31 < WARPS:
+            share = room[thread & 31]
+        return warp_reduction(share)
+
+    return reduced
 
 
-@device_function
-def block_largest(value, thread, room):
-    """Return the largest value of a block; `room` as in `block_sum`."""
-    value = warp_largest(value)
-    cuda.syncthreads()
-    if thread & 31 == 0:
-        room[thread >> 5] = value
-    cuda.syncthreads()
-    share = u64(0)
-    if thread & 31 < WARPS:
-        share = room[thread & 31]
-    return warp_largest(share)
+block_sum = _block_reduction(warp_sum)
+block_largest = _block_reduction(warp_largest)
 
 
 @device_function
 def block_inclusive_sum(value, thread, room):
-    """Return the sum over the threads up to this one, and over all; `room` as in `block_sum`."""
+    """Return the sum over the threads up to this one, and over all; `room` as in `_block_reduction`."""
     lane = thread & 31
     inclusive = warp_inclusive_sum(value, lane)
     cuda.syncthreads()
