@@ -113,51 +113,47 @@ def sorted_areas(device: Words, selection: Selection) -> SortedAreas:
     return SortedAreas(0, code_bytes, order, order_size, counts, selected, end)
 
 
-def of_codes(selection: Selection, areas: SortedAreas) -> Selection:
-    """Return the selection of all codes, in order."""
+def _of_packed_rows(selection: Selection, areas: SortedAreas) -> Selection:
+    """Return a selection from whole rows that lie one after the other in the workspace."""
     return selection._replace(
-        element_size=CODE_BYTES,
-        index_size=areas.order_size,
-        k=selection.axis_size,
         bound=selection.axis_size,
-        row_bytes=bounded_product(selection.axis_size, CODE_BYTES),
         x_step=1,
         output_step=1,
         x_row=selection.axis_size,
-        output_row=selection.axis_size,
         neighbours_at=-1,
         n_neighbours=1,
         is_transposed=0,
+        has_starts=0,
+        x_area=areas.codes,
+        reserved=areas.end,
+    )
+
+
+def of_codes(selection: Selection, areas: SortedAreas) -> Selection:
+    """Return the selection of all codes, in order."""
+    return _of_packed_rows(selection, areas)._replace(
+        element_size=CODE_BYTES,
+        index_size=areas.order_size,
+        k=selection.axis_size,
+        row_bytes=bounded_product(selection.axis_size, CODE_BYTES),
+        output_row=selection.axis_size,
         is_sorted=1,
         is_by_index=0,
         has_lengths=0,
-        has_starts=0,
-        x_area=areas.codes,
         value_area=areas.sorted_codes,
         index_area=areas.order,
-        reserved=areas.end,
     )
 
 
 def of_ordered(selection: Selection, areas: SortedAreas) -> Selection:
     """Return the selection from rows in the order of numbers."""
-    return selection._replace(
+    return _of_packed_rows(selection, areas)._replace(
         index_size=8,
-        bound=selection.axis_size,
-        x_step=1,
-        output_step=1,
-        x_row=selection.axis_size,
         output_row=selection.k,
-        neighbours_at=-1,
-        n_neighbours=1,
-        is_transposed=0,
         has_lengths=1,
-        has_starts=0,
-        x_area=areas.codes,
         length_area=areas.counts,
         value_area=areas.selected,
         index_area=areas.sorted_codes,
-        reserved=areas.end,
     )
 
 
