@@ -134,12 +134,9 @@ def select(sorts: bool) -> Any:
                     length,
                 )
                 own = scratch_of_column(workspace, scratch, problem, task, j)
-                records, positions = own.records, own.positions
                 count = searches[ROW_STATE * j + LISTED]
                 k = min(problem.k, length)
-                finish_row(
-                    elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
-                )
+                finish_row(elements, outputs, indices, place, problem, masks, own, sorting, count, k)
                 write_padding(outputs, indices, place, problem, k)
 
     return select_columns

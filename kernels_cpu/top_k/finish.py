@@ -8,6 +8,7 @@ from kernels_cpu.intrinsics.pointers import put_index
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
 from kernels_cpu.top_k.records import LOW_HALF, at_most, keep_order, pad, radix_sort, rank, shrink
+from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import Row, Sorting
 from kernels_cpu.top_k.table import RANK_LIMIT, Problem
 
@@ -21,17 +22,16 @@ def write_ranked(
     indices: int,
     row: Row,
     problem: Problem,
-    records: Array,
-    positions: Array,
+    lists: Scratch,
     order: Array,
     k: int,
 ) -> None:
     """Write the best `k` records, found through `order`."""
     for r in range(k):
         i = at_most(order[r], problem.capacity)
-        position = records[i] & LOW_HALF
+        position = lists.records[i] & LOW_HALF
         if problem.wide:
-            position = int64(positions[i])
+            position = int64(lists.positions[i])
         position = at_most(position, row.length - 1)
         values[row.value_at + r * problem.value_step] = x[row.x_at + position * problem.x_step]
         put_index(indices, problem.index_size, row.index_at + r * problem.index_step, row.first + position)
@@ -45,8 +45,7 @@ def write_listed(
     row: Row,
     problem: Problem,
     masks: KeyMasks,
-    records: Array,
-    positions: Array,
+    lists: Scratch,
     first: int,
     last: int,
 ) -> None:
@@ -58,11 +57,11 @@ def write_listed(
     plus, minus, direction = int64(masks.plus), int64(masks.minus), int64(masks.direction)
     is_float = masks.negative != 0
     for r in range(first, last):
-        record = records[r]
+        record = lists.records[r]
         position = record & LOW_HALF
         ordered = (record >> 32) ^ direction
         if problem.wide:
-            position = int64(positions[r])
+            position = int64(lists.positions[r])
             ordered = record ^ direction
         put_index(indices, problem.index_size, row.index_at + r * problem.index_step, row.first + position)
         bits = ordered - plus
@@ -89,15 +88,14 @@ def finish_unsorted(
     row: Row,
     problem: Problem,
     masks: KeyMasks,
-    records: Array,
-    positions: Array,
+    lists: Scratch,
     count: int,
     k: int,
 ) -> None:
     """Write the best `k` of `count` records in the order of the list, which is that of positions."""
     if count > k:
-        shrink(records, positions, problem.wide != 0, count, k, 0)
-    write_listed(x, values, indices, row, problem, masks, records, positions, 0, k)
+        shrink(lists.records, lists.positions, problem.wide != 0, count, k, 0)
+    write_listed(x, values, indices, row, problem, masks, lists, 0, k)
 
 
 @inline
@@ -108,8 +106,7 @@ def finish_few(
     row: Row,
     problem: Problem,
     masks: KeyMasks,
-    records: Array,
-    positions: Array,
+    lists: Scratch,
     sorting: Sorting,
     count: int,
     k: int,
@@ -117,13 +114,13 @@ def finish_few(
     """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
     if count > RANK_LIMIT:
         slack = min(k >> 3, RANK_LIMIT - k)
-        count, _ = shrink(records, positions, problem.wide != 0, count, k, slack)
+        count, _ = shrink(lists.records, lists.positions, problem.wide != 0, count, k, slack)
     count = max(count, k)  # fewer are left only where another thread changes the workspace
-    pad(records, count)
-    rank(records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
+    pad(lists.records, count)
+    rank(lists.records, problem.wide != 0, count, sorting.ranks, sorting.order, sorting.taken)
     if not problem.is_sorted:
         keep_order(sorting.ranks, sorting.order, count, k)
-    write_ranked(x, values, indices, row, problem, records, positions, sorting.order, k)
+    write_ranked(x, values, indices, row, problem, lists, sorting.order, k)
 
 
 @inline
@@ -134,33 +131,32 @@ def finish(
     row: Row,
     problem: Problem,
     masks: KeyMasks,
-    records: Array,
-    positions: Array,
+    lists: Scratch,
     sorting: Sorting,
     count: int,
     k: int,
 ) -> None:
     """Order `count` records, of which there are at least `k`, and write the best."""
     if not problem.is_sorted:
-        finish_unsorted(x, values, indices, row, problem, masks, records, positions, count, k)
+        finish_unsorted(x, values, indices, row, problem, masks, lists, count, k)
         return
     wide = problem.wide != 0
     if count > RANK_LIMIT and count > k + (k >> 2):
-        count, _ = shrink(records, positions, wide, count, k, k >> 3)
+        count, _ = shrink(lists.records, lists.positions, wide, count, k, k >> 3)
     count = max(count, k)  # as in `finish_few`
     if count <= RANK_LIMIT:
-        pad(records, count)
-        rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, row, problem, records, positions, sorting.order, k)
+        pad(lists.records, count)
+        rank(lists.records, wide, count, sorting.ranks, sorting.order, sorting.taken)
+        write_ranked(x, values, indices, row, problem, lists, sorting.order, k)
         return
     if radix_sort(
-        records,
-        positions,
+        lists.records,
+        lists.positions,
         sorting.spare_records,
         sorting.spare_positions,
         wide,
         count,
         problem.list_length - 1,
     ):
-        records, positions = sorting.spare_records, sorting.spare_positions
-    write_listed(x, values, indices, row, problem, masks, records, positions, 0, k)
+        lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.minima)
+    write_listed(x, values, indices, row, problem, masks, lists, 0, k)

@@ -64,9 +64,7 @@ def select(sorts: bool) -> Any:
                 if problem.x_step != 1:
                     run, run_at = tail(stage, padded_size(last)), 0  # behind the keys
                     copy_row(elements, at, problem.x_step, last, run)
-                count = list_row(
-                    run, run_at, last, k, problem.lowest, limits.wide, masks, stage, words, less, scratch
-                )
+                count = list_row(run, run_at, last, k, problem, masks, stage, words, less, scratch)
                 search = Search(count, ~problem.lowest, k, True)
                 last = first
             for begin in range(first, last, problem.run):
@@ -77,14 +75,11 @@ def select(sorts: bool) -> Any:
                     copy_row(elements, at + begin * problem.x_step, problem.x_step, n, stage)
                     search = search_run(stage, 0, n, begin, masks, limits, scratch, search)
             if problem.segments == 1:
-                records, positions = scratch.records, scratch.positions
                 count = search.n_candidates
                 if count < k:  # elements have changed since the threshold was found: take any
                     list_all(elements, at, problem.x_step, k, masks, scratch, limits.wide)
                     count = k
-                finish_row(
-                    elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
-                )
+                finish_row(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k)
                 write_padding(outputs, indices, place, problem, k)
                 continue
             count = search.n_candidates
@@ -133,9 +128,7 @@ def merge(sorts: bool) -> Any:
             if count < k:  # elements or the window have changed since the search: take any
                 list_all(elements, place.x_at, problem.x_step, k, masks, scratch, wide)
                 count = k
-            finish_row(
-                elements, outputs, indices, place, problem, masks, records, positions, sorting, count, k
-            )
+            finish_row(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k)
             write_padding(outputs, indices, place, problem, k)
 
     return merge_segments

@@ -19,7 +19,15 @@ from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of_column, stage_of, unpacked
-from kernels_cpu.top_k.table import PADDED_TO, RANK_LIMIT, ROW_STATE, SHORT_ROWS_MAX_ROWS, SHORT_WORDS, WORD
+from kernels_cpu.top_k.table import (
+    PADDED_TO,
+    RANK_LIMIT,
+    ROW_STATE,
+    SHORT_ROWS_MAX_ROWS,
+    SHORT_WORDS,
+    WORD,
+    Problem,
+)
 from kernels_cpu.top_k.thresholds import threshold_of
 from kernels_cpu.top_k.written_keys import first_bits, list_word, padded_size
 
@@ -121,8 +129,7 @@ def list_row(
     begin: int,
     n: int,
     k: int,
-    lowest: int,
-    wide: bool,
+    problem: Problem,
     masks: KeyMasks,
     keys: Array,
     words: Array,
@@ -130,6 +137,7 @@ def list_row(
     scratch: Scratch,
 ) -> int:
     """List the best `k` elements of a single short row, and few more; return how many."""
+    lowest = problem.lowest
     lanes = simd.lanes_of(keys)
     n_groups = (groups_for(k) + lanes - 1) & -lanes
     write_keys(x, begin, n, n_groups, lowest, masks, keys, scratch.groups)
@@ -137,7 +145,7 @@ def list_row(
     count = find_at_most(keys, padded_size(n), threshold, words)
     if count > min((2 * k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT):
         count = choose_best(keys, padded_size(n), k, threshold, count, lowest, words, less)
-    list_chosen(keys, padded_size(n), words, count, wide, scratch)
+    list_chosen(keys, padded_size(n), words, count, problem.wide != 0, scratch)
     return count
 
 
@@ -215,10 +223,10 @@ def select(
                 states[ROW_STATE * r + START],
                 states[ROW_STATE * r + LENGTH],
             )
-            records, positions, count = own.records, own.positions, states[ROW_STATE * r + FOUND]
+            count = states[ROW_STATE * r + FOUND]
             k = min(problem.k, place.length)
-            rank(records, wide, count, sorting.ranks, sorting.order, sorting.taken)
+            rank(own.records, wide, count, sorting.ranks, sorting.order, sorting.taken)
             if not problem.is_sorted:
                 keep_order(sorting.ranks, sorting.order, count, k)
-            write_ranked(elements, outputs, indices, place, problem, records, positions, sorting.order, k)
+            write_ranked(elements, outputs, indices, place, problem, own, sorting.order, k)
             write_padding(outputs, indices, place, problem, k)

@@ -18,7 +18,7 @@ from kernels_cpu.top_k.finish import finish_few
 from kernels_cpu.top_k.records import shrink
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import place_of, scratch_of_column, stage_of, unpacked
-from kernels_cpu.top_k.table import DIMENSION, HEADER, RANK_LIMIT
+from kernels_cpu.top_k.table import DIMENSION, HEADER, RANK_LIMIT, Problem
 from kernels_cpu.top_k.table import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
 Array = NDArray[Any]
@@ -130,10 +130,7 @@ def list_keys(
     n: int,
     first_position: int,
     used: Any,
-    k: int,
-    lowest: int,
-    wide: bool,
-    list_length: int,
+    problem: Problem,
     lists: Scratch,
     thresholds: Array,
     counts: Array,
@@ -143,6 +140,7 @@ def list_keys(
 
     Lists are checked when they are as long as `checked_at` says.
     """
+    wide = problem.wide != 0
     for i in range(n):
         mask = within_thresholds(keys, i * COLUMNS, thresholds) & used
         while mask:
@@ -150,7 +148,7 @@ def list_keys(
             mask &= mask - np.uint64(1)
             count = counts[c]
             value = int64(keys[i * COLUMNS + c])
-            to = c * list_length + count
+            to = c * problem.list_length + count
             if wide:
                 lists.records[to] = value
                 lists.positions[to] = first_position + i
@@ -158,12 +156,14 @@ def list_keys(
                 lists.records[to] = (value << 32) | (first_position + i)
             counts[c] = count + 1
             if count + 1 == checked_at[c]:
-                records = tail(lists.records, c * list_length)
-                positions = tail(lists.positions, c * list_length)
+                records = tail(lists.records, c * problem.list_length)
+                positions = tail(lists.positions, c * problem.list_length)
                 # A later element that equals the worst loses to `k` earlier ones.
-                counts[c], worst = close_in(records, positions, wide, count + 1, k, int64(thresholds[c]))
+                counts[c], worst = close_in(
+                    records, positions, wide, count + 1, problem.k, int64(thresholds[c])
+                )
                 checked_at[c] = RANK_LIMIT
-                if worst == lowest:
+                if worst == problem.lowest:
                     used &= ~(np.uint64(1) << np.uint64(c))
                 else:
                     thresholds[c] = min(int64(thresholds[c]), worst - 1)
@@ -190,7 +190,7 @@ def select(
     keys = stage_of(constants, problem, workspace, task)
     # Not in the workspace, which other threads may write to.
     counts, checked_at = stack_integers(COLUMNS), stack_integers(COLUMNS)
-    k, lowest, wide = problem.k, problem.lowest, problem.wide != 0
+    k, lowest = problem.k, problem.lowest
     thresholds = scratch.minima
     n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
@@ -229,10 +229,7 @@ def select(
                 n,
                 begin,
                 used,
-                k,
-                lowest,
-                wide,
-                problem.list_length,
+                problem,
                 scratch,
                 thresholds,
                 counts,
@@ -248,8 +245,7 @@ def select(
                 place,
                 problem,
                 masks,
-                own.records,
-                own.positions,
+                own,
                 sorting,
                 counts[c],
                 k,
