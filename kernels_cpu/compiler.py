@@ -39,19 +39,26 @@ def compile_kernel(kernel: Kernel) -> bytes:
 
 def _source_of(kernel: Kernel) -> Any:
     """Import what is to be compiled."""
-    module_name, _, attribute = kernel.source.partition(":")
-    found: Any = getattr(importlib.import_module(module_name), attribute)
+    found = _imported(kernel.source)
     return found(*kernel.parameters) if kernel.parameters else found
+
+
+def _imported(source: str) -> Any:
+    module_name, _, attribute = source.partition(":")
+    return getattr(importlib.import_module(module_name), attribute)
 
 
 def _compile_plan(plan: FunctionType, kernel: Kernel) -> bytes:
     """Return the object code of a plain function of integers and words; Numba is not needed for it."""
     machine = _target_machine()
     kinds = [INTEGER if kind == INTEGER else POINTER for kind in kernel.signature]
-    module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY, is_direct=kernel.uses_python))
+    fit = _imported(kernel.fit) if kernel.fit else None
+    module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY, is_direct=kernel.uses_python, fit=fit))
     module.data_layout, module.triple = str(machine.target_data), machine.triple
     # A plan runs once per call: more optimisation would take longer than it could save.
-    _reduce_to_entry(module, _imports_of(kernel), speed_level=1)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_unrolling = False
+    _reduce_to_entry(module, _imports_of(kernel), options)
     _rename_by_position(module)
     return bytes(machine.emit_object(module))
 
@@ -67,7 +74,7 @@ def _compile(kernel: Kernel) -> bytes:
     overload = dispatcher.overloads[types]
     module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
     module.link_in(llvm.parse_assembly(_entry_ir(module, overload.fndesc.mangled_name)))
-    _reduce_to_entry(module, _C_IMPORTS)
+    _reduce_to_entry(module, _C_IMPORTS, llvm.create_pipeline_tuning_options(speed_level=3))
     _rename_by_position(module)
     return bytes(_target_machine().emit_object(module))
 
@@ -103,12 +110,11 @@ define i64 @{ENTRY}(ptr %words) {{
 """
 
 
-def _reduce_to_entry(module: Any, allowed: set[str], speed_level: int = 3) -> None:
+def _reduce_to_entry(module: Any, allowed: set[str], options: Any) -> None:
     """Make all but the entry internal, optimise, and drop what the entry does not need."""
     for definition in (*module.functions, *module.global_variables):
         if not definition.is_declaration and definition.name != ENTRY:
             definition.linkage = llvm.Linkage.internal
-    options = llvm.create_pipeline_tuning_options(speed_level=speed_level)
     builder = llvm.create_pass_builder(_target_machine(), options)
     passes = builder.getModulePassManager()
     passes.add_global_dead_code_eliminate_pass()

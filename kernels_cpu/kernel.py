@@ -42,6 +42,8 @@ class Kernel(NamedTuple):
         The arguments of the function that makes the kernel.
     uses_python : bool
         Whether the kernel takes its arguments as a C function does, and may call Python's C interface.
+    fit : str
+        Of a plan: the source of the `fit` that comes first (`call_words`).
     """
 
     name: str
@@ -49,6 +51,7 @@ class Kernel(NamedTuple):
     signature: tuple[str, ...]
     parameters: tuple[Hashable, ...] = ()
     uses_python: bool = False
+    fit: str = ""
 
     @property
     def is_plan(self) -> bool:
@@ -61,6 +64,18 @@ class Kernel(NamedTuple):
         """The kernel's name in the store and in log messages."""
         types = "_".join(kind.replace("*", "p") for kind in self.signature)
         return "_".join([self.name, *(str(parameter) for parameter in self.parameters), types])
+
+
+def plan_kernel(operator: str, n_inputs: int = 2, device: str = "cpu") -> Kernel:
+    """Return the kernel that plans an operator, and fits its problem first where there is a call.
+
+    It takes the words of a call, or the null pointer; of the problem; of the host or the device; of what was
+    measured there if plans have more than two inputs; and of the plan. It returns 0 if all went well.
+    """
+    package = f"kernels_{device}.{operator}"
+    name = f"{operator}_plan" if device == "cpu" else f"{operator}_{device}_plan"
+    pointers = (INTEGERS,) * (2 + n_inputs)
+    return Kernel(name, f"{package}.plan:plan", pointers, fit=f"kernels_cpu.{operator}.fit:fit")
 
 
 class LoadedKernel(NamedTuple):

@@ -187,17 +187,14 @@ def plan_call(table: Words, call: Words, problem: Words, out: Words) -> bool:
         residue_at = table[table_of.OPERANDS + i * table_of.OPERAND + table_of.RESIDUE]
         if residue_at >= 0:
             problem[residue_at] = call[array_at(i) + ADDRESS] & 15
-    arguments = stack_integers(4)
-    arguments[0] = address_of(call)
+    arguments = stack_integers(5)
+    arguments[0] = 0 if is_compiled else address_of(call)
     arguments[1] = address_of(problem)
-    if not is_compiled and call_entry(table[table_of.FIT], address_of(arguments)) != 0:
-        return False
-    arguments[0] = address_of(problem)
-    arguments[1] = table[table_of.HOST]
-    arguments[2] = address_of(out)
+    arguments[2] = table[table_of.HOST]
+    arguments[3] = address_of(out)
     if table[table_of.DEVICE]:
-        arguments[2] = table[table_of.DEVICE]
-        arguments[3] = address_of(out)
+        arguments[3] = table[table_of.DEVICE]
+        arguments[4] = address_of(out)
     return call_entry(table[table_of.PLAN_ENTRY], address_of(arguments)) == 0
 
 

@@ -40,11 +40,11 @@ STATUS_BITS = 16
 """The low bits of a native call's result on a GPU: the driver's error. Above are the workspace's bytes."""
 
 # Fields of the table.
-(TYPE, DESCRIBE, NAME, FIT, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(8)
-(MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(8, 15)
-N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS, FIRST, PROBLEM, OTHER_TYPE = range(15, 23)
-HAS_WORKSPACE, LEAST_WORKSPACE = 23, 24
-OPERANDS = 25
+(TYPE, DESCRIBE, NAME, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(7)
+(MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(7, 14)
+N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS, FIRST, PROBLEM, OTHER_TYPE = range(14, 22)
+HAS_WORKSPACE, LEAST_WORKSPACE = 22, 23
+OPERANDS = 24
 # Fields of an operand: the type of its elements and its device, as the interface has them; flags that the
 # array interface must set, or bits of the address that must be 0 for DLPack; its number of dimensions; the
 # logarithm of its element size; and the word of the problem for its residue, or -1.
@@ -131,8 +131,8 @@ class KindTable:
     array_type : type or None
         Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions; None where arrays
         are described in words.
-    fit, plan : int
-        Entries of compiled functions (`call_words`, `plan_words`).
+    plan : int
+        The entry of a compiled plan (`kernel.plan_kernel`).
     host : int
         The address of the words of the host or the device that plans read.
     fixed, template : sequence of int
@@ -145,7 +145,6 @@ class KindTable:
         self,
         operands: Sequence[Operand | None],
         array_type: Any,
-        fit: int,
         plan: int,
         host: int,
         fixed: Sequence[int],
@@ -158,7 +157,7 @@ class KindTable:
             raise ValueError(message)
         self._memory = (ctypes.c_int64 * TABLE_WORDS)()
         self.address = ctypes.addressof(self._memory)
-        self._put(0, [0 if array_type is None else id(array_type), 0, id(_ATTRIBUTE), fit, plan, host])
+        self._put(0, [0 if array_type is None else id(array_type), 0, id(_ATTRIBUTE), plan, host])
         if array_type is not None:
             self._memory[DESCRIBE] = dlpack_describe(array_type)
         # A matrix without an input has no first operand.

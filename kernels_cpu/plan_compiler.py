@@ -88,13 +88,23 @@ class Module:
         return "".join([_ARITHMETIC, *tables, *self.texts])
 
 
-def plan_ir(function: FunctionType, kinds: Sequence[str], entry: str, *, is_direct: bool = False) -> str:
+def plan_ir(
+    function: FunctionType,
+    kinds: Sequence[str],
+    entry: str,
+    *,
+    is_direct: bool = False,
+    fit: FunctionType | None = None,
+) -> str:
     """Return the IR of a function of integers and pointers.
 
-    Its entry takes these as consecutive words at an address, or as they are where it `is_direct`.
+    Its entry takes these as consecutive words at an address, or as they are where it `is_direct`. Where there
+    is a `fit`, another pointer comes first. If that is not null, `fit` takes it and the next one, and what it
+    returns is the result unless it is 0.
     """
     module = Module()
-    compiled = module.compiled(function, tuple(kinds))
+    n_before = 0 if fit is None else 1
+    compiled = module.compiled(function, tuple(kinds[n_before:]))
     lines = []
     arguments = [f"{kind} %argument{i}" for i, kind in enumerate(kinds)]
     for i, kind in enumerate(() if is_direct else kinds):
@@ -103,12 +113,27 @@ def plan_ir(function: FunctionType, kinds: Sequence[str], entry: str, *, is_dire
     if compiled.result not in (INTEGER, BOOL):
         msg = f"{function.__name__}: got a function that returns no integer; a plan returns one"
         raise TypeError(msg)
-    lines.append(f"%returned = call {compiled.result} @{compiled.name}({', '.join(arguments)})")
+    if fit is not None:
+        lines.append(_fitted(module.compiled(fit, tuple(kinds[:2])).name))
+    lines.append(f"%returned = call {compiled.result} @{compiled.name}({', '.join(arguments[n_before:])})")
     widened = "zext i1 %returned to i64" if compiled.result == BOOL else "add i64 %returned, 0"
     lines.append(f"%result = {widened}")
     body = "\n".join(lines)
     parameters = ", ".join(arguments) if is_direct else "ptr %words"
     return f"{module.text()}\ndefine i64 @{entry}({parameters}) {{\n{body}\nret i64 %result\n}}\n"
+
+
+def _fitted(fit: str) -> str:
+    """Return the IR that calls a `fit`, unless there is no call."""
+    return f"""%has_call = icmp ne ptr %argument0, null
+br i1 %has_call, label %fit, label %plan
+fit:
+%misfit = call i64 @{fit}(ptr %argument0, ptr %argument1)
+%fits = icmp eq i64 %misfit, 0
+br i1 %fits, label %plan, label %refuse
+refuse:
+ret i64 %misfit
+plan:"""
 
 
 @functools.cache
@@ -137,7 +162,8 @@ class Body(Expressions):
         self.end("ret void")
         reserved, body = "\n".join(self.reserved), "\n".join(self.lines)
         result = self.result_type()
-        heading = f"define internal {result} @{self.name}({', '.join(arguments)})"
+        # To inline functions would make the code twice as large, and take twice as long as all the rest.
+        heading = f"define internal {result} @{self.name}({', '.join(arguments)}) noinline"
         self.module.texts.append(f"{heading} {{\nentry:\n{reserved}\n{body}\n}}\n")
         return Compiled(self.name, self.result if self.has_result else None)
 

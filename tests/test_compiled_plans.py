@@ -55,7 +55,7 @@ def test_compiled_and_plain_plans_write_the_same_words(operator, n):
     for words, host in problems(operator, n):
         arrays = np.array(words, np.int64), np.array(host, np.int64)
         status = plans.plan(words, host, plain)
-        assert compiled(*[array.ctypes.data for array in (*arrays, written)]) == status == 0, words
+        assert compiled(0, *[array.ctypes.data for array in (*arrays, written)]) == status == 0, words
         end = plain[plan_words.END]
         assert written[:end].tolist() == plain[:end], words
 

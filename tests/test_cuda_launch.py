@@ -97,7 +97,7 @@ def by_compiled_code(words, kernels):
     def call(stream, *addresses):
         # The last address is that of the workspace.
         operands = [Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
-        table = KindTable(operands, None, 0, 0, 0, (), ())
+        table = KindTable(operands, None, 0, 0, (), ())
         table.set(native_call.DRIVER, ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value)
         table.set(native_call.MAY_OVERLAP, next(iter(kernels.values())).may_overlap)
         given, plan = Table([*addresses, *[0] * (not addresses), stream]), Table(words)

@@ -47,13 +47,13 @@ def test_more_than_there_is_room_for_is_refused(n_arrays, n_numbers):
     """A native call copies arrays and numbers to its stack, behind which it must not write."""
     operands = [Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
     with pytest.raises(ValueError, match=f"at most {MAX_ARRAYS} arrays, {MAX_SIZES} numbers"):
-        KindTable(operands, np.ndarray, 0, 0, 0, range(n_numbers), ())
+        KindTable(operands, np.ndarray, 0, 0, range(n_numbers), ())
 
 
 @pytest.mark.parametrize("n_keys", [3, MAX_KERNELS + 9])
 def test_kernels_keep_their_places_while_others_are_added(n_keys):
     """Native code of other threads may be between the number of a kernel and its address."""
-    table = KindTable([], None, 0, 0, 0, (), ())
+    table = KindTable([], None, 0, 0, (), ())
     words = (ctypes.c_int64 * TABLE_WORDS).from_address(table.address)
     expected = []
     for key in range(n_keys):

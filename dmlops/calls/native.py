@@ -63,7 +63,6 @@ class Native:
         self.table = table = KindTable(
             arrays,
             library.native_type,
-            cpu.load(kernels.FIT).address,
             cpu.load(plan).address,
             ctypes.addressof(words if host is None else host),
             form.fixed,

@@ -1,6 +1,8 @@
 """The table of devices: the highest feature level that each serves, its plans and its kernels."""
 
+import importlib
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -33,10 +35,21 @@ def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
     try:
         # This says what is missing before anything is imported.
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
-        return once.imported(f"kernels_{device.kind}.{operator}").plan(problem, target)
+        # The first time, all that plans need is loaded at once: each change of threads may take a while.
+        kernels = once.once(("kernels", device.kind, operator), partial(_kernels_of, operator, device))
+        return kernels.plan(problem, target)
     except OSError as error:
         what = f"the kernels of {operator}"
         raise kernel_store.cannot_load(what, error) from error
+
+
+def _kernels_of(operator: str, device: Device) -> Any:
+    """Return the package of an operator's kernels for a device; on the CPU, native calls need more."""
+    kernels = importlib.import_module(f"kernels_{device.kind}.{operator}")
+    if device.kind == "cpu" and cpu.compiles_plans():
+        cpu.load(native_call.CALL)
+        cpu.load(kernels.PLAN)
+    return kernels
 
 
 def keys() -> Mapping[str, kernel_cache.Key]:

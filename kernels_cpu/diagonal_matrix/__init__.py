@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from kernels_cpu.diagonal_matrix.fit import FIT
 from kernels_cpu.diagonal_matrix.plan import KINDS, PLAN, all_kernels, kernel_of
 from kernels_cpu.diagonal_matrix.plan import plan as plan_of_words
 from kernels_cpu.diagonal_matrix.problem_words import DIMS, RESIDUES
@@ -12,7 +11,6 @@ from kernels_cpu.plan_words import ALGORITHM
 
 __all__ = [
     "DIMS",
-    "FIT",
     "PLAN",
     "RESIDUES",
     "all_kernels",

@@ -28,10 +28,8 @@ from kernels_cpu.diagonal_matrix.problem_words import (
     X_COLUMN,
     X_ROW,
 )
-from kernels_cpu.kernel import INTEGERS, Kernel
 from kernels_cpu.plan_words import Words
 
-FIT = Kernel("diagonal_matrix_fit", "kernels_cpu.diagonal_matrix.fit:fit", (INTEGERS, INTEGERS))
 FIRST, LAST, BITS = range(SIZES, SIZES + 3)
 HAS_OWN_VALUE = FIXED
 """Whether the value is that of the kind, instead of one of the sizes."""

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from kernels_cpu import processor
 from kernels_cpu.diagonal_matrix import problem_words as given
-from kernels_cpu.diagonal_matrix.fit import FIT
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import product
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, pointer
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, plan_kernel, pointer
 from kernels_cpu.plan_words import Words, begin_plan, begin_tasks, put_pointer, put_value, put_values
 
 # The layout of the output's columns. Each has its own kernel, and is an algorithm of the plan.
@@ -30,7 +29,7 @@ STEP, VALUE, N_BATCH, BATCH = range(11, 15)
 PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # if columns of the input are far apart: their lines then serve the next rows too
 
-PLAN = Kernel("diagonal_matrix_plan", "kernels_cpu.diagonal_matrix.plan:plan", (INTEGERS, INTEGERS, INTEGERS))
+PLAN = plan_kernel("diagonal_matrix")
 
 
 def kernel_key(kind: int, x_is_contiguous: int, element_size: int) -> int:
@@ -52,7 +51,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield from (FIT, PLAN)
+    yield PLAN
     for kind, x_is_contiguous, element_size in pairs(range(len(KINDS)), range(2), ELEMENT_SIZES):
         yield kernel_of(kernel_key(kind, x_is_contiguous, element_size))
 

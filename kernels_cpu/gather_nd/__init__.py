@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from kernels_cpu.gather_nd.fit import FIT
 from kernels_cpu.gather_nd.plan import KINDS, PLAN, all_kernels, kernel_of
 from kernels_cpu.gather_nd.plan import plan as plan_of_words
 from kernels_cpu.gather_nd.problem_words import DIMS, RESIDUES
@@ -13,7 +12,6 @@ from kernels_cpu.plan_words import ALGORITHM
 
 __all__ = [
     "DIMS",
-    "FIT",
     "PLAN",
     "RESIDUES",
     "all_kernels",

@@ -13,10 +13,8 @@ from kernels_cpu.gather_nd.problem_words import (
     TUPLE_DIMENSION,
     X_OFFSET,
 )
-from kernels_cpu.kernel import INTEGERS, Kernel
 from kernels_cpu.plan_words import Words
 
-FIT = Kernel("gather_nd_fit", "kernels_cpu.gather_nd.fit:fit", (INTEGERS, INTEGERS))
 BATCH_DIMS, FILLS_OUTSIDE = range(FIXED, FIXED + 2)
 
 

@@ -12,10 +12,18 @@ from typing import NamedTuple
 
 from kernels_cpu import processor
 from kernels_cpu.gather_nd import problem_words as given
-from kernels_cpu.gather_nd.fit import FIT
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import MAX_INTEGER, product, total
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INDEX_SIZES, INTEGER, INTEGERS, Kernel, pointer
+from kernels_cpu.kernel import (
+    BYTES,
+    ELEMENT_SIZES,
+    INDEX_SIZES,
+    INTEGER,
+    INTEGERS,
+    Kernel,
+    plan_kernel,
+    pointer,
+)
 from kernels_cpu.plan_words import (
     GRID,
     LAUNCHES,
@@ -50,7 +58,7 @@ X_OFFSET, NARROW, FAR, FILL, DIMENSIONS = range(10, 15)
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # indices and slices per part: some 100 us of work
 
-PLAN = Kernel("gather_nd_plan", "kernels_cpu.gather_nd.plan:plan", (INTEGERS, INTEGERS, INTEGERS))
+PLAN = plan_kernel("gather_nd")
 
 
 def kernel_key(kind: int, element_size: int, index_size: int) -> int:
@@ -79,7 +87,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield from (FIT, PLAN)
+    yield PLAN
     for index_size in INDEX_SIZES:
         yield kernel_of(kernel_key(CHECK, 0, index_size))
         for kind, element_size in pairs(range(len(KINDS)), ELEMENT_SIZES):

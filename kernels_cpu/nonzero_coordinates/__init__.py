@@ -5,7 +5,6 @@ from typing import Any
 
 from kernels_cpu.kernel import BoundKernel
 from kernels_cpu.nonzero_coordinates import problem_words as given
-from kernels_cpu.nonzero_coordinates.fit import FIT
 from kernels_cpu.nonzero_coordinates.plan import ONE_PASS, PLAN, all_kernels, kernel_of
 from kernels_cpu.nonzero_coordinates.plan import plan as plan_of_words
 from kernels_cpu.nonzero_coordinates.problem_words import DIMS, RESIDUES
@@ -15,7 +14,6 @@ from kernels_cpu.plan_words import ALGORITHM, BLOCK, LAUNCHES, WORKSPACE
 
 __all__ = [
     "DIMS",
-    "FIT",
     "PLAN",
     "RESIDUES",
     "all_kernels",

@@ -12,7 +12,6 @@ from kernels_cpu.call_words import (
     count_of,
     merged,
 )
-from kernels_cpu.kernel import INTEGERS, Kernel
 from kernels_cpu.nonzero_coordinates.problem_words import (
     CAPACITY,
     COLUMN_STEP,
@@ -29,7 +28,6 @@ from kernels_cpu.nonzero_coordinates.problem_words import (
 )
 from kernels_cpu.plan_words import Words
 
-FIT = Kernel("nonzero_coordinates_fit", "kernels_cpu.nonzero_coordinates.fit:fit", (INTEGERS, INTEGERS))
 STEP_SIZE, FILL_SIZE, ROWS_SIZE = range(SIZES, SIZES + 3)
 HIGHEST_INDEX, LOWEST_INDEX, HIGHEST_COUNT, ROWS = range(FIXED, FIXED + 4)
 ROWS_ASKED_FOR, ROWS_FOR_ALL = 1, 2

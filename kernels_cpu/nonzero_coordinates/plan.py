@@ -18,9 +18,17 @@ from itertools import product as pairs
 
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import ceil_div, product
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INDEX_SIZES, INTEGER, INTEGERS, Kernel, pointer
+from kernels_cpu.kernel import (
+    BYTES,
+    ELEMENT_SIZES,
+    INDEX_SIZES,
+    INTEGER,
+    INTEGERS,
+    Kernel,
+    plan_kernel,
+    pointer,
+)
 from kernels_cpu.nonzero_coordinates import problem_words as given
-from kernels_cpu.nonzero_coordinates.fit import FIT
 from kernels_cpu.plan_words import (
     RESULT,
     Words,
@@ -47,9 +55,7 @@ PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
 PACKED_COLUMNS = 4  # at most, for that
 
-PLAN = Kernel(
-    "nonzero_coordinates_plan", "kernels_cpu.nonzero_coordinates.plan:plan", (INTEGERS, INTEGERS, INTEGERS)
-)
+PLAN = plan_kernel("nonzero_coordinates")
 _MARK, _TOTAL, _EXPAND_WORDS, _EXPAND_ELEMENTS = range(4)
 
 
@@ -83,7 +89,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield from (FIT, PLAN)
+    yield PLAN
     for element_size in ELEMENT_SIZES:
         yield kernel_of(kernel_key(_MARK, 0, element_size, 0, 0))
     for count_size in INDEX_SIZES:

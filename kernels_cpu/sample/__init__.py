@@ -4,7 +4,6 @@ from typing import Any
 
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
-from kernels_cpu.sample.fit import FIT
 from kernels_cpu.sample.plan import NOTHING, PLAN, all_kernels, kernel_of
 from kernels_cpu.sample.plan import plan as plan_of_words
 from kernels_cpu.sample.problem_words import DIMS, RESIDUES
@@ -12,7 +11,6 @@ from kernels_cpu.sample.problem_words import problem_words as words_of_problem
 
 __all__ = [
     "DIMS",
-    "FIT",
     "PLAN",
     "RESIDUES",
     "all_kernels",

@@ -12,7 +12,6 @@ from kernels_cpu.call_words import (
     merged,
 )
 from kernels_cpu.call_words import STRIDES as STRIDES_AT
-from kernels_cpu.kernel import INTEGERS, Kernel
 from kernels_cpu.plan_words import Words
 from kernels_cpu.sample.problem_words import (
     AXIS_SIZE,
@@ -32,7 +31,6 @@ from kernels_cpu.sample.problem_words import (
     X_STRIDE,
 )
 
-FIT = Kernel("sample_fit", "kernels_cpu.sample.fit:fit", (INTEGERS, INTEGERS))
 HIGHEST_INDEX, MOST_ELEMENTS = FIXED, FIXED + 1
 # Of float64.
 _MAGNITUDE, _INFINITY, _ONE = (1 << 63) - 1, 0x7FF << 52, 0x3FF << 52

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.integers import ceil_div, product
-from kernels_cpu.kernel import BYTES, INTEGER, INTEGERS, Kernel, pointer
+from kernels_cpu.kernel import BYTES, INTEGER, INTEGERS, Kernel, plan_kernel, pointer
 from kernels_cpu.plan_words import (
     NULL_SLOT,
     Words,
@@ -22,7 +22,6 @@ from kernels_cpu.plan_words import (
     take_workspace,
 )
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.sample.fit import FIT
 from kernels_cpu.sample.problem_words import (
     AXIS_SIZE,
     DIMENSION,
@@ -46,7 +45,7 @@ BINS = 2048
 """Bins of a histogram of weights or of elements: 16 KiB."""
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
 
-PLAN = Kernel("sample_plan", "kernels_cpu.sample.plan:plan", (INTEGERS, INTEGERS, INTEGERS))
+PLAN = plan_kernel("sample")
 
 
 class Table(NamedTuple):
@@ -76,7 +75,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield from (FIT, PLAN)
+    yield PLAN
     yield from map(kernel_of, FLOAT_SIZES)
 
 

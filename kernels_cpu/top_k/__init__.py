@@ -5,7 +5,6 @@ from typing import Any
 
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
-from kernels_cpu.top_k.fit import FIT
 from kernels_cpu.top_k.plan import ALGORITHMS, NOTHING, PLAN, SORT, all_kernels, kernel_of
 from kernels_cpu.top_k.plan import plan as plan_of_words
 from kernels_cpu.top_k.problem_words import DIMS, RESIDUES
@@ -14,7 +13,6 @@ from kernels_cpu.top_k.table import COLUMNS_WORD
 
 __all__ = [
     "DIMS",
-    "FIT",
     "PLAN",
     "RESIDUES",
     "all_kernels",

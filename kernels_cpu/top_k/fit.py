@@ -12,7 +12,6 @@ from kernels_cpu.call_words import (
     count_of,
     merged,
 )
-from kernels_cpu.kernel import INTEGERS, Kernel
 from kernels_cpu.plan_words import Words
 from kernels_cpu.top_k.problem_words import (
     AXIS_SIZE,
@@ -37,7 +36,6 @@ from kernels_cpu.top_k.problem_words import (
     K,
 )
 
-FIT = Kernel("top_k_fit", "kernels_cpu.top_k.fit:fit", (INTEGERS, INTEGERS))
 K_SIZE, LONGEST = SIZES, SIZES + 1
 AXIS, LEAST_K, HIGHEST_INDEX = range(FIXED, FIXED + 3)
 _NONE = -1

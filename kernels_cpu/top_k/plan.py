@@ -29,7 +29,7 @@ from typing import NamedTuple
 from kernels_cpu import processor
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.integers import MAX_INTEGER, ceil_div, product
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, pointer
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, Kernel, plan_kernel, pointer
 from kernels_cpu.key_constants import put_key_constants
 from kernels_cpu.plan_words import (
     END,
@@ -46,7 +46,6 @@ from kernels_cpu.plan_words import (
     take_workspace,
 )
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.top_k.fit import FIT
 from kernels_cpu.top_k.problem_words import (
     AXIS_SIZE,
     DIMENSION,
@@ -121,7 +120,7 @@ STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
 GROUPS_PER_CANDIDATE = STREAMS + 1
 MIN_GROUPS = 256
 
-PLAN = Kernel("top_k_plan", "kernels_cpu.top_k.plan:plan", (INTEGERS, INTEGERS, INTEGERS))
+PLAN = plan_kernel("top_k")
 
 
 def kernel_key(name: int, element_size: int, k: int) -> int:
@@ -145,7 +144,7 @@ def kernel_of(key: int) -> Kernel:
 
 def all_kernels() -> Iterator[Kernel]:
     """List all kernels that a plan may need, and the plan itself."""
-    yield from (FIT, PLAN)
+    yield PLAN
     for element_size in ELEMENT_SIZES:
         for k in (1, RANK_LIMIT + 1):
             for name in range(len(ALGORITHMS) if k == 1 else _N_OF_TWO_KERNELS):

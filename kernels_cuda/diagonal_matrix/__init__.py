@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernels_cpu.diagonal_matrix.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
-from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
 
-PLAN = Kernel("diagonal_matrix_cuda_plan", "kernels_cuda.diagonal_matrix.plan:plan", (INTEGERS,) * 3)
+PLAN = plan_kernel("diagonal_matrix", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 _NAMES = ("nothing to write", "rows", "strided", "transposed", "elements")

@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernels_cpu.gather_nd.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
-from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE, kernels_of
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
 
-PLAN = Kernel("gather_nd_cuda_plan", "kernels_cuda.gather_nd.plan:plan", (INTEGERS,) * 3)
+PLAN = plan_kernel("gather_nd", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 variant_of = partial(kernel_keys.variant_of, families=FAMILIES)

@@ -26,7 +26,7 @@ another.
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.nonzero_coordinates.problem_words import (
     CAPACITY,
     COORDINATE_RESIDUE,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
 
-PLAN = Kernel("nonzero_coordinates_cuda_plan", "kernels_cuda.nonzero_coordinates.plan:plan", (INTEGERS,) * 3)
+PLAN = plan_kernel("nonzero_coordinates", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 variant_of = partial(kernel_keys.variant_of, families=FAMILIES)

@@ -22,7 +22,7 @@ Bytes moved: each row two times, and once more for each digit of k and of top_p.
 =============  ==================================================================================
 """
 
-from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.kernel import plan_kernel
 from kernels_cuda.device_words import device_words
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.sample.dispatch import Plan, plan
@@ -32,7 +32,7 @@ from kernels_cuda.sample.plan import Policy
 
 __all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
 
-PLAN = Kernel("sample_cuda_plan", "kernels_cuda.sample.plan:plan", (INTEGERS,) * 3)
+PLAN = plan_kernel("sample", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 

@@ -35,7 +35,7 @@ All compare ordered keys (`shared.keys`), so a kernel is compiled for an element
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.
 """
 
-from kernels_cpu.kernel import INTEGERS, Kernel
+from kernels_cpu.kernel import plan_kernel
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import policy
 from kernels_cuda.top_k.choice import NO_ALGORITHM
@@ -44,7 +44,7 @@ from kernels_cuda.top_k.variants import variant_of, variants
 
 __all__ = ["ALGORITHMS", "PLAN", "Plan", "measured_on", "plan", "plan_device", "variant_of", "variants"]
 
-PLAN = Kernel("top_k_cuda_plan", "kernels_cuda.top_k.plan:plan", (INTEGERS,) * 4)
+PLAN = plan_kernel("top_k", n_inputs=3, device="cuda")
 """The compiled plan, which the CPU runs."""
 
 
