@@ -56,6 +56,11 @@ def test_what_top_k_writes_is_data_or_indices(command):
     run(command, "top-k", "best.npz", "-k", 1, "--indices", "best.npz", "--device", "cpu", "-o", "first.npz")
     with np.load("first.npz") as first:
         assert first["indices"].tolist() == [[0], [1]]
+    # Neither is a window, unless the user says so.
+    for option in ("--lengths", "--starts"):
+        outcome = command("top-k", "x.npy", "-k", 1, option, "best.npz")
+        assert_refused(outcome, "best.npz: it has the arrays values, indices; name one")
+    run(command, "top-k", "x.npy", "-k", 1, "--lengths", "first.npz:indices", "-o", "second.npz")
     # Both again, for an axis that is not the last.
     run(command, "top-k", "x.npy", "-k", 1, "--axis", 0, "-o", "best.npz")
     run(command, "gather", "x.npy", "best.npz", "--along-axis", 0, "-o", "y.npy")

@@ -356,7 +356,7 @@ INPUTS = {
     "endless": (endless, "list.*must be an array"),
     "text": (lambda array: "hello", "no operator takes that type"),
     "dict": (lambda array: {"x": array}, "a dict, but it is not an array"),
-    "sparse": (of("scipy.sparse", lambda sparse: sparse.eye(3)), r"it is sparse; pass x\.toarray\(\)"),
+    "sparse": (of("scipy.sparse", lambda sparse: sparse.eye(3)), r"it is sparse; pass \w+\.toarray\(\)"),
     "bytes": (lambda array: [b"hello"], "no operator takes that type"),
     **{
         np.dtype(dtype).name: (

@@ -260,3 +260,12 @@ def test_an_output_has_memory_of_its_own():
         with pytest.raises(InvalidDescriptorError, match=r"sample\.out: .*shares memory with sample\.seeds"):
             dmlops.sample(logits((4, 9)), memory[:4], out=memory[2:6])
         dmlops.sample(logits((4, 9)), memory[:4], out=memory[4:])
+
+
+def test_lists_of_seeds_are_exact(library):
+    rows = logits((2, 50))
+    expected = [dmlops.sample(row, seed)[()] for row, seed in zip(rows, (2**64 - 1, 1), strict=True)]
+    assert library.to_numpy(dmlops.sample(library.from_numpy(rows), [2**64 - 1, 1])).tolist() == expected
+    assert dmlops.sample(library.from_numpy(rows[:0]), []).shape == (0,)
+    with pytest.raises(InvalidDescriptorError, match=r"sample\.seeds: got -1, but no type of 64 bits holds"):
+        dmlops.sample(rows, [2**64 - 1, -1])

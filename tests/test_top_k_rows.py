@@ -179,3 +179,37 @@ def test_no_segments_in_a_list():
     for _ in range(2):
         found = dmlops.top_k(np.arange(4.0), 2, starts=[], lengths=[])
         assert found.values.shape == found.indices.shape == (0, 2)
+
+
+def test_lists_of_integers_are_exact():
+    """NumPy makes floats of lists in which only some numbers need all 64 bits."""
+    numbers = [2**64 - 2, 1, 2**63]
+    for _ in range(2):
+        found = dmlops.top_k(np.zeros(3), 3, indices=numbers)
+        assert_same(found.indices, np.array([1, 2**63, 2**64 - 2], "uint64"))
+        found = dmlops.top_k([numbers, numbers], 1)
+        assert_same(found.values, np.array([[2**64 - 2]] * 2, "uint64"))
+        assert_same(dmlops.top_k([3.0, 2.0**64, 1.0], 1).values, np.array([2.0**64]))
+
+
+@pytest.mark.parametrize("lengths", [2**70, [3, -(2**70)], [2**64 - 1, -1], [[2**64]]])
+def test_integers_of_more_than_64_bits_are_refused_as_such(lengths):
+    with pytest.raises(InvalidDescriptorError, match=r"top_k.lengths: got -?\d+, but no type of 64 bits"):
+        dmlops.top_k(np.zeros(3), 2, lengths=lengths)
+
+
+@pytest.mark.parametrize("k", [2**62, 2**70])
+def test_a_k_that_no_memory_holds_is_refused_by_its_name(k):
+    for lengths in (3, [3, 2]):
+        with pytest.raises(InvalidDescriptorError, match=f"top_k.k: got {k}, but rows have shape "):
+            dmlops.top_k(np.zeros(3), k, lengths=lengths)
+
+
+def test_remedies_name_the_argument():
+    masked = np.ma.masked_array([1, 2], [True, False])
+    with pytest.raises(TypeError, match=r"pass lengths.filled\(value\) or lengths.data"):
+        dmlops.top_k(np.zeros((2, 3)), 2, lengths=masked)
+    with pytest.raises(TypeError, match=r"use starts.astype\(starts.dtype.newbyteorder"):
+        dmlops.top_k(np.zeros((2, 3)), 2, starts=np.array([1, 2], np.dtype(int).newbyteorder()))
+    with pytest.raises(TypeError, match=r"pass x.filled\(value\) or x.data"):
+        dmlops.top_k(masked, 2)

@@ -210,3 +210,44 @@ def test_compiled_callers_are_refused_in_the_same_words():
         for _ in range(2):
             with pytest.raises((dmlops.DmlError, MemoryError, ValueError), match=text):
                 compiled(x, other)
+
+
+def test_compiled_callers_take_integers_as_windows():
+    numba = pytest.importorskip("numba")
+    x = np.float32(random("integers in njit").standard_normal((3, 9)))
+    both = numba.njit(lambda x, s, n: dmlops.top_k(x, 4, starts=s, lengths=n))
+    one = numba.njit(lambda x, s: dmlops.top_k(x, 4, starts=s, lengths=np.array([2, 5, 9])))
+    fixed = numba.njit(lambda x: dmlops.top_k(x, 4, lengths=3))
+    for start, length in ((2, 6), (np.int32(-1), np.uint64(2**64 - 1)), (np.uint32(8), -5)):
+        for _ in range(2):
+            options = {"starts": np.array(start), "lengths": np.array(length)}
+            assert_same_pair(both(x, start, length), reference.top_k(x, 4, **options), np.asarray)
+            options["lengths"] = np.array([2, 5, 9])
+            assert_same_pair(one(x, start), reference.top_k(x, 4, **options), np.asarray)
+            assert_same_pair(fixed(x), reference.top_k(x, 4, lengths=np.array(3)), np.asarray)
+    with pytest.raises(numba.TypingError, match=r"top_k\.starts: got float64"):
+        both(x, 1.5, 2)
+
+
+def test_integers_are_windows_with_a_derivative_and_in_graphs():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(12.0).reshape(2, 6).requires_grad_()
+    expected = reference.top_k(x.detach().numpy(), 2, starts=np.array(1), lengths=np.array(3))
+    compiled = torch.compile(lambda x, n: dmlops.top_k(x, 2, starts=1, lengths=n), backend="eager")
+    for select in (lambda x, n: dmlops.top_k(x, 2, starts=1, lengths=n), compiled):
+        found = select(x, 3)
+        assert_same_pair(found, expected, lambda result: result.detach().numpy())
+        (gradient,) = torch.autograd.grad(found.values.sum(), x)
+        assert gradient.tolist() == [[0, 0, 1, 1, 0, 0]] * 2
+
+
+def test_lists_of_numbers_beside_arrays_of_jax():
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray([3.0, 1.0, 2.0])
+    for _ in range(2):
+        found = dmlops.top_k(x, 2, indices=[5, 6, 7])
+        assert (found.indices.tolist(), found.indices.dtype) == ([5, 7], jax.numpy.asarray([1]).dtype)
+    if not jax.config.jax_enable_x64:
+        for numbers in ([2**40, 1, 2], np.array([5, 6, 7])):
+            with pytest.raises(TypeError, match=r"top_k\.indices: got int64, but jax_enable_x64 is off"):
+                dmlops.top_k(x, 2, indices=numbers)

@@ -5,11 +5,12 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
+from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of_numpy
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import error_text, instance_of, refuse
+from dmlops.types.errors import argument_of, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -95,6 +96,38 @@ class ArrayLibrary:
             If it is not a plain array with memory of its own; the text names the remedy.
         """
         raise NotImplementedError
+
+    def beside(self, operands: Sequence[Operand], place: int, where: str, stream: int | None) -> Operand:
+        """Return what NumPy has made of an int or a list as calls on an array of this library take it.
+
+        An int becomes an array on a GPU; lists stay on the host.
+
+        Parameters
+        ----------
+        operands : sequence of Operand
+            The inputs; the first one is of this library.
+        place : int
+            Which of them it is.
+        where, stream
+            As `as_input` takes them.
+        """
+        operand, device = operands[place], self.device(operands[0].array)
+        if device.kind != "cuda" or operand.array.ndim or operand.array.dtype.kind not in "iu":
+            return operand
+        cuda_driver.check_device(device.number, where)
+        handle = self.current_stream(device) if stream is None else stream
+        if not self.knows_capture and cuda_driver.is_capturing(handle):
+            reason = "the stream is being captured into a CUDA graph, which would own its memory"
+            refuse(where, "an int", reason, f"{argument_of(where)} must be an array there")
+        lowest, highest = self.index_type.integer_range
+        number = min(max(int(operand.array), lowest), highest)
+        with (
+            cuda_driver.device_made_current(device.number),
+            nullcontext() if stream is None else self.on_stream(stream, device),
+        ):
+            made = self.empty((), self.index_type, device)
+            cuda_driver.fill(self.address(made), number, self.index_type.bytes, handle)
+            return self.as_input(made, where, stream)
 
     def as_pattern(self, array: Any, where: str) -> Any:
         """Return an array of the library that `describe` and `device` take; its elements are not read.
@@ -254,7 +287,8 @@ class ArrayLibrary:
 def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> TensorDesc:
     """Return the description of an array whose library has NumPy's data types and strides in bytes."""
     if not dtype.isnative:
-        allowed = 'use x.astype(x.dtype.newbyteorder("="))'
+        x = argument_of(where)
+        allowed = f'use {x}.astype({x}.dtype.newbyteorder("="))'
         name = dtype.name if dtype.names is None else str(dtype)
         got = f"{name} in foreign byte order"
         raise TypeError(error_text(where, got, "kernels read the machine's own order", allowed))

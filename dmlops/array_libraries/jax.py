@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -60,6 +61,15 @@ class Jax(ArrayLibrary):
         self._jax.block_until_ready(array)
         signature = self, array.dtype, array.shape, self.device(array), self.index_type
         return Operand(self, array, signature, self.address(array))
+
+    def beside(self, operands: Sequence[Operand], place: int, where: str, stream: int | None) -> Operand:
+        operand = operands[place]
+        array, index_type = operand.array, self.index_type
+        if array.dtype == np.int64 and index_type is TensorDataType.INT32 and array.size:
+            lowest, highest = index_type.integer_range
+            if lowest <= array.min() and array.max() <= highest:
+                operand = NUMPY.as_input(array.astype(np.int32), where)
+        return super().beside([operands[0], operand], 1, where, stream)
 
     def as_output(self, array: Any, where: str) -> NoReturn:
         reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"

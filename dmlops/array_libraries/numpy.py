@@ -21,7 +21,7 @@ from dmlops.array_libraries.base import (
 from dmlops.devices.memory import CPU, Device
 from dmlops.types.arguments import MOST_DIMENSIONS
 from dmlops.types.data_types import numpy_dtype
-from dmlops.types.errors import counted, error_text, instance_of, refuse
+from dmlops.types.errors import argument_of, counted, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, identity
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -34,6 +34,7 @@ _structure_of = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_vo
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _NUMBERS = frozenset((int, float, bool))
+_BEYOND_INT64, _HIGHEST = 2.0**63, 2**64 - 1
 # A capsule of the array interface does not tell bfloat16 from other types that NumPy does not know, nor the
 # units of dates, nor whether complex64 is aligned to 8 bytes.
 _TOLD_KINDS = "biuf"
@@ -155,9 +156,26 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
         differ = "inhomogeneous" in str(error)
         reason = "its rows differ in length" if differ else "NumPy cannot make an array of it"
         raise TypeError(error_text(where, type(array).__name__, reason, "it must be an array")) from None
+    if isinstance(array, (int, list, tuple)) and plain.dtype in (object, np.float64):
+        plain = _exact(array, plain, where)
     if plain.dtype == object and not plain.ndim and not isinstance(array, np.ndarray):
         refuse_object(array, where)
     return plain
+
+
+def _exact(given: Any, plain: "np.ndarray[Any, Any]", where: str) -> "np.ndarray[Any, Any]":
+    """Return integers that NumPy has made floats or objects of, because int64 does not hold them all."""
+    if plain.dtype != object and not (np.abs(plain) >= _BEYOND_INT64).any():
+        return plain
+    integers = np.array(given, object)
+    if any(type(each) is not int for each in integers.flat):
+        return plain
+    lowest, highest = min(integers.flat), max(integers.flat)
+    if lowest < 0 or highest > _HIGHEST:
+        got, name = highest if highest > _HIGHEST else lowest, argument_of(where)
+        allowed = f"integers in {name} must all be in [-2**63, 2**63 - 1] or in [0, 2**64 - 1]"
+        refuse(where, got, "no type of 64 bits holds all of them", allowed)
+    return integers.astype(np.uint64)
 
 
 def _is_of_dlpack(array: Any) -> bool:
@@ -169,7 +187,7 @@ def refuse_object(array: Any, where: str) -> NoReturn:
     """Refuse an object that no library takes for an array."""
     got = None if array is None else instance_of(array)
     if hasattr(array, "toarray"):  # of SciPy
-        raise TypeError(error_text(where, got, "it is sparse", "pass x.toarray()"))
+        raise TypeError(error_text(where, got, "it is sparse", f"pass {argument_of(where)}.toarray()"))
     raise TypeError(error_text(where, got, "it is not an array", "it must be an array"))
 
 
@@ -185,14 +203,18 @@ def _check_plain(array: Any, where: str, depth: int = 0) -> None:
     # Without this module there are no masked arrays.
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(array, masked):
-        reason, remedy = "the mask would be lost", "pass x.filled(value) or x.data"
+        name = argument_of(where)
+        reason, remedy = "the mask would be lost", f"pass {name}.filled(value) or {name}.data"
         raise TypeError(error_text(where, "a masked array", reason, remedy))
     if isinstance(array, (np.ndarray, np.generic, int, float)):
         return
     graph = getattr(array, "__dask_graph__", None)
     is_of_dask = callable(graph) and graph() is not None
     if is_of_dask or (_module_of(array) == "polars" and hasattr(array, "collect")):
-        remedy = "use dmlops.integrations.dask, or pass x.compute()" if is_of_dask else "pass x.collect()"
+        name = argument_of(where)
+        remedy = f"pass {name}.collect()"
+        if is_of_dask:
+            remedy = f"use dmlops.integrations.dask, or pass {name}.compute()"
         got, reason = f"a lazy {type(array).__name__}", "it is computed only when asked for"
         raise TypeError(error_text(where, got, reason, remedy))
     device = str(getattr(array, "device", None) or "cpu")

@@ -18,7 +18,7 @@ from dmlops.devices.memory import CPU, LARGE, Device, ask_for_huge_pages
 from dmlops.store import once
 from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import SUPPORTED, named_data_type
-from dmlops.types.errors import error_text, instance_of, refuse
+from dmlops.types.errors import argument_of, error_text, instance_of, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
@@ -109,16 +109,16 @@ class Torch(ArrayLibrary):
         self._check_type(array, where)
         if array.is_neg():
             got, reason = "a tensor with the negative bit", "what is written to it would be read negated"
-            refuse(where, got, reason, "pass a tensor without it: x.resolve_neg()")
+            refuse(where, got, reason, f"pass a tensor without it: {argument_of(where)}.resolve_neg()")
         if array.is_conj():
             got, reason = "a tensor with the conjugate bit", "what is written to it would be read conjugated"
-            refuse(where, got, reason, "pass a tensor without it: x.resolve_conj()")
+            refuse(where, got, reason, f"pass a tensor without it: {argument_of(where)}.resolve_conj()")
         if array.requires_grad and self._torch.is_grad_enabled():
             got, reason = "a tensor that requires a gradient", "it is written to in place"
-            refuse(where, got, reason, "pass x.detach(), or use torch.no_grad()")
+            refuse(where, got, reason, f"pass {argument_of(where)}.detach(), or use torch.no_grad()")
         if self._has_tangent(array):
             got, reason = "a tensor with a tangent", "it is written to in place, and the tangent would stay"
-            refuse(where, got, reason, "pass x.detach()")
+            refuse(where, got, reason, f"pass {argument_of(where)}.detach()")
         check_inference(array, where)
         operand = self._operand(array, where)
         if operand[3] % array.element_size():
@@ -136,7 +136,7 @@ class Torch(ArrayLibrary):
         check_kind(array, where)
         if type(array) not in self._plain_types:
             reason = "only plain tensors are known to have elements in memory of their own"
-            remedy = "pass x.as_subclass(torch.Tensor), if it is one underneath"
+            remedy = f"pass {argument_of(where)}.as_subclass(torch.Tensor), if it is one underneath"
             raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
     def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
@@ -199,7 +199,7 @@ class Torch(ArrayLibrary):
             address = array.data_ptr()
         except RuntimeError:
             got, reason = "a tensor without storage", "it is a stand-in of a torch transformation"
-            remedy = "pass tensors only, and x itself as one"
+            remedy = f"pass tensors only, and {argument_of(where)} itself as one"
             raise TypeError(error_text(where, got, reason, remedy)) from None
         if array.numel():
             n_bytes = array.untyped_storage().nbytes()
@@ -331,14 +331,17 @@ def _span(array: Any) -> int:
 def check_kind(array: Any, where: str) -> None:
     """Refuse tensors that are not dense, or that hold more than their elements."""
     if array.is_nested:
-        reason, remedy = "its rows differ in length", "pass x.to_padded_tensor(padding), or one row at a time"
+        reason = "its rows differ in length"
+        remedy = f"pass {argument_of(where)}.to_padded_tensor(padding), or one row at a time"
         raise TypeError(error_text(where, "a nested tensor", reason, remedy))
     if type(array).__name__ == "MaskedTensor":
-        reason, remedy = "its mask would be lost", "pass x.get_data() or x.to_tensor(value)"
+        name = argument_of(where)
+        reason, remedy = "its mask would be lost", f"pass {name}.get_data() or {name}.to_tensor(value)"
         raise TypeError(error_text(where, "a MaskedTensor", reason, remedy))
     if array.layout is not sys.modules["torch"].strided:
         got, reason = f"a {array.layout} tensor", "its elements are not strided"
-        raise TypeError(error_text(where, got, reason, "make it dense first: x.to_dense()"))
+        remedy = f"make it dense first: {argument_of(where)}.to_dense()"
+        raise TypeError(error_text(where, got, reason, remedy))
 
 
 def refuse_as_scalar(where: str) -> NoReturn:

@@ -115,8 +115,8 @@ class Function:
             return run(self.words, inputs, out, stream, *others)  # type: ignore[no-any-return]
         names, outs = self.inputs, () if out is None else out if len(self.outputs) > 1 else (out,)
         if stream is None and any(type(array) not in KIND_SIGNATURES for array in inputs):
-            inputs = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
-            results = KINDS.call(parameters, inputs, sizes, outs)
+            plain = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
+            results = KINDS.call(parameters, plain, sizes, outs)
             if results is not None:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
@@ -130,6 +130,9 @@ class Function:
         """Return arrays that their libraries vouch for; copies are made on `stream`."""
         names = self.inputs
         operands = [as_input(array, name, stream) for array, name in zip(inputs, names)]  # noqa: B905
+        for place, array in enumerate(inputs):
+            if place and isinstance(array, (int, list, tuple)):
+                operands[place] = operands[0].library.beside(operands, place, names[place], stream)
         if self._convert is not None:
             operands[0] = self._convert(operands[0], names[0], stream)
         outputs = [as_output(array, name) for array, name in zip(out, self.outputs)]  # noqa: B905

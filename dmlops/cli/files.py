@@ -68,7 +68,9 @@ def top_k(
     files = [file, *given.values()]
     outputs.check(output, files, 2)
     _check_one_is_standard("top-k", files)
-    x, others = open_input(file), [open_input(path, "numbers").array for path in given.values()]
+    x, others = open_input(file), []
+    for name, path in given.items():
+        others.append(open_input(path, "numbers" if name == "indices" else "windows").array)
 
     def select(x: Any, *others: Any) -> Any:
         arrays: Any = dict(zip(given, others, strict=True))

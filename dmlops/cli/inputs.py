@@ -35,8 +35,9 @@ _ADVICE = {
 _MEMBER = ".npy"  # the suffix of arrays in an archive
 _WITH_NAME = re.compile(r"(.+\.npz):(.+)", re.DOTALL)
 _TOP_K, _NONZERO = frozenset({"values", "indices"}), frozenset({"coordinates", "count"})
-Use = Literal["data", "numbers", "tuples", "positions"]
-"""The use of an array: as data, as any integers, as index tuples, or as positions along an axis."""
+Use = Literal["data", "numbers", "tuples", "positions", "windows"]
+"""The use of an array: as data, as any integers, as index tuples, as positions along an axis, or as starts or
+lengths, which no command gives."""
 # The array that a command takes from another command's results.
 _RESULTS: dict[frozenset[str], dict[Use, str]] = {
     _TOP_K: {"data": "values", "numbers": "indices", "positions": "indices"},
@@ -125,7 +126,7 @@ def _choose(path: Path, names: Sequence[str], name: str, use: Use) -> str:
     if results == _NONZERO and use == "positions":
         message = f"{path}: coordinates are index tuples, not positions along an axis: leave out --along-axis"
         raise CommandError(message)
-    if results in _RESULTS:
+    if use in _RESULTS.get(results, ()):
         return _RESULTS[results][use]
     advice = f"; name one, as {path}:{cut(names[0])}" if names else ""
     message = f"{path}: it has {_listed(names)}{advice}"

@@ -308,6 +308,13 @@ def _during_other_captures() -> Iterator[None]:
         driver.cuThreadExchangeStreamCaptureMode(before)
 
 
+def fill(pointer: int, number: int, size: int, handle: int) -> None:
+    """Write an integer of `size` bytes, a multiple of 4, to memory of the current device."""
+    for offset in range(0, size, 4):
+        word = number >> 8 * offset & 0xFFFFFFFF
+        _checked(_driver().cuMemsetD32Async(pointer + offset, word, 1, handle), "writing an integer")
+
+
 def copy(to: int, source: int, size: int, handle: int) -> None:
     """Copy memory between the host and the current device, and wait for it."""
     _checked(_driver().cuMemcpyAsync(to, source, size, handle), "copying between host and device")

@@ -146,7 +146,7 @@ def split(given: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], tuple[int, 
     for name, value in zip(PARAMETERS, given, strict=True):
         if is_array(value):
             names.append(name)
-            arrays.append(value)
+            arrays.append(arguments.integers(value) if name in INTEGER_PARAMETERS else value)
             values.append(0)
         else:
             values.append(signed(_integer(name, value) if name in INTEGER_PARAMETERS else _real(name, value)))

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
-from numpy import empty, ndarray
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
@@ -91,7 +91,7 @@ def top_k(
     sorted : bool
         Whether the results are in order of value. False selects the same elements, and returns them in
         ascending order of index.
-    starts, lengths : array of uint32, uint64, int32 or int64, optional
+    starts, lengths : int or array of uint32, uint64, int32 or int64, optional
         The window of each row: the elements take part that exist at positions from ``starts`` (by default 0;
         negative ones are before the row) up to, not including, ``starts + lengths`` (by default the end of
         the row; negative lengths stand for 0). Both broadcast with each other and with the shape of `x`
@@ -195,8 +195,7 @@ def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
     given = {}
     for name, array in (("lengths", lengths), ("starts", starts), ("indices", indices)):
         if array is not None:
-            # NumPy makes floats of nothing.
-            given[name] = empty(0, "int64") if isinstance(array, list) and not array else array
+            given[name] = arguments.integers(array)
     return given
 
 
@@ -295,18 +294,20 @@ class _TopK(Function):
 
     def __init__(self, given: tuple[str, ...]) -> None:
         self.given = given
+        # The parameter that says the type of the indices.
+        index_type = "indices" if "indices" in given else "index_dtype"
         super().__init__(
             "top_k",
             _bind,
             inputs=("x", *given),
-            results={"values": "x", "indices": "index_dtype"},
+            results={"values": "x", "indices": index_type},
             fields={
                 "input_tensor": "x",
                 "axis_direction": "largest",
                 "output_value_tensor.sizes": "x",
                 "output_index_tensor.sizes": "x",
             },
-            made={"output_value_tensor": "values", "output_index_tensor": "index_dtype"},
+            made={"output_value_tensor": "values", "output_index_tensor": index_type},
         )
 
 

@@ -1,5 +1,6 @@
 """TOP_K and TOP_K1: the K largest or smallest elements along an axis."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -13,6 +14,8 @@ from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
 
+# Results take up to 8 bytes each.
+_MOST_RESULTS = ((1 << 63) - 1) // 8
 _FLOATS = frozenset({TensorDataType.FLOAT32, TensorDataType.FLOAT16})
 _FROM_2_1 = (
     (FeatureLevel.DML_2_1, (4, 4), SMALL_TYPES, {"output_index_tensor": UINT32}),
@@ -223,6 +226,9 @@ def infer_top_k(
     if any(rows[2:]):  # rows that are too short end with padding
         if k < 0:
             refuse(words.where("k"), k, "a number of elements is negative", "k must be >= 0")
+        if math.prod((*given[:axis], k, *given[axis + 1 :])) > _MOST_RESULTS:
+            reason = f"rows have shape {given[:axis] + given[axis + 1 :]}"
+            refuse(words.where("k"), k, reason, "a 64-bit integer must be able to count the bytes of results")
     elif not lowest_k <= k <= size:
         allowed = f"k must be in [{lowest_k}, {size}]" if lowest_k <= size else "it must have at least 1"
         refuse(words.where("k"), k, f"axis {axis} of {x} has {counted(size, 'element')}", allowed)

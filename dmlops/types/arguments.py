@@ -8,6 +8,8 @@ from itertools import islice
 from operator import index
 from typing import Any, NoReturn, TypeVar
 
+from numpy import empty
+
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import counted, error_text, refuse, shown
 
@@ -121,6 +123,11 @@ def integer(value: Any, where: str, kinds: str = "an integer") -> int:
         allowed = f"{where.rpartition('.')[2]} must be {kinds}"
         raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))
     return number
+
+
+def integers(value: Any) -> Any:
+    """Return an argument that is an array of integers; NumPy would make floats of an empty list."""
+    return empty(0, "int64") if isinstance(value, (list, tuple)) and not value else value
 
 
 def size(value: Any, where: str) -> int:

@@ -64,6 +64,17 @@ class Words:
         return f"{self.operator}.{name}"
 
 
+def argument_of(where: str) -> str:
+    """Return the name of the argument that error texts about it begin with, for remedies.
+
+    Examples
+    --------
+    >>> argument_of("top_k.lengths"), argument_of("top_k.out[0]")
+    ('lengths', 'out[0]')
+    """
+    return where.rpartition(".")[2]
+
+
 def refuse(where: str, got: object, reason: str, allowed: str) -> NoReturn:
     """Raise InvalidDescriptorError in the common form; see `error_text`."""
     raise InvalidDescriptorError(error_text(where, got, reason, allowed))

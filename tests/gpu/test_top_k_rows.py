@@ -9,8 +9,11 @@ import dmlops
 from tests import reference
 from tests.data import INDEX_DTYPES, assert_same
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError, forced
+from tests.gpu.arrays import KINDS, to_numpy
 from tests.gpu.test_hard_rows import ROWS
 from tests.libraries import Torch
+
+torch = pytest.importorskip("torch")
 
 CHOICES = {choice.name: choice for choice in ALGORITHMS["top_k"]}
 # Rows of more elements than a block sorts, of which it finds some by another algorithm first.
@@ -224,3 +227,39 @@ def test_results_feed_the_next_call(torch):
     found = dmlops.top_k(values, 500, indices=numbers)
     for actual, answer in zip(found, expected, strict=True):
         assert torch.equal(actual, answer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_are_windows_of_all_rows(kind):
+    """On a chosen stream too, and with an `out`; the caller's current stream takes no part then."""
+    rng = np.random.default_rng(5)
+    x = sample(rng, (3, 900), "float32")
+    tensor, stream = Torch("cuda").from_numpy(x), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    for start, length in ((2, 600), (-7, 2**63 - 1), (2**40, 3), (890, 20), (0, -4)):
+        expected = reference.top_k(x, 30, starts=np.array(start), lengths=np.array(length))
+        for chosen in (None, None, stream):
+            found = dmlops.top_k(KINDS[kind](tensor), 30, starts=start, lengths=length, stream=chosen)
+            stream.synchronize()
+            for result, answer in zip(found, expected, strict=True):
+                assert_same(to_numpy(result), answer)
+    with pytest.raises(TypeError, match=r"top_k\.lengths: got bool"):
+        dmlops.top_k(KINDS[kind](tensor), 30, lengths=True)
+
+
+def test_integers_are_windows_in_graphs_and_with_a_derivative():
+    x = sample(np.random.default_rng(6), (3, 900), "float32")
+    tensor = Torch("cuda").from_numpy(x)
+    expected = reference.top_k(x, 30, starts=np.array(5), lengths=np.array(100))
+    graph = torch.cuda.CUDAGraph()
+    dmlops.top_k(tensor, 30, starts=5, lengths=100)
+    with torch.cuda.graph(graph):
+        found = dmlops.top_k(tensor, 30, starts=5, lengths=100)
+    for _ in range(2):
+        found.values.zero_()
+        graph.replay()
+        for result, answer in zip(found, expected, strict=True):
+            assert_same(to_numpy(result), answer)
+    found = dmlops.top_k(tensor.clone().requires_grad_(), 30, starts=5, lengths=100)
+    assert_same(to_numpy(found.indices), expected[1])
+    found.values.sum().backward()

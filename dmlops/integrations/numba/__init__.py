@@ -68,6 +68,10 @@ def _dtype(kind: Any, where: str) -> Any:
         _refuse(where, kind, "it must be a type of numbers, dates, durations or records")
 
 
+def _is_integer(kind: Any) -> bool:
+    return isinstance(types.unliteral(getattr(kind, "value", kind)), types.Integer)
+
+
 def _check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
     """Refuse other types of arguments than these, and None where it has no meaning."""
     for name, kind in integers.items():
@@ -308,11 +312,16 @@ def _top_k(
     out=None,
 ):
     arguments = {"k": k, "axis": axis, "largest": largest, "sorted": sorted, "max_length": max_length}
-    _check("top_k", arguments | {"nan_last": nan_last}, x=x, lengths=lengths, starts=starts, indices=indices)
+    windows = {"lengths": lengths, "starts": starts}
+    # An integer is the window of all rows.
+    integers = {name: kind for name, kind in windows.items() if _is_integer(kind)}
+    arrays = {name: kind for name, kind in windows.items() if name not in integers}
+    _check("top_k", arguments | {"nan_last": nan_last} | integers, x=x, indices=indices, **arrays)
     has_out, is_scalar = _is_pair("top_k", out), x.ndim == 0
     dtype, code = _named(index_dtype, "top_k.index_dtype", np.int64)
     has_lengths, has_starts, has_numbers = (not _is_none(kind) for kind in (lengths, starts, indices))
     has_longest, is_plain = not _is_none(max_length), not (has_lengths or has_starts)
+    is_length, is_start = "lengths" in integers, "starts" in integers
     which = has_lengths | has_starts << 1 | has_numbers << 2
     dtype = _dtype(indices, "top_k.indices") if has_numbers else dtype
 
@@ -331,8 +340,10 @@ def _top_k(
         out=None,
     ):
         given = (1,) if is_scalar else x.shape
-        of_lengths = lengths.shape if has_lengths else None
-        of_starts = starts.shape if has_starts else None
+        all_lengths = np.full((), lengths) if is_length else lengths
+        all_starts = np.full((), starts) if is_start else starts
+        of_lengths = all_lengths.shape if has_lengths else None
+        of_starts = all_starts.shape if has_starts else None
         if is_plain and not has_numbers:
             shape = shape_with(given, axis, k, 1)
         else:
@@ -340,7 +351,7 @@ def _top_k(
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
         scalars = axis, largest, sorted, nan_last, has_longest, which, code
         sizes = k, max_length if has_longest else _ALL
-        if call(SELECT, scalars, sizes, has_out, (x, lengths, starts, indices, results)) != 0:
+        if call(SELECT, scalars, sizes, has_out, (x, all_lengths, all_starts, indices, results)) != 0:
             raise CallError
         return TopKResult(results[0], results[1])
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dmlops.array_libraries.detect import find_library
-from dmlops.array_libraries.numpy import refuse_object
+from dmlops.array_libraries.numpy import NUMPY, refuse_object
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
 from dmlops.calls.binding import check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
@@ -44,7 +44,7 @@ from dmlops.operators.top_k import Selection
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import Words, error_text, instance_of, refuse, shown
+from dmlops.types.errors import Words, argument_of, error_text, instance_of, refuse, shown
 from dmlops.types.tensor import TensorDesc
 
 # The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
@@ -58,7 +58,7 @@ def top_k(
     _check_stream(stream, "top_k")
     x = _tensor(inputs[0], "top_k.x")
     arrays = selection.arrays(inputs[1:])
-    given = {name: _as_tensor(array, f"top_k.{name}") for name, array in arrays.items()}
+    given = {name: _as_tensor(array, f"top_k.{name}", x) for name, array in arrays.items()}
     read = {"top_k.x": x} | {f"top_k.{name}": tensor for name, tensor in given.items()}
     outputs = None if out is None else _Outputs("top_k", out, ("values", "indices"), read)
     # With indices, results have their type.
@@ -260,15 +260,19 @@ def _tensor(x: Any, where: str) -> Tensor:
     return x
 
 
-def _as_tensor(array: Any, where: str) -> Tensor:
-    """Return an input of integers, which may be of another library, as a tensor."""
+def _as_tensor(array: Any, where: str, beside: Tensor | None = None) -> Tensor:
+    """Return an input of integers, which may be of another library, as a tensor; an int lies on a device."""
+    if beside is not None and isinstance(array, (int, torch.SymInt)) and not isinstance(array, bool):
+        _check_fits(array, where)
+        return torch.full((), array, dtype=torch.int64, device=beside.device)
     if not isinstance(array, Tensor) and _is_array(array):
         # Not on torch's default device, if that is another one.
         device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None
         # A copy, because torch does not see what is written to the array before a backward pass.
-        array = np.asarray(array) if isinstance(array, Sequence) else array
-        if isinstance(array, np.ndarray) and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and isinstance(array, (Sequence, np.ndarray)):
+            array = NUMPY.as_plain(array, where)
             data_type_of(array.dtype, where)  # torch has no words for others
+        array = np.asarray(array) if isinstance(array, Sequence) else array
         array = torch.as_tensor(array, device=device).clone()
     return _tensor(array, where)
 
@@ -392,7 +396,7 @@ def _local(x: Tensor) -> Tensor:
 def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool, where: str) -> None:
     if differentiates or (torch.is_grad_enabled() and array.requires_grad) or has_tangent(array):
         reason = "an output that is written in place has no derivative"
-        remedy = "leave out, pass x.detach(), or use torch.no_grad()"
+        remedy = f"leave it out, pass {argument_of(where)}.detach(), or use torch.no_grad()"
         raise TypeError(error_text(where, "a tensor", reason, remedy))
     if not torch.compiler.is_compiling():
         check_inference(array, where)
