@@ -3,7 +3,10 @@
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
@@ -47,9 +50,9 @@ class ArrayLibrary:
     """
 
     name: str
-    native_type: Any = None
+    native_type: type | None = None
     """The type whose instances native calls can read; None if there is none."""
-    other_native_type: Any = None
+    other_native_type: type | None = None
     """Another such type, of the same layout."""
     index_type = TensorDataType.INT64
     needs_ordering = False
@@ -58,9 +61,9 @@ class ArrayLibrary:
     """Whether its arrays must be kept until a call has ended: none of its streams can wait for the call."""
     allocates_on_streams = False
     """Whether memory that it frees is reused only after the work on the stream that still uses it."""
-    was_written: Callable[[Sequence[Any]], None] | None = None
+    was_written: Callable[[Sequence[object]], None] | None = None
     """Tells the library that a call has written to arrays; None if the library does not track writes."""
-    limits: Callable[[Sequence[Any], Sequence[Any]], tuple[int, ...] | None] | None = None
+    limits: Callable[[Sequence[object], Sequence[object]], tuple[int, ...] | None] | None = None
     """Makes the checks that native calls cannot make; None if there are none.
 
     It takes all arrays that the caller gives, and those of them that are written to. It returns how many
@@ -68,7 +71,7 @@ class ArrayLibrary:
     knows_capture = False
     """Whether memory that it allocates during a graph capture belongs to the graph."""
 
-    def as_plain(self, array: Any, where: str) -> Any:
+    def as_plain(self, array: object, where: str) -> object:
         """Convert a list, a subclass or the like to an array of the library; return its own arrays unchanged.
 
         Raises
@@ -78,7 +81,7 @@ class ArrayLibrary:
         """
         return array
 
-    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
+    def as_input(self, array: object, where: str, stream: int | None) -> Operand:
         """Return an array that kernels may read.
 
         Parameters
@@ -129,7 +132,7 @@ class ArrayLibrary:
             cuda_driver.fill(self.address(made), number, self.index_type.bytes, handle)
             return self.as_input(made, where, stream)
 
-    def as_pattern(self, array: Any, where: str) -> Any:
+    def as_pattern(self, array: object, where: str) -> object:
         """Return an array of the library that `describe` and `device` take; its elements are not read.
 
         Raises
@@ -143,7 +146,7 @@ class ArrayLibrary:
         """Return the element type of an array that `as_pattern` returns."""
         return self.describe(array, where).data_type
 
-    def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
+    def takes_over(self, array: object, differentiable: bool, *, alone: bool = False) -> ModuleType | None:
         """Return the library's own functions if they must make a call on an input, or None.
 
         They do if the result has a derivative, or if the array stands for others in a graph or a
@@ -161,7 +164,7 @@ class ArrayLibrary:
         """
         return None
 
-    def check_scalar(self, array: Any, where: str) -> None:
+    def check_scalar(self, array: object, where: str) -> None:
         """Refuse an array that is more than a number where a number is needed.
 
         Raises
@@ -170,7 +173,7 @@ class ArrayLibrary:
             If a derivative by it would be lost.
         """
 
-    def as_output(self, array: Any, where: str) -> Operand:
+    def as_output(self, array: object, where: str) -> Operand:
         """Return an array that kernels may write.
 
         Raises
@@ -232,7 +235,7 @@ class ArrayLibrary:
         """
         return None
 
-    def trimmed(self, array: Any, rows: int) -> Any:
+    def trimmed(self, array: Any, rows: int) -> object:
         """Return a copy of the first rows of an array in host memory."""
         return array[:rows].copy()
 
@@ -245,19 +248,19 @@ class ArrayLibrary:
             If it would.
         """
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> object:
         """Return a new packed array with undefined contents."""
         raise NotImplementedError
 
-    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], object]:
         """Return `empty` for arrays of one type and shape, as fast as possible."""
         return functools.partial(self.empty, desc.sizes, desc.data_type, device)
 
-    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], Any]:
+    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], object]:
         """Return `empty` for arrays of one type, which takes their shape, as fast as possible."""
         raise NotImplementedError
 
-    def finalize(self, array: Any, stream: int) -> Any:
+    def finalize(self, array: Any, stream: int) -> object:
         """Return a new array, written on `stream`, in the form that the caller gets."""
         return array
 
@@ -269,7 +272,7 @@ class ArrayLibrary:
         """Return the stream whose work must end before the array may be read, if the array names one."""
         return None
 
-    def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
+    def on_stream(self, stream: int, device: Device, given: object = None) -> AbstractContextManager[object]:
         """Return a context in which the library works, and allocates, on `stream`.
 
         Parameters
@@ -284,7 +287,9 @@ class ArrayLibrary:
         return nullcontext()
 
 
-def describe_numpy_like(dtype: Any, shape: Any, strides: Any, where: str) -> TensorDesc:
+def describe_numpy_like(
+    dtype: np.dtype, shape: Sequence[int], strides: Sequence[int], where: str
+) -> TensorDesc:
     """Return the description of an array whose library has NumPy's data types and strides in bytes."""
     if not dtype.isnative:
         x = argument_of(where)
@@ -316,7 +321,7 @@ def are_nonzero(array: Any, int64: Any) -> Any:
     return (array.real.view(int64) | array.imag.view(int64)) << 1 != 0
 
 
-def described(data_type: ElementType, sizes: Any, strides: Any) -> TensorDesc:
+def described(data_type: ElementType, sizes: Sequence[int], strides: Sequence[int]) -> TensorDesc:
     """Return a description with strides in elements."""
     # As in `describe_numpy_like`, for libraries whose strides count elements.
     steps = [stride if size > 1 else 0 for size, stride in zip(sizes, strides, strict=True)]
@@ -344,7 +349,7 @@ def dlpack_device(array: Any, where: str) -> tuple[int, int]:
         refuse_exchange(array, where, error)
 
 
-def refuse_exchange(array: Any, where: str, error: Exception) -> NoReturn:
+def refuse_exchange(array: object, where: str, error: Exception) -> NoReturn:
     """Raise an error that names the array instead of one that its producer or consumer has chosen."""
     if isinstance(error, MemoryError):
         raise error

@@ -1,6 +1,6 @@
 """Other arrays with ``__cuda_array_interface__``: results are instances of `DeviceArray`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,7 +18,7 @@ from dmlops.types.tensor import packed_strides
 
 _ADDRESSES = 1 << 64
 # The stream on which results are allocated: that of the caller, or None.
-_given_stream: ContextVar[Any] = ContextVar("dmlops_given_stream", default=None)
+_given_stream: ContextVar[object] = ContextVar("dmlops_given_stream", default=None)
 
 
 class CudaArray:
@@ -26,7 +26,7 @@ class CudaArray:
 
     __slots__ = ("device_number", "dtype", "is_read_only", "owner", "pointer", "shape", "stream", "strides")
 
-    def __init__(self, interface: dict[str, Any], owner: object, device_number: int | None) -> None:
+    def __init__(self, interface: Mapping[str, Any], owner: object, device_number: int | None) -> None:
         self.owner = owner
         self.pointer, self.is_read_only = int(interface["data"][0] or 0), bool(interface["data"][1])
         self.shape = tuple(interface["shape"])
@@ -63,7 +63,7 @@ class CudaArrayInterface(ArrayLibrary):
             view.device_number = cuda_driver.pointer_device(view.pointer, where)
         return self._operand(view, where)
 
-    def as_output(self, array: Any, where: str) -> Operand:
+    def as_output(self, array: object, where: str) -> Operand:
         operand = self.as_input(array, where, None)
         if operand.array.is_read_only:
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
@@ -84,17 +84,17 @@ class CudaArrayInterface(ArrayLibrary):
     def device(self, array: CudaArray) -> Device:
         return Device("cuda", array.device_number or 0)
 
-    def address(self, array: Any) -> int:
-        return array.pointer  # type: ignore[no-any-return]
+    def address(self, array: CudaArray) -> int:
+        return array.pointer
 
     def producer_stream(self, array: CudaArray) -> int | None:
         return array.stream
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> object:
         return DeviceArray(sizes, numpy_dtype(data_type), device.number, _given_stream.get())
 
     @contextmanager
-    def on_stream(self, stream: int, device: Device, given: Any = None) -> Iterator[None]:
+    def on_stream(self, stream: int, device: Device, given: object = None) -> Iterator[None]:
         # The object keeps the stream alive; its handle does not.
         token = _given_stream.set(stream if given is None else given)
         try:

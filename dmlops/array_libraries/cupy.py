@@ -4,13 +4,16 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero, refuse_type, refuse_unaligned
 from dmlops.devices.memory import Device
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from cupy import ndarray
 
 
 class CuPy(ArrayLibrary):
@@ -25,10 +28,10 @@ class CuPy(ArrayLibrary):
     def owns(self, kind: type) -> bool:
         return kind is self._cupy.ndarray
 
-    def as_pattern(self, array: Any, where: str) -> Any:
+    def as_pattern(self, array: "ndarray", where: str) -> "ndarray":
         return array
 
-    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
+    def as_input(self, array: "ndarray", where: str, stream: int | None) -> Operand:
         array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
         if array.data.ptr % array.itemsize:
             device = self.device(array)
@@ -39,27 +42,27 @@ class CuPy(ArrayLibrary):
                 array = self._aligned_copy(array)
         return self._operand(array)
 
-    def _aligned_copy(self, array: Any) -> Any:
+    def _aligned_copy(self, array: "ndarray") -> "ndarray":
         # As bytes, because CuPy's own kernels also read elements only at multiples of their size.
         shape, strides = (*array.shape, array.itemsize), (*array.strides, 1)
         contents = self._cupy.ndarray(shape, "uint8", array.data, strides).copy()
         return contents.view(array.dtype).reshape(array.shape)
 
-    def as_output(self, array: Any, where: str) -> Operand:
+    def as_output(self, array: "ndarray", where: str) -> Operand:
         array = array if type(array) is self._cupy.ndarray else array.view(self._cupy.ndarray)
         if array.data.ptr % array.itemsize:
             refuse_unaligned("array", where)
         return self._operand(array)
 
-    def _operand(self, array: Any) -> Operand:
+    def _operand(self, array: "ndarray") -> Operand:
         memory = array.data
         signature = self, array.dtype, array.shape, array.strides, memory.device_id
         return Operand(self, array, signature, memory.ptr)
 
-    def device(self, array: Any) -> Device:
+    def device(self, array: "ndarray") -> Device:
         return Device("cuda", array.data.device_id)
 
-    def address(self, array: Any) -> int:
+    def address(self, array: "ndarray") -> int:
         return array.data.ptr  # type: ignore[no-any-return]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
@@ -74,18 +77,18 @@ class CuPy(ArrayLibrary):
         if isinstance(data_type, OpaqueType) and data_type.is_time:
             refuse_type(data_type, "CuPy", where)
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> "ndarray":
         with self._cupy.cuda.Device(device.number):
             return self._cupy.empty(sizes, numpy_dtype(data_type))
 
-    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], "ndarray"]:
         # The device is current while a call runs.
         return partial(self._cupy.empty, desc.sizes, numpy_dtype(desc.data_type))
 
     def current_stream(self, device: Device) -> int:
         return self._cupy.cuda.get_current_stream(device.number).ptr  # type: ignore[no-any-return]
 
-    def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
+    def on_stream(self, stream: int, device: Device, given: object = None) -> AbstractContextManager[object]:
         streams = self._cupy.cuda
         if hasattr(streams.Stream, "from_external"):
             return streams.Stream.from_external(_Handle(stream))  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from dmlops.devices.memory import Device
 from dmlops.store import once
 from dmlops.types import arguments
 from dmlops.types.errors import error_text
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
 
 
 class DeviceArray:
@@ -65,7 +68,9 @@ class DeviceArray:
 
     __slots__ = ("__weakref__", "device", "dtype", "pointer", "shape", "stream")
 
-    def __init__(self, shape: Sequence[int], dtype: Any, device: int = 0, stream: Any = None) -> None:
+    def __init__(
+        self, shape: Sequence[int], dtype: "DTypeLike", device: int = 0, stream: object = None
+    ) -> None:
         where = type(self).__name__
         self.shape = arguments.sizes(shape, f"{where}.shape")
         self.dtype = np.dtype(dtype)
@@ -87,7 +92,7 @@ class DeviceArray:
             release.atexit = False  # the driver takes all memory back
 
     @classmethod
-    def from_numpy(cls, array: Any, device: int = 0, stream: Any = None) -> "DeviceArray":
+    def from_numpy(cls, array: "ArrayLike", device: int = 0, stream: object = None) -> "DeviceArray":
         """Return a copy of a host array on a device.
 
         Parameters
@@ -111,9 +116,9 @@ class DeviceArray:
                 cuda_driver.copy(made.pointer, host.ctypes.data, made.nbytes, made.stream)
         return made
 
-    def to_numpy(self) -> "np.ndarray[Any, Any]":
+    def to_numpy(self) -> np.ndarray:
         """Return a copy in host memory, after waiting for the array's stream."""
-        host: np.ndarray[Any, Any] = np.empty(self.shape, self.dtype)
+        host: np.ndarray = np.empty(self.shape, self.dtype)
         if self.pointer:
             with cuda_driver.device_made_current(self.device.number):
                 cuda_driver.copy(host.ctypes.data, self.pointer, self.nbytes, self.stream)
@@ -126,7 +131,7 @@ class DeviceArray:
         return n_bytes
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         """The array, for libraries that know this protocol."""
         return {
             "version": 3,
@@ -141,7 +146,7 @@ class DeviceArray:
         """Return where the array lives, for libraries that know DLPack."""
         return 2, self.device.number  # kDLCUDA
 
-    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+    def __dlpack__(self, *, stream: int | None = None, **options: object) -> object:
         """Return the array as a capsule of DLPack, ordered with the consumer's stream."""
         views = once.imported("cuda.core.utils").StridedMemoryView  # takes longer than all else
         with cuda_driver.device_made_current(self.device.number):
@@ -151,7 +156,7 @@ class DeviceArray:
             )
             return view.__dlpack__(stream=-1, **options)
 
-    def __array__(self, *arguments: Any, **options: Any) -> NoReturn:
+    def __array__(self, *arguments: object, **options: object) -> NoReturn:
         """Refuse an implicit copy to the host.
 
         Raises

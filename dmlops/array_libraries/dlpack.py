@@ -1,7 +1,5 @@
 """Other arrays with ``__dlpack__`` on a GPU: results are instances of `DeviceArray`."""
 
-from typing import Any
-
 from dmlops.array_libraries.base import Operand, dlpack_device, refuse_exchange
 from dmlops.array_libraries.cuda_array_interface import CudaArray, CudaArrayInterface
 from dmlops.devices import cuda_driver
@@ -14,7 +12,7 @@ class DLPack(CudaArrayInterface):
     name = "dlpack"
     is_lent = True
 
-    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
+    def as_input(self, array: object, where: str, stream: int | None) -> Operand:
         _, number = dlpack_device(array, where)
         cuda_driver.check_device(number, where)  # if that device is not available, the error says so
         views = once.imported("cuda.core.utils").StridedMemoryView
@@ -34,7 +32,7 @@ class DLPack(CudaArrayInterface):
         }
         return self._operand(CudaArray(interface, (array, view), number), where)
 
-    def as_output(self, array: Any, where: str) -> Operand:
+    def as_output(self, array: object, where: str) -> Operand:
         operand = super().as_output(array, where)
         # The producer has ordered its work with the default stream, and the call may be on another one.
         operand.array.stream = 1

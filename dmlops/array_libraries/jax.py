@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc, packed_strides
+
+if TYPE_CHECKING:
+    from jax import Array
 
 
 class Jax(ArrayLibrary):
@@ -40,7 +43,7 @@ class Jax(ArrayLibrary):
         """JAX's default integer, which depends on jax_enable_x64."""
         return TensorDataType[self._jax.dtypes.canonicalize_dtype(np.int64).name.upper()]
 
-    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
+    def as_input(self, array: "Array", where: str, stream: int | None) -> Operand:
         if isinstance(array, self._jax.core.Tracer):
             reason = "jit, vmap and grad run on stand-ins without elements"
             remedy = "call the function of this name in dmlops.integrations.jax"
@@ -71,18 +74,18 @@ class Jax(ArrayLibrary):
                 operand = NUMPY.as_input(array.astype(np.int32), where)
         return super().beside([operands[0], operand], 1, where, stream)
 
-    def as_output(self, array: Any, where: str) -> NoReturn:
+    def as_output(self, array: "Array", where: str) -> NoReturn:
         reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"
         refuse(where, type(array).__name__, reason, allowed)
 
-    def device(self, array: Any) -> Device:
+    def device(self, array: "Array") -> Device:
         device = next(iter(array.devices()))
         return CPU if device.platform == "cpu" else Device("cuda", device.local_hardware_id)
 
-    def describe(self, array: Any, where: str) -> TensorDesc:
+    def describe(self, array: "Array", where: str) -> TensorDesc:
         return described(named_data_type(array.dtype.name, where), array.shape, packed_strides(array.shape))
 
-    def address(self, array: Any) -> int:
+    def address(self, array: "Array") -> int:
         if isinstance(array, np.ndarray):
             return NUMPY.address(array)
         if self.device(array) == CPU:
@@ -100,7 +103,7 @@ class Jax(ArrayLibrary):
             reason, allowed = "jax_enable_x64 is off", "turn it on, or use 32-bit types"
             raise TypeError(error_text(where, dtype.name, reason, allowed))
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> "Array | np.ndarray":
         dtype = numpy_dtype(data_type)
         if device == CPU:
             # JAX makes an array of memory that is aligned to 64 bytes, and copies any other.
@@ -110,7 +113,7 @@ class Jax(ArrayLibrary):
         at = next(gpu for gpu in self._jax.devices("gpu") if gpu.local_hardware_id == device.number)
         return self._jax.block_until_ready(self._jax.numpy.empty(sizes, dtype, device=at))
 
-    def finalize(self, array: Any, stream: int) -> Any:
+    def finalize(self, array: "Array", stream: int) -> "Array":
         if isinstance(array, np.ndarray):
             on_gpu = self._jax.default_backend() != "cpu"
             return self._jax.device_put(array, self._jax.devices("cpu")[0] if on_gpu else None)

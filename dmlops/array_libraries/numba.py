@@ -24,6 +24,6 @@ class Numba(CudaArrayInterface):
         # The results of a call are Numba's own.
         return array.pointer if isinstance(array, CudaArray) else array.device_ctypes_pointer.value or 0
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> object:
         with self._cuda.gpus[device.number]:
             return self._cuda.device_array(sizes, numpy_dtype(data_type))

@@ -43,7 +43,7 @@ _TOLD_KINDS = "biuf"
 _AMBIGUOUS_KINDS = "mMV"
 
 
-def _address(array: "np.ndarray[Any, Any]") -> int:
+def _address(array: np.ndarray) -> int:
     capsule = array.__array_struct__  # which frees the structure in the end
     address: int
     try:
@@ -63,17 +63,17 @@ class NumPy(ArrayLibrary):
     signature: Any = staticmethod(operator.attrgetter("dtype", "shape", "strides"))
     kind_signature: Any = staticmethod(operator.attrgetter("dtype", "ndim"))
 
-    def as_plain(self, array: Any, where: str) -> Any:
+    def as_plain(self, array: object, where: str) -> np.ndarray:
         return array if type(array) is np.ndarray else _as_plain(array, where)
 
-    def as_pattern(self, array: Any, where: str) -> Any:
+    def as_pattern(self, array: object, where: str) -> np.ndarray:
         return self.as_plain(array, where)
 
-    def data_type(self, array: Any, where: str) -> ElementType:
+    def data_type(self, array: np.ndarray, where: str) -> ElementType:
         # Its strides, which may be no multiples of its elements, do not matter.
         return describe_numpy_like(array.dtype, (), (), where).data_type
 
-    def as_input(self, array: Any, where: str, stream: int | None = None) -> Operand:
+    def as_input(self, array: object, where: str, stream: int | None = None) -> Operand:
         if type(array) is not np.ndarray:
             array = _as_plain(array, where)
         # Kernels may read elements in parts that are larger than NumPy's alignment.
@@ -82,7 +82,7 @@ class NumPy(ArrayLibrary):
             array = _aligned_copy(array)
         return self._operand(array)
 
-    def as_output(self, array: Any, where: str) -> Operand:
+    def as_output(self, array: object, where: str) -> Operand:
         if type(array) is not np.ndarray:
             if not (isinstance(array, np.ndarray) or _is_of_dlpack(array)):
                 got, reason = type(array).__name__, "it is written to"
@@ -95,19 +95,19 @@ class NumPy(ArrayLibrary):
             refuse(where, "a read-only array", "it is written to", "an output must be writable")
         return self._operand(array)
 
-    def _operand(self, array: "np.ndarray[Any, Any]") -> Operand:
+    def _operand(self, array: np.ndarray) -> Operand:
         signature = self.signature(array)
         if array.dtype.kind in _AMBIGUOUS_KINDS:
             signature = identity(array.dtype), array.shape, array.strides
         return Operand(self, array, signature, _address(array))
 
-    def device(self, array: Any) -> Device:
+    def device(self, array: np.ndarray) -> Device:
         return CPU
 
-    def address(self, array: Any) -> int:
+    def address(self, array: np.ndarray) -> int:
         return _address(array)
 
-    def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
+    def native_operand(self, array: np.ndarray, *, is_written: bool) -> NativeOperand | None:
         if array.dtype.kind not in _TOLD_KINDS or array.itemsize > 8:
             return None
         return NativeOperand.of_array_interface(array, is_written=is_written)
@@ -115,17 +115,17 @@ class NumPy(ArrayLibrary):
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> np.ndarray:
         return np.empty(sizes, numpy_dtype(data_type))
 
-    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], np.ndarray]:
         return partial(np.empty, desc.sizes, numpy_dtype(desc.data_type))
 
-    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], Any]:
+    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], np.ndarray]:
         return partial(np.empty, dtype=numpy_dtype(data_type))
 
 
-def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:
+def _are_parts_in_place(array: np.ndarray) -> bool:
     """Return whether elements are aligned to their parts, and whole elements do not overlap."""
     size = array.itemsize
     if not size:  # refused with its type
@@ -134,7 +134,7 @@ def _are_parts_in_place(array: "np.ndarray[Any, Any]") -> bool:
     return is_whole and _address(array) % math.gcd(size, 8) == 0
 
 
-def _aligned_copy(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
     dtype = array.dtype
     if dtype.names is None or dtype.hasobject:
         return array.copy()
@@ -142,7 +142,7 @@ def _aligned_copy(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     return array.view(f"V{dtype.itemsize}").copy().view(dtype)
 
 
-def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
+def _as_plain(array: Any, where: str) -> np.ndarray:
     """Return an ndarray with the elements of a subclass, a list, a scalar or another object."""
     if _is_of_dlpack(array):
         try:
@@ -163,7 +163,7 @@ def _as_plain(array: Any, where: str) -> "np.ndarray[Any, Any]":
     return plain
 
 
-def _exact(given: Any, plain: "np.ndarray[Any, Any]", where: str) -> "np.ndarray[Any, Any]":
+def _exact(given: Any, plain: np.ndarray, where: str) -> np.ndarray:
     """Return integers that NumPy has made floats or objects of, because int64 does not hold them all."""
     if plain.dtype != object and not (np.abs(plain) >= _BEYOND_INT64).any():
         return plain
@@ -178,12 +178,12 @@ def _exact(given: Any, plain: "np.ndarray[Any, Any]", where: str) -> "np.ndarray
     return integers.astype(np.uint64)
 
 
-def _is_of_dlpack(array: Any) -> bool:
+def _is_of_dlpack(array: object) -> bool:
     """Return whether an array in host memory can be read by DLPack alone."""
     return hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
 
 
-def refuse_object(array: Any, where: str) -> NoReturn:
+def refuse_object(array: object, where: str) -> NoReturn:
     """Refuse an object that no library takes for an array."""
     got = None if array is None else instance_of(array)
     if hasattr(array, "toarray"):  # of SciPy
@@ -191,7 +191,7 @@ def refuse_object(array: Any, where: str) -> NoReturn:
     raise TypeError(error_text(where, got, "it is not an array", "it must be an array"))
 
 
-def _check_plain(array: Any, where: str, depth: int = 0) -> None:
+def _check_plain(array: object, where: str, depth: int = 0) -> None:
     """Refuse objects, also in lists, whose mask, nulls or device memory a conversion by NumPy would lose."""
     if type(array) in _NUMBERS:
         return
@@ -253,7 +253,7 @@ def _count_polars_nulls(column: Any) -> int:
     return n_nulls
 
 
-def _module_of(array: Any) -> str:
+def _module_of(array: object) -> str:
     return type(array).__module__.partition(".")[0]
 
 

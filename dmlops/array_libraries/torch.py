@@ -4,7 +4,8 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
 
 from dmlops.array_libraries.base import (
     ArrayLibrary,
@@ -23,6 +24,9 @@ from dmlops.types.opaque_types import OPAQUE, ElementType
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.native_call import Operand as NativeOperand
 from kernels_cpu.native_call import dlpack_describe
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Torch(ArrayLibrary):
@@ -52,7 +56,7 @@ class Torch(ArrayLibrary):
         self._is_inference_mode = torch.is_inference_mode_enabled
         self._current_device, self._current_stream = torch.cuda.current_device, torch.cuda.current_stream
         # The public getter makes a Stream object, which costs as much as a launch.
-        self._raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._dtypes = {
             data_type: getattr(torch, name)
             for name, data_type in {**SUPPORTED, **OPAQUE}.items()
@@ -63,7 +67,7 @@ class Torch(ArrayLibrary):
         """Return an operator that tells whether torch dispatches to a key, unseen by handlers of that key."""
         torch = self._torch
 
-        def register() -> Any:
+        def register() -> object:
             operators = torch.library.Library("dmlops", "FRAGMENT")
             operators.define(f"{name}() -> bool")
             operators.impl(name, lambda: False, "CompositeExplicitAutograd")
@@ -76,7 +80,7 @@ class Torch(ArrayLibrary):
     def owns(self, kind: type) -> bool:
         return kind in self._plain_types
 
-    def as_input(self, array: Any, where: str, stream: int | None) -> Operand:
+    def as_input(self, array: "Tensor", where: str, stream: int | None) -> Operand:
         self._check_type(array, where)
         if array.is_neg():
             if array.data_ptr() % array.element_size():
@@ -93,18 +97,18 @@ class Torch(ArrayLibrary):
                 operand = self._operand(self._aligned_copy(array), where)
         return operand
 
-    def as_pattern(self, array: Any, where: str) -> Any:
+    def as_pattern(self, array: "Tensor", where: str) -> "Tensor":
         self._check_type(array, where)
         return self._operand(array, where).array
 
-    def as_output(self, array: Any, where: str) -> Operand:
+    def as_output(self, array: "Tensor", where: str) -> Operand:
         operand = self.writable(array, where)
         if self._is_traced():
             got, reason = "a tensor", "torch traces this call, and would not see that it is written to"
             refuse(where, got, reason, "call a function of dmlops, with tensors as inputs")
         return operand
 
-    def writable(self, array: Any, where: str) -> Operand:
+    def writable(self, array: "Tensor", where: str) -> Operand:
         """Return a tensor that torch's own operators may write, or kernels if nothing traces the call."""
         self._check_type(array, where)
         if array.is_neg():
@@ -125,13 +129,13 @@ class Torch(ArrayLibrary):
             refuse_unaligned("tensor", where)
         return operand
 
-    def _aligned_copy(self, array: Any) -> Any:
+    def _aligned_copy(self, array: "Tensor") -> "Tensor":
         # As bytes, because torch's own kernels also read elements only at multiples of their size.
         contents = array.detach().unsqueeze(-1).view(self._torch.uint8)
         copy = contents.clone(memory_format=self._torch.contiguous_format)
         return copy.view(array.dtype).squeeze(-1)
 
-    def _check_type(self, array: Any, where: str) -> None:
+    def _check_type(self, array: "Tensor", where: str) -> None:
         """Refuse everything that is not known to be a dense strided tensor."""
         check_kind(array, where)
         if type(array) not in self._plain_types:
@@ -139,17 +143,17 @@ class Torch(ArrayLibrary):
             remedy = f"pass {argument_of(where)}.as_subclass(torch.Tensor), if it is one underneath"
             raise TypeError(error_text(where, instance_of(array), reason, remedy))
 
-    def takes_over(self, array: Any, differentiable: bool, *, alone: bool = False) -> Any:
+    def takes_over(self, array: "Tensor", differentiable: bool, *, alone: bool = False) -> ModuleType | None:
         is_seen = self._is_traced() or (not alone and self._has_transform())
         if is_seen or self._is_dispatched(array, differentiable):
             return once.imported("dmlops.integrations.torch.functions")
         return None
 
-    def check_scalar(self, array: Any, where: str) -> None:
+    def check_scalar(self, array: "Tensor", where: str) -> None:
         if self._is_dispatched(array, True):
             refuse_as_scalar(where)
 
-    def _is_dispatched(self, array: Any, differentiable: bool) -> bool:
+    def _is_dispatched(self, array: "Tensor", differentiable: bool) -> bool:
         """Return whether a tensor has a derivative, or stands for others."""
         if type(array) not in self._plain_types:
             return True
@@ -177,13 +181,13 @@ class Torch(ArrayLibrary):
         proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
         return (proxies is not None and proxies.get_proxy_mode() is not None) or self._has_mode()
 
-    def _has_tangent(self, array: Any) -> bool:
+    def _has_tangent(self, array: "Tensor") -> bool:
         try:
             return self._unpack_dual(array).tangent is not None
         except RuntimeError:  # within torch's own operators, where derivatives have been seen to
             return False
 
-    def _have_tangents(self, arrays: Sequence[Any]) -> bool:
+    def _have_tangents(self, arrays: Sequence["Tensor"]) -> bool:
         try:
             first = self._unpack_dual(arrays[0])
         except RuntimeError:  # as in `_has_tangent`
@@ -193,7 +197,7 @@ class Torch(ArrayLibrary):
             return False
         return first.tangent is not None or any(map(self._has_tangent, arrays[1:]))
 
-    def _operand(self, array: Any, where: str) -> Operand:
+    def _operand(self, array: "Tensor", where: str) -> Operand:
         """Return a tensor whose storage covers its elements, at an address that is aligned to them."""
         try:
             address = array.data_ptr()
@@ -209,17 +213,17 @@ class Torch(ArrayLibrary):
                 raise TypeError(error_text(where, got, reason, remedy))
         return Operand(self, array, self.signature(array), address)
 
-    def signature(self, array: Any) -> Hashable:
+    def signature(self, array: "Tensor") -> Hashable:
         return array.dtype, array.shape, array.stride(), array.device
 
-    def kind_signature(self, array: Any) -> Hashable:
+    def kind_signature(self, array: "Tensor") -> Hashable:
         return array.dtype, array.ndim, array.device
 
-    def device(self, array: Any) -> Device:
+    def device(self, array: "Tensor") -> Device:
         kind, index = array.device.type, array.device.index
         return CPU if kind == "cpu" else Device(kind, index or 0)
 
-    def describe(self, array: Any, where: str) -> TensorDesc:
+    def describe(self, array: "Tensor", where: str) -> TensorDesc:
         if not (array.is_cpu or array.is_cuda):
             got, allowed = f"a tensor on {array.device}", "it must be on the CPU or on a CUDA device"
             raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
@@ -227,17 +231,17 @@ class Torch(ArrayLibrary):
         check_dimensions(where, array.dim())
         return described(data_type, tuple(array.shape), tuple(array.stride()))
 
-    def address(self, array: Any) -> int:
+    def address(self, array: "Tensor") -> int:
         return array.data_ptr()  # type: ignore[no-any-return]
 
-    def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
+    def native_operand(self, array: "Tensor", *, is_written: bool) -> NativeOperand | None:
         code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
         if code is None:
             return None
         device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
         return NativeOperand.of_dlpack(code, 8 * array.element_size(), array.ndim, device)
 
-    def _limits(self, arrays: Sequence[Any], written: Sequence[Any]) -> tuple[int, ...] | None:
+    def _limits(self, arrays: Sequence["Tensor"], written: Sequence["Tensor"]) -> tuple[int, ...] | None:
         limits = []
         try:
             for array in arrays:
@@ -258,7 +262,7 @@ class Torch(ArrayLibrary):
             return None
         return tuple(limits)
 
-    def trimmed(self, array: Any, rows: int) -> Any:
+    def trimmed(self, array: "Tensor", rows: int) -> "Tensor":
         return array.narrow_copy(0, 0, rows)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
@@ -269,13 +273,13 @@ class Torch(ArrayLibrary):
         if data_type not in self._dtypes:
             refuse_type(data_type, "torch", where)
 
-    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> Any:
+    def empty(self, sizes: tuple[int, ...], data_type: ElementType, device: Device) -> "Tensor":
         array = self._torch.empty(sizes, dtype=self._dtypes[data_type], device=str(device))
         if device == CPU:
             ask_for_huge_pages(array.data_ptr(), array.nbytes)
         return array
 
-    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], Any]:
+    def allocator(self, desc: TensorDesc, device: Device) -> Callable[[], "Tensor"]:
         if device == CPU and desc.total_tensor_size_in_bytes >= LARGE:
             return super().allocator(desc, device)
         # `new_empty` takes four fifths of the time of `torch.empty` with a type and a device. Separate sizes
@@ -283,13 +287,13 @@ class Torch(ArrayLibrary):
         like = self.empty((0,), desc.data_type, device)  # this holds no memory
         return partial(like.new_empty, *(desc.sizes or ((),)))
 
-    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], Any]:
+    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], "Tensor"]:
         # `new_empty` takes four fifths of the time of `torch.empty` with a type and a device.
         new_empty = self.empty((0,), data_type, device).new_empty  # this tensor holds no memory
         if device != CPU:
             return new_empty  # type: ignore[no-any-return]
 
-        def make(shape: tuple[int, ...]) -> Any:
+        def make(shape: tuple[int, ...]) -> "Tensor":
             array = new_empty(shape)
             if array.nbytes >= LARGE:
                 ask_for_huge_pages(array.data_ptr(), array.nbytes)
@@ -305,12 +309,12 @@ class Torch(ArrayLibrary):
     def is_current(self, device: Device) -> bool:
         return self._current_device() == device.number  # type: ignore[no-any-return]
 
-    def on_stream(self, stream: int, device: Device, given: Any = None) -> AbstractContextManager[Any]:
+    def on_stream(self, stream: int, device: Device, given: object = None) -> AbstractContextManager[object]:
         # torch knows the legacy default stream only as 0.
         external = self._torch.cuda.ExternalStream(stream if stream != 1 else 0, device=device.number)
         return self._torch.cuda.stream(external)  # type: ignore[no-any-return]
 
-    def _on(self, stream: int | None, array: Any) -> AbstractContextManager[Any]:
+    def _on(self, stream: int | None, array: "Tensor") -> AbstractContextManager[object]:
         is_needed = stream is not None and array.is_cuda
         return self.on_stream(stream or 0, self.device(array)) if is_needed else nullcontext()
 
@@ -320,7 +324,7 @@ _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _DLPACK_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 
 
-def _span(array: Any) -> int:
+def _span(array: "Tensor") -> int:
     """Return the number of elements from the first to the last one in memory, both included."""
     if array.is_contiguous():
         return array.numel()  # type: ignore[no-any-return]
@@ -328,7 +332,7 @@ def _span(array: Any) -> int:
     return 1 + sum((size - 1) * stride for size, stride in steps)  # type: ignore[no-any-return]
 
 
-def check_kind(array: Any, where: str) -> None:
+def check_kind(array: "Tensor", where: str) -> None:
     """Refuse tensors that are not dense, or that hold more than their elements."""
     if array.is_nested:
         reason = "its rows differ in length"
@@ -350,7 +354,7 @@ def refuse_as_scalar(where: str) -> NoReturn:
     raise TypeError(error_text(where, "a tensor", reason, allowed))
 
 
-def check_inference(array: Any, where: str) -> None:
+def check_inference(array: "Tensor", where: str) -> None:
     """Refuse to write to an inference tensor outside of inference mode: torch could not notice it."""
     if array.is_inference() and not sys.modules["torch"].is_inference_mode_enabled():
         got, reason = "an inference tensor", "torch does not count how often it is written to"

@@ -16,7 +16,7 @@ from dmlops.cli.console import duration, err, out
 from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 Arrays = tuple[Array, ...]
 
 DARK = 2000  # the light of a 9 x 9 patch that shows only sky and noise

@@ -19,7 +19,7 @@ import typer
 from dmlops.cli.ending import CommandError, reason_of, users_errors
 from dmlops.types.errors import cut
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 STANDARD = Path("-")
 FILE_HELP = (

@@ -30,7 +30,7 @@ class Host:
         """Return `array` in this place."""
         return array
 
-    def get(self, array: Any) -> "np.ndarray[Any, Any]":
+    def get(self, array: Any) -> np.ndarray:
         """Return `array` as a NumPy array."""
         return np.asarray(array)
 
@@ -46,7 +46,7 @@ class Cuda(Host):
     def put(self, array: Any) -> Any:  # noqa: D102 - as `Host`
         return DeviceArray.from_numpy(array)
 
-    def get(self, array: Any) -> "np.ndarray[Any, Any]":  # noqa: D102
+    def get(self, array: Any) -> np.ndarray:  # noqa: D102
         return array.to_numpy()  # type: ignore[no-any-return]
 
     def wait(self) -> None:  # noqa: D102

@@ -130,12 +130,12 @@ class Host:
             return -1
         return check(indices)  # type: ignore[no-any-return]
 
-    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: "np.dtype[Any]") -> int:
+    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
         plan.expand  # noqa: B018 - loads its kernel in the first call, even if nothing is counted
         return plan.count(x, count, scratch)  # type: ignore[no-any-return]
 
-    def read(self, address: int, dtype: "np.dtype[Any]") -> int:
+    def read(self, address: int, dtype: np.dtype) -> int:
         """Return an integer of this memory."""
         return read_integer(address, dtype)
 

@@ -198,11 +198,11 @@ class Stream:
         first = self.read(self._library.address(answer), POSITION)
         return -1 if first == NO_OFFENDER else first
 
-    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: "np.dtype[Any]") -> int:
+    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
         """Write the number of non-zero elements, and wait for it."""
         plan.count(self.handle, x, count, scratch)
         return self.read(count, dtype)
 
-    def read(self, address: int, dtype: "np.dtype[Any]") -> int:
+    def read(self, address: int, dtype: np.dtype) -> int:
         """Wait for the stream, and return an integer of device memory."""
         return cuda_driver.read_back(address, dtype, self.handle)

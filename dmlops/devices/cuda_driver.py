@@ -31,7 +31,7 @@ def launcher(where: str, got: str = "a CUDA device") -> ModuleType:
         If the cuda extra is not installed; the text says where what was `got`, and what to type.
     """
     try:
-        return once.imported("kernels_cuda.runtime.launch")  # type: ignore[no-any-return]
+        return once.imported("kernels_cuda.runtime.launch")
     except ImportError as error:
         reason = f"the CUDA packages are not installed ({error.name} is missing)"
         remedy = f"type: {kernel_store.cuda_extra()}"
@@ -209,7 +209,7 @@ def device_made_current(number: int) -> AbstractContextManager[None]:
 _pinned: list[int] = []
 
 
-def read_back(pointer: int, dtype: "np.dtype[Any]", handle: int) -> int:
+def read_back(pointer: int, dtype: np.dtype, handle: int) -> int:
     """Return an integer of device memory, after waiting for the stream; its device is current."""
     driver = _driver()
     try:

@@ -44,7 +44,7 @@ def ask_for_huge_pages(address: int, size: int) -> None:
         _madvise(ctypes.c_void_p(begin), ctypes.c_size_t(address + size - begin), mmap.MADV_HUGEPAGE)
 
 
-def read_integer(address: int, dtype: "np.dtype[Any]") -> int:
+def read_integer(address: int, dtype: np.dtype) -> int:
     """Return the integer at an address in host memory."""
     return int.from_bytes(ctypes.string_at(address, dtype.itemsize), sys.byteorder, signed=dtype.kind == "i")
 

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from dmlops.types.errors import DmlError
@@ -66,7 +66,7 @@ def _make(key: Hashable, make: Callable[[], T]) -> T:
     return _made[key] if key in _made else _made.setdefault(key, make())  # type: ignore[no-any-return]
 
 
-def imported(name: str) -> Any:
+def imported(name: str) -> ModuleType:
     """Return a module that a first call needs."""
     return once(("module", name), functools.partial(importlib.import_module, name))
 
@@ -111,7 +111,7 @@ def kept_by(library: str) -> dict[Hashable, Any]:
     return kept
 
 
-def apart(function: Callable[..., T], *arguments: Any) -> T:
+def apart(function: Callable[..., T], *arguments: object) -> T:
     """Call a function that imports, compiles or links on a thread of its own, which holds `LOCK`.
 
     Python runs signal handlers on the main thread alone: here none of them can raise in the middle of what
@@ -129,7 +129,7 @@ def is_waited_for() -> bool:
     return threading.get_ident() in _at_work
 
 
-def tell(report: Callable[..., object], *arguments: Any) -> None:
+def tell(report: Callable[..., object], *arguments: object) -> None:
     """Call a function that runs code of users, such as a log handler, while no lock of ours is held.
 
     That is the thread that waits for the work: a handler may wait for a lock which that thread has.
@@ -144,7 +144,7 @@ def tell(report: Callable[..., object], *arguments: Any) -> None:
 class _Work:
     """A call for a thread of its own, or for the thread that waits if there can be no other."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> None:
         self._function, self._arguments = function, arguments
         self._process = os.getpid()
         # Whichever thread pops the only element makes the call.

@@ -68,7 +68,7 @@ def as_integer(value: Any) -> int | None:
         return None
 
 
-def is_symbol(value: Any) -> bool:
+def is_symbol(value: object) -> bool:
     """Return whether a number stands for those that a tracer does not know yet."""
     return type(value).__name__ in ("SymInt", "SymFloat")
 
@@ -92,7 +92,7 @@ def member_of(enumeration: type[Member], value: Any) -> Member | None:
         return None
 
 
-def level_of(level: Any, where: str) -> FeatureLevel:
+def level_of(level: object, where: str) -> FeatureLevel:
     """Return the feature level for a member, its number or its name.
 
     Raises
@@ -130,7 +130,7 @@ def integers(value: Any) -> Any:
     return empty(0, "int64") if isinstance(value, (list, tuple)) and not value else value
 
 
-def size(value: Any, where: str) -> int:
+def size(value: object, where: str) -> int:
     """Return an argument that is a number of elements as a plain int; refuse others as `integer`."""
     number = integer(value, where)
     if number < 0:
@@ -138,7 +138,7 @@ def size(value: Any, where: str) -> int:
     return number
 
 
-def boolean(value: Any, where: str) -> bool:
+def boolean(value: object, where: str) -> bool:
     """Return an argument as a plain bool.
 
     Raises

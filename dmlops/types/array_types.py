@@ -1,7 +1,7 @@
 """The types of the functions' arguments and results, for type checkers."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, SupportsIndex, TypedDict, TypeVar
+from typing import Literal, Protocol, SupportsIndex, TypedDict, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ Array = TypeVar("Array")
 Values = TypeVar("Values")
 Indices = TypeVar("Indices")
 
-Listed = bool | int | float | Sequence[Any]
+Listed = bool | int | float | Sequence[object]
 """Objects that become NumPy arrays."""
 
 Truth = bool | np.bool_
@@ -31,15 +31,15 @@ class LibraryDataType(Protocol):
         """Bytes of an element."""
 
 
-IndexType = IndexTypeName | TensorDataType | LibraryDataType | type[Any] | None
-DataType = str | ElementType | LibraryDataType | type[Any] | None
+IndexType = IndexTypeName | TensorDataType | LibraryDataType | type | None
+DataType = str | ElementType | LibraryDataType | type | None
 
 
 class OutputOptions(TypedDict, total=False):
     """The keyword arguments of all functions, and the only ones of `tril`, `triu` and `eye`."""
 
-    out: Any
-    stream: Any
+    out: object
+    stream: object
 
 
 class TopKOptions(OutputOptions, total=False):
@@ -48,10 +48,10 @@ class TopKOptions(OutputOptions, total=False):
     axis: SupportsIndex
     largest: Truth
     sorted: Truth
-    starts: Any
-    lengths: Any
+    starts: object
+    lengths: object
     max_length: SupportsIndex | None
-    indices: Any
+    indices: object
     nan_last: Truth
     index_dtype: IndexType
 
@@ -69,25 +69,25 @@ class GatherOptions(OutputOptions, total=False):
 
     batch_dims: SupportsIndex
     mode: Mode
-    fill_value: Any
+    fill_value: object
     wrap_negative: Truth
 
 
 class SampleOptions(OutputOptions, total=False):
     """The keyword arguments of `sample`."""
 
-    steps: Any
-    temperature: Any
-    k: Any
-    top_p: Any
-    min_p: Any
+    steps: object
+    temperature: object
+    k: object
+    top_p: object
+    min_p: object
     index_dtype: IndexType
 
 
 class DiagonalOptions(OutputOptions, total=False):
     """The keyword arguments of `diagonal_matrix`, with or without an input."""
 
-    value: Any
+    value: object
     begin: float
     end: float | None
 

@@ -27,10 +27,10 @@ _NO_TYPE = (
     Warning,
 )
 _INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
-_OF_NUMPY: "dict[np.dtype[Any], ElementType]" = {}
+_OF_NUMPY: "dict[np.dtype, ElementType]" = {}
 
 
-def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
+def numpy_dtype(data_type: ElementType) -> np.dtype:
     """Return the NumPy type of a data type; bfloat16 and float8 need the ml_dtypes package."""
     if isinstance(data_type, OpaqueType) and data_type.dtype is not None:
         return data_type.dtype
@@ -38,15 +38,15 @@ def numpy_dtype(data_type: ElementType) -> "np.dtype[Any]":
 
 
 @functools.cache
-def _make_dtype(data_type: ElementType) -> "np.dtype[Any]":
+def _make_dtype(data_type: ElementType) -> np.dtype:
     name: Any = type_name(data_type)
     if name.startswith(("bfloat", "float8")):
         name = getattr(once.imported("ml_dtypes"), name)
-    dtype: np.dtype[Any] = np.dtype(name)
+    dtype: np.dtype = np.dtype(name)
     return dtype
 
 
-def index_data_type(dtype: Any, where: str) -> TensorDataType:
+def index_data_type(dtype: object, where: str) -> TensorDataType:
     """Return the data type that an ``index_dtype`` argument of any library names."""
     name = dtype_name(dtype)
     if name not in _INDEX_TYPES:
@@ -55,7 +55,7 @@ def index_data_type(dtype: Any, where: str) -> TensorDataType:
     return SUPPORTED[name]
 
 
-def member_named(given: Any) -> TensorDataType | None:
+def member_named(given: object) -> TensorDataType | None:
     """Return the data type for a member, its number or its name, or for a type of any library; None if none.
 
     Examples
@@ -98,7 +98,7 @@ def index_range(data_type: Any) -> tuple[int, int]:
     return min(high, 2**63 - 1), low
 
 
-def data_type_of_numpy(dtype: "np.dtype[Any]", where: str) -> ElementType:
+def data_type_of_numpy(dtype: np.dtype, where: str) -> ElementType:
     """Return the data type of a NumPy type in native byte order.
 
     Raises

@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class OpaqueType:
     family: Literal["complex", "float8", "datetime64", "timedelta64", "structured"]
     bytes: int
     magnitude: int | None
-    dtype: "np.dtype[Any] | None" = None
+    dtype: "np.dtype | None" = None
 
     def __eq__(self, other: object) -> bool:
         """Return whether elements can be moved from one type to the other; see `identity`."""
@@ -107,7 +107,7 @@ OPAQUE = {
 """The types that their name alone says, by the name that all array libraries use."""
 
 
-def opaque_of_numpy(dtype: "np.dtype[Any]") -> OpaqueType | None:
+def opaque_of_numpy(dtype: np.dtype) -> OpaqueType | None:
     """Return the opaque type of a NumPy type whose name does not say everything; None for other types."""
     if dtype.kind == "M":
         return OpaqueType(dtype.name, "datetime64", 8, (1 << 64) - 1, dtype)
@@ -119,7 +119,7 @@ def opaque_of_numpy(dtype: "np.dtype[Any]") -> OpaqueType | None:
     return None
 
 
-def identity(dtype: "np.dtype[Any]") -> Hashable:
+def identity(dtype: np.dtype) -> Hashable:
     """Return a key that tells a type from others that NumPy calls equal to it.
 
     Those differ in the class of their records, in alignment or in metadata, also of a field.

@@ -76,7 +76,7 @@ def float_format(element_type: ElementType) -> FloatFormat:
 _FLOAT64 = float_format(TensorDataType.FLOAT64)
 
 
-def as_real(value: Any) -> int | float | None:
+def as_real(value: object) -> int | float | None:
     """Return a real number of any library as a plain int or float; None for anything else.
 
     A scalar or a 0-d array of a float type keeps its bits. A number of another class, such as Decimal or
@@ -300,7 +300,7 @@ def fill_scalar(value: Any, where: str) -> Any:
     raise TypeError(error_text(where, shown(value), "it fills an array", allowed))
 
 
-def scalar_key(value: Any) -> Hashable:
+def scalar_key(value: object) -> Hashable:
     """Return a key that distinguishes scalars that compare equal but differ, such as 0 and -0.0."""
     if type(value) is float:
         return struct.pack("d", value)
@@ -309,7 +309,7 @@ def scalar_key(value: Any) -> Hashable:
     return (value.dtype, value.tobytes()) if isinstance(value, np.generic) else value
 
 
-def scalar_of(key: Any) -> Any:
+def scalar_of(key: object) -> Any:
     """Return the scalar of a `scalar_key`."""
     if type(key) is bytes:
         numbers = struct.unpack(f"{len(key) // 8}d", key)
@@ -350,7 +350,7 @@ def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
     return held
 
 
-def _time_bits(value: Any, opaque: OpaqueType) -> int | None:
+def _time_bits(value: object, opaque: OpaqueType) -> int | None:
     """Return the bits of a date or a duration: of a scalar of that kind, or of a number of its units."""
     if isinstance(value, str):  # "NaT"
         return opaque.lowest_bits - 1

@@ -22,13 +22,13 @@ _MAX_INT64 = 2**63 - 1
 _sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
 
 
-def describe_arrays_by(describe: "Callable[[Any, str], TensorDesc]") -> None:
+def describe_arrays_by(describe: "Callable[[object, str], TensorDesc]") -> None:
     """Set how `TensorDesc.from_array` describes an array: array libraries import this module."""
     global _describe_array  # noqa: PLW0603
     _describe_array = describe
 
 
-_describe_array: "Callable[[Any, str], TensorDesc]"
+_describe_array: "Callable[[object, str], TensorDesc]"
 
 
 @contextmanager
@@ -203,7 +203,7 @@ class TensorDesc:
         return TensorDesc(self.data_type, (1,) * missing + self.sizes, strides)
 
     @classmethod
-    def from_array(cls, array: Any) -> "TensorDesc":
+    def from_array(cls, array: object) -> "TensorDesc":
         """Return the description of an array of any library that dmlops knows.
 
         Parameters
@@ -303,7 +303,7 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides[::-1])
 
 
-def _integers(field: str, values: Any) -> tuple[int, ...]:
+def _integers(field: str, values: object) -> tuple[int, ...]:
     if type(values) is tuple:
         check_dimensions(f"TensorDesc.{field}", len(values))
         if _INT.issuperset(map(type, values)):
