@@ -23,8 +23,8 @@ import torch
 from bench.timing import MIN_SPIN, CudaClock
 from dmlops.devices import cuda
 from dmlops.operators.problem import key_masks
-from dmlops.operators.top_k import Problem as PlainProblem
 from dmlops.types.data_types import named_data_type
+from kernels_cpu.problems import TopKProblem
 from kernels_cuda import top_k
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import dispatch
@@ -82,12 +82,12 @@ class Place(NamedTuple):
         """The shape of the input."""
         return (self.length, self.rows) if self.kind.is_transposed else (self.rows, self.length)
 
-    def problem(self) -> PlainProblem:
+    def problem(self) -> TopKProblem:
         """Return the problem of packed elements, as `top_k.plan` takes it."""
         inner = self.rows if self.kind.is_transposed else 1
         rows = (self.rows, 1, 1, 1) if inner > 1 else (self.rows, self.length, self.k, self.k)
         data_type = str(DTYPES[self.kind.element_size]).removeprefix("torch.")
-        return PlainProblem(
+        return TopKProblem(
             element_size=self.kind.element_size,
             index_size=8,
             masks=key_masks(named_data_type(data_type, "")),

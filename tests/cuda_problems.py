@@ -4,8 +4,14 @@ import itertools
 import math
 import random
 
-from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
-from dmlops.operators.problem import KeyMasks
+from kernels_cpu.problems import (
+    DiagonalProblem,
+    GatherProblem,
+    KeyMasks,
+    NonzeroProblem,
+    SampleProblem,
+    TopKProblem,
+)
 
 FULL = (1 << 63) - 1
 # Addresses are of 63 bits, too, and memory may begin this much after the first.
@@ -82,7 +88,7 @@ def diagonal_problem(rng):
         rng.choice((0, 1, -1, 5, rng.randint(-height, width), -height, width)) for _ in range(2)
     )
     begin, end = (min(max(bound, -height), width) for bound in (begin, end))
-    return diagonal_matrix.Problem(
+    return DiagonalProblem(
         element_size=element_size,
         has_input=rng.random() < 0.75,
         value=rng.choice((0, 1, rng.getrandbits(8 * element_size), (1 << (8 * element_size)) - 1)),
@@ -118,7 +124,7 @@ def gather_problem(rng):
         x[-1] = rng.choice((1, 1, 1, 2, 7))
     x_batch, x_bounds, x_slices = x[:n_batch], x[n_batch:][:n_bounds], x[n_batch + n_bounds :]
     output_batch, output_tuples = output[:n_batch], output[n_batch:][:n_tuple]
-    return gather_nd.Problem(
+    return GatherProblem(
         element_size=element_size,
         index_size=index_size,
         index_signed=rng.random() < 0.7,
@@ -150,7 +156,7 @@ def nonzero_problem(rng):
     dims = merged(sizes, x)
     if len(dims) > 1 and all(stride == n * after for (_, stride), (n, after) in itertools.pairwise(dims)):
         dims = ((math.prod(n for n, _ in dims), dims[-1][1]),)
-    return nonzero_coordinates.Problem(
+    return NonzeroProblem(
         element_size=element_size,
         magnitude=rng.choice(((1 << (8 * element_size)) - 1, (1 << (8 * element_size - 1)) - 1)),
         sizes=tuple(sizes),
@@ -203,7 +209,7 @@ def top_k_problem(rng):
     masks, largest = key_masks(rng, element_size), rng.random() < 0.5
     is_float = masks.sign != 0 and masks.flip != 0
     longest = size(rng, axis_size) if axis_size and length_size + start_size and rng.random() < 0.3 else None
-    return top_k.Problem(
+    return TopKProblem(
         element_size=element_size,
         index_size=number_size or index_size,
         masks=masks,
@@ -235,7 +241,7 @@ def sample_problem(rng):
     # With many dimensions, the table of them takes several launches.
     sizes = rng.choice((shape(rng, rng.randrange(7), 1 << 36), [2] * 30))
     formats = tuple([rng.choice((0, 0, *kinds)) for kinds in 2 * ((8, 17), (9, 16), (7, 10, 23, 52))])
-    return sample.Problem(
+    return SampleProblem(
         element_size=element_size,
         mantissa={2: rng.choice((7, 10)), 4: 23, 8: 52}[element_size],
         index_size=rng.choice((4, 8)),

@@ -1,7 +1,13 @@
 """Random problems of every operator, from empty ones to the largest that are legal, for plans on the host."""
 
-from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
-from dmlops.operators.problem import KeyMasks
+from kernels_cpu.problems import (
+    DiagonalProblem,
+    GatherProblem,
+    KeyMasks,
+    NonzeroProblem,
+    SampleProblem,
+    TopKProblem,
+)
 
 LIMIT = 2**63 - 1
 MASKS = [(0, 0, -1), (1, 0, -1), (1, 1, 31), (0, -1, 0)]
@@ -98,7 +104,7 @@ def random_top_k(rng):
     def row_strides(is_given):
         return tuple(int(rng.integers(-9, 9)) for _ in rows) if is_given else ()
 
-    return top_k.Problem(
+    return TopKProblem(
         element_size=element_size,
         index_size=choice(rng, 4, 8),
         masks=masks,
@@ -134,7 +140,7 @@ def random_gather_nd(rng):
     if flag(rng) and tuples:
         tuples = (*tuples[:-1], (tuples[-1][0], len(bounds), slices[-1][0] if slices else 1))
     element_size = choice(rng, 1, 2, 4, 8)
-    return gather_nd.Problem(
+    return GatherProblem(
         element_size=element_size,
         index_size=choice(rng, 4, 8),
         index_signed=flag(rng),
@@ -155,7 +161,7 @@ def random_nonzero_coordinates(rng):
     shape = sizes(rng, int(rng.integers(0, 7)))
     n_columns = choice(rng, len(shape), max(len(shape) - 1, 0))
     packed = (n_columns, 1)
-    return nonzero_coordinates.Problem(
+    return NonzeroProblem(
         element_size=(element_size := choice(rng, 1, 2, 4, 8)),
         magnitude=bits(rng, 8 * element_size),
         sizes=tuple(shape[len(shape) - n_columns :]),
@@ -184,7 +190,7 @@ def random_diagonal_matrix(rng):
         batch = batch[-1:] if n_batch * height * width > room else batch
         x_strides = output_strides = (width * n_channels, n_channels)
     first, last = (int(rng.integers(-height, width + 1)) for _ in range(2))
-    return diagonal_matrix.Problem(
+    return DiagonalProblem(
         element_size=element_size,
         has_input=flag(rng),
         value=bits(rng, 8 * element_size),
@@ -202,7 +208,7 @@ def random_diagonal_matrix(rng):
 def random_sample(rng):
     element_size = choice(rng, 2, 4, 8)
     formats = tuple([choice(rng, 0, 0, *kinds) for kinds in 2 * ((8, 17), (9, 16), (7, 10, 23, 52))])
-    return sample.Problem(
+    return SampleProblem(
         element_size=element_size,
         mantissa={2: choice(rng, 7, 10), 4: 23, 8: 52}[element_size],
         index_size=choice(rng, 4, 8),

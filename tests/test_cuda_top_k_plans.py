@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dmlops.operators.problem import KeyMasks
-from dmlops.operators.top_k import Problem
 from kernels_cpu.plan_words import WORKSPACE
+from kernels_cpu.problems import KeyMasks, TopKProblem
 from tests.cuda_plans import launches_of
 
 pytestmark = pytest.mark.quick
@@ -53,7 +52,7 @@ def planned(
     """Return the algorithm, launches and workspace of a selection along the middle of three axes."""
     outer, axis_size, inner = shape
     rows = [(outer, axis_size * inner, k * inner, k * inner), (inner, 1, 1, 1)]
-    problem = Problem(
+    problem = TopKProblem(
         element_size=element_size,
         index_size=4,
         masks=KeyMasks(0, 0, (1 << 8 * element_size) - 1),

@@ -20,7 +20,7 @@ pytest.importorskip("cuda.core")
 
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1, UnsupportedFeatureError
 from dmlops.operators import Options
-from dmlops.operators.nonzero_coordinates import Problem as NonzeroProblem
+from kernels_cpu.problems import NonzeroProblem
 from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
 from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
 from kernels_cuda.runtime.variant import Target

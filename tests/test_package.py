@@ -107,12 +107,15 @@ FORBIDDEN = {
     **dict.fromkeys(LAYERS[1], ("numpy", "numba", "llvmlite", "cuda", *PACKAGES[1:])),
 }
 # Plans are words, and so are their problems: plans for both devices, and compiled host code, agree on them.
+# Problems are the seam: those who make them share their classes with those who plan them.
 # `cached` is about Python alone.
 SHARED = {
+    "dmlops.operators": ("kernels_cpu.problems.",),
     "kernels_cuda": (
         "kernels_cpu.integers.",
         "kernels_cpu.kernel.",
         "kernels_cpu.plan_words.",
+        "kernels_cpu.problems.",
         "kernels_cpu.diagonal_matrix.problem_words.",
         "kernels_cpu.gather_nd.problem_words.",
         "kernels_cpu.nonzero_coordinates.problem_words.",
@@ -120,7 +123,7 @@ SHARED = {
         "kernels_cpu.top_k.problem_words.",
         "kernels_cpu.exact.",
         "kernels_cpu.cached.",
-    )
+    ),
 }
 
 

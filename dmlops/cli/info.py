@@ -10,7 +10,6 @@ import typer
 from rich.text import Text
 
 from dmlops import __version__
-from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
 from dmlops.cli.ending import CommandError
@@ -18,7 +17,7 @@ from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
 from dmlops.operators.problem import Options
-from dmlops.operators.top_k import TopK1
+from dmlops.operators.top_k import TopK1, top_k_problem
 from dmlops.types.enums import AxisDirection, TensorDataType
 from dmlops.types.errors import cut
 from dmlops.types.tensor import TensorDesc
@@ -120,7 +119,7 @@ def _explanation(given: str, arch: str | None) -> Text:
     target = _target_of(arch)
     try:
         descriptor = TopK1(input_tensor=tensor, axis=1, k=k, axis_direction=AxisDirection.DECREASING)
-        problem = OPERATORS[TopK1].problem(descriptor, Options())
+        problem = top_k_problem(descriptor, Options())
         why, (chosen, *others) = explain(problem, target)
     except ValueError as error:
         raise CommandError(str(error)) from error

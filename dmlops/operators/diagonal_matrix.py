@@ -4,11 +4,11 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, Objection, result
 from dmlops.operators.fill_values import held_value
-from dmlops.operators.layout import Dims, merge, part_of, parts_as_batch
+from dmlops.operators.layout import merge, part_of, parts_as_batch
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, SMALL_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import integer
@@ -19,6 +19,7 @@ from dmlops.types.scalars import (
     scalar_bits,
 )
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import DiagonalProblem
 
 # No matrix has a diagonal so far out.
 _FARTHEST = 2**63 - 1
@@ -302,43 +303,7 @@ class DiagonalMatrix1(_DiagonalDescriptor):
         return older if older.lower() == self else None
 
 
-class Problem(NamedTuple):
-    """Matrices and their band as kernels see them; strides are in elements.
-
-    Attributes
-    ----------
-    element_size : int
-        Bytes of an element: 1, 2, 4 or 8.
-    has_input : bool
-        Whether the other elements are copied; else they are zero.
-    value : int
-        The bits of the band.
-    batch : tuple of (size, x_stride, output_stride)
-        All dimensions but rows and columns, slowest first.
-    height, width : int
-        Rows and columns of a matrix.
-    x_strides, output_strides : tuple of two ints
-        From row to row, and from column to column.
-    begin, end : int
-        The band is ``begin <= column - row < end``, with ``-height <= begin <= end <= width``.
-    inverted : bool
-        Whether everything else is filled instead.
-    """
-
-    element_size: int
-    has_input: bool
-    value: int
-    batch: Dims
-    height: int
-    width: int
-    x_strides: tuple[int, ...]
-    output_strides: tuple[int, ...]
-    begin: int
-    end: int
-    inverted: bool
-
-
-def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
+def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> DiagonalProblem:
     """Return the problem of a descriptor."""
     x, output = desc.input_tensor, desc.output_tensor
     x_strides = output.effective_strides if x is None else x.effective_strides
@@ -346,7 +311,7 @@ def diagonal_matrix_problem(desc: DiagonalMatrix1, options: Options) -> Problem:
     data_type = output.data_type
     assert isinstance(data_type, TensorDataType)  # `parts` have no other
     first, last = sorted((desc.diagonal_fill_begin, desc.diagonal_fill_end))
-    return Problem(
+    return DiagonalProblem(
         element_size=data_type.bytes,
         has_input=x is not None,
         value=scalar_bits(desc.value, data_type),

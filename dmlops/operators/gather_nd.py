@@ -4,10 +4,10 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, result
-from dmlops.operators.layout import Dims, in_parts, merge, part_of
+from dmlops.operators.layout import in_parts, merge, part_of
 from dmlops.operators.problem import Operator, Options
 from dmlops.operators.support import DML_TYPES, EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.arguments import MOST_DIMENSIONS
@@ -16,6 +16,7 @@ from dmlops.types.errors import IndexOutOfRangeError, Words, counted, error_text
 from dmlops.types.opaque_types import OpaqueType, part_bytes, type_name
 from dmlops.types.scalars import fill_scalar
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import GatherProblem
 
 _FROM_3_0 = (
     (FeatureLevel.DML_3_0, (1, 8), SMALL_TYPES, {"indices_tensor": INDEX_TYPES}),
@@ -296,50 +297,7 @@ class GatherND1(GatherND):
         return GatherND(**self._fields_of(GatherND)) if has_form else None
 
 
-class Problem(NamedTuple):
-    """A gather as kernels see it; strides are in elements, and dimensions the slowest first.
-
-    Attributes
-    ----------
-    element_size, index_size : int
-        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
-    index_signed : bool
-        Whether indices may be negative.
-    batch : tuple of (size, x_stride, index_stride, output_stride)
-        Dimensions that input, indices and output share.
-    tuples : tuple of (size, index_stride, output_stride)
-        Dimensions that indices and output share.
-    coordinate_stride : int
-        From coordinate to coordinate of an index tuple.
-    bounds : tuple of (size, x_stride)
-        The dimension that each coordinate of a tuple indexes; a tuple without coordinates takes all.
-    slices : tuple of (size, x_stride, output_stride)
-        Dimensions that input and output share.
-    mode : {"clip", "fill"}
-        Whether an index out of range becomes the nearest one in it, or its slice is filled.
-    fill : int
-        Bits of the element that fills slices.
-    wraps : bool
-        Whether negative indices count from the end; they are out of range otherwise.
-    x_offset : int
-        How many elements the input has below its first one in memory.
-    """
-
-    element_size: int
-    index_size: int
-    index_signed: bool
-    batch: Dims
-    tuples: Dims
-    coordinate_stride: int
-    bounds: Dims
-    slices: Dims
-    mode: str
-    fill: int
-    wraps: bool
-    x_offset: int
-
-
-def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
+def gather_nd_problem(desc: GatherND1, options: Options) -> GatherProblem:
     """Return the problem of a descriptor."""
     x, indices, output = desc.input_tensor, desc.indices_tensor, desc.output_tensor
     batch, coordinates = desc.batch_dimension_count, indices.sizes[-1]
@@ -350,7 +308,7 @@ def gather_nd_problem(desc: GatherND1, options: Options) -> Problem:
     output_rank = len(index_sizes) - 1 + len(x_sizes) - sliced
     output_strides = output.effective_strides[output.dimension_count - output_rank :]
     tuple_dims = len(index_sizes) - 1
-    return Problem(
+    return GatherProblem(
         element_size=x.data_type.bytes,
         index_size=indices.data_type.bytes,
         index_signed=indices.data_type.is_signed,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dmlops.types.enums import TensorDataType
 from dmlops.types.opaque_types import part_bytes
 from dmlops.types.tensor import TensorDesc
-
-Dims = tuple[tuple[int, ...], ...]
+from kernels_cpu.problems import Dims
 
 
 def merge(sizes: Sequence[int], *strides: Sequence[int]) -> Dims:

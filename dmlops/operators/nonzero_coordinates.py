@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
-from dmlops.operators.layout import Dims, merge
+from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types import arguments
@@ -13,6 +13,7 @@ from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import NonzeroProblem
 
 Fill = int | tuple[int, ...] | None
 """What fills the rows from the count on: one value, or one for each column."""
@@ -184,47 +185,7 @@ class NonzeroCoordinates(Descriptor):
         check_held(self.words, data, count.data_type, coordinates.data_type)
 
 
-class Problem(NamedTuple):
-    """A listing of non-zero elements as kernels see it.
-
-    Attributes
-    ----------
-    element_size : int
-        Bytes of an element: 1, 2, 4 or 8.
-    magnitude : int
-        An element is non-zero if ``bits & magnitude`` is.
-    sizes : tuple of int
-        The dimensions whose coordinates are columns of the output, slowest first.
-    dims : tuple of (size, stride)
-        The merged layout of the input, in the same order of elements.
-    x_offset : int
-        How many elements the input has below its first one in memory.
-    capacity : int
-        Rows that may be written.
-    coordinate_strides : tuple of two ints
-        Elements from row to row, and from column to column.
-    coordinate_size, count_size : int
-        Bytes of a coordinate and of the count: 4 or 8.
-    fill : tuple of int
-        Bits for the rows from the count on: for all columns, or for each; none leave the rows as they are.
-    fills_columns : bool
-        Whether there are bits for each column, even if that is the only one.
-    """
-
-    element_size: int
-    magnitude: int
-    sizes: tuple[int, ...]
-    dims: Dims
-    x_offset: int
-    capacity: int
-    coordinate_strides: tuple[int, ...]
-    coordinate_size: int
-    count_size: int
-    fill: tuple[int, ...]
-    fills_columns: bool = False
-
-
-def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> Problem:
+def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> NonzeroProblem:
     """Return the problem of a descriptor."""
     x, fill = desc.input_tensor, () if options.fill is None else options.fill
     values = fill if isinstance(fill, tuple) else (fill,)
@@ -235,7 +196,7 @@ def nonzero_coordinates_problem(desc: NonzeroCoordinates, options: Options) -> P
         magnitude = data_type.magnitude
     else:
         magnitude = key_masks(data_type).flip or (1 << data_type.bits) - 1
-    return Problem(
+    return NonzeroProblem(
         element_size=data_type.bytes,
         magnitude=magnitude,
         sizes=x.sizes[x.dimension_count - columns :],

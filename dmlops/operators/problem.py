@@ -1,4 +1,4 @@
-"""How operators reach their kernels: by a ``Problem`` of plain integers, which each operator defines."""
+"""How operators reach their kernels: by a problem of plain integers (`kernels_cpu.problems`)."""
 
 import functools
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dmlops.types.enums import TensorDataType
 from dmlops.types.opaque_types import ElementType, OpaqueType
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import KeyMasks, Problem
 
 if TYPE_CHECKING:
     from dmlops.operators.descriptor import Descriptor
@@ -63,7 +64,7 @@ class Operator(NamedTuple):
     forms : tuple of type
         The descriptors, oldest first; those lower to the newest.
     problem : callable
-        Makes the ``Problem`` of a descriptor of the newest form, which the kernels of both devices take.
+        Makes the problem of a descriptor of the newest form, which the kernels of both devices take.
     operands : tuple of str
         The tensors by field name, in the order in which the kernels take them.
     gathered : int
@@ -72,7 +73,7 @@ class Operator(NamedTuple):
 
     name: str
     forms: "tuple[type[Descriptor], ...]"
-    problem: Callable[[Any, Options], Any]
+    problem: Callable[[Any, Options], Problem]
     operands: tuple[str, ...]
     gathered: int = -1
 
@@ -86,21 +87,6 @@ class Operator(NamedTuple):
             if tensor is not None:
                 tensors[field] = tensor
         return {field: tensors[field] for field in self.operands if field in tensors}
-
-
-class KeyMasks(NamedTuple):
-    """The integers by which kernels turn the bits of an element into a key with the same order.
-
-    Attributes
-    ----------
-    sign, flip, infinity : int
-        The sign bit, the bits that a set sign bit inverts, and the bits of infinity: 0, 0 and all ones for
-        unsigned integers.
-    """
-
-    sign: int
-    flip: int
-    infinity: int
 
 
 @functools.cache

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from dmlops.operators.descriptor import Descriptor, check_holds, check_index_type, result
-from dmlops.operators.layout import Dims, merge
+from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.scalars import float_format
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import SampleProblem
 
 MAX_ELEMENTS = 1 << 26
 """Elements of a row whose weights can be added up in 64 bits."""
@@ -97,33 +98,6 @@ def check_is_float(where: str, data_type: ElementType) -> None:
         raise TypeError(error_text(where, type_name(data_type), "it is not a float type", allowed))
 
 
-class Problem(NamedTuple):
-    """The tokens of all rows as kernels see them.
-
-    Attributes
-    ----------
-    element_size, mantissa : int
-        Bytes of a logit (2, 4, 8), and the bits of its fraction.
-    index_size : int
-        Bytes of a token (4, 8).
-    axis_size, x_step : int
-        Elements of a row, and the stride along it.
-    formats, values : tuple of int
-        The parameters, as `kernels_cpu.sample.problem_words` describes them.
-    rows : tuple of (size, x_stride, output_stride, parameter strides)
-        The other dimensions, slowest first; strides in elements.
-    """
-
-    element_size: int
-    mantissa: int
-    index_size: int
-    axis_size: int
-    x_step: int
-    formats: tuple[int, ...]
-    values: tuple[int, ...]
-    rows: Dims
-
-
 def _format_of(data_type: ElementType) -> int:
     if data_type.is_float:
         return float_format(data_type).mantissa
@@ -139,13 +113,13 @@ def _strides_in(desc: TensorDesc | None, n_rows_dims: int) -> tuple[int, ...]:
     return (*(0,) * (n_rows_dims - len(strides)), *strides)
 
 
-def sample_problem(call: SampleCall, options: Options) -> Problem:
+def sample_problem(call: SampleCall, options: Options) -> SampleProblem:
     """Return the problem of a call."""
     x, tokens = call.input_tensor, call.output_tensor
     *row_strides, step = x.effective_strides
     given = [call.given.get(name) for name in PARAMETERS]
     strides = [_strides_in(desc, len(row_strides)) for desc in given]
-    return Problem(
+    return SampleProblem(
         element_size=x.data_type.bytes,
         mantissa=float_format(x.data_type).mantissa,
         index_size=tokens.data_type.bytes,

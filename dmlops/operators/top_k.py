@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type, result
-from dmlops.operators.layout import Dims, merge
-from dmlops.operators.problem import KeyMasks, Operator, Options, key_masks
+from dmlops.operators.layout import merge
+from dmlops.operators.problem import Operator, Options, key_masks
 from dmlops.operators.support import EVERY_TYPE, INDEX_TYPES, INTEGERS_64, SMALL_TYPES, UINT32, SupportTable
 from dmlops.types.enums import AxisDirection, FeatureLevel, TensorDataType
 from dmlops.types.errors import Words, counted, error_text, refuse
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import TopKProblem
 
 # Results take up to 8 bytes each.
 _MOST_RESULTS = ((1 << 63) - 1) // 8
@@ -338,70 +339,7 @@ class TopK1(TopK):
         return TopK(**self._fields_of(TopK)) if is_largest else None
 
 
-class Problem(NamedTuple):
-    """A selection as kernels see it.
-
-    Attributes
-    ----------
-    element_size, index_size : int
-        Bytes of an element (1, 2, 4, 8) and of an index (4, 8).
-    masks : KeyMasks
-        How elements compare.
-    largest : bool
-        Whether the largest elements come first; NaN is the largest.
-    k, axis_size : int
-        How many results each row has, and the end of its positions. If rows have neither lengths nor starts
-        nor numbers, ``0 <= k <= axis_size``.
-    rows : tuple of (size, x_stride, value_stride, index_stride)
-        The other dimensions, slowest first; strides in elements.
-    axis_strides : tuple of int
-        Strides of x, values and indices along the axis.
-    is_sorted : bool
-        Whether results are in order of key, equal ones by ascending position; else all by ascending position.
-    length_size, length_signed : int, bool
-        Bytes of a row's length (4, 8), or 0 if all rows have `axis_size` elements; whether it is signed.
-    length_strides : tuple of int
-        Strides of the lengths along the dimensions of `rows`.
-    padding : int
-        Bits of the values behind a row with fewer than `k` elements; their indices have all bits set.
-    start_size, start_signed, start_strides
-        As those of lengths, of the position at which a row begins.
-    max_length : int, optional
-        The most elements of a row that take part, the first ones of those that exist; by default `axis_size`.
-    nan_last : bool
-        Whether NaN comes last; only where the largest floats come first, and it would come first.
-    number_size, number_signed, number_strides
-        As those of lengths, of the caller's numbers of the elements, which stand in the place of positions in
-        results and among equal elements; those of which all bits are set take no part.
-    number_step : int
-        Stride of the numbers along the axis.
-    """
-
-    element_size: int
-    index_size: int
-    masks: KeyMasks
-    largest: bool
-    k: int
-    axis_size: int
-    rows: Dims
-    axis_strides: tuple[int, ...]
-    is_sorted: bool = True
-    length_size: int = 0
-    length_signed: bool = True
-    length_strides: tuple[int, ...] = ()
-    padding: int = 0
-    start_size: int = 0
-    start_signed: bool = True
-    start_strides: tuple[int, ...] = ()
-    max_length: int | None = None
-    nan_last: bool = False
-    number_size: int = 0
-    number_signed: bool = True
-    number_strides: tuple[int, ...] = ()
-    number_step: int = 0
-
-
-def top_k_problem(desc: TopK1, options: Options) -> Problem:
+def top_k_problem(desc: TopK1, options: Options) -> TopKProblem:
     """Return the problem of a descriptor."""
     x, values, indices = desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor
     axis, lengths, starts, numbers = desc.axis, options.lengths, options.starts, options.numbers
@@ -418,7 +356,7 @@ def top_k_problem(desc: TopK1, options: Options) -> Problem:
     puts_nan_last = options.nan_last and is_largest
     size = x.sizes[axis]
     longest = size if options.max_length is None else min(options.max_length, size)
-    problem = Problem(
+    problem = TopKProblem(
         element_size=x.data_type.bytes,
         index_size=indices.data_type.bytes,
         masks=key_masks(x.data_type, nat_last=puts_nan_last),

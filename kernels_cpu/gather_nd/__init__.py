@@ -1,7 +1,6 @@
 """GATHER_ND1 on the CPU."""
 
 from collections.abc import Callable
-from typing import Any
 
 from kernels_cpu.gather_nd.plan import KINDS, PLAN, all_kernels, kernel_of
 from kernels_cpu.gather_nd.plan import plan as plan_of_words
@@ -9,6 +8,7 @@ from kernels_cpu.gather_nd.problem_words import DIMS, RESIDUES
 from kernels_cpu.gather_nd.problem_words import problem_words as words_of_problem
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM
+from kernels_cpu.problems import GatherProblem
 
 __all__ = [
     "DIMS",
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-def plan(problem: Any, target: Target) -> Plan:
+def plan(problem: GatherProblem, target: Target) -> Plan:
     """Plan a gather, and load its kernel; the kernel of the check is loaded when that is asked for."""
     words = planned(plan_of_words, words_of_problem(problem), target.threads)
     launches = Launches(words, kernel_of, target)

@@ -7,9 +7,8 @@ slices of tuples out of range, as often as they fit into a word. A residue is th
 With `CHECKS`, what is planned is the search for the first tuple that is out of range, and not the gather.
 """
 
-from typing import Any
-
 from kernels_cpu.integers import signed
+from kernels_cpu.problems import GatherProblem
 
 ELEMENT_SIZE, INDEX_SIZE, INDEX_SIGNED, CLIPS, COORDINATE_STEP, X_OFFSET, CHECKS = range(7)
 X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE, FILL, WRAPS = range(7, 12)
@@ -20,8 +19,8 @@ RESIDUES: tuple[int, ...] = (X_RESIDUE, INDEX_RESIDUE, OUTPUT_RESIDUE)
 """For each array, the word of its residue."""
 
 
-def problem_words(problem: Any, *, checks: bool = False) -> list[int]:
-    """Return the words of a `Problem`, whose arrays are aligned."""
+def problem_words(problem: GatherProblem, *, checks: bool = False) -> list[int]:
+    """Return the words of a problem, whose arrays are aligned."""
     words = [problem.element_size, problem.index_size, problem.index_signed, problem.mode == "clip"]
     repeated = problem.fill * (((1 << 64) - 1) // ((1 << 8 * problem.element_size) - 1))
     words += [problem.coordinate_stride, problem.x_offset, checks, 0, 0, 0]

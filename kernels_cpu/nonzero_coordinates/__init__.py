@@ -1,7 +1,6 @@
 """NONZERO_COORDINATES on the CPU."""
 
 from collections.abc import Callable
-from typing import Any
 
 from kernels_cpu.kernel import BoundKernel
 from kernels_cpu.nonzero_coordinates import problem_words as given
@@ -11,6 +10,7 @@ from kernels_cpu.nonzero_coordinates.problem_words import DIMS, RESIDUES
 from kernels_cpu.nonzero_coordinates.problem_words import problem_words as words_of_problem
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, BLOCK, LAUNCHES, WORKSPACE
+from kernels_cpu.problems import NonzeroProblem
 
 __all__ = [
     "DIMS",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-def plan(problem: Any, target: Target) -> Plan:
+def plan(problem: NonzeroProblem, target: Target) -> Plan:
     """Plan a list of coordinates; loads kernels when they are asked for."""
 
     def planned_with(changes: dict[int, int]) -> list[int]:

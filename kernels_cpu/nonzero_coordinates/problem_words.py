@@ -6,11 +6,10 @@ planned: the whole (`WHOLE`), or the count, or the rows after it. `FILLS` tells 
 count on: nothing, the first of the words from `FILL` on, or one of these for each column.
 """
 
-from typing import Any
-
 from kernels_cpu.call_words import MAX_DIMS
 from kernels_cpu.integers import signed
 from kernels_cpu.plan_words import Words
+from kernels_cpu.problems import NonzeroProblem
 
 ELEMENT_SIZE, MAGNITUDE, X_OFFSET, CAPACITY, ROW_STEP, COLUMN_STEP, COORDINATE_SIZE, COUNT_SIZE = range(8)
 FILLS, STEP, X_RESIDUE, COORDINATE_RESIDUE, N_DIMS, N_SIZES, FILL = range(8, 15)
@@ -21,8 +20,8 @@ RESIDUES: tuple[int, ...] = (X_RESIDUE, COORDINATE_RESIDUE)
 """For each array, the word of its residue."""
 
 
-def problem_words(problem: Any) -> list[int]:
-    """Return the words of a `Problem`, whose arrays are aligned; the whole of it is planned."""
+def problem_words(problem: NonzeroProblem) -> list[int]:
+    """Return the words of a problem, whose arrays are aligned; the whole of it is planned."""
     words = [problem.element_size, signed(problem.magnitude), problem.x_offset, problem.capacity]
     words += [*problem.coordinate_strides, problem.coordinate_size, problem.count_size]
     fills = COLUMN_FILLS if problem.fills_columns else ONE_FILL if problem.fill else NO_FILL

@@ -1,9 +1,8 @@
 """Sampling on the CPU: a token per row, drawn by a seed."""
 
-from typing import Any
-
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
+from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.plan import NOTHING, PLAN, all_kernels, kernel_of
 from kernels_cpu.sample.plan import plan as plan_of_words
 from kernels_cpu.sample.problem_words import DIMS, RESIDUES
@@ -21,7 +20,7 @@ __all__ = [
 ]
 
 
-def plan(problem: Any, target: Target) -> Plan:
+def plan(problem: SampleProblem, target: Target) -> Plan:
     """Plan the tokens of all rows, and load the kernel."""
     words = planned(plan_of_words, words_of_problem(problem), target.threads)
     launches = Launches(words, kernel_of, target)

@@ -8,9 +8,8 @@ After `N_DIMS` comes each dimension of rows, the slowest first: its size, and th
 and of each parameter along it, in elements.
 """
 
-from typing import Any
-
 from kernels_cpu.integers import signed
+from kernels_cpu.problems import SampleProblem
 
 N_PARAMETERS = 6
 SEED, STEP, TEMPERATURE, COUNT, TOP_P, MIN_P = range(N_PARAMETERS)
@@ -24,8 +23,8 @@ RESIDUES: tuple[int, ...] = ()
 """For each array, the word of its residue."""
 
 
-def problem_words(problem: Any) -> list[int]:
-    """Return the words of a `Problem`."""
+def problem_words(problem: SampleProblem) -> list[int]:
+    """Return the words of a problem."""
     words = [problem.element_size, problem.mantissa, problem.index_size, problem.axis_size, problem.x_step]
     words += [*problem.formats, *map(signed, problem.values), len(problem.rows)]
     for row in problem.rows:

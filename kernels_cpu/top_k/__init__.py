@@ -1,10 +1,10 @@
 """TOP_K1 on the CPU: sorted and stable, along any axis."""
 
 from collections.abc import Callable
-from typing import Any
 
 from kernels_cpu.plan import Launches, Plan, Target, planned
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
+from kernels_cpu.problems import TopKProblem
 from kernels_cpu.top_k.plan import ALGORITHMS, NOTHING, PLAN, SORT, all_kernels, kernel_of
 from kernels_cpu.top_k.plan import plan as plan_of_words
 from kernels_cpu.top_k.problem_words import DIMS, RESIDUES
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-def plan(problem: Any, target: Target) -> Plan:
+def plan(problem: TopKProblem, target: Target) -> Plan:
     """Plan a top-k, and load its kernels."""
     words = planned(plan_of_words, words_of_problem(problem), target.threads)
     launches = Launches(words, kernel_of, target)
@@ -37,7 +37,7 @@ def plan(problem: Any, target: Target) -> Plan:
     return Plan(variant, words[WORKSPACE], {"launch": launch})
 
 
-def _variant(problem: Any, algorithm: int, launches: Launches) -> str:
+def _variant(problem: TopKProblem, algorithm: int, launches: Launches) -> str:
     if algorithm == NOTHING:
         return "nothing to do"
     table, tasks = launches.launches[0].table, launches.launches[0].tasks

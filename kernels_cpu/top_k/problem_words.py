@@ -5,9 +5,8 @@ indices, lengths, starts and numbers along it, in elements. Masks and padding ar
 `K` results are written for each row, of which no more than `MAX_LENGTH` are elements.
 """
 
-from typing import Any
-
 from kernels_cpu.integers import signed
+from kernels_cpu.problems import TopKProblem
 
 ELEMENT_SIZE, INDEX_SIZE, SIGN, FLIP, INFINITY, LARGEST, K, AXIS_SIZE = range(8)
 X_STEP, VALUE_STEP, INDEX_STEP, IS_SORTED, LENGTH_SIZE, LENGTH_SIGNED, PADDING = range(8, 15)
@@ -19,8 +18,8 @@ RESIDUES: tuple[int, ...] = ()
 """For each array, the word of its residue."""
 
 
-def problem_words(problem: Any) -> list[int]:
-    """Return the words of a `Problem`."""
+def problem_words(problem: TopKProblem) -> list[int]:
+    """Return the words of a problem."""
     longest = problem.axis_size if problem.max_length is None else problem.max_length
     words = [problem.element_size, problem.index_size, *[signed(mask) for mask in problem.masks]]
     words += [problem.largest, problem.k, problem.axis_size, *problem.axis_strides, problem.is_sorted]

@@ -24,11 +24,12 @@ of a row go element by element. Bytes moved: the output once, and the input outs
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels_cpu.diagonal_matrix.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
 from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE
+from kernels_cpu.problems import DiagonalProblem
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.diagonal_matrix.parameters import FAMILIES, VECTOR, variants
@@ -74,13 +75,13 @@ class Plan:
         self.launches(x, output)(stream, x, output, workspace)
 
 
-def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
+def plan(problem: DiagonalProblem, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernel that writes a band.
 
     Parameters
     ----------
-    problem : Problem
-        Of `dmlops.operators.diagonal_matrix`.
+    problem : DiagonalProblem
+        In `kernels_cpu.problems`.
     target : Target
         The device.
     policy : Policy, optional

@@ -24,11 +24,12 @@ input that are read, in sectors of 32 bytes, and the indices.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels_cpu.gather_nd.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
 from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE, kernels_of
+from kernels_cpu.problems import GatherProblem
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.gather_nd.parameters import FAMILIES, VECTOR, Policy, variants
@@ -74,13 +75,13 @@ class Plan:
         self._check(stream, 0, indices, 0, first)
 
 
-def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
+def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernels that gather slices.
 
     Parameters
     ----------
-    problem : Problem
-        Of `dmlops.operators.gather_nd`.
+    problem : GatherProblem
+        In `kernels_cpu.problems`.
     target : Target
         The device.
     policy : Policy, optional
@@ -99,7 +100,7 @@ def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
     return Plan(f"gather_nd {_described(problem, aligned)}", workspace_size, planner, checking.launches())
 
 
-def _described(problem: Any, words: list[int]) -> str:
+def _described(problem: GatherProblem, words: list[int]) -> str:
     element_size, slices = problem.element_size, problem.slices
     if words[ALGORITHM] in (UNALIGNED, STRIDED):
         kind = "unaligned" if words[ALGORITHM] == UNALIGNED else "strided"

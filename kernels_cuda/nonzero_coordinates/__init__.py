@@ -24,7 +24,7 @@ another.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.nonzero_coordinates.problem_words import (
@@ -38,6 +38,7 @@ from kernels_cpu.nonzero_coordinates.problem_words import (
     problem_words,
 )
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
+from kernels_cpu.problems import NonzeroProblem
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.nonzero_coordinates.parameters import FAMILIES, variants
@@ -105,13 +106,13 @@ class Plan:
         return self._planner.launches(step, x % _ALIGNMENT, coordinates % _ALIGNMENT, self._capacity)
 
 
-def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
+def plan(problem: NonzeroProblem, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernels that list the non-zero elements.
 
     Parameters
     ----------
-    problem : Problem
-        Of `dmlops.operators.nonzero_coordinates`.
+    problem : NonzeroProblem
+        In `kernels_cpu.problems`.
     target : Target
         The device.
     policy : Policy, optional

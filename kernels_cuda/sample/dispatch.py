@@ -1,8 +1,9 @@
 """A planned problem, ready to be launched."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels_cpu.plan_words import ALGORITHM, MAX_WORDS, N_LAUNCHES, WORKSPACE
+from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.problem_words import problem_words
 from kernels_cuda.device_words import device_words
 from kernels_cuda.runtime.variant import Target
@@ -32,13 +33,13 @@ class Plan:
         self._launches(stream, *addresses)
 
 
-def plan(problem: Any, target: Target, policy: Policy | None = None) -> Plan:
+def plan(problem: SampleProblem, target: Target, policy: Policy | None = None) -> Plan:
     """Choose and load the kernel that draws the tokens.
 
     Parameters
     ----------
-    problem : Problem
-        Of `dmlops.operators.sample`.
+    problem : SampleProblem
+        In `kernels_cpu.problems`.
     target : Target
         The device.
     policy : Policy, optional

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_cpu.plan_words import ALGORITHM, MAX_WORDS, N_LAUNCHES, WORKSPACE, Words
+from kernels_cpu.problems import TopKProblem
 from kernels_cpu.top_k.problem_words import problem_words
 from kernels_cuda.device_words import PLANNED, ROOM, TOO_LONG
 from kernels_cuda.runtime.variant import Target
@@ -99,7 +100,7 @@ class Planned(NamedTuple):
 class UnservedError(ValueError):
     """Raised where the algorithm that the user asks for cannot serve a problem."""
 
-    def __init__(self, given: Any, algorithm: str) -> None:
+    def __init__(self, given: TopKProblem, algorithm: str) -> None:
         super().__init__(
             f"top_k: algorithm {algorithm!r} does not take k {given.k} of rows of {given.axis_size}, "
             f"by {'value' if given.is_sorted else 'index'}"
@@ -122,7 +123,7 @@ def forced_algorithm() -> str | None:
 
 
 def planned(
-    given: Any, target: Target, algorithm: str | None = None, changes: Mapping[str, int] | None = None
+    given: TopKProblem, target: Target, algorithm: str | None = None, changes: Mapping[str, int] | None = None
 ) -> Planned | None:
     """Return the words of the plan of a problem, with the best algorithm or the given one.
 
@@ -144,12 +145,12 @@ def planned(
     return Planned(problem, device, words) if status == PLANNED else None
 
 
-def serves(given: Any, target: Target, name: str) -> bool:
+def serves(given: TopKProblem, target: Target, name: str) -> bool:
     """Tell whether an algorithm serves a problem."""
     return planned(given, target, name) is not None
 
 
-def rule(given: Any, target: Target) -> Iterator[str]:
+def rule(given: TopKProblem, target: Target) -> Iterator[str]:
     """Yield algorithms as for a device that was not measured, best first; the last one serves any problem."""
     device = plan_device(target, choice.NO_ALGORITHM)
     order = choice.rule(device, select(problem_words(given), device))
@@ -158,14 +159,14 @@ def rule(given: Any, target: Target) -> Iterator[str]:
         yield choice.NAMES[number - 1]
 
 
-def measured(given: Any, target: Target) -> str | None:
+def measured(given: TopKProblem, target: Target) -> str | None:
     """Return the algorithm that a table names; None if there is none for the device."""
     device = plan_device(target, choice.NO_ALGORITHM)
     found = choice.measured(table_of(target.arch), device, select(problem_words(given), device))
     return choice.NAMES[found - 1] if found else None
 
 
-def candidates(given: Any, target: Target) -> Iterator[str]:
+def candidates(given: TopKProblem, target: Target) -> Iterator[str]:
     """Yield the algorithms that `plan` tries, best first."""
     selection = select(problem_words(given), plan_device(target, choice.NO_ALGORITHM))
     best = "copy" if serves(given, target, "copy") else measured(given, target)
@@ -174,7 +175,7 @@ def candidates(given: Any, target: Target) -> Iterator[str]:
             yield name
 
 
-def explain(given: Any, target: Target) -> tuple[str, list[str]]:
+def explain(given: TopKProblem, target: Target) -> tuple[str, list[str]]:
     """Return why an algorithm is chosen, and all that serve what `plan` is given, the chosen one first."""
     forced = forced_algorithm()
     if forced is not None:
@@ -234,7 +235,7 @@ class Plan:
 
 
 def plan(
-    given: Any, target: Target, algorithm: str | None = None, changes: Mapping[str, int] | None = None
+    given: TopKProblem, target: Target, algorithm: str | None = None, changes: Mapping[str, int] | None = None
 ) -> Plan:
     """Plan the k first elements of every row, in order, ties by ascending position.
 
