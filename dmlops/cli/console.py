@@ -18,7 +18,7 @@ class _PrintableConsole(Console):
         for text, style, control in super().render(*arguments, **options):
             yield Segment(text if control else printable(text), style, control)
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: object, **options: Any) -> None:
         """Print; an error names the stream."""
         with users_errors("standard error" if self.stderr else "standard output"):
             super().print(*objects, **options)

@@ -1,9 +1,9 @@
 """`dmlops demo`: the four operators on a photo and on word embeddings, checked and timed against NumPy."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 import typer
@@ -17,6 +17,7 @@ from dmlops.cli.ending import CommandError
 from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 
 Array = np.ndarray
+Result = TypeVar("Result")
 Arrays = tuple[Array, ...]
 
 DARK = 2000  # the light of a 9 x 9 patch that shows only sky and noise
@@ -35,7 +36,7 @@ class Step(NamedTuple):
     task: str
     operator: str
     inputs: Arrays
-    run: Callable[..., tuple[Any, ...]]
+    run: Callable[..., tuple[object, ...]]
     reference: Callable[..., Arrays]
 
 
@@ -204,14 +205,13 @@ def _outcome(step: Step, there: Host) -> Outcome:
     return Outcome(seconds, list(map(_exactly, answer)) == list(map(_exactly, expected)), answer)
 
 
-def _exactly(array: Array) -> tuple[Any, ...]:
+def _exactly(array: Array) -> tuple[object, ...]:
     return array.dtype, array.shape, array.tobytes()
 
 
-def _time(function: Callable[..., Any], there: Host, arguments: Any) -> tuple[float, Any]:
+def _time(function: Callable[..., Result], there: Host, arguments: Iterable[object]) -> tuple[float, Result]:
     """Return the seconds of the best of several calls, and the result."""
     durations: list[float] = []
-    result: Any = None
     while len(durations) < 3 or (sum(durations[1:]) < ENOUGH_SECONDS and len(durations) < 100):
         start = time.perf_counter()
         result = function(*arguments)

@@ -72,7 +72,7 @@ def top_k(
     for name, path in given.items():
         others.append(open_input(path, "numbers" if name == "indices" else "windows").array)
 
-    def select(x: Any, *others: Any) -> Any:
+    def select(x: Any, *others: object) -> object:
         arrays: Any = dict(zip(given, others, strict=True))
         return dmlops.top_k(
             x,
@@ -216,7 +216,7 @@ def diagonal(
 
 
 def _run(
-    command: str, device: Device, operator: Callable[..., Any], *arrays: Array
+    command: str, device: Device, operator: Callable[..., object], *arrays: Array
 ) -> tuple[list[Array], str]:
     """Run an operator on a device; return its results, and where it ran.
 
@@ -245,9 +245,9 @@ def _finish(title: str, ran: tuple[list[Array], str], names: Sequence[str], outp
         out.print(f"written to {f'standard output: {names[0]}' if output == STANDARD else output}")
 
 
-def _number(text: str, option: str) -> Any:
+def _number(text: str, option: str) -> complex:
     """Return the number in the text of an option; Python makes an infinity of one that is too large."""
-    read: Any
+    read: Callable[[str], complex]
     for read in (partial(int, base=0), float, complex):
         try:
             value = read(text)

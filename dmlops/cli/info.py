@@ -4,7 +4,7 @@ import json
 import platform
 import re
 from importlib import metadata
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -21,6 +21,9 @@ from dmlops.operators.top_k import TopK1, top_k_problem
 from dmlops.types.enums import AxisDirection, TensorDataType
 from dmlops.types.errors import cut
 from dmlops.types.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.variant import Target
 
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "cuda-core", "cuda-bindings", "ml_dtypes")
 # Kernels for GPUs are made from this compute capability on.
@@ -130,7 +133,7 @@ def _explanation(given: str, arch: str | None) -> Text:
     return text
 
 
-def _target_of(arch: str | None) -> Any:
+def _target_of(arch: str | None) -> "Target":
     """Return a large device of an architecture, or the first GPU."""
     if arch is None:
         try:

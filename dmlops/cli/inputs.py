@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import IO, Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import typer
@@ -146,7 +146,7 @@ def _from_npy(path: Path, is_regular: bool) -> Array:
         return np.lib.format.open_memmap(path, mode="r")
 
 
-def _standard_input() -> Any:
+def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     if sys.stdin.isatty():
@@ -157,7 +157,7 @@ def _standard_input() -> Any:
     return sys.stdin.buffer
 
 
-def _read_npy(about: str, stream: Any, *, is_member: bool = False) -> Array:
+def _read_npy(about: str, stream: IO[bytes], *, is_member: bool = False) -> Array:
     # From an object with only a `read` method, NumPy reads in pieces and never asks for the position.
     source: Any = SimpleNamespace(read=stream.read)
     with _damage_told(about, "member" if is_member else ".npy"):

@@ -26,7 +26,7 @@ class Host:
 
     label = "CPU"
 
-    def put(self, array: Any) -> Any:
+    def put(self, array: np.ndarray) -> object:
         """Return `array` in this place."""
         return array
 
@@ -43,7 +43,7 @@ class Cuda(Host):
 
     label = "GPU"
 
-    def put(self, array: Any) -> Any:  # noqa: D102 - as `Host`
+    def put(self, array: np.ndarray) -> object:  # noqa: D102 - as `Host`
         return DeviceArray.from_numpy(array)
 
     def get(self, array: Any) -> np.ndarray:  # noqa: D102

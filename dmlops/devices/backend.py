@@ -3,14 +3,15 @@
 import importlib
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, ModuleType
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import Device
+from dmlops.devices.plans import Plan
 from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
+from kernels_cpu.problems import Problem
 
 HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
     {"cpu": FeatureLevel.EXTENDED, "cuda": FeatureLevel.EXTENDED}
@@ -18,15 +19,15 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each device serves."""
 
 
-def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
+def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters
     ----------
     operator : str
         The module's name in ``kernels_cpu`` and ``kernels_cuda``.
-    problem : object
-        The operator's ``Problem``.
+    problem : Problem
+        The operator's own.
     device : Device
         Where it is to run.
     where : str
@@ -37,13 +38,14 @@ def plan(operator: str, problem: Any, device: Device, where: str) -> Any:
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
         # The first time, all that plans need is loaded at once: each change of threads may take a while.
         kernels = once.once(("kernels", device.kind, operator), partial(_kernels_of, operator, device))
-        return kernels.plan(problem, target)
+        planned: Plan = kernels.plan(problem, target)
+        return planned
     except OSError as error:
         what = f"the kernels of {operator}"
         raise kernel_store.cannot_load(what, error) from error
 
 
-def _kernels_of(operator: str, device: Device) -> Any:
+def _kernels_of(operator: str, device: Device) -> ModuleType:
     """Return the package of an operator's kernels for a device; on the CPU, native calls need more."""
     kernels = importlib.import_module(f"kernels_{device.kind}.{operator}")
     if device.kind == "cpu" and cpu.compiles_plans():

@@ -7,16 +7,21 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from dmlops.devices.memory import read_integer, take_scratch
+from dmlops.devices.plans import GatherPlan, HostKernels, NonzeroPlan
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
 from kernels_cpu.host_words import WORDS
+from kernels_cpu.kernel import Kernel, LoadedKernel
+
+if TYPE_CHECKING:
+    from kernels_cpu.plan import Target
 
 SCRATCH = (ctypes.c_int64 * 1)()
 """The address of scratch memory that native calls keep for the next one."""
@@ -24,12 +29,12 @@ plan_threads: ContextVar[int | None] = ContextVar("dmlops_plan_threads", default
 """The number of threads for new plans, if it differs from that for all calls."""
 
 
-def load(kernel: Any) -> Any:
+def load(kernel: Kernel) -> LoadedKernel:
     """Return a kernel, ready to be called."""
     return once.once(kernel, partial(_load, kernel))
 
 
-def _load(kernel: Any) -> Any:
+def _load(kernel: Kernel) -> LoadedKernel:
     from kernels_cpu.linking import link  # noqa: PLC0415 - imports llvmlite, which `import dmlops` does not
 
     try:
@@ -39,7 +44,7 @@ def _load(kernel: Any) -> Any:
         raise kernel_store.cannot_load(what, error) from error
 
 
-def artifact(kernel: Any) -> bytes:
+def artifact(kernel: Kernel) -> bytes:
     """Return the object code of a kernel: found, or compiled; called in `once.apart`."""
     from kernels_cpu import processor  # noqa: PLC0415
 
@@ -48,14 +53,14 @@ def artifact(kernel: Any) -> bytes:
     return compiled(kernel) if code is None else code
 
 
-def compiled(kernel: Any) -> bytes:
+def compiled(kernel: Kernel) -> bytes:
     """Return the object code of a kernel as this machine compiles it, whatever the wheel has."""
     known_by = key(kernel)
     compiler = partial(load_compiler, "kernels_cpu.compiler", ["numba"], known_by, "pip install numba")
     return kernel_store.find_or_compile(known_by, lambda: compiler().compile_kernel(kernel))
 
 
-def key(kernel: Any) -> Key:
+def key(kernel: Kernel) -> Key:
     """Return the key of a kernel in the cache."""
     from kernels_cpu import processor  # noqa: PLC0415
 
@@ -74,14 +79,15 @@ def compiles_plans() -> bool:
     return source_of is not None and source_of(threads.__name__) is not None
 
 
-def target() -> Any:
+def target() -> "Target":
     """Return the host as plans see it."""
     from kernels_cpu import processor  # noqa: PLC0415
 
     # Plans ask for it, and import LLVM for it: that is the work of a first call, for which a fork waits.
     once.once("processor", processor.described)
     n_threads = plan_threads.get() or threads.get_num_threads()
-    return once.imported("kernels_cpu.plan").Target(n_threads, load)
+    made: Target = once.imported("kernels_cpu.plan").Target(n_threads, load)
+    return made
 
 
 def host_words() -> int:
@@ -92,15 +98,15 @@ def host_words() -> int:
     return ctypes.addressof(WORDS)
 
 
-def words_of_host() -> Any:
+def words_of_host() -> "ctypes.Array[ctypes.c_int64]":
     """Return a copy of the words that plans read of this host, as they are now."""
     host_words()
     return type(WORDS)(*WORDS)
 
 
-def kernels_of(operator: str) -> Any:
+def kernels_of(operator: str) -> HostKernels:
     """Return the package of an operator's kernels."""
-    return once.imported(f"kernels_cpu.{operator}")
+    return cast("HostKernels", once.imported(f"kernels_cpu.{operator}"))
 
 
 class Host:
@@ -113,27 +119,29 @@ class Host:
         """Return scratch memory for a ``with`` block, which gets its aligned address."""
         return take_scratch(size)
 
-    def first_outside(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
+    def first_outside(self, plan: GatherPlan, indices: int, meanwhile: Callable[[], object] | None) -> int:
         """Return the position of the first tuple out of range, or -1.
 
         Parameters
         ----------
-        plan : object
-            That of a gather.
+        plan : GatherPlan
+            The plan.
         indices : int
             Their address.
         meanwhile : callable, optional
             Launches the gather before the answer is known; returns 0 if it has found all tuples in range.
         """
-        check = plan.check  # loads its kernel in the first call, whatever the indices are
+        # Loads its kernel in the first call, whatever the indices are.
+        check: Callable[[int], int] = plan.check
         if meanwhile is not None and meanwhile() == 0:
             return -1
-        return check(indices)  # type: ignore[no-any-return]
+        return check(indices)
 
-    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
+    def count(self, plan: NonzeroPlan, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
         plan.expand  # noqa: B018 - loads its kernel in the first call, even if nothing is counted
-        return plan.count(x, count, scratch)  # type: ignore[no-any-return]
+        n_rows: int = plan.count(x, count, scratch)
+        return n_rows
 
     def read(self, address: int, dtype: np.dtype) -> int:
         """Return an integer of this memory."""

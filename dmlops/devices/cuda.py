@@ -6,18 +6,26 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device, aligned
+from dmlops.devices.plans import GatherPlan, NonzeroPlan
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key, warn_once
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError
+from kernels_cpu.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.variant import Target, Variant
+
+    Words = ctypes.Array[ctypes.c_int64]
 
 # The check of gather indices writes this if every tuple is in range.
 NO_OFFENDER = 2**63 - 1
@@ -30,7 +38,7 @@ _COMPILERS = (
 )
 
 
-def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
+def _fetch(variant: "Variant", arch: str, refusal: str = "") -> bytes:
     """Return the code of a kernel; `refusal` says why the driver did not take what was returned before."""
     if not refusal:
         return once.apart(artifact, variant, arch)
@@ -39,13 +47,13 @@ def _fetch(variant: Any, arch: str, refusal: str = "") -> bytes:
     return once.apart(compiled, variant, arch)
 
 
-def artifact(variant: Any, arch: str) -> bytes:
+def artifact(variant: "Variant", arch: str) -> bytes:
     """Return the code of a kernel: found, or compiled; called in `once.apart`."""
     code = _in_wheel(variant, arch)
     return compiled(variant, arch) if code is None else code
 
 
-def compiled(variant: Any, arch: str) -> bytes:
+def compiled(variant: "Variant", arch: str) -> bytes:
     """Return the cubin of a kernel as this machine compiles it, whatever the wheel has."""
     known_by, remedy = key(variant, arch), kernel_store.cuda_extra(with_compilers=True)
     needs = ["numba", "numba_cuda"]
@@ -53,14 +61,14 @@ def compiled(variant: Any, arch: str) -> bytes:
     return kernel_store.find_or_compile(known_by, lambda: compiler().compile_variant(variant, arch))
 
 
-def _in_wheel(variant: Any, arch: str) -> bytes | None:
+def _in_wheel(variant: "Variant", arch: str) -> bytes | None:
     from kernels_cuda.runtime.variant import runnable  # noqa: PLC0415
 
     targets = runnable(arch, kernel_store.wheel_targets())
     return kernel_store.find_in_wheel("cuda", variant.label, sources(), targets)
 
 
-def key(variant: Any, arch: str) -> Key:
+def key(variant: "Variant", arch: str) -> Key:
     """Return the key of a CUDA kernel in the cache."""
     return Key("cuda", variant.label, arch, sources(), made_by(*_COMPILERS))
 
@@ -75,7 +83,7 @@ def sources() -> str:
     )
 
 
-def target(number: int, where: str) -> Any:
+def target(number: int, where: str) -> "Target":
     """Return device number `number` as plans see it; see `cuda_driver.check_device`."""
     return cuda_driver.check_device(number, where)._replace(fetch=_fetch)
 
@@ -93,19 +101,19 @@ class NativeTarget(NamedTuple):
         Whether a launch may begin before the one ahead of it has ended.
     """
 
-    target: Any
+    target: "Target"
     driver: int
     may_overlap: bool
 
-    def plan(self, operator: str) -> Any:
+    def plan(self, operator: str) -> Kernel:
         """Return the kernel of the CPU that plans an operator."""
         return plan_kernel(operator)
 
-    def words(self, operator: str) -> Any:
+    def words(self, operator: str) -> "Words":
         """Return the words of the device, as the plans of an operator read them."""
         return _as_memory(kernels_of(operator).plan_device(self.target))
 
-    def measured(self, operator: str) -> Any:
+    def measured(self, operator: str) -> "Words | None":
         """Return the words of what was measured on the device, by which plans choose, or None."""
         measured_on = getattr(kernels_of(operator), "measured_on", None)
         return None if measured_on is None else _as_memory(measured_on(self.target))
@@ -124,23 +132,23 @@ def native_target(number: int) -> NativeTarget:
     return NativeTarget(found, driver, launch.may_overlap(found))
 
 
-def plan_kernel(operator: str) -> Any:
+def plan_kernel(operator: str) -> Kernel:
     """Return the kernel of the CPU that plans an operator for GPUs, named with their digest."""
-    kernel = kernels_of(operator).PLAN
+    kernel: Kernel = kernels_of(operator).PLAN
     return kernel._replace(name=f"{kernel.name}_{sources()[:16]}")
 
 
-def kernels_of(operator: str) -> Any:
+def kernels_of(operator: str) -> ModuleType:
     """Return the package of an operator's kernels."""
     return once.imported(f"kernels_cuda.{operator}")
 
 
 @functools.cache
-def _kept() -> list[Any]:
+def _kept() -> list["Words"]:
     return []
 
 
-def _as_memory(words: Sequence[int]) -> Any:
+def _as_memory(words: Sequence[int]) -> "Words":
     """Return words at an address, for the life of the process: native code may read them at any time."""
     memory = (ctypes.c_int64 * len(words))(*words)
     _kept().append(memory)
@@ -169,7 +177,7 @@ class Stream:
     def __enter__(self) -> "Stream":
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # dmlops raises its errors before anything is launched, or after a wait.
         if error is not None and not isinstance(error, DmlError):
             cuda_driver.finish(self.handle)
@@ -186,10 +194,10 @@ class Stream:
         memory.owner = array  # alive until the block ends
         return memory  # type: ignore[no-any-return]
 
-    def _bytes(self, size: int) -> Any:
+    def _bytes(self, size: int) -> object:
         return self._library.empty((size,), TensorDataType.UINT8, self._device)
 
-    def first_outside(self, plan: Any, indices: int, meanwhile: Callable[[], Any] | None) -> int:
+    def first_outside(self, plan: GatherPlan, indices: int, meanwhile: Callable[[], object] | None) -> int:
         """Launch a check, and wait for its answer; see `Host.first_outside`."""
         answer = self._bytes(POSITION.itemsize)
         plan.check(self.handle, indices, self._library.address(answer))
@@ -198,7 +206,7 @@ class Stream:
         first = self.read(self._library.address(answer), POSITION)
         return -1 if first == NO_OFFENDER else first
 
-    def count(self, plan: Any, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
+    def count(self, plan: NonzeroPlan, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
         """Write the number of non-zero elements, and wait for it."""
         plan.count(self.handle, x, count, scratch)
         return self.read(count, dtype)

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from dmlops.devices.memory import aligned, read_integer
 from dmlops.store import kernel_store, once
 from dmlops.types.arguments import as_integer
 from dmlops.types.errors import DeviceMismatchError, UnsupportedFeatureError, error_text, refuse, shown
+
+if TYPE_CHECKING:
+    from kernels_cuda.runtime.variant import Target
 
 # The protocols' handle of the legacy default stream: 0 could be either default stream.
 LEGACY_STREAM = 1
@@ -38,7 +41,7 @@ def launcher(where: str, got: str = "a CUDA device") -> ModuleType:
         raise UnsupportedFeatureError(error_text(where, got, reason, remedy)) from error
 
 
-def check_device(number: int, where: str) -> Any:
+def check_device(number: int, where: str) -> "Target":
     """Refuse a CUDA device that cannot be used; return what plans know of one that can.
 
     Raises
@@ -49,9 +52,10 @@ def check_device(number: int, where: str) -> Any:
     got = f"cuda:{number}"
     launch = launcher(where, got)
     try:
-        return launch.target(number)
+        target: Target = launch.target(number)
     except Exception as error:  # each state of the driver has its own class
         raise _no_device(got, error, where) from error
+    return target
 
 
 def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureError:
@@ -60,7 +64,7 @@ def _no_device(got: str, error: Exception, where: str) -> UnsupportedFeatureErro
     return UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 
-def stream_handle(stream: Any, where: str) -> int:
+def stream_handle(stream: object, where: str) -> int:
     """Return the handle of a stream given as an int or as an object of any library.
 
     Raises
@@ -103,9 +107,10 @@ def stream_device(handle: int) -> int:
 
 
 @functools.cache
-def _driver() -> Any:
+def _driver() -> ModuleType:
     # The launcher has imported it, where no signal handler raises.
-    return once.imported("kernels_cuda.runtime.launch").driver
+    driver: ModuleType = once.imported("kernels_cuda.runtime.launch").driver
+    return driver
 
 
 def _checked(result: tuple[Any, ...], doing: str) -> Any:
@@ -142,7 +147,7 @@ def pointer_device(pointer: int, where: str) -> int | None:
     return number if number is not None and number >= 0 else None
 
 
-def _pointer_attribute(kind: Any, pointer: int) -> int | None:
+def _pointer_attribute(kind: object, pointer: int) -> int | None:
     """Return what the driver knows of an address; None if it is not one of CUDA's."""
     driver = _driver()
     status, value = driver.cuPointerGetAttribute(kind, pointer)
@@ -175,7 +180,7 @@ def _default_pools() -> tuple[int, ...]:
     return tuple(int(_checked(driver.cuDeviceGetDefaultMemPool(device), doing)) for device in devices)
 
 
-def _device_of(context: Any) -> int:
+def _device_of(context: object) -> int:
     driver, doing = _driver(), "asking a context for its device"
     _checked(driver.cuCtxPushCurrent(context), doing)
     try:
@@ -274,10 +279,10 @@ def allocate(size: int, handle: int, where: str) -> int:
 
 
 # Memory that was freed while its stream was captured.
-_unfreed: deque[tuple[int, int, int, Any]] = deque()
+_unfreed: deque[tuple[int, int, int, object]] = deque()
 
 
-def free(pointer: int, handle: int, number: int, owner: Any = None) -> None:
+def free(pointer: int, handle: int, number: int, owner: object = None) -> None:
     """Free memory of `allocate` after the work that is now on a stream of device `number`.
 
     Where the stream is being captured, the memory waits for the next allocation after that. `owner` keeps the
@@ -322,7 +327,7 @@ def copy(to: int, source: int, size: int, handle: int) -> None:
 
 
 @contextmanager
-def ordered(handle: int, streams: set[int], lent: list[Any]) -> Iterator[None]:
+def ordered(handle: int, streams: set[int], lent: list[object]) -> Iterator[None]:
     """Order one call, the body of a ``with`` block, with the streams of all libraries that take part.
 
     Parameters
@@ -350,7 +355,7 @@ def ordered(handle: int, streams: set[int], lent: list[Any]) -> Iterator[None]:
         _keep_until_done(handle, lent)
 
 
-def _new_event() -> Any:
+def _new_event() -> object:
     driver = _driver()
     flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
     return _checked(driver.cuEventCreate(flags), "making an event")
@@ -367,10 +372,10 @@ def _wait_for(waiting: int, stream: int) -> None:
         driver.cuEventDestroy(event)
 
 
-_lent: deque[tuple[Any, list[Any]]] = deque()
+_lent: deque[tuple[object, list[object]]] = deque()
 
 
-def _keep_until_done(handle: int, arrays: list[Any]) -> None:
+def _keep_until_done(handle: int, arrays: list[object]) -> None:
     """Keep arrays alive until the work that is on a stream has ended; later calls release them."""
     driver = _driver()
     event = _new_event()

@@ -4,7 +4,7 @@ import ctypes
 import mmap
 import sys
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,13 +54,13 @@ class Scratch(NamedTuple):
 
     address: int
     size: int
-    owner: Any
+    owner: object
 
     def __enter__(self) -> int:
         """Return where the memory begins."""
         return self.address
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Keep the memory for the thread's next call."""
         if self.size <= _KEPT_SCRATCH and not _idle.kept:
             _idle.kept.append(self)

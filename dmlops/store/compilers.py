@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import ModuleType
 
 from dmlops.store.kernel_cache import Key
 from dmlops.types.errors import UnsupportedFeatureError
@@ -14,7 +14,7 @@ from dmlops.types.errors import UnsupportedFeatureError
 _METADATA = re.compile(r"([^-]+)-([^-]+)(-py[\d.]+)?\.(dist|egg)-info")
 
 
-def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> Any:
+def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> ModuleType:
     """Import the module that compiles a kernel.
 
     Parameters

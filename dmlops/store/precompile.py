@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmlops.devices import cpu, cuda
 from dmlops.store import once
 from kernels_cpu import native_call, nopython_call
+from kernels_cpu.kernel import Kernel
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from kernels_cuda.runtime.variant import Variant
 
 
 class PrecompileError(Exception):
@@ -36,7 +42,7 @@ class Task(NamedTuple):
 
     label: str
     compile: Callable[..., Mapping[str, bytes]]
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
 
 
 def cpu_tasks(operators: Sequence[str]) -> list[Task]:
@@ -60,13 +66,13 @@ def cuda_tasks(operators: Sequence[str], architectures: Sequence[str]) -> list[T
     return tasks
 
 
-def _cpu_code(kernel: Any) -> Mapping[str, bytes]:
+def _cpu_code(kernel: Kernel) -> Mapping[str, bytes]:
     from kernels_cpu import processor  # noqa: PLC0415
 
     return {processor.LEVEL: cpu.artifact(kernel)}
 
 
-def _cuda_code(variant: Any, architectures: Sequence[str]) -> Mapping[str, bytes]:
+def _cuda_code(variant: "Variant", architectures: Sequence[str]) -> Mapping[str, bytes]:
     return {architecture: cuda.artifact(variant, architecture) for architecture in architectures}
 
 
@@ -123,7 +129,7 @@ def _begin() -> None:
     threading.Thread(target=_end_after, args=(multiprocessing.parent_process(),), daemon=True).start()
 
 
-def _end_after(parent: Any) -> None:
+def _end_after(parent: "BaseProcess") -> None:
     """End this process, even in the middle of a task, if the process that started it is killed."""
     parent.join()
     os._exit(1)
