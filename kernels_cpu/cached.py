@@ -16,10 +16,10 @@ else:
         def __init__(self, compute: Any) -> None:
             self._compute, self.__doc__ = compute, compute.__doc__
 
-        def __set_name__(self, owner: Any, name: str) -> None:
+        def __set_name__(self, owner: type, name: str) -> None:
             self._name = name
 
-        def __get__(self, instance: Any, owner: Any = None) -> Any:
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
             if instance is None:
                 return self
             value = instance.__dict__[self._name] = self._compute(instance)

@@ -79,7 +79,7 @@ def _compile(kernel: Kernel) -> bytes:
     return bytes(_target_machine().emit_object(module))
 
 
-def _entry_ir(module: Any, name: str) -> str:
+def _entry_ir(module: llvm.ModuleRef, name: str) -> str:
     """Return the entry: it loads each argument from its word and calls the kernel as Numba does.
 
     Numba's functions return a status, and take addresses for the result and for an exception before their
@@ -110,7 +110,7 @@ define i64 @{ENTRY}(ptr %words) {{
 """
 
 
-def _reduce_to_entry(module: Any, allowed: set[str], options: Any) -> None:
+def _reduce_to_entry(module: llvm.ModuleRef, allowed: set[str], options: llvm.PipelineTuningOptions) -> None:
     """Make all but the entry internal, optimise, and drop what the entry does not need."""
     for definition in (*module.functions, *module.global_variables):
         if not definition.is_declaration and definition.name != ENTRY:
@@ -128,7 +128,7 @@ def _reduce_to_entry(module: Any, allowed: set[str], options: Any) -> None:
         raise RuntimeError(msg)
 
 
-def _rename_by_position(module: Any) -> None:
+def _rename_by_position(module: llvm.ModuleRef) -> None:
     """Rename what is internal to the module: Numba's names count what the process compiled before.
 
     So the object code of a kernel is the same in whichever order kernels are compiled.
@@ -139,7 +139,7 @@ def _rename_by_position(module: Any) -> None:
         definition.name = f"internal_{i}"
 
 
-def _target_machine() -> Any:
+def _target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(

@@ -5,13 +5,13 @@ what is written in `DEFINITIONS`.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kernels_cpu.plan_words import Words
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
-SYMBOLS: dict[Any, str] = {}
+SYMBOLS: dict[Callable[..., object], str] = {}
 """The names of functions in compiled code. Their annotations are the types of parameters and results."""
 
 
@@ -28,6 +28,7 @@ def named(symbol: str) -> Callable[[_Function], _Function]:
 @named("integers_at")
 def integers_at(address: int) -> Words:
     """Return a pointer to the integers of 64 bits at an address."""
+    raise NotImplementedError
 
 
 @named("address_of")
@@ -39,6 +40,7 @@ def address_of(words: Words) -> int:
 @named("tail")
 def tail(words: Words, number: int) -> Words:
     """Return a pointer to ``words[number]``."""
+    raise NotImplementedError
 
 
 @named("short_integer")
@@ -170,6 +172,7 @@ def drop_reference(item: int) -> None:
 
 def stack_integers(n: int) -> Words:
     """Return a pointer to `n` (a constant) integers on the stack, which live as long as the function runs."""
+    raise NotImplementedError
 
 
 DEFINITIONS = {

@@ -4,7 +4,6 @@ import ctypes
 import functools
 import itertools
 import sys
-from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -17,13 +16,13 @@ ENTRY = "dmlops_entry"
 # the argument is not declared: ctypes would convert it, and turn a MemoryError into an ArgumentError.
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int64)
 # Linked libraries stay for the life of the process, like all compiled code, even if this module does not.
-_libraries: list[Any] = vars(llvm).setdefault("_kept_by_dmlops", [])
+_libraries: list[object] = vars(llvm).setdefault("_kept_by_dmlops", [])
 # A library that could not be linked keeps its name.
 _numbers = itertools.count()
 
 
 @functools.cache
-def _linker() -> Any:
+def _linker() -> "llvm.LLJIT":
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # On aarch64, LLVM's older linker ends the process if it puts parts of an object more than 4 GiB apart:

@@ -16,12 +16,15 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
 from kernels_cpu.integers import signed
 from kernels_cpu.kernel import INTEGER, INTEGERS, Kernel, Load
 from kernels_cpu.plan_words import MAX_WORDS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 CALL = Kernel(
     "native_call",
@@ -92,7 +95,7 @@ class Operand(NamedTuple):
     residue_at: int = -1
 
     @classmethod
-    def of_array_interface(cls, array: Any, *, is_written: bool) -> "Operand":
+    def of_array_interface(cls, array: "np.ndarray", *, is_written: bool) -> "Operand":
         """Return how NumPy's array interface describes arrays of a type and a number of dimensions."""
         flags = ALIGNED | NOT_SWAPPED | (WRITEABLE if is_written else 0)
         kind = ord(array.dtype.kind) | array.itemsize << 32
@@ -144,7 +147,7 @@ class KindTable:
     def __init__(
         self,
         operands: Sequence[Operand | None],
-        array_type: Any,
+        array_type: type | None,
         plan: int,
         host: int,
         fixed: Sequence[int],
@@ -176,7 +179,7 @@ class KindTable:
         self._put(TEMPLATE, template)
         self._places: dict[int, int] = {}
         self._fresh = itertools.count()
-        self._kept: list[Any] = []
+        self._kept: list[ctypes.Array[ctypes.c_int64]] = []
 
     def _put(self, at: int, words: Sequence[int]) -> None:
         for number, word in enumerate(words):
@@ -217,16 +220,16 @@ class KindTable:
         self._memory[at] = key
         self._memory[N_KERNELS] = min(max(self._places.values()) + 1, MAX_KERNELS)
 
-    def caller(self, load: Load) -> Callable[[tuple[Any, ...]], int]:
+    def caller(self, load: Load) -> Callable[[tuple[object, ...]], int]:
         """Return the native call; it takes arrays, then integers, as a tuple (`native_call_kernel`)."""
-        entry: Any = _PROTOTYPE(load(CALL).address)
+        entry = _PROTOTYPE(load(CALL).address)
         return functools.partial(entry, self.address, None)
 
-    def planner(self, load: Load) -> Callable[[tuple[Any, ...]], list[int]]:
+    def planner(self, load: Load) -> Callable[[tuple[object, ...]], list[int]]:
         """Return the native call that plans: addresses and plan as words, or none after a mismatch."""
-        entry: Any = _PROTOTYPE(load(CALL).address)
+        entry = _PROTOTYPE(load(CALL).address)
 
-        def plan(arguments: tuple[Any, ...]) -> list[int]:
+        def plan(arguments: tuple[object, ...]) -> list[int]:
             reply = (ctypes.c_int64 * _MAX_REPLY)()
             n_words = entry(self.address, reply, arguments)
             return reply[: max(n_words, 0)]

@@ -38,7 +38,7 @@ COMPILER_LOCK: Any = compiler_lock.global_compiler_lock
 class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
     """Numba's compiler without needless passes."""
 
-    def define_pipelines(self) -> list[Any]:
+    def define_pipelines(self) -> list[object]:
         manager = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
         manager.passes[:] = [step for step in manager.passes if step[0] not in _NEEDLESS_PASSES]
         return [manager]
@@ -70,7 +70,7 @@ class _Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
     def _add_module(self, module: Any) -> None:
         pass
 
-    def set_env(self, env_name: str, env: Any) -> None:
+    def set_env(self, env_name: str, env: object) -> None:
         """Do nothing: an environment has the Python objects of a function, and kernels have none."""
 
 
@@ -96,7 +96,7 @@ class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
     def load_additional_registries(self) -> None:
         pass
 
-    def insert_user_function(self, *description: Any) -> None:
+    def insert_user_function(self, *description: object) -> None:
         """Let functions of Numba's own target call this one, too."""
         super().insert_user_function(*description)
         registry.cpu_target.target_context.insert_user_function(*description)

@@ -46,7 +46,7 @@ class Plan:
     """Of nonzero: whether `launch` reads the input once, and needs no workspace."""
 
     @cached_property
-    def launch(self) -> Callable[..., Any]:
+    def launch(self) -> Callable[..., int]:
         """Write all outputs; return what the only kernel returns, or for nonzero the full count.
 
         For gather this is 0 only if all tuples were in range; for others a slice is written none the less.
@@ -75,10 +75,12 @@ class Plan:
         return self.loaders["expand"]()
 
 
-def planned(plan: Callable[[Any, Any, Any], int], problem: Sequence[int], n_threads: int) -> list[int]:
+def planned(
+    plan: Callable[[words_of.Words, words_of.Words, words_of.Words], int], problem: list[int], n_threads: int
+) -> list[int]:
     """Return the words of a plan for this host, made in Python."""
     out = [0] * words_of.MAX_WORDS
-    plan(problem, (n_threads, processor.streaming_bytes()), out)
+    plan(problem, [n_threads, processor.streaming_bytes()], out)
     return out
 
 

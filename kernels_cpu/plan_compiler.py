@@ -19,7 +19,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from kernels_cpu.foreign import DEFINITIONS, SYMBOLS
 from kernels_cpu.plan_expressions import Compiled, Expressions, Foreign
@@ -38,11 +38,12 @@ from kernels_cpu.plan_values import (
     scalars_of,
     shape_of,
 )
+from kernels_cpu.plan_words import Words
 
 __all__ = ["POINTER", "plan_ir"]
 
-_KINDS = {int: INTEGER, bool: BOOL, Any: POINTER, type(None): VOID}
-"""LLVM types of the annotations of foreign functions; words (`plan_words.Words`) may be any Python object."""
+_KINDS = {int: INTEGER, bool: BOOL, Words: POINTER, type(None): VOID}
+"""LLVM types of the annotations of foreign functions."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Module:
     """The functions of a plan."""
 
     texts: list[str] = field(default_factory=list)
-    functions: dict[Any, Compiled] = field(default_factory=dict)
+    functions: dict[tuple[FunctionType, tuple[Shape, ...]], Compiled] = field(default_factory=dict)
     tables: dict[tuple[int, ...], str] = field(default_factory=dict)
     foreigners: dict[FunctionType, Foreign] = field(default_factory=dict)
 

@@ -4,7 +4,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from kernels_cpu import foreign, plan_words
 from kernels_cpu.integers import signed
@@ -54,7 +54,7 @@ class Compiled(NamedTuple):
     """A function as LLVM knows it, and the type of what it returns; None if it returns nothing."""
 
     name: str
-    result: Shape
+    result: Shape | None
 
 
 class Foreign(NamedTuple):
@@ -91,7 +91,7 @@ class Expressions:
         self.n_names = 0
         self.block = "entry"
         self.is_open = True
-        self.result: Shape = None
+        self.result: Shape = VOID
         self.has_result = False
         self.loops: list[tuple[str, str]] = []
 
@@ -411,7 +411,7 @@ class Expressions:
             values[place] = self.plain(node, self.value(keyword.value))
         return Group(tuple(values), given.made_by)
 
-    def call_builtin(self, node: ast.Call, function: Any, given: list[Value]) -> Scalar:
+    def call_builtin(self, node: ast.Call, function: object, given: list[Value]) -> Scalar:
         """Call a function of Python's own."""
         if function is len and isinstance(given[0], Constant):
             return integer(len(given[0].content))

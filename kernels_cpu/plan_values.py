@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kernels_cpu.integers import signed
@@ -31,7 +31,7 @@ class Constant(NamedTuple):
 
 
 Value = Scalar | Group | Constant
-Shape = Any
+Shape = str | tuple[Any, "tuple[Shape, ...]"]
 """A type: that of a scalar, or a tuple of types and the class that they belong to."""
 
 
@@ -75,14 +75,14 @@ def is_known(value: Scalar) -> bool:
     return value.name.lstrip("-").isdigit()
 
 
-def constant(content: Any) -> Value:
+def constant(content: object) -> Value:
     """Return what a Python object is for compiled code."""
     if isinstance(content, bool):
         return Scalar(BOOL, str(content).lower())
     return integer(signed(content)) if isinstance(content, int) else Constant(content)
 
 
-def bind(function: Any, given: Sequence[Value], named: Mapping[str, Value]) -> list[Value]:
+def bind(function: Callable[..., object], given: Sequence[Value], named: Mapping[str, Value]) -> list[Value]:
     """Return the arguments of a call in the order of the parameters, defaults included."""
     parameters = _signature(function)
     bound = parameters.bind(*given, **named)

@@ -31,10 +31,9 @@ these and its number. The result of a launch is the least of its tasks' results 
 the greatest. Launches run one after the other. A run without a result gives -1.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, MutableSequence, Sequence
 
-Words = Any
+Words = MutableSequence[int]
 """Integers by number: a list or an array in Python, a pointer in compiled code."""
 
 WORKSPACE, ALGORITHM, N_LAUNCHES, CURRENT, END, RESULT, LAUNCHES = range(7)
@@ -144,7 +143,7 @@ def take_workspace(out: Words, n_bytes: int, alignment: int) -> int:
     return begin
 
 
-def kernels_of(words: Words) -> list[int]:
+def kernels_of(words: Sequence[int]) -> list[int]:
     """Return the number of each launch's kernel; for Python alone."""
     numbers = []
     at = LAUNCHES

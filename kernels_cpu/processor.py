@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 LINE_BYTES = 64
@@ -32,7 +33,7 @@ def environment(level: str) -> dict[str, str]:
     return {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in sorted(features))}
 
 
-def _features(llvm: Any) -> dict[str, bool]:
+def _features(llvm: ModuleType) -> dict[str, bool]:
     # Read as Numba reads them.
     no_features = "" if os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic" else None
     given = os.environ.get("NUMBA_CPU_FEATURES", no_features)

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from kernels_cpu.host_words import THREADS, WORDS
 from kernels_cpu.kernel import Arguments, LoadedKernel, packed, packer
 
 MAX_THREADS = 1024
+Block = TypeVar("Block")
 ENVIRONMENT_VARIABLE = "DMLOPS_NUM_THREADS"
 
 _chosen_num_threads: int | None = None
@@ -90,7 +91,7 @@ _release_lock = ctypes.pythonapi.PyThread_release_lock
 _release_lock.restype = None
 # `ctypes.pythonapi` would keep the GIL while it waits. Arguments are passed as they are (`_Ticket`): their
 # conversion could fail, and with it the wait.
-_acquire_lock: Any = ctypes.CFUNCTYPE(ctypes.c_int)(
+_acquire_lock = ctypes.CFUNCTYPE(ctypes.c_int)(
     ctypes.cast(ctypes.pythonapi.PyThread_acquire_lock, ctypes.c_void_p).value or 0
 )
 _WAIT, _DO_NOT_WAIT = 1, 0
@@ -103,7 +104,7 @@ class _Job:
 
     __slots__ = ("error", "function", "pending")
 
-    def __init__(self, function: Callable[[Any], Any], blocks: Sequence[Any]) -> None:
+    def __init__(self, function: Callable[[Any], object], blocks: Sequence[object]) -> None:
         self.function = function
         self.pending = deque(blocks)
         self.error: BaseException | None = None
@@ -198,7 +199,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_pool)
 
 
-def run(function: Callable[[Any], Any], blocks: Sequence[Any], threads: int | None = None) -> None:
+def run(function: Callable[[Block], object], blocks: Sequence[Block], threads: int | None = None) -> None:
     """Call `function` with every block of arguments, side by side, and return when all calls have ended.
 
     Parameters

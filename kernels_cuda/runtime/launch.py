@@ -103,7 +103,9 @@ class Kernel:
         self.device_id = target.device_id
         self.may_overlap = may_overlap(target)
 
-    def launch(self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: Any) -> None:
+    def launch(
+        self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: "int | Arguments"
+    ) -> None:
         """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
         frame = _Frame(_Sizes(grid, block, shared_bytes), False, flat(arguments))
         self.launch_frame(frame, stream)
@@ -119,7 +121,7 @@ class Kernel:
             _check((driver.CUresult(status),))
 
     def prepare(
-        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: Any
+        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: "int | Arguments"
     ) -> "LaunchList":
         """Return a launch whose parameters after the first `n_pointers` are these."""
         pointers = tuple(Pointer(slot) for slot in range(n_pointers))
