@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from typing import TYPE_CHECKING
 
+from dmlops.array_libraries import frameworks as _frameworks
 from dmlops.array_libraries.device_array import DeviceArray
 from dmlops.calls.compiled import CompiledOperator
 from dmlops.calls.compiled import compile as compile
@@ -31,6 +32,9 @@ from kernels_cpu import nopython_call as _nopython_call
 from kernels_cpu.threads import get_num_threads, set_num_threads
 
 _nopython_call.offer("dmlops.integrations.numba")
+_frameworks.offer(
+    torch="dmlops.integrations.torch.functions", torch_compiler="dmlops.integrations.torch.compiler"
+)
 
 # Without `compile`: a star would put it in the place of Python's own.
 __all__ = [

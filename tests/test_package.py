@@ -155,12 +155,21 @@ def test_imports_go_down_and_in_no_circles(imports):
     graph = {}
     for module, names in imports.items():
         graph[module] = {module_of(name) for name in names if module_of(name) in imports} - {module}
-        if _is_in(module, "dmlops.array_libraries"):  # a library loads what takes its calls over
-            graph[module] = {name for name in graph[module] if not _is_in(name, "dmlops.integrations")}
         if _is_in(module, "dmlops"):
             own = {name for name in graph[module] if _is_in(name, "dmlops")}
             assert {name for name in own if layer(name) > layer(module)} == set(), module
     tuple(graphlib.TopologicalSorter(graph).static_order())  # raises an error that names a circle
+
+
+def test_what_takes_calls_over_is_offered_from_above():
+    """No module below names an integration, not even as text: `dmlops` offers them."""
+    for path in (ROOT / "dmlops").rglob("*.py"):
+        folder = path.relative_to(ROOT / "dmlops").parts[0]
+        if folder not in ("integrations", "cli", "__init__.py"):
+            texts = [
+                node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+            ]
+            assert not [text for text in texts if str(text).startswith("dmlops.integrations.")], path
 
 
 @pytest.mark.parametrize("operator", ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"])

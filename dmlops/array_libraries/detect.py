@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlops.array_libraries import frameworks
 from dmlops.array_libraries.base import ArrayLibrary, Operand, dlpack_device
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.store import once
@@ -68,9 +69,7 @@ def compiling_framework() -> Any:
     ask = getattr(sys.modules.get("torch.compiler"), "is_dynamo_compiling", None)
     if ask is None or not ask():
         return None
-    from dmlops.integrations.torch import compiler, functions  # noqa: F401, PLC0415
-
-    return functions
+    return frameworks.torch_compiler.functions
 
 
 def find_library(array: Any, where: str) -> ArrayLibrary:

@@ -7,6 +7,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
+from dmlops.array_libraries import frameworks
 from dmlops.array_libraries.base import (
     ArrayLibrary,
     Operand,
@@ -146,7 +147,7 @@ class Torch(ArrayLibrary):
     def takes_over(self, array: "Tensor", differentiable: bool, *, alone: bool = False) -> ModuleType | None:
         is_seen = self._is_traced() or (not alone and self._has_transform())
         if is_seen or self._is_dispatched(array, differentiable):
-            return once.imported("dmlops.integrations.torch.functions")
+            return frameworks.torch
         return None
 
     def check_scalar(self, array: "Tensor", where: str) -> None:

@@ -1,0 +1,23 @@
+"""The frameworks that take calls over: modules that `dmlops` offers by name, imported when asked for.
+
+A module is an attribute here, because torch's compiler cannot trace a call that imports one.
+"""
+
+from typing import Any
+
+from dmlops.store import once
+
+_offered: dict[str, str] = {}
+
+
+def offer(**modules: str) -> None:
+    """Let attributes of this module be other modules, imported when they are first read."""
+    _offered.update(modules)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _offered:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    module = globals()[name] = once.imported(_offered[name])
+    return module
