@@ -20,6 +20,7 @@ from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import KINDS
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
+from dmlops.operators.batching import BatchingRule
 from dmlops.operators.descriptor import Descriptor, check_index_type, check_strides
 from dmlops.operators.problem import Options
 from dmlops.types.enums import FeatureLevel, TensorDataType
@@ -37,8 +38,8 @@ from dmlops.types.tensor import TensorDesc
 _Make = Callable[..., BoundCall]
 
 
-class Function:
-    """A function of arrays, once its other arguments are plain.
+class Spec:
+    """An operator as a function of arrays: its signature, its outputs, its plan, and what frameworks ask.
 
     Parameters
     ----------
@@ -60,6 +61,8 @@ class Function:
         Whether the result has a derivative by the first input.
     convert : callable, optional
         Turns the first input, its name and the stream's handle into what kernels read.
+    batch : callable, optional
+        Says how a call on a batch of examples is one call (`dmlops.operators.batching`).
     """
 
     def __init__(
@@ -74,9 +77,11 @@ class Function:
         operator: str = "",
         has_derivative: bool = True,
         convert: Callable[[Operand, str, int | None], Operand] | None = None,
+        batch: BatchingRule | None = None,
     ) -> None:
-        self.name, self.results, self._bind, self._convert = name, tuple(results), bind, convert
-        self._operator, self._has_derivative = operator or name, has_derivative
+        self.name, self._bind, self._convert = name, bind, convert
+        self.operator, self.has_derivative, self.batch = operator or name, has_derivative, batch
+        self.parameters, self.results = inputs, tuple(results)
         self.inputs = tuple([f"{name}.{parameter}" for parameter in inputs])
         numbers = range(len(results)) if len(results) > 1 else [None]
         places = ["out" if i is None else f"out[{i}]" for i in numbers]
@@ -85,14 +90,42 @@ class Function:
         outputs = dict(zip(made or ("output_tensor",), places, strict=True))
         self.words_with_out = Words(name, {**fields, **outputs})
         self.words = Words(name, {**fields, **(made or outputs)})
+        self._renewed = partial(
+            Spec,
+            name,
+            bind,
+            fields=fields,
+            operator=operator,
+            has_derivative=has_derivative,
+            convert=convert,
+            batch=batch,
+        )
+        self._results, self._made = results, made
+        self._with: dict[tuple[str, ...], Spec] = {(): self}
+
+    def with_arrays(self, names: tuple[str, ...]) -> "Spec":
+        """Return the function of more arrays: parameters that may also be left out, or be numbers.
+
+        A result is of the type of the array of its name, if there is one.
+        """
+        found = self._with.get(names)
+        if found is None:
+            typed = {parameter: result for result, parameter in self._results.items() if result in names}
+            results, made = (
+                {key: typed.get(parameter, parameter) for key, parameter in (each or {}).items()}
+                for each in (self._results, self._made)
+            )
+            inputs = (*self.parameters, *names)
+            found = self._with[names] = self._renewed(inputs=inputs, results=results, made=made or None)
+        return found
 
     def framework(self, inputs: Sequence[Any]) -> Any:
-        """Return the functions of the framework that takes a call on these inputs over; see `takes_over`."""
+        """Return the module of the framework that takes a call on these inputs over; see `takes_over`."""
         framework = compiling_framework()
         for place, array in enumerate(inputs):
             if framework is None:
                 library = find_library(array, self.inputs[place])
-                framework = library.takes_over(array, self._has_derivative and place == 0)
+                framework = library.takes_over(array, self.has_derivative and place == 0)
         return framework
 
     def run(
@@ -111,8 +144,7 @@ class Function:
         """
         framework = self.framework(inputs)
         if framework is not None:
-            run = getattr(framework, self._operator)
-            return run(self.words, inputs, out, stream, *others)  # type: ignore[no-any-return]
+            return framework.run(self, inputs, out, stream, *others)  # type: ignore[no-any-return]
         names, outs = self.inputs, () if out is None else out if len(self.outputs) > 1 else (out,)
         if stream is None and any(type(array) not in KIND_SIGNATURES for array in inputs):
             plain = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
@@ -159,7 +191,7 @@ class Binding:
     library: ArrayLibrary
     device: Device
 
-    def __init__(self, function: Function, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
+    def __init__(self, function: Spec, inputs: Sequence[Operand], out: Sequence[Operand]) -> None:
         self.function, self.out = function, out
         self.words = function.words_with_out if out else function.words
         self.inputs: list[TensorDesc] = []

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.array_libraries.detect import as_output, as_pattern, compiling_framework, find_library
 from dmlops.array_libraries.numpy import NUMPY
-from dmlops.calls.binding import Binding, Function, check_type_has_level
+from dmlops.calls.binding import Binding, Spec, check_type_has_level
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
 from dmlops.devices.memory import CPU, Device
+from dmlops.operators.batching import batch_in_front
 from dmlops.operators.diagonal_matrix import (
     DiagonalMatrix1,
     band_bounds,
@@ -131,7 +132,7 @@ def diagonal_matrix(
         return _make(MATRIX_WITHOUT_INPUT, shape, dtype, like, out, stream, value, begin, end)
     if not (shape is None and dtype is None and like is None):
         refuse_with_input(shape=shape, dtype=dtype, like=like)
-    return _fill(DIAGONAL_MATRIX, (x,), out, stream, value, begin, end)
+    return _fill(SPEC, (x,), out, stream, value, begin, end)
 
 
 @overload
@@ -253,7 +254,7 @@ def eye(
 
 
 def _make(
-    function: Function, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, Any, Any]
+    function: Spec, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, Any, Any]
 ) -> Any:
     """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
     if shape is None and out is None:
@@ -265,13 +266,13 @@ def _make(
         library = find_library(pattern, f"{function.name}.{'out' if like is None else 'like'}")
         framework = library.takes_over(pattern, False, alone=True)
     if framework is not None:
-        return framework.diagonal_matrix(function.words, (), out, stream, given, *band)[0]
+        return framework.run(function, (), out, stream, given, *band)[0]
     made = new_matrix_of(function.name, shape, dtype, like, out)
     return _fill(function, (), out, stream, *band, made=made, given=given)
 
 
 def _fill(
-    function: Function,
+    function: Spec,
     inputs: tuple[Any, ...],
     out: Any,
     stream: Any,
@@ -283,7 +284,7 @@ def _fill(
 ) -> Any:
     """Return a copy of the input, or the matrix of zeros that `made` describes, with a band of `value`."""
     if inputs and type(inputs[0]) is not ndarray and (framework := compiling_framework()) is not None:
-        return framework.diagonal_matrix(function.words, inputs, out, stream, None, value, begin, end)[0]
+        return framework.run(function, inputs, out, stream, None, value, begin, end)[0]
     if not (type(value) in _NUMBERS and type(begin) is int is type(end)):
         value, begin, end = plain_band(function.name, value, begin, end)
     number = value if type(value) is int else scalars.scalar_key(value)
@@ -295,7 +296,7 @@ def _fill(
         if made is not None:
             framework = made.library.takes_over(out if given[2] is None else given[2], False)
             if framework is not None:
-                return framework.diagonal_matrix(function.words, (), out, stream, given, value, begin, end)[0]
+                return framework.run(function, (), out, stream, given, value, begin, end)[0]
         results = function.run(parameters, sizes, inputs, out, stream, made, value, begin, end)
     return results[0] if out is None else out
 
@@ -407,17 +408,19 @@ def refuse_with_input(**given: Any) -> None:
             refuse(f"diagonal_matrix.{name}", shown(argument), "x is given", allowed)
 
 
-def _form(name: str, fields: Mapping[str, str], x: str = "") -> Function:
+def _form(name: str, fields: Mapping[str, str], x: str = "") -> Spec:
     """Return a form of `diagonal_matrix`, whose input is called `x`, if it has one."""
     if x:
         fields = {"input_tensor": x, "output_tensor.sizes": x, **fields}
     results = {"result": x or "dtype"}
-    return Function(name, _bind, (x,) if x else (), results, fields, operator="diagonal_matrix")
+    return Spec(
+        name, _bind, (x,) if x else (), results, fields, operator="diagonal_matrix", batch=batch_in_front
+    )
 
 
 _BOUNDS = {"diagonal_fill_begin": "begin", "diagonal_fill_end": "end"}
 _DIAGONAL = dict.fromkeys(_BOUNDS, "k")
-DIAGONAL_MATRIX = _form("diagonal_matrix", _BOUNDS, "x")
+SPEC = _form("diagonal_matrix", _BOUNDS, "x")
 MATRIX_WITHOUT_INPUT = _form("diagonal_matrix", {"output_tensor.sizes": "shape", **_BOUNDS})
 _TRIL, _TRIU = _form("tril", _DIAGONAL, "m"), _form("triu", _DIAGONAL, "m")
 _EYE = _form("eye", {"output_tensor.sizes": "N", "value": "dtype", **_DIAGONAL})

@@ -8,7 +8,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import as_plain, compiling_framework, find_library
-from dmlops.calls.binding import Binding, Function
+from dmlops.calls.binding import Binding, Spec
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
@@ -16,6 +16,7 @@ from dmlops.functions.checked_gather import BoundCheckedGather, CheckedGather
 from dmlops.operators.fill_values import held_bytes
 from dmlops.operators.gather_nd import (
     GatherND1,
+    batch_of_gathers,
     check_can_be_in_range,
     check_is_one_array,
     check_mode,
@@ -124,7 +125,7 @@ def gather_nd(
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
         check_is_one_array(indices)
         others = batch_dims, mode, fill_value, wrap_negative
-        return framework.gather_nd(GATHER_ND.words, inputs, out, stream, *others)[0]
+        return framework.run(SPEC, inputs, out, stream, *others)[0]
     if type(batch_dims) is not int:
         batch_dims = arguments.integer(batch_dims, "gather_nd.batch_dims")
     if type(wrap_negative) is not bool:
@@ -142,7 +143,7 @@ def gather_nd(
             listed = as_plain(indices, "gather_nd.indices")
             inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
         others = batch_dims, mode, scalar_of(fill), wrap_negative
-        results = GATHER_ND.run(parameters, (), inputs, out, stream, *others)
+        results = SPEC.run(parameters, (), inputs, out, stream, *others)
     return results[0] if out is None else out
 
 
@@ -187,7 +188,7 @@ def _result_shapes(
     return ((*indices[:-1], *x[batch_dims + indices[-1] :]),)
 
 
-GATHER_ND = Function(
+SPEC = Spec(
     "gather_nd",
     _bind,
     inputs=("x", "indices"),
@@ -200,4 +201,5 @@ GATHER_ND = Function(
         "batch_dimension_count": "batch_dims",
         "output_tensor.sizes": "indices",
     },
+    batch=batch_of_gathers,
 )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import compiling_framework
-from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair, check_type_has_level
+from dmlops.calls.binding import Binding, Spec, check_extended, check_is_pair, check_type_has_level
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
@@ -127,8 +127,7 @@ def nonzero_coordinates(
         arguments.refuse_unknown("nonzero_coordinates", unknown)
     where = "nonzero_coordinates"
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
-        words, others = NONZERO_COORDINATES.words, (size, fill_value, index_dtype)
-        return NonzeroResult(*framework.nonzero_coordinates(words, (x,), out, stream, *others))
+        return NonzeroResult(*framework.run(SPEC, (x,), out, stream, size, fill_value, index_dtype))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     is_plain = fill_value is None or type(fill_value) is int
     fill: Any = fill_value if is_plain else plain_fill(fill_value)
@@ -142,7 +141,7 @@ def nonzero_coordinates(
     sizes = WHOLE, value, size or 0
     results = KINDS.call(parameters, (x,), sizes, out or ()) if stream is None else None
     if results is None:
-        results = NONZERO_COORDINATES.run(parameters, sizes, (x,), out, stream, size, fill, index_type)
+        results = SPEC.run(parameters, sizes, (x,), out, stream, size, fill, index_type)
     return new_tuple(NonzeroResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
@@ -203,7 +202,7 @@ def _as_bools_if_complex(x: Operand, where: str, stream: int | None) -> Operand:
     return x.library.as_bools(x, stream) or x
 
 
-NONZERO_COORDINATES = Function(
+SPEC = Spec(
     "nonzero_coordinates",
     _bind,
     inputs=("x",),

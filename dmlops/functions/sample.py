@@ -1,7 +1,6 @@
 """The function `sample`."""
 
 from collections.abc import Sequence
-from functools import cache
 from struct import Struct
 from typing import Any, Unpack, overload
 
@@ -9,11 +8,18 @@ from numpy import generic, ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
-from dmlops.calls.binding import Binding, Function
+from dmlops.calls.binding import Binding, Spec
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind
-from dmlops.operators.sample import INTEGER_PARAMETERS, MAX_ELEMENTS, PARAMETERS, SampleCall, infer_sample
+from dmlops.operators.sample import (
+    INTEGER_PARAMETERS,
+    MAX_ELEMENTS,
+    PARAMETERS,
+    SampleCall,
+    batch_of_draws,
+    infer_sample,
+)
 from dmlops.types import arguments
 from dmlops.types.array_types import Array, IndexType, Listed, SampleOptions
 from dmlops.types.data_types import index_data_type, index_range
@@ -120,15 +126,16 @@ def sample(
         arguments.refuse_unknown("sample", unknown)
     given = seeds, steps, temperature, k, top_p, min_p
     if type(logits) is not ndarray and (framework := compiling_framework()) is not None:
-        return framework.sample(FUNCTION.words, (logits,), out, stream, given, index_dtype)[0]
+        return framework.run(SPEC, (logits,), out, stream, given, index_dtype)[0]
     names, arrays, values = split(given)
-    function, inputs = function_of(names), (logits, *arrays)
+    inputs = (logits, *arrays)
     index_type = None if index_dtype is None else index_data_type(index_dtype, "sample.index_dtype")
     parameters = "sample", names, index_type, level_set()
     outs = () if out is None else (out,)
     results = KINDS.call(parameters, inputs, values, outs) if stream is None else None
     if results is None:
-        results = function.run(parameters, values, inputs, out, stream, given, index_type, names, values)
+        others = given, index_type, names, values
+        results = SPEC.with_arrays(names).run(parameters, values, inputs, out, stream, *others)
     return results[0] if out is None else out
 
 
@@ -211,18 +218,13 @@ def _result_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tu
     return (inputs[0].shape[:-1],)
 
 
-@cache
-def function_of(names: tuple[str, ...]) -> Function:
-    """Return the function of calls in which these parameters are arrays."""
-    return Function(
-        "sample",
-        _bind,
-        inputs=("logits", *names),
-        results={"tokens": "index_dtype"},
-        fields={"input_tensor": "logits"},
-        made={"output_tensor": "index_dtype"},
-        has_derivative=False,
-    )
-
-
-FUNCTION = function_of(())
+SPEC = Spec(
+    "sample",
+    _bind,
+    inputs=("logits",),
+    results={"tokens": "index_dtype"},
+    fields={"input_tensor": "logits"},
+    made={"output_tensor": "index_dtype"},
+    has_derivative=False,
+    batch=batch_of_draws,
+)

@@ -1,14 +1,13 @@
 """The function `top_k`."""
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
 from numpy import ndarray
 from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
-from dmlops.calls.binding import Binding, Function, check_extended, check_is_pair
+from dmlops.calls.binding import Binding, Spec, check_extended, check_is_pair
 from dmlops.calls.call import BoundCall, KindForm
 from dmlops.calls.dispatch import level_set
 from dmlops.calls.kinds import KINDS, Kind, new_tuple
@@ -17,6 +16,7 @@ from dmlops.operators.problem import Options
 from dmlops.operators.top_k import (
     Selection,
     TopK1,
+    batch_of_selections,
     broadcast_rows,
     broadcast_sizes,
     check_type_of_numbers,
@@ -158,12 +158,15 @@ def top_k(
     """
     if unknown:
         arguments.refuse_unknown("top_k", unknown)
-    function, inputs = TOP_K, (x,)
+    given: tuple[str, ...] = ()
+    inputs: tuple[Any, ...] = (x,)
     if not (starts is lengths is indices is max_length is None):
-        function, inputs, max_length = _with_rows(x, lengths, starts, indices, max_length)
+        arrays = given_arrays(lengths, starts, indices)
+        given, inputs = tuple(arrays), (x, *arrays.values())
+        max_length = plain_max_length(max_length, given)
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
-        selection = Selection(k, axis, largest, sorted, nan_last, max_length, index_dtype, function.given)  # type: ignore[arg-type]
-        return TopKResult(*framework.top_k(TOP_K.words, inputs, out, stream, selection))
+        selection = Selection(k, axis, largest, sorted, nan_last, max_length, index_dtype, given)  # type: ignore[arg-type]
+        return TopKResult(*framework.run(SPEC, inputs, out, stream, selection))
     if not (type(k) is int is type(axis) and type(largest) is bool is type(sorted) is type(nan_last)):
         k, axis = arguments.integer(k, "top_k.k"), arguments.integer(axis, "top_k.axis")
         largest = arguments.boolean(largest, "top_k.largest")
@@ -173,21 +176,13 @@ def top_k(
     if out is not None:
         check_is_pair(out, "top_k.out")
         out = tuple(out)
-    parameters = "top_k", axis, largest, sorted, nan_last, index_type, function.given, level_set()
+    parameters = "top_k", axis, largest, sorted, nan_last, index_type, given, level_set()
     sizes = k, _ALL if max_length is None else max_length
     results = KINDS.call(parameters, inputs, sizes, out or ()) if stream is None else None
     if results is None:
-        selection = Selection(k, axis, largest, sorted, nan_last, max_length, index_type, function.given)
-        results = function.run(parameters, sizes, inputs, out, stream, selection)
+        selection = Selection(k, axis, largest, sorted, nan_last, max_length, index_type, given)
+        results = SPEC.with_arrays(given).run(parameters, sizes, inputs, out, stream, selection)
     return new_tuple(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
-
-
-def _with_rows(
-    x: Any, lengths: Any, starts: Any, indices: Any, max_length: Any
-) -> tuple["_TopK", tuple[Any, ...], int | None]:
-    """Return the function for the arrays that are given, these arrays, and the most elements of a row."""
-    given = given_arrays(lengths, starts, indices)
-    return _FUNCTIONS[tuple(given)], (x, *given.values()), plain_max_length(max_length, given)
 
 
 def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
@@ -199,7 +194,7 @@ def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
     return given
 
 
-def plain_max_length(max_length: Any, given: Mapping[str, Any]) -> int | None:
+def plain_max_length(max_length: Any, given: Container[str]) -> int | None:
     """Return the most elements of a row as a plain int; refuse it where rows are no windows."""
     if max_length is None:
         return None
@@ -289,35 +284,17 @@ def _form_of(descriptor: TopK1, selection: Selection) -> KindForm:
 _ALL = (1 << 63) - 1
 
 
-class _TopK(Function):
-    """`top_k` with some of the arrays that may be left out."""
-
-    def __init__(self, given: tuple[str, ...]) -> None:
-        self.given = given
-        # The parameter that says the type of the indices.
-        index_type = "indices" if "indices" in given else "index_dtype"
-        super().__init__(
-            "top_k",
-            _bind,
-            inputs=("x", *given),
-            results={"values": "x", "indices": index_type},
-            fields={
-                "input_tensor": "x",
-                "axis_direction": "largest",
-                "output_value_tensor.sizes": "x",
-                "output_index_tensor.sizes": "x",
-            },
-            made={"output_value_tensor": "values", "output_index_tensor": index_type},
-        )
-
-
-_NAMES = ("lengths", "starts", "indices")
-_FUNCTIONS = {
-    given: _TopK(given) for size in range(len(_NAMES) + 1) for given in itertools.combinations(_NAMES, size)
-}
-TOP_K = _FUNCTIONS[()]
-
-
-def top_k_function(given: tuple[str, ...]) -> Function:
-    """Return the function for calls with these arrays; see `Selection`."""
-    return _FUNCTIONS[given]
+SPEC = Spec(
+    "top_k",
+    _bind,
+    inputs=("x",),
+    results={"values": "x", "indices": "index_dtype"},
+    fields={
+        "input_tensor": "x",
+        "axis_direction": "largest",
+        "output_value_tensor.sizes": "x",
+        "output_index_tensor.sizes": "x",
+    },
+    made={"output_value_tensor": "values", "output_index_tensor": "index_dtype"},
+    batch=batch_of_selections,
+)

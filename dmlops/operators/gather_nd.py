@@ -2,10 +2,11 @@
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dmlops.operators.batching import BATCH, Batched
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_index_type, result
 from dmlops.operators.layout import in_parts, merge, part_of
 from dmlops.operators.problem import Operator, Options
@@ -128,6 +129,16 @@ def infer_gather_nd(words: Words, data: TensorDesc, indices: TensorDesc, batch_d
     ranks = data.dimension_count, indices.dimension_count
     sizes = gathered_sizes(words, data, indices, *ranks, batch_dims)
     return result(words.where("output_tensor", ".sizes"), data.data_type, sizes)
+
+
+def batch_of_gathers(shapes: Mapping[str, Sequence[int]], batched: Set[str], gather: Any) -> Batched:
+    """Return the one call for a batch; see `dmlops.operators.batching`."""
+    at = gather.batch_dims
+    x, indices = (tuple(range(len(shapes[name]))) for name in ("x", "indices"))
+    if "x" in batched:
+        return Batched({"x": (BATCH, *x), "indices": (BATCH, *indices)}, {"batch_dims": at + 1})
+    # The batch only adds tuples.
+    return Batched({"indices": (*indices[:at], BATCH, *indices[at:])}, batch_dim=at)
 
 
 def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str) -> None:

@@ -1,9 +1,10 @@
 """Sampling: a token per row of logits, drawn by a seed. DirectML has no such operator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from dmlops.operators.batching import BATCH, Batched, Layout
 from dmlops.operators.descriptor import Descriptor, check_holds, check_index_type, result
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options
@@ -88,6 +89,16 @@ def infer_sample(
     tokens = words.where("output_tensor", ".data_type")
     check_holds(tokens, index_type, max(n - 1, 0), "a token")
     return result(words.where("output_tensor", ".sizes"), index_type, tuple(rows))
+
+
+def batch_of_draws(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: Any) -> Batched:
+    """Return the one call for a batch; see `dmlops.operators.batching`."""
+    n_rows_dims = len(shapes["logits"]) - 1
+    layouts: dict[str, Layout] = {"logits": (BATCH, *range(n_rows_dims + 1))}
+    for name in batched - {"logits"}:  # the others broadcast
+        rank = len(shapes[name])
+        layouts[name] = (BATCH, *(None,) * (n_rows_dims - rank), *range(rank))
+    return Batched(layouts)
 
 
 def check_is_float(where: str, data_type: ElementType) -> None:

@@ -1,10 +1,11 @@
 """TOP_K and TOP_K1: the K largest or smallest elements along an axis."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
+from dmlops.operators.batching import BATCH, Batched, Layout
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, check_index_type, result
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options, key_masks
@@ -148,6 +149,24 @@ def broadcast_rows(x: TensorDesc, axis: int, others: Mapping[str, TensorDesc]) -
         numbers = _broadcast(TensorDesc(numbers.data_type, *along), sizes)
     windows = {name: _broadcast(desc, rows) for name, desc in windows.items()}
     return Rows(_broadcast(x, sizes), axis + len(sizes) - rank, numbers=numbers, **windows)
+
+
+def batch_of_selections(shapes: Mapping[str, Sequence[int]], batched: Set[str], selection: Any) -> Batched:
+    """Return the one call for a batch; see `dmlops.operators.batching`."""
+    x_rank = max(len(shapes["x"]), 1)
+    windows = [len(shapes[name]) + 1 for name in ("lengths", "starts") if name in shapes]
+    rank = max([x_rank, *windows])
+    axis = selection.axis % x_rank + rank - x_rank
+    layouts: dict[str, Layout] = {}
+    for name, shape in shapes.items():
+        own: Layout = range(len(shape))
+        if name == "indices" and len(shape) == 1:  # along the axis alone
+            if name not in batched:
+                continue
+            own = (0, *(None,) * (rank - 1 - axis))
+        missing = rank - (name in ("lengths", "starts")) - len(own)
+        layouts[name] = (BATCH, *(None,) * missing, *own)
+    return Batched(layouts, {"axis": axis + 1})
 
 
 def check_type_of_numbers(numbers: TensorDesc, index_type: ElementType | None) -> None:

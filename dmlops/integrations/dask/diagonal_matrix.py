@@ -6,7 +6,7 @@ import dask.array as da
 from dask.array.utils import meta_from_array
 
 import dmlops
-from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX
+from dmlops.functions.diagonal_matrix import SPEC
 from dmlops.integrations.dask.chunks import as_dask_array, check_known, describe, mark_unknown_sizes
 from dmlops.operators.diagonal_matrix import band_bounds, infer_diagonal_matrix
 from dmlops.types.scalars import fill_scalar
@@ -23,7 +23,7 @@ def diagonal_matrix(x: Any, *, value: Any = 1, begin: float = 0, end: float | No
     x = as_dask_array(x, where)
     data = describe(x, where)
     with mark_unknown_sizes(x):
-        infer_diagonal_matrix(DIAGONAL_MATRIX.words, data.data_type, data.sizes, value)
+        infer_diagonal_matrix(SPEC.words, data.data_type, data.sizes, value)
     check_known(x, -1, where)
     check_known(x, -2, where)
     return x.map_blocks(_fill_chunk, value=value, begin=begin, end=end, meta=meta_from_array(x))

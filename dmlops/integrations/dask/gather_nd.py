@@ -19,7 +19,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 import dmlops
-from dmlops.functions.gather_nd import GATHER_ND
+from dmlops.functions.gather_nd import SPEC
 from dmlops.integrations.dask import chunks
 from dmlops.operators.fill_values import held_value
 from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd, plain_fill
@@ -70,7 +70,7 @@ def gather_nd(
     held_value("gather_nd.fill_value", fill, data.data_type)
     options = _Options(mode, fill, arguments.boolean(wrap_negative, "gather_nd.wrap_negative"))
     with chunks.mark_unknown_sizes(x, indices):
-        result = infer_gather_nd(GATHER_ND.words, data, tuples, 0)
+        result = infer_gather_nd(SPEC.words, data, tuples, 0)
     end = tuples.sizes[-1]
     if known is not None and not any(map(math.isnan, x.shape[:end])):
         _check_range(known, x.shape[:end], options)

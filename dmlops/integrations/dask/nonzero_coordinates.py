@@ -19,7 +19,7 @@ from dask.utils import parse_bytes
 
 import dmlops
 from dmlops import NonzeroResult
-from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
+from dmlops.functions.nonzero_coordinates import SPEC
 from dmlops.integrations.dask import chunks
 from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.types.data_types import index_data_type, numpy_dtype
@@ -52,7 +52,7 @@ def nonzero_coordinates(x: Any, *, index_dtype: Any = None) -> NonzeroResult[da.
     )
     columns = x.ndim
     with chunks.mark_unknown_sizes(x):
-        infer_nonzero_coordinates(NONZERO_COORDINATES.words, chunks.describe(x, where), 0, index_type)
+        infer_nonzero_coordinates(SPEC.words, chunks.describe(x, where), 0, index_type)
     x = x.reshape(1) if columns == 0 else x
     chunks.check_known(x, 0, where)
     for axis in range(1, x.ndim):

@@ -10,7 +10,7 @@ from dask.array.utils import meta_from_array
 
 import dmlops
 from dmlops import TopKResult
-from dmlops.functions.top_k import TOP_K, given_arrays, plain_max_length
+from dmlops.functions.top_k import SPEC, given_arrays, plain_max_length
 from dmlops.integrations.dask import chunks
 from dmlops.operators.top_k import broadcast_rows, check_type_of_numbers, infer_top_k
 from dmlops.types.arguments import boolean, integer
@@ -68,7 +68,7 @@ def top_k(
             index_type = described["indices"].data_type
         rows = broadcast_rows(chunks.describe(x, where), axis, described)
         index_type = index_type or TensorDataType.INT64
-        infer_top_k(TOP_K.words, rows, k, index_type)
+        infer_top_k(SPEC.words, rows, k, index_type)
     axis = rows.axis % len(rows.x.sizes)
     x, arrays = _of_rows(x, axis, rows.x.sizes, arrays)
     if k == 0:

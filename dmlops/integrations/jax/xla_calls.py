@@ -8,6 +8,7 @@ import functools
 import json
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,21 +18,15 @@ from jax import Array
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
-from dmlops.calls.binding import default_index_type
+from dmlops.calls.binding import Spec, default_index_type
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import feature_level
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import CPU, Device, ask_for_huge_pages
-from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, NewMatrix
-from dmlops.functions.gather_nd import GATHER_ND
-from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
-from dmlops.functions.sample import function_of
-from dmlops.functions.top_k import top_k_function
 from dmlops.integrations.jax import xla_ffi
-from dmlops.operators.top_k import Selection
-from dmlops.types.data_types import SUPPORTED, index_data_type, named_data_type, numpy_dtype
+from dmlops.types.data_types import index_data_type, named_data_type, numpy_dtype
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import error_text, refuse
 from kernels_cpu.threads import get_num_threads
@@ -79,46 +74,26 @@ class _Request(NamedTuple):
     parameters: Sequence[Any]
 
     @classmethod
-    def of(cls, function: str, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+    def of(cls, spec: Spec, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
         """Return a request for arrays of these types and shapes."""
-        names: Sequence[str] = ("x", "indices")
-        if isinstance(parameters, Selection):
-            names = ("x", *parameters.given)
-        elif function == "sample":
-            names = ("logits", *parameters[0])
-        for name, x in zip(names, inputs, strict=False):
-            check_input(x, f"{function}.{name}")
-        return cls(function, [(x.dtype.name, x.shape) for x in inputs], parameters)
+        for where, x in zip(spec.inputs, inputs, strict=True):
+            check_input(x, where)
+        return cls(spec.operator, [(x.dtype.name, x.shape) for x in inputs], parameters)
 
     def bind(self, library: _Described) -> BoundCall:
         """Plan the kernels, or refuse the request."""
         arrays = [jax.ShapeDtypeStruct(sizes, jnp.dtype(name)) for name, sizes in self.inputs]
         operands = [Operand(library, array, None, 0) for array in arrays]
-        parameters = [*self.parameters]
-        if self.function == "diagonal_matrix":
-            made, value, *bounds = parameters
-            if made is None:
-                return DIAGONAL_MATRIX.bind(operands, (), None, _number(value), *bounds)
-            name, sizes = made
-            made = NewMatrix(library, tuple(sizes), named_data_type(name, ""), library.device(None))
-            return MATRIX_WITHOUT_INPUT.bind((), (), made, _number(value), *bounds)
-        if self.function == "sample":
-            names, values, index_type = parameters
-            bind = function_of(tuple(names)).bind
-            return bind(operands, (), (), SUPPORTED[index_type], tuple(names), tuple(values))
-        if self.function == "gather_nd":
-            batch_dims, mode, fill, wraps = parameters
-            return GATHER_ND.bind(operands, (), batch_dims, mode, _number(fill), wraps)
-        if self.function == "top_k":
-            selection = Selection(*parameters)
-            given, name = tuple(selection.given), selection.index_type
-            index_type = None if name is None else SUPPORTED[name]
-            return top_k_function(given).bind(
-                operands, (), selection._replace(given=given, index_type=index_type)
-            )
-        size, fill, index_type = parameters
-        fill = tuple(fill) if isinstance(fill, list) else fill  # JSON has no tuples
-        return NONZERO_COORDINATES.bind(operands, (), size, fill, SUPPORTED[index_type])
+        return _BINDERS[self.function](library, operands, self.parameters)
+
+
+_Binder = Callable[[_Described, Sequence[Operand], Sequence[Any]], BoundCall]
+_BINDERS: dict[str, _Binder] = {}
+
+
+def bound_by(spec: Spec) -> Callable[[_Binder], _Binder]:
+    """Register what binds requests of an operator: of the library, the arrays and the parameters."""
+    return partial(_BINDERS.setdefault, spec.operator)
 
 
 def check_input(x: Any, where: str) -> None:
@@ -142,16 +117,17 @@ def number_text(number: complex) -> int | str:
     return struct.pack("<d", number).hex() if isinstance(number, float) else int(number)
 
 
-def _number(text: int | str) -> complex:
+def number_of(text: int | str) -> complex:
+    """Return the number that `number_text` wrote."""
     if isinstance(text, int):
         return text
     parts = [part for (part,) in struct.iter_unpack("<d", bytes.fromhex(text))]
     return complex(*parts) if len(parts) == 2 else float(parts[0])
 
 
-def call(function: str, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
+def call(spec: Spec, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
     """Add a call to the computation that is being traced, and return its results."""
-    request, gpus = _Request.of(function, inputs, parameters), _gpus()
+    request, gpus = _Request.of(spec, inputs, parameters), _gpus()
     bound = request.bind(_Described(gpus[0] if gpus else CPU))
     shaped = jax.ShapeDtypeStruct
     results = tuple(shaped(desc.sizes, numpy_dtype(desc.data_type)) for desc in bound.results)

@@ -18,11 +18,14 @@ import numpy as np
 from dmlops.calls.call import BoundCall
 from dmlops.calls.native import Native
 from dmlops.devices import cpu
-from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX, MATRIX_WITHOUT_INPUT, new_matrix_of, plain_band
-from dmlops.functions.gather_nd import GATHER_ND
-from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES
-from dmlops.functions.sample import function_of, split
-from dmlops.functions.top_k import plain_max_length, top_k_function
+from dmlops.functions.diagonal_matrix import MATRIX_WITHOUT_INPUT, new_matrix_of, plain_band
+from dmlops.functions.diagonal_matrix import SPEC as DIAGONAL_MATRIX
+from dmlops.functions.gather_nd import SPEC as GATHER_ND
+from dmlops.functions.nonzero_coordinates import SPEC as NONZERO_COORDINATES
+from dmlops.functions.sample import SPEC as SAMPLE
+from dmlops.functions.sample import split
+from dmlops.functions.top_k import SPEC as TOP_K
+from dmlops.functions.top_k import plain_max_length
 from dmlops.operators.gather_nd import plain_fill
 from dmlops.operators.nonzero_coordinates import check_fill
 from dmlops.operators.sample import PARAMETERS
@@ -190,7 +193,7 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
             _index_type(code, "top_k.index_dtype"),
             tuple(beside),
         )
-        return top_k_function(selection.given), len(arrays) - 2, (selection,)
+        return TOP_K.with_arrays(selection.given), len(arrays) - 2, (selection,)
     if operation == LIST:
         has_size, has_fill, has_fills, code, *fills = scalars
         _, value, size = sizes
@@ -210,7 +213,7 @@ def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
         named = tuple([name for i, name in enumerate(PARAMETERS) if which >> i & 1])
         _, _, values = split(sizes)
         return (
-            function_of(named),
+            SAMPLE.with_arrays(named),
             len(arrays) - 1,
             ((), _index_type(code, "sample.index_dtype"), named, values),
         )

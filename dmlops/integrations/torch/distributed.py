@@ -25,9 +25,9 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from dmlops import functions
 from dmlops.calls.binding import check_extended
-from dmlops.functions.gather_nd import GATHER_ND
-from dmlops.functions.sample import FUNCTION as SAMPLE
-from dmlops.functions.top_k import TOP_K
+from dmlops.functions.gather_nd import SPEC as GATHER_ND
+from dmlops.functions.sample import SPEC as SAMPLE
+from dmlops.functions.top_k import SPEC as TOP_K
 from dmlops.integrations.torch.derivatives import Selected, as_int64, is_tracked, spread_along
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.operators.sample import PARAMETERS, infer_sample

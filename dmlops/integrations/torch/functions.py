@@ -4,7 +4,7 @@ The functions of `dmlops` call these if kernels alone are not enough: because a 
 because the tensors stand for others in a graph or a transformation (see `ArrayLibrary.takes_over`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,9 @@ from torch import Tensor
 from dmlops.array_libraries.detect import find_library
 from dmlops.array_libraries.numpy import NUMPY, refuse_object
 from dmlops.array_libraries.torch import check_inference, check_kind, refuse_as_scalar
-from dmlops.calls.binding import check_device, check_is_pair
+from dmlops.calls.binding import Spec, check_device, check_is_pair
 from dmlops.calls.dispatch import level_or
-from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
+from dmlops.functions.nonzero_coordinates import SPEC as NONZERO_FUNCTION
 from dmlops.functions.sample import is_array
 from dmlops.integrations.torch.derivatives import has_tangent, is_known, is_tracked
 from dmlops.integrations.torch.memory import check_memory, is_only_seen
@@ -49,6 +49,11 @@ from dmlops.types.tensor import TensorDesc
 
 # The bounds of a band are 64-bit integers. No element is on a diagonal so far out.
 _FARTHEST_DIAGONAL = 2**62
+
+
+def run(spec: Spec, inputs: Sequence[Any], out: Any, stream: Any, *others: Any) -> Sequence[Tensor]:
+    """Run a function."""
+    return _FUNCTIONS[spec.operator](spec.words, inputs, out, stream, *others)
 
 
 def top_k(
@@ -409,3 +414,12 @@ def _check_output(array: Tensor, result: Tensor, name: str, differentiates: bool
     if array.dtype != result.dtype:
         got, expected = (str(kind).removeprefix("torch.") for kind in (array.dtype, result.dtype))
         refuse(where, got, f"the {name} {verbs[1]} {expected}", "types must be equal")
+
+
+_FUNCTIONS: dict[str, Callable[..., Sequence[Tensor]]] = {
+    "top_k": top_k,
+    "nonzero_coordinates": nonzero_coordinates,
+    "sample": sample,
+    "gather_nd": gather_nd,
+    "diagonal_matrix": diagonal_matrix,
+}

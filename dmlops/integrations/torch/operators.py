@@ -18,11 +18,11 @@ from torch import Tensor
 from dmlops import NonzeroResult, TopKResult, functions
 from dmlops.calls.binding import check_device
 from dmlops.calls.dispatch import level_or
-from dmlops.functions.diagonal_matrix import DIAGONAL_MATRIX as DIAGONAL_MATRIX_FUNCTION
-from dmlops.functions.gather_nd import GATHER_ND as GATHER_ND_FUNCTION
-from dmlops.functions.nonzero_coordinates import NONZERO_COORDINATES as NONZERO_FUNCTION
-from dmlops.functions.sample import FUNCTION as SAMPLE_FUNCTION
-from dmlops.functions.top_k import TOP_K as TOP_K_FUNCTION
+from dmlops.functions.diagonal_matrix import SPEC as DIAGONAL_MATRIX_FUNCTION
+from dmlops.functions.gather_nd import SPEC as GATHER_ND_FUNCTION
+from dmlops.functions.nonzero_coordinates import SPEC as NONZERO_FUNCTION
+from dmlops.functions.sample import SPEC as SAMPLE_FUNCTION
+from dmlops.functions.top_k import SPEC as TOP_K_FUNCTION
 from dmlops.integrations.torch.derivatives import (
     as_int64,
     flattened,

@@ -1,0 +1,42 @@
+"""Batching rules: how calls on all examples of a batch become one call of the operator.
+
+A rule knows shapes and the arguments of a call, and neither arrays nor frameworks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+BATCH = -1
+"""Stands for the dimension of the batch in a layout."""
+
+Layout = Sequence[int | None]
+"""For each dimension of an array, that of an example which it is, `BATCH`, or None for one of size 1."""
+
+
+class Batched(NamedTuple):
+    """The one call.
+
+    Attributes
+    ----------
+    layouts : mapping of str to Layout
+        Of the arrays by parameter; those without a layout are passed as they are. One that has no batch is
+        repeated where its layout has one.
+    changes : mapping of str to int
+        The arguments that are other ones than those of an example.
+    batch_dim : int
+        The dimension of the results that is the batch.
+    """
+
+    layouts: Mapping[str, Layout]
+    changes: Mapping[str, int] = MappingProxyType({})
+    batch_dim: int = 0
+
+
+BatchingRule = Callable[[Mapping[str, Sequence[int]], Set[str], Any], Batched]
+"""Takes the shapes of an example's arrays by parameter, those with a batch, and the arguments."""
+
+
+def batch_in_front(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: Any) -> Batched:
+    """Return the call of an operator that treats its only array as a batch anyway."""
+    return Batched({name: (BATCH, *range(len(shape))) for name, shape in shapes.items()})
