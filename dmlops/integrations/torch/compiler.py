@@ -4,7 +4,7 @@ The compiler traces functions, but it executes the import of a module.
 """
 
 from dmlops.integrations.torch import functions
-from dmlops.integrations.torch.operators import hide_from_compiler
+from dmlops.integrations.torch.operators.registration import hide_from_compiler
 
 __all__ = ["functions"]
 

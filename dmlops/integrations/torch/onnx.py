@@ -11,7 +11,13 @@ import numpy as np
 from onnxscript import ir
 from onnxscript import opset18 as op
 
-from dmlops.integrations.torch import operators
+from dmlops.integrations.torch.operators.diagonal_matrix import DIAGONAL_MATRIX
+from dmlops.integrations.torch.operators.gather_nd import GATHER_ND
+from dmlops.integrations.torch.operators.nonzero_coordinates import (
+    NONZERO_COORDINATES,
+    NONZERO_COORDINATES_STATIC,
+)
+from dmlops.integrations.torch.operators.top_k import TOP_K
 from dmlops.types.errors import UnsupportedFeatureError, error_text
 
 # Bounds of bands become so large at most: runtimes add them to positions.
@@ -131,10 +137,10 @@ def _as_type(indices: Any, dtype: Any) -> Any:
 
 
 TRANSLATIONS = {
-    operators.TOP_K: top_k,
-    operators.NONZERO_COORDINATES: nonzero_coordinates,
-    operators.NONZERO_COORDINATES_STATIC: nonzero_coordinates_static,
-    operators.GATHER_ND: gather_nd,
-    operators.DIAGONAL_MATRIX: diagonal_matrix,
+    TOP_K: top_k,
+    NONZERO_COORDINATES: nonzero_coordinates,
+    NONZERO_COORDINATES_STATIC: nonzero_coordinates_static,
+    GATHER_ND: gather_nd,
+    DIAGONAL_MATRIX: diagonal_matrix,
 }
 """By operator of ``torch.ops.dmlops``."""

@@ -1,0 +1,47 @@
+"""The operators of ``torch.ops.dmlops`` on DTensors: sharded over several devices, with the answer of one.
+
+Every rank of the mesh makes the same call, and runs the kernels on its own shard. Three calls communicate:
+
+- `top_k` along a sharded dimension sends each rank's candidates, at most k per row, and never the shard;
+- `sample` of a sharded vocabulary does the same with a small k, and sends the logits otherwise;
+- `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
+
+In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
+would require it is refused.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from dmlops.integrations.torch.operators import MODULES
+from dmlops.store.once import registered
+
+
+def _rule(run: Callable[[Any], Any], arguments: type[Any]) -> Callable[..., Any]:
+    return lambda *given, **named: run(arguments(*given, **named))
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    made.name(): _rule(import_module(f"{__name__}.{name}").run, arguments)
+    for name, module in MODULES.items()
+    for made, arguments in module.OPERATORS.items()
+}
+"""By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
+
+
+def _register() -> dict[str, Callable[..., Any]]:
+    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return rules[operator.name()](*args, **(kwargs or {}))
+
+    rules = dict(RULES)
+    for name in rules:
+        torch.library.register_torch_dispatch(name, DTensor, dispatch)
+    return rules
+
+
+# Those of an earlier import of dmlops make way for these.
+registered("torch", "rules of DTensor", _register).update(RULES)

@@ -1,0 +1,199 @@
+"""`dmlops.top_k` of DTensors."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from dmlops import functions
+from dmlops.functions.top_k import SPEC
+from dmlops.integrations.torch.derivatives import Selected, as_int64, is_tracked, spread_along
+from dmlops.integrations.torch.distributed.shards import (
+    Cut,
+    all_gather,
+    cut_by,
+    cuts_of,
+    describe,
+    distributed,
+    of_rows,
+    redistributed,
+    shards,
+    start_of,
+    whole,
+)
+from dmlops.integrations.torch.operators.top_k import TopKCall
+from dmlops.operators.top_k import broadcast_rows, infer_top_k
+from dmlops.types.data_types import index_data_type
+from dmlops.types.errors import error_text, refuse
+
+
+def run(call: TopKCall) -> tuple[DTensor, DTensor]:
+    """Place the results like `x`, but replicate them where `x` shards the axis.
+
+    With numbers, but without windows, nobody asks for positions: shards of the axis may be any.
+    """
+    is_windowed = call.lengths is not None or call.starts is not None
+    x = distributed(call.x, "top_k.x", any_shards=call.indices is not None and not is_windowed)
+    k, axis, max_length, index_dtype = call.k, call.axis, call.max_length, call.index_dtype
+    given = {
+        name: distributed(array, f"top_k.{name}", x.device_mesh, any_shards=name == "indices")
+        for name, array in call.given().items()
+    }
+    described = {name: describe(array, f"top_k.{name}") for name, array in given.items()}
+    rows = broadcast_rows(describe(x, "top_k.x"), axis, described)
+    if rows.numbers is not None:
+        index_dtype = given["indices"].dtype
+    index_dtype = index_dtype or torch.int64
+    index_type = index_data_type(index_dtype, "top_k.index_dtype")
+    desc, _ = infer_top_k(SPEC.words, rows, k, index_type)
+    axis %= max(x.ndim, 1)
+    options: dict[str, Any] = {"largest": call.largest, "sorted": call.sorted, "nan_last": call.nan_last}
+    local = {name: _local_rows(array, name, x, axis) for name, array in given.items()}
+    cuts = cuts_of(x, axis)
+    if not cut_by(x, axis):
+        options |= {"axis": axis, "max_length": max_length, **local}
+        if rows.numbers is None:
+            options["index_dtype"] = index_dtype
+        values, found = functions.top_k(x.to_local(), k, **options)
+    elif local.keys() <= {"lengths"} and max_length is None and k <= x.shape[axis]:
+        values, found = top_k_across(x, k, axis, local.get("lengths"), cuts, options)
+    else:
+        values, found = _top_k_by_number(x, k, axis, local, max_length, options)
+    placements = [Replicate() if shards(p, axis) else p for p in x.placements]
+    return tuple(
+        whole(part, x.device_mesh, placements, desc.sizes) for part in (values, found.to(index_dtype))
+    )
+
+
+def _local_rows(array: DTensor, name: str, x: DTensor, axis: int) -> Tensor:
+    """Return this rank's part of lengths, starts or numbers, as it has that of `x`."""
+    where, shape = f"top_k.{name}", tuple(array.shape)
+    if name == "indices":
+        if shape == tuple(x.shape):
+            return redistributed(array, x.placements)
+        if array.ndim == 1:
+            pairs = zip(array.placements, x.placements, strict=True)
+            if all(shards(own, 0) == shards(other, axis) for own, other in pairs):
+                return array.to_local()
+            placements = [Shard(0) if p.is_shard(axis) else Replicate() for p in x.placements]
+            return redistributed(array, placements)
+        reason = f"x has shape {tuple(x.shape)}, and is a DTensor"
+        refuse(where, f"shape {shape}", reason, "numbers must have its shape, or lie along the axis")
+    rows = tuple(x.shape[:axis] + x.shape[axis + 1 :])
+    if shape != rows:
+        reason = f"x is a DTensor, and has shape {rows} without axis {axis}"
+        refuse(where, f"shape {shape}", reason, "shapes must be equal")
+    return redistributed(array, [of_rows(p, axis) for p in x.placements])
+
+
+def _top_k_by_number(
+    x: DTensor,
+    k: int,
+    axis: int,
+    given: dict[str, Tensor],
+    max_length: int | None,
+    options: dict[str, Any],
+) -> tuple[Tensor, Tensor]:
+    """Select candidates from this rank's shard of an axis, and merge those of all ranks by their numbers.
+
+    The numbers are the caller's, or positions in the whole axis.
+    """
+    local, numbers = x.to_local(), given.get("indices")
+    rows = local.detach().movedim(axis, -1)
+    start = 0
+    windows: dict[str, Tensor] = {}
+    if given.keys() & {"lengths", "starts"}:
+        start = start_of(cuts_of(x, axis))
+        windows = _windows_from(start, x.shape[axis], given, max_length, rows)
+    if numbers is None:
+        own = torch.arange(start, start + rows.shape[-1], device=rows.device)
+    else:
+        if is_tracked(local):
+            reason = "of shards that are merged by number it is not known where elements come from"
+            raise TypeError(error_text("top_k.x", "a DTensor with a derivative", reason, "pass x.detach()"))
+        own = numbers if numbers.ndim <= 1 else numbers.movedim(axis, -1)
+    unordered = options | {"sorted": False}
+    values, found = functions.top_k(rows, k, indices=own, **windows, **unordered)
+    cuts = cut_by(x, axis)
+    for cut in reversed(cuts):
+        sent = [part.unsqueeze(-1).view(torch.uint8) for part in (values, found)]
+        widths = [part.shape[-1] for part in sent]
+        received = all_gather(torch.cat(sent, -1), x.device_mesh, cut).movedim(0, -3).flatten(-3, -2)
+        bytes_of_values, bytes_of_found = (
+            part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)
+        )
+        values, found = bytes_of_values.view(values.dtype), bytes_of_found.view(found.dtype)
+        ordering = options if cut is cuts[0] else unordered
+        values, found = functions.top_k(values.squeeze(-1), k, indices=found.squeeze(-1), **ordering)
+    values, found = (part.movedim(-1, axis).contiguous() for part in (values, found))
+    if numbers is not None:
+        return values, found
+    return Selected.apply(local, (values,), found - start, partial(spread_along, axis)), found
+
+
+def _windows_from(
+    start: int, size: int, given: dict[str, Tensor], max_length: int | None, rows: Tensor
+) -> dict[str, Tensor]:
+    """Return windows of the whole axis as windows of a shard that begins at `start`."""
+    none = torch.zeros(rows.shape[:-1], dtype=torch.int64, device=rows.device)
+    begins = as_int64(given["starts"]).clamp(max=size) if "starts" in given else none
+    ends = none + size
+    if "lengths" in given:
+        lengths = as_int64(given["lengths"]).clamp(0)
+        # The sum of a negative number and another one does not overflow.
+        lengths = torch.where(begins < 0, lengths, lengths.clamp(max=size))
+        ends = torch.minimum(begins + lengths, ends)
+    begins = begins.clamp(0)
+    lengths = (ends - begins).clamp(0, max_length)
+    return {"starts": begins - start, "lengths": lengths}
+
+
+def top_k_across(
+    x: DTensor, k: int, axis: int, lengths: Tensor | None, cuts: list[Cut], options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Select candidates from this rank's shard of an axis, and the results from all ranks' candidates.
+
+    Candidates with equal values stand in the order of their indices, within a rank and from rank to rank, and
+    so the merge, which is stable, is right about ties. Padding stands behind all candidates.
+    """
+    start, local = start_of(cuts), x.to_local()
+    rows = local.detach().movedim(axis, -1)
+    if lengths is not None:
+        lengths = as_int64(lengths).clamp(0) - start
+    # Candidates do not have to be in order of value.
+    unordered = options | {"index_dtype": "int64", "sorted": False}
+    values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
+    indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
+    for cut in reversed(cuts):
+        values, indices = _candidates(values, indices, k, x.device_mesh, cut)
+        ordering = unordered | (options if cut is cuts[0] else {})
+        counts = None if lengths is None else (indices >= 0).sum(-1)
+        values, places = functions.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
+        found = indices.gather(-1, places if lengths is None else places.clamp(0))
+        indices = found if lengths is None else torch.where(places < 0, places, found)
+    values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
+    # The caller may write to the indices before the backward pass.
+    spread = partial(spread_along, axis)
+    return Selected.apply(local, (values,), indices - start, spread), indices
+
+
+def _candidates(values: Tensor, indices: Tensor, k: int, mesh: DeviceMesh, cut: Cut) -> tuple[Tensor, Tensor]:
+    """Return the candidates of all ranks, side by side in the last dimension."""
+    parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
+    sent = torch.cat(parts, -1)
+    # All ranks send equally much. Only the last ranks can lack candidates, so padding comes last.
+    lacking = min(k, cut.sizes[0]) - values.shape[-1]
+    sent = torch.nn.functional.pad(sent, (0, 0, 0, lacking)) if lacking else sent
+    received = all_gather(sent, mesh, cut)
+    # Back to rows, each with the candidates of all ranks, and every element at a multiple of its size.
+    widths = [part.shape[-1] for part in parts]
+    bytes_of_values, bytes_of_indices = (
+        part.clone(memory_format=torch.contiguous_format).flatten(-3, -2)
+        for part in received.movedim(0, -3).split(widths, -1)
+    )
+    n_candidates = sum(min(k, size) for size in cut.sizes)
+    values = bytes_of_values.view(values.dtype).squeeze(-1)[..., :n_candidates]
+    return values, bytes_of_indices.view(indices.dtype).squeeze(-1)[..., :n_candidates]

@@ -1,0 +1,97 @@
+"""``torch.ops.dmlops.sample``."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dmlops import functions
+from dmlops.calls.binding import Spec, check_device
+from dmlops.functions.sample import SPEC, is_array
+from dmlops.integrations.torch.arguments import as_tensor, integer, real, tensor
+from dmlops.integrations.torch.arguments import index_dtype as dtype_of
+from dmlops.integrations.torch.operators.registration import Symbols, equated, operator
+from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS, infer_sample
+from dmlops.types.data_types import index_data_type
+from dmlops.types.tensor import TensorDesc, sizes_stand_in
+
+
+class SampleCall(NamedTuple):
+    """The arguments of the operator: of each parameter a tensor or, where that is None, a number."""
+
+    logits: Tensor
+    given: Sequence[Tensor | None]
+    seed: int
+    step: int
+    temperature: float
+    k: int
+    top_p: float
+    min_p: float
+    index_dtype: torch.dtype | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the function, by name."""
+        numbers = self.seed, self.step, self.temperature, self.k, self.top_p, self.min_p
+        pairs = zip(self.given, numbers, strict=True)
+        chosen = [number if array is None else array for array, number in pairs]
+        return dict(zip(PARAMETERS, chosen, strict=True))
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the parameters that are tensors, by name."""
+        pairs = zip(PARAMETERS, self.given, strict=True)
+        return {name: array for name, array in pairs if array is not None}
+
+
+def front(
+    spec: Spec, inputs: Sequence[Any], out: Any, given: Sequence[Any], index_dtype: Any, *_: Any
+) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+    """Return the tensors that a call of the function reads, and what computes its results."""
+    logits = tensor(inputs[0], "sample.logits")
+    read = {"sample.logits": logits}
+    tensors, numbers = [], []
+    for name, value in zip(PARAMETERS, given, strict=True):
+        where, array = f"sample.{name}", None
+        number: float = 0
+        if is_array(value):
+            read[where] = array = as_tensor(value, where)
+        elif name not in INTEGER_PARAMETERS:
+            number = real(value, where)
+        elif value is not None or name != "k":
+            number = integer(value, where)
+        tensors.append(array)
+        numbers.append(number)
+
+    def draw() -> Any:
+        dtype = dtype_of(index_dtype, None if out is None else (out, out), "sample")
+        return (SAMPLE(logits, tensors, *numbers, dtype),)
+
+    return read, draw
+
+
+@sizes_stand_in()
+def _fake(call: SampleCall) -> Tensor:
+    symbols, logits, dtype = Symbols(), call.logits, call.index_dtype
+    data, arrays = symbols.describe(logits, "sample.logits"), {}
+    for name, array in call.arrays().items():
+        where = f"sample.{name}"
+        check_device(where, array.device, logits.device)
+        # The sizes of rows, where they are not known, are those of the logits.
+        first = max(logits.dim() - 1 - array.dim(), 0)
+        sizes, shape = data.sizes[first:-1], logits.shape[first:-1]
+        arrays[name] = equated(where, symbols.describe(array, where), array.shape, sizes, shape)
+    is_sized = all(isinstance(size, int) for size in logits.shape[-1:])
+    index_type = index_data_type((dtype if is_sized else None) or torch.int64, "sample.index_dtype")
+    if not is_sized:
+        data = TensorDesc(data.data_type, (*data.sizes[:-1], 1))
+    tokens = infer_sample(SPEC.words, data, index_type, arrays)
+    return symbols.empty(logits, tokens).to(dtype or torch.int64)
+
+
+def _run(logits: Tensor, /, **arguments: Any) -> Any:
+    call = SampleCall(logits, **arguments)
+    return functions.sample(logits, **call.parameters(), index_dtype=call.index_dtype)
+
+
+SAMPLE = operator("sample", SampleCall, _run, _fake, batch=SPEC.batch)
+OPERATORS = {SAMPLE: SampleCall}
