@@ -33,7 +33,9 @@ from kernels_cpu.threads import get_num_threads, set_num_threads
 
 _nopython_call.offer("dmlops.integrations.numba")
 _frameworks.offer(
-    torch="dmlops.integrations.torch.functions", torch_compiler="dmlops.integrations.torch.compiler"
+    torch="dmlops.integrations.torch.functions",
+    torch_compiler="dmlops.integrations.torch.compiler",
+    torch_distributed="dmlops.integrations.torch.distributed",
 )
 
 # Without `compile`: a star would put it in the place of Python's own.

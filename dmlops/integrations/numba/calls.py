@@ -7,7 +7,7 @@ that kind by the same plan.
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from itertools import islice
 from operator import is_
@@ -15,35 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmlops.calls.binding import Spec
 from dmlops.calls.call import BoundCall
-from dmlops.calls.native import Native
+from dmlops.calls.native import NO_CHANGES, Native
 from dmlops.devices import cpu
-from dmlops.functions.diagonal_matrix import MATRIX_WITHOUT_INPUT, new_matrix_of, plain_band
-from dmlops.functions.diagonal_matrix import SPEC as DIAGONAL_MATRIX
-from dmlops.functions.gather_nd import SPEC as GATHER_ND
-from dmlops.functions.nonzero_coordinates import SPEC as NONZERO_COORDINATES
-from dmlops.functions.sample import SPEC as SAMPLE
-from dmlops.functions.sample import split
-from dmlops.functions.top_k import SPEC as TOP_K
-from dmlops.functions.top_k import plain_max_length
-from dmlops.operators.gather_nd import plain_fill
-from dmlops.operators.nonzero_coordinates import check_fill
-from dmlops.operators.sample import PARAMETERS
-from dmlops.operators.top_k import Selection
 from dmlops.store.once import VERSION, kept_by
 from dmlops.types.data_types import index_data_type
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import DmlError, error_text, refuse
+from dmlops.types.errors import DmlError, error_text
 from kernels_cpu import nopython_call as words_of
-from kernels_cpu.gather_nd.problem_words import CHECKS
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.kernel import WORD_MASK
 from kernels_cpu.native_call import FIXED_WORDS, Operand
 
-SELECT, LIST, GATHER, CHECK, FILL, MAKE, DRAW = range(7)
-"""What a block asks for. `CHECK` comes before a `GATHER` to an output of the caller, which native code only
-writes to if all indices are in range; `MAKE` is a matrix without an input."""
-MODES = ("raise", "clip", "fill")
 UNSIGNED, FLOAT, KINDS_IN_WORD = 1, 2, 31
 """What a word of a scalar is, if not an integer with a sign: 2 bits each, in words after all scalars."""
 
@@ -75,22 +59,24 @@ def code_of(dtype: "np.dtype[Any] | None") -> int:
     return 0 if dtype is None else int.from_bytes(dtype.str[1:].encode(), "little")
 
 
-def _dtype_of(code: int) -> Any:
+def dtype_of_code(code: int) -> Any:
+    """Return the data type of `code_of`."""
     code &= (1 << words_of.N_DIMS) - 1
     if code & 0xFF == ord("V"):
         return np.dtype([("", f"V{code >> 8}")])
     return np.dtype(code.to_bytes(8, "little").rstrip(b"\0").decode()) if code else None
 
 
-def _index_type(code: int, where: str) -> TensorDataType | None:
-    return index_data_type(_dtype_of(code), where) if code else None
+def index_type_of(code: int, where: str) -> TensorDataType | None:
+    """Return the index type of `code_of`, or None."""
+    return index_data_type(dtype_of_code(code), where) if code else None
 
 
 class _Array:
     """An array of a compiled caller, for NumPy to read in place."""
 
     def __init__(self, word: int, rest: Iterator[int]) -> None:
-        dtype, address = _dtype_of(word), next(rest)
+        dtype, address = dtype_of_code(word), next(rest)
         shape = tuple(islice(rest, word >> words_of.N_DIMS & 0x7F))
         self.__array_interface__ = {
             "version": 3,
@@ -109,7 +95,7 @@ def _number(word: int, kind: int) -> float:
     return word & WORD_MASK if kind == UNSIGNED else word
 
 
-class _Request(NamedTuple):
+class Request(NamedTuple):
     """The call that a block asks for.
 
     Attributes
@@ -137,7 +123,7 @@ class _Request(NamedTuple):
     has_out: bool
 
     @classmethod
-    def read(cls, block: int) -> "_Request":
+    def read(cls, block: int) -> "Request":
         """Read a block."""
         n_key = ctypes.c_int64.from_address(block).value
         key = tuple((ctypes.c_int64 * n_key).from_address(block + 8 * words_of.KEY))
@@ -157,10 +143,50 @@ class _Request(NamedTuple):
         return cls(first & 0xFF, key, words, numbers[:n_scalars], numbers[n_scalars:], arrays, has_out)
 
     def has_plain_sizes(self) -> bool:
-        """Return whether native code reads all sizes as they are: integers with a sign."""
-        if self.operation == DRAW:  # which reads the bits of floats
+        """Return whether native code reads all sizes as they are: integers with a sign, or bits of floats."""
+        if _OPERATIONS[self.operation].reads_bits:
             return True
         return all(type(size) is int for size in self.sizes) and self.sizes == self.words[len(self.scalars) :]
+
+
+Bindable = tuple[Spec, int, tuple[Any, ...]]
+"""A function, how many arrays are inputs, and what `bind` takes besides."""
+
+
+class _Operation(NamedTuple):
+    """What a block may ask for.
+
+    Attributes
+    ----------
+    bind : callable
+        Returns the function for a request.
+    reads_bits : bool
+        Whether sizes may be floats.
+    has_value_in_key : bool
+        Whether the scalars in the key are all that a kind fixes.
+    changes : mapping of int to int
+        Words of the problem that are other ones than those of the function.
+    expected : int, optional
+        The result of a call that has succeeded, if it is another one than that of the function.
+    check : callable, optional
+        Refuses a request that the function itself would take.
+    """
+
+    bind: Callable[[Request], Bindable]
+    reads_bits: bool = False
+    has_value_in_key: bool = False
+    changes: Mapping[int, int] = NO_CHANGES
+    expected: int | None = None
+    check: Callable[[Request, BoundCall], None] | None = None
+
+
+_OPERATIONS: dict[int, _Operation] = {}
+
+
+def operation(number: int, bind: Callable[[Request], Bindable], **options: Any) -> int:
+    """Register an operation by its number in blocks, which is for ever: Numba caches callers."""
+    _OPERATIONS[number] = _Operation(bind, **options)
+    return number
 
 
 def _words_from(address: int) -> Iterator[int]:
@@ -169,68 +195,12 @@ def _words_from(address: int) -> Iterator[int]:
         address += 8
 
 
-def _value(request: _Request, first: int, last: int, code: int) -> Any:
+def value_of(request: Request, first: int, last: int, code: int) -> Any:
     """Return the scalar of some words, of a type that `code` tells."""
-    return np.array(request.words[first:last]).view(_dtype_of(code))[0]
+    return np.array(request.words[first:last]).view(dtype_of_code(code))[0]
 
 
-def _bindable(request: _Request) -> tuple[Any, int, tuple[Any, ...]]:
-    """Return the function that a block asks for, how many arrays are inputs, and what `bind` takes."""
-    operation, scalars, sizes, arrays = request.operation, request.scalars, request.sizes, request.arrays
-    has_out = request.has_out
-    if operation == SELECT:
-        axis, largest, is_sorted, nan_last, has_longest, which, code = scalars
-        k, longest = sizes
-        names = ("lengths", "starts", "indices")
-        beside = {name: True for i, name in enumerate(names) if which >> i & 1}
-        selection = Selection(
-            k,
-            axis,
-            bool(largest),
-            bool(is_sorted),
-            bool(nan_last),
-            plain_max_length(longest if has_longest else None, beside),
-            _index_type(code, "top_k.index_dtype"),
-            tuple(beside),
-        )
-        return TOP_K.with_arrays(selection.given), len(arrays) - 2, (selection,)
-    if operation == LIST:
-        has_size, has_fill, has_fills, code, *fills = scalars
-        _, value, size = sizes
-        index_type = _index_type(code, "nonzero_coordinates.index_dtype")
-        fill = tuple(fills) if has_fills else value if has_fill else None
-        if not has_out:
-            n_columns, held_by = arrays[0].ndim, index_type or TensorDataType.INT64
-            check_fill(fill, held_by, n_columns, is_trimmed=not has_size)
-            size = size if has_size else len(arrays[1])
-        return NONZERO_COORDINATES, 1, (size if has_size or not has_out else None, fill, index_type)
-    if operation in (GATHER, CHECK):
-        batch_dims, wraps, mode, code = scalars[:4]
-        fill = plain_fill(_value(request, 4, len(scalars), code), MODES[mode])
-        return GATHER_ND, 2, (batch_dims, MODES[mode], fill, bool(wraps))
-    if operation == DRAW:
-        which, code = scalars
-        named = tuple([name for i, name in enumerate(PARAMETERS) if which >> i & 1])
-        _, _, values = split(sizes)
-        return (
-            SAMPLE.with_arrays(named),
-            len(arrays) - 1,
-            ((), _index_type(code, "sample.index_dtype"), named, values),
-        )
-    has_end, code, made_code, n_dims = scalars[:4]
-    begin, end, _, *shape = sizes
-    value = _value(request, 4, len(scalars) - 1, code)
-    band = plain_band("diagonal_matrix", value, begin, end if has_end else None)
-    if operation == FILL:
-        return DIAGONAL_MATRIX, 1, (None, *band)
-    given = arrays[0] if has_out else None
-    made = new_matrix_of(
-        "diagonal_matrix", None if n_dims < 0 else tuple(shape), _dtype_of(made_code), None, given
-    )
-    return MATRIX_WITHOUT_INPUT, 0, (made, *band)
-
-
-@_ENTRY  # type: ignore[untyped-decorator]
+@_ENTRY
 def _ask(block: int, cell: int, is_late: int) -> int:
     """Make the call of a block: its first word becomes 0, or negative if this has raised an error."""
     try:
@@ -251,14 +221,14 @@ def _answer(block: int) -> None:
     cpu.plan_threads.set(1)
     if cpu.compiles_plans():  # without sources, all calls come here
         _cell[words_of.FUNCTION] = cpu.load(words_of.CALL).address
-    request = _Request.read(block)
-    function, n_inputs, others = _bindable(request)
+    request = Request.read(block)
+    asked = _OPERATIONS[request.operation]
+    function, n_inputs, others = asked.bind(request)
     inputs, outs = request.arrays[:n_inputs], request.arrays[n_inputs:]
     operands, outputs = function.operands(inputs, outs if request.has_out else ())
     call = function.bind(operands, outputs, *others)
-    if function is GATHER_ND and not request.has_out and call.results[0].sizes != inputs[1].shape[:-1]:
-        reason = f"the result has shape {call.results[0].sizes}, and Numba has to know how many dimensions"
-        refuse("gather_nd.out", None, reason, "pass an array of that shape")
+    if asked.check is not None:
+        asked.check(request, call)
     made = [] if request.has_out else outs
     for array, desc in zip(made, call.results, strict=False):
         if array.shape != desc.sizes:
@@ -282,22 +252,22 @@ def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
     return call.form is not None and is_whole and cpu.compiles_plans()
 
 
-def _keep(block: int, request: _Request, call: BoundCall) -> None:
+def _keep(block: int, request: Request, call: BoundCall) -> None:
     """Let native code make later calls of a kind, with the kernels of this one."""
-    changes = {CHECKS: 1} if request.operation == CHECK else {}
+    asked = _OPERATIONS[request.operation]
     native = _natives.get(request.key)
     if native is None:
         n_given = len(call.results) if request.has_out else 0
         operands = [Operand(0, 0, array.ndim, array.itemsize) for array in request.arrays]
-        made = Native(call, operands, n_given, changes, host=_ONE_THREAD)
-        if request.operation in (FILL, MAKE):  # their keys have the value
+        made = Native(call, operands, n_given, asked.changes, host=_ONE_THREAD)
+        if asked.has_value_in_key:
             made.table.set(FIXED_WORDS, 1)
         native = _natives.setdefault(request.key, made)  # native code may have that of a faster thread
     native.load_kernels(call.problem)
     # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
     expected = words_of.ANYTHING
-    if request.operation == CHECK:
-        expected = -1
+    if asked.expected is not None:
+        expected = asked.expected
     elif call.expected is not None and not request.has_out:
         expected = call.expected
     kind = (ctypes.c_int64 * 2)(native.table.address, expected)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dmlops.array_libraries import frameworks
 from dmlops.array_libraries.numpy import NUMPY, refuse_object
 from dmlops.array_libraries.torch import check_kind, refuse_as_scalar
 from dmlops.calls.binding import check_is_pair
@@ -26,10 +27,8 @@ def is_distributed(x: Tensor) -> bool:
 
 
 def distributed_rules() -> dict[str, Callable[..., Any]]:
-    """Return the module that runs the operators on DTensors; the first call registers it with torch."""
-    from dmlops.integrations.torch.distributed import RULES  # noqa: PLC0415 - as few need it
-
-    return RULES
+    """Return what runs the operators on DTensors; the first call registers it with torch."""
+    return frameworks.torch_distributed.RULES  # type: ignore[no-any-return]
 
 
 def torch_dtype(data_type: ElementType) -> torch.dtype:

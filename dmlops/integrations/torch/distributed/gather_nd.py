@@ -11,14 +11,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from dmlops import functions
 from dmlops.functions.gather_nd import SPEC
-from dmlops.integrations.torch.distributed.shards import (
-    describe,
-    distributed,
-    is_compiled,
-    redistributed,
-    remedy,
-    whole,
-)
+from dmlops.integrations.torch.distributed import shards
 from dmlops.integrations.torch.operators.gather_nd import GatherCall
 from dmlops.operators.gather_nd import check_can_be_in_range, check_mode, infer_gather_nd
 from dmlops.types.array_types import Mode
@@ -28,10 +21,10 @@ from dmlops.types.errors import DmlError, IndexOutOfRangeError, error_text, refu
 def run(call: GatherCall) -> DTensor:
     """Shard the result along the dimensions of `x` and `indices` that are sharded."""
     _, _, batch_dims, mode, fill_value, wrap_negative = call
-    x = distributed(call.x, "gather_nd.x")
-    indices = distributed(call.indices, "gather_nd.indices", x.device_mesh)
-    tuples = describe(indices, "gather_nd.indices")
-    data = describe(x, "gather_nd.x")
+    x = shards.distributed(call.x, "gather_nd.x")
+    indices = shards.distributed(call.indices, "gather_nd.indices", x.device_mesh)
+    tuples = shards.describe(indices, "gather_nd.indices")
+    data = shards.describe(x, "gather_nd.x")
     check_mode(mode)
     desc = infer_gather_nd(SPEC.words, data, tuples, batch_dims)
     # The kernels would refuse them only on ranks that have some of the tuples.
@@ -46,13 +39,13 @@ def run(call: GatherCall) -> DTensor:
         Partial() if p.is_replicate() and q.is_shard() else p for p, q in zip(of_x, placements, strict=True)
     ]
     local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
-    rows = redistributed(indices, of_indices)
+    rows = shards.redistributed(indices, of_indices)
     # Other modes raise no error that depends on the rank, and a graph cannot branch on what ranks find.
-    is_shared = mode == "raise" and not is_compiled()
+    is_shared = mode == "raise" and not shards.is_compiled()
     options: dict[str, Any] = {"fill_value": fill_value, "wrap_negative": wrap_negative}
     with _error_on_all_ranks(x.device_mesh, placements) if is_shared else nullcontext():
         gathered = functions.gather_nd(local, rows, batch_dims=batch_dims, mode=cast("Mode", mode), **options)
-    return whole(gathered, x.device_mesh, placements, desc.sizes)
+    return shards.whole(gathered, x.device_mesh, placements, desc.sizes)
 
 
 def _gather_layout(
@@ -66,7 +59,7 @@ def _gather_layout(
         if of_x.dim >= first_copied:
             return of_x, Replicate(), Shard(of_x.dim - first_copied + last)
         reason = "it indexes that dimension, and an element may be on any rank"
-        refuse("gather_nd.x", f"a DTensor of placement {of_x!r}", reason, remedy("Replicate()"))
+        refuse("gather_nd.x", f"a DTensor of placement {of_x!r}", reason, shards.remedy("Replicate()"))
     if of_indices.is_shard() and of_indices.dim < batch_dims:
         # Shards of a batch dimension that is already divided would consist of other elements.
         is_divided = any(placement.is_shard(of_indices.dim) for placement in x.placements)

@@ -20,7 +20,7 @@ from dmlops.types.tensor import TensorDesc
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
-def shards(placement: Placement, axis: int) -> bool:
+def is_cut(placement: Placement, axis: int) -> bool:
     """Return whether a placement divides an axis, into parts that follow each other or others."""
     return placement.is_shard(axis) or (
         not (placement.is_replicate() or placement.is_partial()) and getattr(placement, "dim", None) == axis
@@ -30,7 +30,7 @@ def shards(placement: Placement, axis: int) -> bool:
 def cut_by(x: DTensor, axis: int) -> "list[Cut]":
     """Return which mesh dimensions divide an axis, whatever the shards."""
     mesh = x.device_mesh
-    divided = [d for d, p in enumerate(x.placements) if shards(p, axis) and mesh.size(d) > 1]
+    divided = [d for d, p in enumerate(x.placements) if is_cut(p, axis) and mesh.size(d) > 1]
     return [Cut([0] * mesh.size(d), mesh.get_local_rank(d), d) for d in divided]
 
 

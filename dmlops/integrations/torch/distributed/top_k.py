@@ -11,19 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from dmlops import functions
 from dmlops.functions.top_k import SPEC
 from dmlops.integrations.torch.derivatives import Selected, as_int64, is_tracked, spread_along
-from dmlops.integrations.torch.distributed.shards import (
-    Cut,
-    all_gather,
-    cut_by,
-    cuts_of,
-    describe,
-    distributed,
-    of_rows,
-    redistributed,
-    shards,
-    start_of,
-    whole,
-)
+from dmlops.integrations.torch.distributed import shards
 from dmlops.integrations.torch.operators.top_k import TopKCall
 from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.types.data_types import index_data_type
@@ -36,14 +24,14 @@ def run(call: TopKCall) -> tuple[DTensor, DTensor]:
     With numbers, but without windows, nobody asks for positions: shards of the axis may be any.
     """
     is_windowed = call.lengths is not None or call.starts is not None
-    x = distributed(call.x, "top_k.x", any_shards=call.indices is not None and not is_windowed)
+    x = shards.distributed(call.x, "top_k.x", any_shards=call.indices is not None and not is_windowed)
     k, axis, max_length, index_dtype = call.k, call.axis, call.max_length, call.index_dtype
     given = {
-        name: distributed(array, f"top_k.{name}", x.device_mesh, any_shards=name == "indices")
+        name: shards.distributed(array, f"top_k.{name}", x.device_mesh, any_shards=name == "indices")
         for name, array in call.given().items()
     }
-    described = {name: describe(array, f"top_k.{name}") for name, array in given.items()}
-    rows = broadcast_rows(describe(x, "top_k.x"), axis, described)
+    described = {name: shards.describe(array, f"top_k.{name}") for name, array in given.items()}
+    rows = broadcast_rows(shards.describe(x, "top_k.x"), axis, described)
     if rows.numbers is not None:
         index_dtype = given["indices"].dtype
     index_dtype = index_dtype or torch.int64
@@ -52,8 +40,8 @@ def run(call: TopKCall) -> tuple[DTensor, DTensor]:
     axis %= max(x.ndim, 1)
     options: dict[str, Any] = {"largest": call.largest, "sorted": call.sorted, "nan_last": call.nan_last}
     local = {name: _local_rows(array, name, x, axis) for name, array in given.items()}
-    cuts = cuts_of(x, axis)
-    if not cut_by(x, axis):
+    cuts = shards.cuts_of(x, axis)
+    if not shards.cut_by(x, axis):
         options |= {"axis": axis, "max_length": max_length, **local}
         if rows.numbers is None:
             options["index_dtype"] = index_dtype
@@ -62,9 +50,9 @@ def run(call: TopKCall) -> tuple[DTensor, DTensor]:
         values, found = top_k_across(x, k, axis, local.get("lengths"), cuts, options)
     else:
         values, found = _top_k_by_number(x, k, axis, local, max_length, options)
-    placements = [Replicate() if shards(p, axis) else p for p in x.placements]
+    placements = [Replicate() if shards.is_cut(p, axis) else p for p in x.placements]
     return tuple(
-        whole(part, x.device_mesh, placements, desc.sizes) for part in (values, found.to(index_dtype))
+        shards.whole(part, x.device_mesh, placements, desc.sizes) for part in (values, found.to(index_dtype))
     )
 
 
@@ -73,20 +61,20 @@ def _local_rows(array: DTensor, name: str, x: DTensor, axis: int) -> Tensor:
     where, shape = f"top_k.{name}", tuple(array.shape)
     if name == "indices":
         if shape == tuple(x.shape):
-            return redistributed(array, x.placements)
+            return shards.redistributed(array, x.placements)
         if array.ndim == 1:
             pairs = zip(array.placements, x.placements, strict=True)
-            if all(shards(own, 0) == shards(other, axis) for own, other in pairs):
+            if all(shards.is_cut(own, 0) == shards.is_cut(other, axis) for own, other in pairs):
                 return array.to_local()
             placements = [Shard(0) if p.is_shard(axis) else Replicate() for p in x.placements]
-            return redistributed(array, placements)
+            return shards.redistributed(array, placements)
         reason = f"x has shape {tuple(x.shape)}, and is a DTensor"
         refuse(where, f"shape {shape}", reason, "numbers must have its shape, or lie along the axis")
     rows = tuple(x.shape[:axis] + x.shape[axis + 1 :])
     if shape != rows:
         reason = f"x is a DTensor, and has shape {rows} without axis {axis}"
         refuse(where, f"shape {shape}", reason, "shapes must be equal")
-    return redistributed(array, [of_rows(p, axis) for p in x.placements])
+    return shards.redistributed(array, [shards.of_rows(p, axis) for p in x.placements])
 
 
 def _top_k_by_number(
@@ -106,7 +94,7 @@ def _top_k_by_number(
     start = 0
     windows: dict[str, Tensor] = {}
     if given.keys() & {"lengths", "starts"}:
-        start = start_of(cuts_of(x, axis))
+        start = shards.start_of(shards.cuts_of(x, axis))
         windows = _windows_from(start, x.shape[axis], given, max_length, rows)
     if numbers is None:
         own = torch.arange(start, start + rows.shape[-1], device=rows.device)
@@ -117,11 +105,11 @@ def _top_k_by_number(
         own = numbers if numbers.ndim <= 1 else numbers.movedim(axis, -1)
     unordered = options | {"sorted": False}
     values, found = functions.top_k(rows, k, indices=own, **windows, **unordered)
-    cuts = cut_by(x, axis)
+    cuts = shards.cut_by(x, axis)
     for cut in reversed(cuts):
         sent = [part.unsqueeze(-1).view(torch.uint8) for part in (values, found)]
         widths = [part.shape[-1] for part in sent]
-        received = all_gather(torch.cat(sent, -1), x.device_mesh, cut).movedim(0, -3).flatten(-3, -2)
+        received = shards.all_gather(torch.cat(sent, -1), x.device_mesh, cut).movedim(0, -3).flatten(-3, -2)
         bytes_of_values, bytes_of_found = (
             part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)
         )
@@ -152,14 +140,14 @@ def _windows_from(
 
 
 def top_k_across(
-    x: DTensor, k: int, axis: int, lengths: Tensor | None, cuts: list[Cut], options: dict[str, Any]
+    x: DTensor, k: int, axis: int, lengths: Tensor | None, cuts: list[shards.Cut], options: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """Select candidates from this rank's shard of an axis, and the results from all ranks' candidates.
 
     Candidates with equal values stand in the order of their indices, within a rank and from rank to rank, and
     so the merge, which is stable, is right about ties. Padding stands behind all candidates.
     """
-    start, local = start_of(cuts), x.to_local()
+    start, local = shards.start_of(cuts), x.to_local()
     rows = local.detach().movedim(axis, -1)
     if lengths is not None:
         lengths = as_int64(lengths).clamp(0) - start
@@ -180,14 +168,16 @@ def top_k_across(
     return Selected.apply(local, (values,), indices - start, spread), indices
 
 
-def _candidates(values: Tensor, indices: Tensor, k: int, mesh: DeviceMesh, cut: Cut) -> tuple[Tensor, Tensor]:
+def _candidates(
+    values: Tensor, indices: Tensor, k: int, mesh: DeviceMesh, cut: shards.Cut
+) -> tuple[Tensor, Tensor]:
     """Return the candidates of all ranks, side by side in the last dimension."""
     parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
     sent = torch.cat(parts, -1)
     # All ranks send equally much. Only the last ranks can lack candidates, so padding comes last.
     lacking = min(k, cut.sizes[0]) - values.shape[-1]
     sent = torch.nn.functional.pad(sent, (0, 0, 0, lacking)) if lacking else sent
-    received = all_gather(sent, mesh, cut)
+    received = shards.all_gather(sent, mesh, cut)
     # Back to rows, each with the candidates of all ranks, and every element at a multiple of its size.
     widths = [part.shape[-1] for part in parts]
     bytes_of_values, bytes_of_indices = (

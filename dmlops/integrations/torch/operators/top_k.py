@@ -10,15 +10,8 @@ from torch import Tensor
 from dmlops import functions
 from dmlops.calls.binding import Spec, check_device
 from dmlops.functions.top_k import SPEC
+from dmlops.integrations.torch import derivatives
 from dmlops.integrations.torch.arguments import as_tensor, index_dtype, integer, tensor, torch_dtype
-from dmlops.integrations.torch.derivatives import (
-    flattened,
-    numbered,
-    order_of_numbers,
-    selected,
-    spread_along,
-    within,
-)
 from dmlops.integrations.torch.operators.registration import Symbols, broadcast, operator
 from dmlops.operators.top_k import Rows, Selection, broadcast_rows, check_type_of_numbers, infer_top_k
 from dmlops.types import arguments
@@ -133,13 +126,13 @@ def _differentiate(call: TopKCall) -> tuple[Tensor, Tensor]:
     else:
         # Where an element comes by its number tells its position, too.
         _fake(call)  # this refuses arguments that do not fit
-        order, ranks = order_of_numbers(numbers, x, axis)
+        order, ranks = derivatives.order_of_numbers(numbers, x, axis)
         values, found = TOP_K(*call._replace(x=x.detach(), index_dtype=None, indices=ranks))
-        places, indices = numbered(numbers, order, found, x, axis)
+        places, indices = derivatives.numbered(numbers, order, found, x, axis)
     x = x if x.dim() else x.reshape(1)
     axis %= x.dim()
     if not call.given():
-        return selected(
+        return derivatives.selected(
             x,
             values,
             places,
@@ -148,15 +141,15 @@ def _differentiate(call: TopKCall) -> tuple[Tensor, Tensor]:
         ), indices
     if _rows_of(x, axis) != _rows_of(values, axis + values.dim() - x.dim()):
         # Rows share elements of x: it becomes a single row.
-        x, places = flattened(x, axis, places)
+        x, places = derivatives.flattened(x, axis, places)
         axis = 0
 
     def select(x: Tensor, places: Tensor) -> Tensor:
-        is_there, places = within(x, axis, places)
+        is_there, places = derivatives.within(x, axis, places)
         found = x.gather(axis, places if places.dim() == x.dim() else places.reshape(-1))
         return torch.where(is_there, found.reshape(places.shape), values)
 
-    return selected(x, values, places, partial(spread_along, axis), select), indices
+    return derivatives.selected(x, values, places, partial(derivatives.spread_along, axis), select), indices
 
 
 def _rows_of(x: Tensor, axis: int) -> tuple[Any, ...]:
