@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dmlops
-import dmlops.integrations.numba
+from dmlops.integrations.numba import building
 from kernels_cpu import nopython_call
 from tests import data, reference
 from tests.marks import exhaustive
@@ -139,7 +139,7 @@ def test_errors_of_many_rows_are_those_of_one():
 def test_callers_of_another_version_are_refused(monkeypatch):
     call = numba.njit(lambda x: dmlops.top_k(x, 1, sorted=False).indices)
     other = SimpleNamespace(**{**vars(nopython_call), "FORMAT": 99})
-    monkeypatch.setattr(dmlops.integrations.numba, "words_of", other)
+    monkeypatch.setattr(building, "words_of", other)
     for _ in range(2):
         with pytest.raises(dmlops.DmlError, match="another version of dmlops made it; remove Numba's cache"):
             call(np.zeros((2, 3, 4), np.uint16))

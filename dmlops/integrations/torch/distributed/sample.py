@@ -29,14 +29,13 @@ def run(call: SampleCall) -> DTensor:
     index_type = index_data_type(dtype, "sample.index_dtype")
     desc = infer_sample(SPEC.words, describe(x, "sample.logits"), index_type, described)
     options = call.parameters() | local | {"index_dtype": dtype}
-    cuts = cuts_of(x, axis)
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
-    if cuts and "k" not in local and 0 < k <= _MOST_CANDIDATES and k < x.shape[axis]:
+    if cuts_of(x, axis) and "k" not in local and 0 < k <= _MOST_CANDIDATES and k < x.shape[axis]:
         # NaN would be the first candidate, and weighs as much as minus infinity.
         rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
         known = whole(rows, x.device_mesh, x.placements, x.shape)
         # The candidates are in the order of their indices, by which tokens are drawn.
-        values, indices = top_k_across(known, k, axis, None, cuts, {"largest": True, "sorted": False})
+        values, indices = top_k_across(known, k, axis, {}, None, {"largest": True, "sorted": False})
         places = functions.sample(values, **options | {"k": None, "index_dtype": torch.int64})
         found = indices.gather(-1, places.clamp(0).unsqueeze(-1)).squeeze(-1)
         tokens = torch.where(places < 0, places, found).to(dtype)

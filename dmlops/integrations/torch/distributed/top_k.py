@@ -40,16 +40,13 @@ def run(call: TopKCall) -> tuple[DTensor, DTensor]:
     axis %= max(x.ndim, 1)
     options: dict[str, Any] = {"largest": call.largest, "sorted": call.sorted, "nan_last": call.nan_last}
     local = {name: _local_rows(array, name, x, axis) for name, array in given.items()}
-    cuts = shards.cuts_of(x, axis)
     if not shards.cut_by(x, axis):
         options |= {"axis": axis, "max_length": max_length, **local}
         if rows.numbers is None:
             options["index_dtype"] = index_dtype
         values, found = functions.top_k(x.to_local(), k, **options)
-    elif local.keys() <= {"lengths"} and max_length is None and k <= x.shape[axis]:
-        values, found = top_k_across(x, k, axis, local.get("lengths"), cuts, options)
     else:
-        values, found = _top_k_by_number(x, k, axis, local, max_length, options)
+        values, found = top_k_across(x, k, axis, local, max_length, options)
     placements = [Replicate() if shards.is_cut(p, axis) else p for p in x.placements]
     return tuple(
         shards.whole(part, x.device_mesh, placements, desc.sizes) for part in (values, found.to(index_dtype))
@@ -77,7 +74,7 @@ def _local_rows(array: DTensor, name: str, x: DTensor, axis: int) -> Tensor:
     return shards.redistributed(array, [shards.of_rows(p, axis) for p in x.placements])
 
 
-def _top_k_by_number(
+def top_k_across(
     x: DTensor,
     k: int,
     axis: int,
@@ -90,36 +87,48 @@ def _top_k_by_number(
     The numbers are the caller's, or positions in the whole axis.
     """
     local, numbers = x.to_local(), given.get("indices")
-    rows = local.detach().movedim(axis, -1)
-    start = 0
-    windows: dict[str, Tensor] = {}
-    if given.keys() & {"lengths", "starts"}:
-        start = shards.start_of(shards.cuts_of(x, axis))
+    rows, start = local.detach().movedim(axis, -1), 0
+    cuts, is_windowed = shards.cut_by(x, axis), bool(given.keys() & {"lengths", "starts"})
+    most, windows = [k] * len(cuts), dict[str, Any]()
+    if numbers is None or is_windowed:  # shards are successive parts, the first one the largest
+        cuts = shards.cuts_of(x, axis)
+        start, most = shards.start_of(cuts), [min(k, cut.sizes[0]) for cut in cuts]
+    if is_windowed:
         windows = _windows_from(start, x.shape[axis], given, max_length, rows)
-    if numbers is None:
-        own = torch.arange(start, start + rows.shape[-1], device=rows.device)
-    else:
-        if is_tracked(local):
-            reason = "of shards that are merged by number it is not known where elements come from"
-            raise TypeError(error_text("top_k.x", "a DTensor with a derivative", reason, "pass x.detach()"))
-        own = numbers if numbers.ndim <= 1 else numbers.movedim(axis, -1)
+    # Candidates do not have to be in order of value.
     unordered = options | {"sorted": False}
-    values, found = functions.top_k(rows, k, indices=own, **windows, **unordered)
-    cuts = shards.cut_by(x, axis)
-    for cut in reversed(cuts):
-        sent = [part.unsqueeze(-1).view(torch.uint8) for part in (values, found)]
-        widths = [part.shape[-1] for part in sent]
-        received = shards.all_gather(torch.cat(sent, -1), x.device_mesh, cut).movedim(0, -3).flatten(-3, -2)
-        bytes_of_values, bytes_of_found = (
-            part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)
-        )
-        values, found = bytes_of_values.view(values.dtype), bytes_of_found.view(found.dtype)
+    if numbers is None:
+        if not windows and most[-1] > rows.shape[-1]:
+            windows = {"lengths": rows.shape[-1]}  # with lengths, lacking candidates become padding
+        values, found = functions.top_k(rows, most[-1], index_dtype="int64", **windows, **unordered)
+        found = torch.where(found < 0, found, found + start) if windows else found + start
+    elif is_tracked(local):
+        reason = "of shards that are merged by number it is not known where elements come from"
+        raise TypeError(error_text("top_k.x", "a DTensor with a derivative", reason, "pass x.detach()"))
+    else:
+        own = numbers if numbers.ndim <= 1 else numbers.movedim(axis, -1)
+        values, found = functions.top_k(rows, most[-1], indices=own, **windows, **unordered)
+    for cut, n_merged in zip(reversed(cuts), [*most[-2::-1], k], strict=True):
+        values, found = _candidates(values, found, x.device_mesh, cut)
         ordering = options if cut is cuts[0] else unordered
-        values, found = functions.top_k(values.squeeze(-1), k, indices=found.squeeze(-1), **ordering)
+        values, found = functions.top_k(values, n_merged, indices=found, **ordering)
     values, found = (part.movedim(-1, axis).contiguous() for part in (values, found))
     if numbers is not None:
         return values, found
+    # The caller may write to the indices before the backward pass.
     return Selected.apply(local, (values,), found - start, partial(spread_along, axis)), found
+
+
+def _candidates(values: Tensor, found: Tensor, mesh: DeviceMesh, cut: shards.Cut) -> tuple[Tensor, Tensor]:
+    """Return the candidates of all ranks, side by side in the last dimension."""
+    parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, found)]
+    widths = [part.shape[-1] for part in parts]
+    received = shards.all_gather(torch.cat(parts, -1), mesh, cut).movedim(0, -3).flatten(-3, -2)
+    # Every element is at a multiple of its size again.
+    bytes_of_values, bytes_of_found = (
+        part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)
+    )
+    return bytes_of_values.view(values.dtype).squeeze(-1), bytes_of_found.view(found.dtype).squeeze(-1)
 
 
 def _windows_from(
@@ -137,53 +146,3 @@ def _windows_from(
     begins = begins.clamp(0)
     lengths = (ends - begins).clamp(0, max_length)
     return {"starts": begins - start, "lengths": lengths}
-
-
-def top_k_across(
-    x: DTensor, k: int, axis: int, lengths: Tensor | None, cuts: list[shards.Cut], options: dict[str, Any]
-) -> tuple[Tensor, Tensor]:
-    """Select candidates from this rank's shard of an axis, and the results from all ranks' candidates.
-
-    Candidates with equal values stand in the order of their indices, within a rank and from rank to rank, and
-    so the merge, which is stable, is right about ties. Padding stands behind all candidates.
-    """
-    start, local = shards.start_of(cuts), x.to_local()
-    rows = local.detach().movedim(axis, -1)
-    if lengths is not None:
-        lengths = as_int64(lengths).clamp(0) - start
-    # Candidates do not have to be in order of value.
-    unordered = options | {"index_dtype": "int64", "sorted": False}
-    values, indices = functions.top_k(rows, min(k, rows.shape[-1]), lengths=lengths, **unordered)
-    indices = indices + start if lengths is None else torch.where(indices < 0, indices, indices + start)
-    for cut in reversed(cuts):
-        values, indices = _candidates(values, indices, k, x.device_mesh, cut)
-        ordering = unordered | (options if cut is cuts[0] else {})
-        counts = None if lengths is None else (indices >= 0).sum(-1)
-        values, places = functions.top_k(values, min(k, sum(cut.sizes)), lengths=counts, **ordering)
-        found = indices.gather(-1, places if lengths is None else places.clamp(0))
-        indices = found if lengths is None else torch.where(places < 0, places, found)
-    values, indices = (part.movedim(-1, axis).contiguous() for part in (values, indices))
-    # The caller may write to the indices before the backward pass.
-    spread = partial(spread_along, axis)
-    return Selected.apply(local, (values,), indices - start, spread), indices
-
-
-def _candidates(
-    values: Tensor, indices: Tensor, k: int, mesh: DeviceMesh, cut: shards.Cut
-) -> tuple[Tensor, Tensor]:
-    """Return the candidates of all ranks, side by side in the last dimension."""
-    parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, indices)]
-    sent = torch.cat(parts, -1)
-    # All ranks send equally much. Only the last ranks can lack candidates, so padding comes last.
-    lacking = min(k, cut.sizes[0]) - values.shape[-1]
-    sent = torch.nn.functional.pad(sent, (0, 0, 0, lacking)) if lacking else sent
-    received = shards.all_gather(sent, mesh, cut)
-    # Back to rows, each with the candidates of all ranks, and every element at a multiple of its size.
-    widths = [part.shape[-1] for part in parts]
-    bytes_of_values, bytes_of_indices = (
-        part.clone(memory_format=torch.contiguous_format).flatten(-3, -2)
-        for part in received.movedim(0, -3).split(widths, -1)
-    )
-    n_candidates = sum(min(k, size) for size in cut.sizes)
-    values = bytes_of_values.view(values.dtype).squeeze(-1)[..., :n_candidates]
-    return values, bytes_of_indices.view(indices.dtype).squeeze(-1)[..., :n_candidates]
