@@ -3,7 +3,7 @@
 A module is an attribute here, because torch's compiler cannot trace a call that imports one.
 """
 
-from typing import Any
+from types import ModuleType
 
 from dmlops.store import once
 
@@ -15,9 +15,10 @@ def offer(**modules: str) -> None:
     _offered.update(modules)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     if name not in _offered:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    module = globals()[name] = once.imported(_offered[name])
+    module: ModuleType = once.imported(_offered[name])
+    globals()[name] = module
     return module
