@@ -20,6 +20,8 @@ _MAX_UINT = 2**32 - 1
 # The limit of elements, bytes, sizes and strides: kernels count in 64-bit integers.
 _MAX_INT64 = 2**63 - 1
 _sizes_stand_in: ContextVar[bool] = ContextVar("dmlops_sizes_stand_in", default=False)
+do_sizes_stand_in: Callable[[], bool] = _sizes_stand_in.get
+"""Returns whether sizes may be numbers that stand in for others; see `sizes_stand_in`."""
 
 
 def describe_arrays_by(describe: "Callable[[object, str], TensorDesc]") -> None:
