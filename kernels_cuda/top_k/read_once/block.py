@@ -367,7 +367,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             n_pairs = u32(0)
         if m.is_by_index != 0:
             counts = n_above, n_pairs, n_written
-            write_by_index(candidates, *counts, extent, candidate_groups, row, output, p, scratch, ids)
+            write_by_index(candidates, counts, extent, candidate_groups, row, output, p, scratch, ids)
         else:
             write_by_value(candidates, n_pairs, n_written, extent, row, output, p, scratch, ids)
 

@@ -68,6 +68,14 @@ SAMPLED_THREADS = 512
 SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
 
 
+class Listed(NamedTuple):
+    """The addresses of what is listed: where segments of rows have their candidates, elements and lows."""
+
+    segments: int
+    elements: int
+    lows: int
+
+
 class SampledParameters(NamedTuple):
     """More parameters of the three kernels.
 
