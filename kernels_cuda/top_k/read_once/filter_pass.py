@@ -71,6 +71,26 @@ class Source(NamedTuple):
     in_order: Any
 
 
+class Unaligned(NamedTuple):
+    """A thread's element outside all vectors, if there is one.
+
+    Attributes
+    ----------
+    exists : bool
+        Whether there is one.
+    bits, key : key
+        The element and its ordered key.
+    position, prefix : uint32
+        Its position; those before `prefix` come before all vectors, the others after them.
+    """
+
+    exists: Any
+    bits: Any
+    key: Any
+    position: Any
+    prefix: Any
+
+
 class FilterFunctions(NamedTuple):
     """Device functions for one element width and block size.
 

@@ -119,6 +119,53 @@ class ClearParameters(NamedTuple):
     n_vectors: int
 
 
+class SortBuffers(NamedTuple):
+    """The addresses of the pairs that `sort.sort_digit` reads and writes."""
+
+    source: int
+    destination: int
+
+
+class SortCounts(NamedTuple):
+    """The addresses of what is counted.
+
+    They are histograms of digits, how many elements of each row are kept (0 if all are), states of tiles, and
+    the number of the next tile.
+    """
+
+    histograms: int
+    n_kept: int
+    states: int
+    next_tile: int
+
+
+class SortParameters(NamedTuple):
+    """More parameters of `sort.sort_digit`: tiles of a row, lowest bit of the digit, and which pass it is."""
+
+    n_tiles: int
+    shift: int
+    is_first: int
+    is_last: int
+
+
+class KeepingAreas(NamedTuple):
+    """The addresses of what `filter.keep_pairs` reads and writes, as in `SortAreas`."""
+
+    tops: int
+    pairs: int
+    histograms: int
+    n_kept: int
+    states: int
+    next_tile: int
+
+
+class KeepingParameters(NamedTuple):
+    """More parameters of `filter.keep_pairs`: the tiles of a row, and the elements of a tile."""
+
+    n_tiles: int
+    size: int
+
+
 def clear_variant() -> Variant:
     """Return the kernel that empties what a sort counts in."""
     return variant("clear", "sort.sort:clear_kernel")
@@ -363,8 +410,7 @@ def _put_keeping(
     put_area(out, selection, areas.counters + selection.element_size * areas.counter_step)
     put_area(out, selection, areas.offsets)
     _put_batch(problem, selection, out, first)
-    put_value(out, shape.n_keep_tiles)
-    put_value(out, shape.keep_size)
+    put_values(out, KeepingParameters(shape.n_keep_tiles, shape.keep_size))
 
 
 def _put_pass(
@@ -396,10 +442,7 @@ def _put_pass(
     put_area(out, selection, areas.counters + number * areas.counter_step)
     put_area(out, selection, areas.offsets)
     _put_batch(problem, selection, out, first)
-    put_value(out, shape.n_tiles)
-    put_value(out, number * DIGIT_BITS)
-    put_value(out, is_first)
-    put_value(out, is_last)
+    put_values(out, SortParameters(shape.n_tiles, number * DIGIT_BITS, is_first, is_last))
 
 
 def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
