@@ -13,7 +13,7 @@ from kernels_cuda.top_k.policy import (
     PART_ELEMENTS,
     UNIT_GROUPS_PER_THREAD,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, filler, key_format_of
+from kernels_cuda.top_k.problem import Selection, bounded_product, filler
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
     ELEMENTS,
@@ -187,7 +187,7 @@ def _put_maxima(
     put_area(out, selection, fine)
     put_area(out, selection, coarse)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_values(out, parameters)
     split(device, out)
 

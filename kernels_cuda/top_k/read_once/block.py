@@ -325,8 +325,7 @@ def _listing_function(element_size: int, n_threads: int) -> Any:
         highest = key_type(0)
         if thread < u32(state[UNALIGNED]):
             highest = ordered_key(unaligned_bits, p.key_format)
-        formats = p.unfolded_format, p.key_format
-        lowest, highest = order_maxima(keys, n_groups, formats, lowest, highest, thread)
+        lowest, highest = order_maxima(keys, n_groups, p.key_format, lowest, highest, thread)
         extent = finding.block_extremes(scratch, lowest, highest, ids)
         threshold, n_above, n_at_or_above = finding.find_threshold(
             keys, n_groups, extent, n_selected, most_groups, scratch, ids

@@ -12,7 +12,7 @@ from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.device_words import BLOCK_SHARED_BYTES, MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import ONLY_BLOCK_THREADS
-from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.problem import Selection, bounded_product
 from kernels_cuda.top_k.shared.kernel_keys import BLOCK, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     NO_AREA,
@@ -288,7 +288,7 @@ def finish_rows(
     begin(out, device, kernel, Sizes(n_blocks, shape.n_threads, dynamic_bytes(shape), 1))
     _put_operands(out, selection, areas)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     parameters = BlockParameters(
         areas.source_size,
         selection.is_by_index,

@@ -186,7 +186,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         for group in range(_GROUPS):
             own_vector = steps[group] * _GROUPS + u32(group)
             vectors[group] = own_vector * n_threads + thread
-            key = fold(best[group], p.unfolded_format, p.key_format)
+            key = fold(best[group], p.key_format)
             may_be_listed = pair_of(key, prefix + vectors[group] * per_vector) >= threshold
             wanted |= u32(n_again <= own_vector < n_own and may_be_listed) << u32(group)
         # Vectors number `first`, `first + apart` and so on, up to `n`, of one thread.
@@ -266,7 +266,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 vector = (steps[group] * _GROUPS + u32(group)) * n_threads + thread
                 # The element is anywhere in the vector, at the latest at this position.
                 last = prefix + vector * per_vector + u32(per_vector - 1)
-                key = fold(best[group], p.unfolded_format, p.key_format)
+                key = fold(best[group], p.key_format)
                 maximum = max(maximum, pair_of(key, last))
         n_maxima = u32(m.n_maxima)
         share_maxima(memory, maximum, n_maxima, thread, lane, warp)

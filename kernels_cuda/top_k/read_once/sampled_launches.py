@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.device_words import ARCH, BLOCK_SHARED_BYTES, PLANNED
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Selection, key_format_of
+from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import SAMPLE, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     UNSERVED,
@@ -241,7 +241,7 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
             put_area(out, selection, elements)
             put_area(out, selection, lows)
         put_area(out, selection, offsets)
-        put_rows(out, problem, selection, key_format_of(problem))
+        put_rows(out, problem, selection)
         put_values(out, parameters)
         split(device, out)
     return PLANNED

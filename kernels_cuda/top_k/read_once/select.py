@@ -78,7 +78,6 @@ def select_function(element_size: int, n_threads: int) -> Any:
         n_selected, limit, n_slots, are_too_many, only_above = limits
         threshold, highest = extent
         key_format = p.key_format
-        formats = p.unfolded_format, key_format
         is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
         thread, lane, warp = ids
         counters = scratch.counters
@@ -128,7 +127,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 known = is_unaligned, unaligned_key
                 extent = threshold, highest
                 threshold, fits = narrow(
-                    items, source, known, extent, n_selected, limit, formats, scratch, ids
+                    items, source, known, extent, n_selected, limit, key_format, scratch, ids
                 )
                 unfolded_threshold = unfold_threshold(threshold, key_format)
                 only_above = not fits

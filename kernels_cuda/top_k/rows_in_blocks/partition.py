@@ -22,6 +22,7 @@ from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array,
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape, most_sorted, partition_bins
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
+from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
@@ -48,7 +49,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     n_pair_bytes = pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
-    unused, _, _, _, restore = aligned_functions(element_size)
+    unused = aligned_functions(element_size).unused
+    restore = element_functions(element_size).restore
     register_bits = max(32, 8 * element_size)
     key_mask = ((1 << register_bits) - 1) >> unused << unused
     n_warps = n_threads // WARP_LANES
@@ -308,7 +310,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         while rank < n_selected:
             key, low = load_pair(memory + rank * n_pair_bytes)
             position = i64(low)
-            element = restore(key, p.key_format, base + position * x_step)
+            element = restore(key >> unused, p.key_format, base + position * x_step)
             write_result(values, outputs, rank, element, position, p)
             rank += n_threads
         pad_results(values, outputs, n_selected + thread, n_threads, p.k, p)

@@ -175,7 +175,7 @@ def put_area(out: Words, selection: Selection, area: int) -> None:
         put_pointer(out, selection.outputs_at + 2, area)
 
 
-def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFormat) -> None:
+def put_rows(out: Words, problem: Words, selection: Selection) -> None:
     """Put the first parameters of a kernel; the first launch begins with row, block or unit number 0."""
     parameters = RowParameters(
         selection.index_size,
@@ -186,7 +186,7 @@ def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFo
         axis_strides(problem, selection),
         row_layout(problem, selection),
         unfolded_format_of(problem),
-        key_format,
+        key_format_of(problem),
         window_format(problem, selection),
     )
     put_values(out, parameters)
@@ -205,26 +205,13 @@ def begin_rows(
 
     Further parameters may be put after the first ones, and then it is to be split (`split`).
     """
-    begin_rows_as(problem, device, selection, out, kernel, sizes, key_format_of(problem))
-
-
-def begin_rows_as(
-    problem: Words,
-    device: Words,
-    selection: Selection,
-    out: Words,
-    kernel: int,
-    sizes: Sizes,
-    key_format: KeyFormat,
-) -> None:
-    """Do the same with a key format that a kernel takes."""
     offsets = fill_offsets(problem, device, selection, out)
     begin(out, device, kernel, sizes)
     put_x(out, selection)
     put_windows(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format)
+    put_rows(out, problem, selection)
 
 
 def split(device: Words, out: Words) -> int:

@@ -213,7 +213,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
                 next_best = key_type(0)
             taken += 1
         if n_selected <= WARP_LARGEST_K:
-            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
+            threshold = first_of_equals(threshold, p.key_format)
         return threshold
 
     @linked_function
@@ -258,11 +258,11 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         """
         threshold, highest = exact_threshold_of(maxima, n_selected)
         is_highest = threshold == highest
-        threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
+        threshold = first_of_equals(threshold, p.key_format)
         live = those_at_or_above(live, unfolded_keys, threshold)
         kept = u32(0)
         if not is_highest:
-            threshold_key = fold(threshold, p.unfolded_format, p.key_format)
+            threshold_key = fold(threshold, p.key_format)
             next_above = unfold_next_above(threshold_key, p.key_format)
             if next_above != 0 or threshold == 0:
                 kept = those_at_or_above(live, unfolded_keys, next_above)
@@ -283,14 +283,14 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         while own < n_found:
             slot = first_slot + own
             unfolded, position = take_slot(slots, slot)
-            put_slot(slots, slot, fold(unfolded, p.unfolded_format, p.key_format), position, True)
+            put_slot(slots, slot, fold(unfolded, p.key_format), position, True)
             own += 32
 
     @linked_function
     def store_one_by_one(slots, first_slot, unfolded_keys, live, lane_first, n_selected, p):
         """Store the first of all marked pairs, in order."""
         for place in range(per_lane):
-            unfolded_keys[place] = fold(unfolded_keys[place], p.unfolded_format, p.key_format)
+            unfolded_keys[place] = fold(unfolded_keys[place], p.key_format)
         taken = u32(0)
         while taken < n_selected:
             best = key_type(0)

@@ -27,7 +27,7 @@ from kernels_cuda.top_k.policy import (
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of, row_layout
+from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
@@ -456,5 +456,5 @@ def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
 
 def _put_batch(problem: Words, selection: Selection, out: Words, first: int) -> None:
     """Put the first parameters of a kernel for rows from the first one on."""
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_first(out, first)
