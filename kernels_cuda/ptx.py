@@ -412,7 +412,7 @@ def shared_address(typing_context: Any, array: Any) -> Any:
 
 
 def _unfolded_key(kind: Any, bits: int, directed: str) -> Any:
-    # (element, flip, turn, offset) to an unfolded key of kernels_cuda.top_k.shared.keys. Function 0x6A:
+    # (element, flip, factor, offset) to an unfolded key of kernels_cuda.top_k.shared.keys. Function 0x6A:
     # (a & b) ^ c.
     text = f"{{ .reg .b{bits} mask; shr.s{bits} mask, $1, {bits - 1}; {directed} }}"
     return _instruction(kind, [kind] * 4, text, _PURE)

@@ -115,7 +115,7 @@ class KeyFormat(NamedTuple):
     ----------
     sign, magnitude : int
         The sign bit of floats, 0 of others, and the bits of an element's magnitude, all of integers.
-    turn : int
+    negation : int
         All bits are set (-1) where floats are negated first, for NaN to come last; else 0.
     infinity : int
         The distance of zero from the least number: the bits of infinity, or 0 if elements have no sign bit.
@@ -127,7 +127,7 @@ class KeyFormat(NamedTuple):
 
     sign: int
     magnitude: int
-    turn: int
+    negation: int
     infinity: int
     unordered: int
     direction: int
@@ -136,17 +136,17 @@ class KeyFormat(NamedTuple):
 class UnfoldedFormat(NamedTuple):
     """How an element becomes its unfolded key (`ptx.unfolded_key_u32`).
 
-    `change` is XORed with a word of integers to make unfolded keys of all of them.
+    `factor` is 1 or -1; of elements of 64 bits, it is 0 or all bits, for a complement. `change` is XORed with a word of integers to make unfolded keys of all of them.
     """
 
     flip: int
-    turn: int
+    factor: int
     offset: int
     change: int
 
 
 class Selection(NamedTuple):
-    """What plans often need of a problem, or of one that they make of it.
+    """Facts that plans often need of a problem, or of one that they make of it.
 
     Attributes
     ----------
@@ -481,10 +481,10 @@ def unfolded_format(
     if element_size == 8:
         return UnfoldedFormat(flip, direction, offset, change)
     unused = max(32 - 8 * element_size, 0)
-    # As a factor of a 32-bit product, whose sum with -1 is the complement.
-    turn = 1 if largest else 0xFFFFFFFF
+    # Of a 32-bit product, whose sum with -1 is the complement.
+    factor = 1 if largest else 0xFFFFFFFF
     offset = ((offset << unused) - (0 if largest else 1)) & 0xFFFFFFFF
-    return UnfoldedFormat(flip << unused, turn, offset, repeated(change, element_size))
+    return UnfoldedFormat(flip << unused, factor, offset, repeated(change, element_size))
 
 
 def repeated(element: int, element_size: int) -> int:

@@ -1,4 +1,4 @@
-"""What a cluster selects if k is small: a threshold from group maxima leaves few candidates.
+"""A small k in a cluster: a threshold from group maxima leaves few candidates.
 
 Elements whose positions leave the same remainder are a group: so neighbours, and equal elements, are spread
 over all groups. Each block has `WARP_LANES` of them.

@@ -146,7 +146,7 @@ def _split(device: Words, selection: Selection) -> Split:
 
 def grid_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
-    # What is left of parts is shorter than the row.
+    # The results of all parts make a shorter row.
     selection = given._replace(least=0)
     shape, part_size = _split(device, selection)
     if part_size == 0:

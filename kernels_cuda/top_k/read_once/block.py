@@ -76,7 +76,7 @@ class Groups(NamedTuple):
     are_listed : bool
         Whether they are `n_listed` groups that are listed, or all there are.
     threshold, highest : key
-        What is looked for: the least and the largest key.
+        The least and the largest key of candidates.
     are_many_equal : bool
         Whether so many elements equal the threshold that not all of those in the groups are candidates,
         surely.

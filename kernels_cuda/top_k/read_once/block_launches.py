@@ -64,7 +64,7 @@ ELEMENTS, FINE, COARSE = range(3)
 
 
 class BlockShape(NamedTuple):
-    """What a block holds: candidates, group maxima in their place, and listed groups."""
+    """Sizes of a block, and of its arrays for candidates (or group maxima) and listed groups."""
 
     n_threads: int
     n_slots: int
@@ -214,7 +214,7 @@ def _fits(selection: Selection, shape: BlockShape) -> bool:
 
 
 class Areas(NamedTuple):
-    """What blocks read and write in the workspace, or `NO_AREA`: x, values and indices are operands then.
+    """Areas of the workspace that blocks read and write; for `NO_AREA`, x, values and indices are operands.
 
     They may start from elements with `sources`, their indices of `source_size` bytes, or from group maxima.
     """

@@ -143,7 +143,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
             @device_function
             def marks_below(own, number, key_format):
                 """Return the marks of elements that are less than a float, or greater where NaN is last."""
-                is_last = key_format.turn != 0
+                is_last = key_format.negation != 0
                 return marks_greater(own, number) if is_last else marks_less(own, number)
 
         else:
@@ -158,7 +158,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
             @device_function
             def marks_below(own, numbers, key_format):
                 """Return the marks of elements that are less than a float, or greater where NaN is last."""
-                is_last = key_format.turn != 0
+                is_last = key_format.negation != 0
                 if key_format.infinity == _FLOAT16_INFINITY:
                     marks = greater_f16(own, numbers) if is_last else less_f16(own, numbers)
                 else:

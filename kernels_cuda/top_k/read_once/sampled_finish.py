@@ -41,7 +41,7 @@ def write_function(element_size: int) -> Any:
     load_pair = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if element_size == 8 else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
-    # What a thread has of the selected elements.
+    # The most selected elements that a thread has.
     n_most = SORTED_PAIRS // SAMPLED_THREADS
     unused = max(0, 32 - 8 * element_size)
 

@@ -31,7 +31,7 @@ from kernels_cuda.top_k.shared.unaligned import extent_function
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
-# What the block learns of the bin that the k-th key is in: its number, how many of its keys are selected, and
+# Facts of the bin that the k-th key is in: its number, how many of its keys are selected, and
 # how many it has.
 BIN, SELECTED, AMOUNT = range(3)
 
@@ -66,7 +66,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     per_register = 2 if is_paired else 1
     n_registers, vector_registers = n_keys // per_register, per_vector // per_register
     vector_mask = 0xF000F if is_paired else (1 << per_vector) - 1
-    # What a warp selects of its vectors is added up in fields of a word, several vectors at a time.
+    # A warp's counts of selected elements are fields of a word, one for each of several vectors.
     field_bits = 8 if warp_vector < 1 << 8 else 16
     field_mask = (1 << field_bits) - 1
     fields_per_word = 32 // field_bits
@@ -220,7 +220,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
     @cuda.jit(max_registers=REGISTERS)
     def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
-        # What is selected is sorted if there is room for counters, which begins at their offset.
+        # Selected elements are sorted if there is room for counters, which begin at their offset.
         ptx.grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
         # An opaque copy of the address, which compilers would compute anew at each use.

@@ -33,7 +33,7 @@ PARTITION_KEYS = (16, 16, 32, 32, 16, 32, 16, 32)
 
 
 class PartitionShape(NamedTuple):
-    """What a block holds: `n_keys` elements per thread."""
+    """The threads of a block, and the elements that each of them holds."""
 
     n_threads: int
     n_keys: int

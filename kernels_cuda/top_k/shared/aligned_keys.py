@@ -57,7 +57,7 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
         return KeyFormat(
             key_type(key_format.sign) << unused,
             key_type(key_format.magnitude) << unused,
-            key_type(key_format.turn),
+            key_type(key_format.negation),
             key_type(key_format.infinity) << unused,
             key_type(key_format.unordered) << unused,
             direction,
@@ -65,7 +65,7 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
 
     @device_function
     def float_key(bits, aligned):
-        negative = key_type(signed_type(bits) >> (register_bits - 1)) ^ aligned.turn
+        negative = key_type(signed_type(bits) >> (register_bits - 1)) ^ aligned.negation
         number = ((bits & aligned.magnitude) ^ negative) - negative
         return min(number + aligned.infinity, aligned.unordered) ^ aligned.direction
 
@@ -156,9 +156,9 @@ def register_functions(
     @device_function
     def float_keys(word, aligned):
         """Return the keys of two floats of 16 bits."""
-        negative = ptx.permute(word, word, 0xBB99) ^ twice(aligned.turn)
+        negative = ptx.permute(word, word, 0xBB99) ^ twice(aligned.negation)
         number = (word & twice(aligned.magnitude)) ^ negative
-        # What is negative is one more than the complement of its magnitude. Infinity is even.
+        # A negative number is its magnitude's complement plus one. Infinity is even.
         distance = ptx.add_u16x2(number, (negative & 0x10001) | twice(aligned.infinity))
         return ptx.min_u16x2(distance, twice(aligned.unordered)) ^ twice(aligned.direction)
 

@@ -34,7 +34,7 @@ class Unfolding(NamedTuple):
     """How words become unfolded keys: as a `problem.UnfoldedFormat` says, or not at all if they are such."""
 
     flip: Any
-    turn: Any
+    factor: Any
     offset: Any
     change: Any
 
@@ -76,7 +76,7 @@ def element_functions(element_size: int) -> ElementFunctions:
 
     @device_function
     def ordered_key(element, key_format):
-        negative = key_type(key_format.turn)
+        negative = key_type(key_format.negation)
         if element & key_type(key_format.sign) != 0:
             negative = ~negative
         number = ((element & key_type(key_format.magnitude)) ^ negative) - negative
@@ -90,7 +90,7 @@ def element_functions(element_size: int) -> ElementFunctions:
         negative = key_type(0)
         if key_type(key_format.infinity) > key ^ key_type(key_format.direction):
             negative = key_type(ones)
-        sign = key_type(key_format.sign) & (negative ^ key_type(key_format.turn))
+        sign = key_type(key_format.sign) & (negative ^ key_type(key_format.negation))
         return ((number ^ negative) - negative) | sign
 
     @linked_function
@@ -144,26 +144,25 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    # `turn` is a factor, or a mask of 64 bits.
-    unturned = 0 if element_size == 8 else 1
+    unchanged = 0 if element_size == 8 else 1
 
     @device_function
     def unfold(element, unfolding):
-        return make_unfolded(element, unfolding.flip, unfolding.turn, unfolding.offset)
+        return make_unfolded(element, unfolding.flip, unfolding.factor, unfolding.offset)
 
     @linked_function
     def unfolding_of(unfolded_format, are_unfolded):
-        """Return flip, turn, offset and change of elements, or of words that hold an unfolded key each."""
+        """Return flip, factor, offset and change of elements, or of words that hold an unfolded key each."""
         flip = key_type(unfolded_format.flip)
-        turn = key_type(unfolded_format.turn)
+        factor = key_type(unfolded_format.factor)
         offset = key_type(unfolded_format.offset)
         change = key_type(unfolded_format.change)
         if are_unfolded:
             flip = key_type(0)
-            turn = key_type(unturned)
+            factor = key_type(unchanged)
             offset = key_type(0)
             change = key_type(0)
-        return Unfolding(flip, turn, offset, change)
+        return Unfolding(flip, factor, offset, change)
 
     @device_function
     def border_of(key_format):
@@ -266,7 +265,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
             change = u32(0)
             flip = unfolding.flip | (unfolding.flip >> 16)
             offset = unfolding.offset | (unfolding.offset >> 16)
-            if unfolding.turn != 1:
+            if unfolding.factor != 1:
                 # The key subtracted from the offset: its complement, plus one, added to it.
                 change = ~flip
                 offset = ((unfolding.offset + 1) >> 16) * 0x10001

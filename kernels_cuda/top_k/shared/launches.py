@@ -1,4 +1,4 @@
-"""What the launches of all algorithms have in common.
+"""The words of launches, which all algorithms put in the same way.
 
 Each algorithm has a function of words (`kernels_cpu.plan_words`) that puts its launches into `out`, and
 returns `PLANNED`; or, before anything is put, `UNSERVED` where it cannot serve the problem. Its kernels also
@@ -56,7 +56,7 @@ from kernels_cuda.top_k.problem import (
 from kernels_cuda.top_k.shared import kernel_keys
 
 UNSERVED = 2
-"""What the plan of an algorithm returns, before it has put anything, if it cannot serve the problem."""
+"""The status of an algorithm that cannot serve the problem: it has put nothing yet."""
 
 FULL = -2
 """The number of the algorithm in a plan that has no room for its launches."""

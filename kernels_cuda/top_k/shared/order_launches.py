@@ -36,7 +36,7 @@ PADDING_THREADS = 128
 PART_WORDS = 1 << 8
 BLOCKS_PER_MULTIPROCESSOR = 4
 WORD_BYTES = 4
-# What is marked in a part is an int64.
+# The marks of a part are counted in an int64.
 PART_BYTES = 8
 # The steps of `by_index.order_by_index`, which a launch takes one or all of.
 CLEARING, MARKING, COUNTING, WRITING = 1, 2, 4, 8

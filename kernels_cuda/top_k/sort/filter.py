@@ -1,11 +1,11 @@
-"""What `sort` does first where few of many elements are selected: it keeps those that may be, in order.
+"""The first step of `sort` where few of many elements are selected: keep those that may be, in order.
 
 1. `digit_histograms` (`sort`) counts the highest bits of all keys.
 2. `keep_pairs` finds up to which of these keys must be kept, for the k first to be among them. It reads the
    rows once more, writes the pairs of what is kept by ascending position, and counts their digits. A tile
    learns where its own begin as those of `sort_digit` do, by looking back.
 
-What is kept are the elements whose highest bits come no later than those of element number k: hardly more
+Elements are kept whose highest bits come no later than those of element number k: hardly more
 than k of them, unless elements are close to each other. If they all are, all are kept.
 """
 
@@ -135,7 +135,7 @@ def keep_kernel(element_size: int) -> Any:
         elements = cuda.local.array(KEPT_PER_THREAD, key_type)
         address = base + i64(thread) * step
         own_word = ptx.shared_address(words) + warp * 4
-        # What is left of the tile from the first element of the warp on.
+        # The elements of the tile from the first one of the warp on.
         n_left = max(count, warp << 5) - (warp << 5)
         while n_left > 0:
             for item in range(KEPT_PER_THREAD):

@@ -48,7 +48,7 @@ from kernels_cuda.top_k.sort.sort_launches import (
 _LOOKBACK_TILES = 4
 # Elements that a thread writes together.
 _TOGETHER = 4
-# What loads and stores a pair of a key and a position, by its bytes: in global memory, and in shared memory.
+# Loads and stores of a pair (key, position), by its bytes: in global memory, and in shared memory.
 _PAIR_INSTRUCTIONS = {
     8: (ptx.load_u32x2, ptx.store_u32x2, ptx.load_shared_u32x2, ptx.store_shared_u32x2),
     16: (ptx.load_u64x2, ptx.store_u64x2, ptx.load_shared_u64x2, ptx.store_shared_u64x2),

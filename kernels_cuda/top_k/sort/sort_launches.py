@@ -64,7 +64,7 @@ from kernels_cuda.top_k.shared.shapes import (
 
 # An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
 COUNT_BYTES, STATE_BYTES = 8, 4
-# What is kept is marked in so many words of a block, whose threads load so many elements at a time.
+# A block marks elements that are kept in so many words; its threads load so many elements at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
 KEEPING_ROUND = KEEPING_THREADS * KEPT_PER_THREAD
@@ -86,7 +86,7 @@ _HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
 
 
 class SortTile(NamedTuple):
-    """What a block takes of a row, and the limit on its registers."""
+    """The shape of a block, which sorts a tile of a row, and the limit on its registers."""
 
     n_threads: int
     n_items: int
@@ -207,7 +207,7 @@ class SortShape(NamedTuple):
     Attributes
     ----------
     tile : SortTile
-        What a block takes of a row.
+        A block's part of a row.
     position_size, n_tiles : int
         Bytes of a position in the workspace, and tiles of a row.
     n_rows : int
