@@ -136,7 +136,8 @@ class KeyFormat(NamedTuple):
 class UnfoldedFormat(NamedTuple):
     """How an element becomes its unfolded key (`ptx.unfolded_key_u32`).
 
-    `factor` is 1 or -1; of elements of 64 bits, it is 0 or all bits, for a complement. `change` is XORed with a word of integers to make unfolded keys of all of them.
+    `factor` is 1 or -1; of elements of 64 bits, it is 0 or all bits, for a complement. `change` is XORed with
+    a word of integers to make unfolded keys of all of them.
     """
 
     flip: int
@@ -401,10 +402,10 @@ def key_format(
     ones = all_bits(element_size)
     if flip == 0:
         return KeyFormat(0, ones, 0, 0, ones, sign if largest else sign ^ ones)
-    is_turned = nan_last or not largest
+    are_complements = nan_last != 0 or largest == 0
     # Of 64 bits, as an int64.
     unordered = 2 * (infinity + sign if element_size == 8 else infinity) + 1
-    return KeyFormat(sign, flip, -1 if nan_last else 0, infinity, unordered, ones if is_turned else 0)
+    return KeyFormat(sign, flip, -1 if nan_last else 0, infinity, unordered, ones if are_complements else 0)
 
 
 def key_format_of(problem: Words) -> KeyFormat:

@@ -198,12 +198,11 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
         """
         direction = key_type(key_format.direction)
         distance = min(key ^ direction, key_type(key_format.unordered))
-        # Keys descend as distances do, or as they ascend.
-        is_turned = direction & 1
+        are_complements = direction & 1
         unfolded = distance
-        if distance + is_turned > border_of(key_format):
+        if distance + are_complements > border_of(key_format):
             unfolded += 1
-        if is_turned != 0 and distance == key_type(key_format.unordered):
+        if are_complements != 0 and distance == key_type(key_format.unordered):
             unfolded = key_type(ones)
         return (unfolded ^ direction) << unused
 
