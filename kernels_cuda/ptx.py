@@ -411,25 +411,8 @@ def shared_address(typing_context: Any, array: Any) -> Any:
     return u32(array), generate
 
 
-def _ordered_key(kind: Any, bits: int) -> Any:
-    # The operands after the element are the masks of kernels_cuda.top_k.shared.keys.
-    text = (
-        f"{{ .reg .pred negative, zero, unordered; .reg .b{bits} key, magnitude; "
-        f"and.b{bits} key, $1, $2; setp.ne.u{bits} negative, key, 0; selp.b{bits} key, $6, $5, negative; "
-        f"xor.b{bits} key, key, $1; and.b{bits} magnitude, $1, $3; "
-        f"setp.ne.u{bits} zero, $3, 0; setp.eq.and.u{bits} zero, magnitude, 0, zero; "
-        f"selp.b{bits} key, $5, key, zero; "
-        f"setp.gt.u{bits} unordered, magnitude, $4; selp.b{bits} $0, $7, key, unordered; }}"
-    )
-    return _instruction(kind, [kind] * 7, text, _PURE)
-
-
-ordered_key_u32 = _ordered_key(u32, 32)
-ordered_key_u64 = _ordered_key(u64, 64)
-
-
 def _unfolded_key(kind: Any, bits: int, directed: str) -> Any:
-    # (element, flip, turn, offset) to an unfolded key of kernels_cuda.top_k.shared.keys. Function 0x6A:
+    # (element, flip, factor, offset) to an unfolded key of kernels_cuda.top_k.shared.keys. Function 0x6A:
     # (a & b) ^ c.
     text = f"{{ .reg .b{bits} mask; shr.s{bits} mask, $1, {bits - 1}; {directed} }}"
     return _instruction(kind, [kind] * 4, text, _PURE)

@@ -200,7 +200,7 @@ def _compilation(capability: tuple[int, int]) -> Iterator[None]:
     with compiler_lock.global_compiler_lock:
         import_numba_registries()
         with (
-            # What kernels call is the same for all later architectures.
+            # All later architectures share the functions that kernels call.
             _compiling_for(min(capability, _LAST_ASKED_FOR)),
             _typing_as_in_c(),
             numba_shortcuts(),

@@ -370,7 +370,7 @@ def _given_to_driver(code: bytes, variant: Variant, target: Target) -> tuple[Any
     return status, kernel
 
 
-# What the driver says of code that it cannot run: a cubin of a later toolkit, PTX of a later version, ...
+# Errors of the driver for code that it cannot run: a cubin of a later toolkit, PTX of a later version, ...
 _REFUSALS = {
     driver.CUresult.CUDA_ERROR_INVALID_IMAGE,
     driver.CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU,

@@ -26,7 +26,7 @@ NAMES = (
     "sort",
     "copy",
 )
-"""What `kernels_cuda.top_k` calls the algorithms."""
+"""The names of the algorithms in `kernels_cuda.top_k`."""
 (
     ROUNDS,
     WARP,

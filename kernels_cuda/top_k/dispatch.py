@@ -38,7 +38,7 @@ MOST_WORDS = 1 << 24
 
 
 class Kind(NamedTuple):
-    """What parts of a table tell apart: bytes of an element, where rows lie, and the order of results."""
+    """The key of a part of a table: bytes of an element, where rows lie, and the order of results."""
 
     element_size: int
     is_transposed: bool
@@ -196,7 +196,7 @@ class Plan:
     Attributes
     ----------
     variant : str
-        What runs and why.
+        The algorithm, and why it runs.
     workspace_size : int
         Bytes of scratch memory that one launch needs.
     """

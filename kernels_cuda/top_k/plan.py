@@ -49,7 +49,7 @@ def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     device : words
         The device and the policy (`policy.plan_device`).
     table : words
-        What was measured on the device (`choice`).
+        Limits by what was measured on the device (`choice`).
     out : words
         The launches, which take the addresses of x; lengths, starts and numbers as far as there are any;
         values, indices and the workspace. If there is nothing to do, there are none.

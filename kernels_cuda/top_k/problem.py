@@ -109,41 +109,45 @@ class WindowFormat(NamedTuple):
 
 
 class KeyFormat(NamedTuple):
-    """How an element becomes its ordered key (see `keys`): the largest key comes first.
+    """How an element becomes its ordered key, and that the element (see `keys`).
 
-    `sign`, `flip` and `infinity` are the masks of the problem, but see `bool_key_format`. An element is XORed
-    with `positive`, or with `negative` if its sign bit is set. All NaNs have the key `unordered`.
+    Attributes
+    ----------
+    sign, magnitude : int
+        The sign bit of floats, 0 of others, and the bits of an element's magnitude, all of integers.
+    negation : int
+        All bits are set (-1) where floats are negated first, for NaN to come last; else 0.
+    infinity : int
+        The distance of zero from the least number: the bits of infinity, or 0 if elements have no sign bit.
+    unordered : int
+        The distance that all NaNs have, or True, which is also the largest one.
+    direction : int
+        XORed with the distance, or with the bits of integers.
     """
 
     sign: int
-    flip: int
+    magnitude: int
+    negation: int
     infinity: int
-    positive: int
-    negative: int
     unordered: int
+    direction: int
 
 
 class UnfoldedFormat(NamedTuple):
-    """How an element becomes its unfolded key, and that its ordered key (see `keys`).
+    """How an element becomes its unfolded key (`ptx.unfolded_key_u32`).
 
-    `flip`, `turn` and `offset` make an unfolded key (`ptx.unfolded_key_u32`); `change` is XORed with a word
-    of integers to make unfolded keys of all of them. Adding `shift` makes an ordered key, but `lone_zero`
-    stands for the zero that has no ordered key of its own, and unfolded keys from `first_nan` to `last_nan`
-    are NaNs.
+    `factor` is 1 or -1; of elements of 64 bits, it is 0 or all bits, for a complement. `change` is XORed with
+    a word of integers to make unfolded keys of all of them.
     """
 
-    shift: int
-    lone_zero: int
-    first_nan: int
-    last_nan: int
     flip: int
-    turn: int
+    factor: int
     offset: int
     change: int
 
 
 class Selection(NamedTuple):
-    """What plans often need of a problem, or of one that they make of it.
+    """Facts that plans often need of a problem, or of one that they make of it.
 
     Attributes
     ----------
@@ -393,24 +397,15 @@ def key_format(
     Examples
     --------
     >>> [hex(mask) for mask in key_format(2, 0x8000, 0x7FFF, 0x7C00, True, False)]
-    ['0x8000', '0x7fff', '0x7c00', '0x8000', '0xffff', '0xffff']
+    ['0x8000', '0x7fff', '0x0', '0x7c00', '0xf801', '0x0']
     """
-    if flip != 0 and sign == 0:
-        return bool_key_format(largest)
     ones = all_bits(element_size)
-    direction = 0 if largest else ones
-    unordered = 0 if nan_last else ones ^ direction
-    return KeyFormat(sign, flip, infinity, sign ^ direction, sign ^ flip ^ direction, unordered)
-
-
-def bool_key_format(is_largest: int) -> KeyFormat:
-    """Return how bools become ordered keys: all set bytes are NaNs, and share one key.
-
-    A byte is a magnitude without a sign. But `keys.unfold_threshold` computes the least unfolded key of set
-    bytes, 1 or 255, from `sign` and `flip`: modulo 256 both have to be 255 there, and `flip` the larger one.
-    """
-    zero = 0 if is_largest else 0xFF
-    return KeyFormat(0xFF, 0x1FF, 0, zero, zero, zero ^ 0xFF)
+    if flip == 0:
+        return KeyFormat(0, ones, 0, 0, ones, sign if largest else sign ^ ones)
+    are_complements = nan_last != 0 or largest == 0
+    # Of 64 bits, as an int64.
+    unordered = 2 * (infinity + sign if element_size == 8 else infinity) + 1
+    return KeyFormat(sign, flip, -1 if nan_last else 0, infinity, unordered, ones if are_complements else 0)
 
 
 def key_format_of(problem: Words) -> KeyFormat:
@@ -435,14 +430,6 @@ def unfolded_format_of(problem: Words) -> UnfoldedFormat:
         problem[LARGEST],
         problem[NAN_LAST],
     )
-
-
-def aligned_format(problem: Words) -> KeyFormat:
-    """Return the key format as `aligned_keys` takes it: that of bools without a sign."""
-    keys = key_format_of(problem)
-    if problem[FLIP] != 0 and problem[SIGN] == 0:
-        return KeyFormat(0, 0xFF, 0, keys.positive, keys.negative, keys.unordered)
-    return keys
 
 
 def filler(problem: Words) -> int:
@@ -476,40 +463,29 @@ def last_element(element_size: int, sign: int, flip: int, infinity: int, largest
 def unfolded_format(
     element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int
 ) -> UnfoldedFormat:
-    """Return how elements of a data type become unfolded keys, and these ordered keys.
+    """Return how elements of a data type become unfolded keys.
 
     Examples
     --------
     >>> [hex(number) for number in unfolded_format(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True, 0)]
-    ['0x7fffff', '0x7fffffff', '0xff000002', '0xffffffff', '0x7fffffff', '0x1', '0x7f800001', '0x0']
+    ['0x7fffffff', '0x1', '0x7f800001', '0x0']
     """
     ones = all_bits(element_size)
     direction = 0 if largest else ones
     # Of integers, and of bools that are made unfolded as these.
-    shift, lone_zero, first_nan, last_nan, offset = 0, sign ^ direction, ones, 0, sign
-    if flip != 0 and sign == 0:
-        shift, lone_zero = (0, ones) if largest else (1, 0)
-        first_nan, last_nan = (1, ones) if largest else (0, ones - 1)
-        flip, offset = 0, 0
-    elif flip != 0:
-        # The zero that comes first has a key of its own, next to that of the other one.
-        lowest = flip ^ infinity
-        shift, lone_zero = (lowest, flip) if largest else (-lowest & ones, sign)
-        first_nan, last_nan = ((sign ^ infinity) - lowest + 1, ones) if largest else (0, 2 * lowest - 1)
-        offset = infinity + 1 if largest and not nan_last else infinity ^ ones
-        if nan_last:
-            # All NaNs are below minus infinity.
-            shift, first_nan, last_nan = (sign + infinity + 1) & ones, 0, 2 * lowest - 1
+    offset = sign
     change = 0 if flip != 0 else direction ^ sign
+    if flip != 0 and sign == 0:
+        flip = 0
+    elif flip != 0:
+        offset = infinity + 1 if largest and not nan_last else infinity ^ ones
     if element_size == 8:
-        return UnfoldedFormat(shift, lone_zero, first_nan, last_nan, flip, direction, offset, change)
+        return UnfoldedFormat(flip, direction, offset, change)
     unused = max(32 - 8 * element_size, 0)
-    # As a factor of a 32-bit product, whose sum with -1 is the complement.
-    turn = 1 if largest else 0xFFFFFFFF
+    # Of a 32-bit product, whose sum with -1 is the complement.
+    factor = 1 if largest else 0xFFFFFFFF
     offset = ((offset << unused) - (0 if largest else 1)) & 0xFFFFFFFF
-    return UnfoldedFormat(
-        shift, lone_zero, first_nan, last_nan, flip << unused, turn, offset, repeated(change, element_size)
-    )
+    return UnfoldedFormat(flip << unused, factor, offset, repeated(change, element_size))
 
 
 def repeated(element: int, element_size: int) -> int:

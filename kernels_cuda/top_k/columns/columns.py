@@ -25,7 +25,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32
-from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.columns.candidates import LAST_POSITION, NOWHERE, candidate_functions
 from kernels_cuda.top_k.columns.columns_launches import (
     POSITION_BYTES,
@@ -75,6 +75,66 @@ def columns_kernel(element_size: int) -> Any:
                 position_slot += POSITION_STEP
         return slot, position_slot
 
+    @linked_function
+    def load_chunk(ahead, address, step):
+        for place in range(n_rows_ahead):
+            ahead[place] = load_element(address)
+            address += step
+
+    @device_function
+    def following_chunk(chunk, cycle, n_chunks, stride):
+        """Return the chunk after this one, and the round.
+
+        Chunks follow each other some 0.618 of the column apart; a round that leads back to its first chunk is
+        followed by a round from the next one.
+        """
+        chunk += stride
+        if chunk >= n_chunks:
+            chunk -= n_chunks
+        if chunk == cycle:
+            cycle += 1
+            chunk = cycle
+        return chunk, cycle
+
+    @linked_function
+    def merge_parts(first_slot, first_position, part, n_parts, warp_slots, n_selected):
+        """Merge what the warps of a column have selected; return the number of the first slot of it.
+
+        It moves between the first and the second `n_selected` slots.
+        """
+        own = u32(0)
+        free = n_selected
+        distance = u32(1)
+        while distance < n_parts:
+            cuda.syncthreads()
+            if part & ((distance << 1) - 1) == 0:
+                theirs = own + distance * warp_slots
+                merge_selected(
+                    first_slot + own * key_step,
+                    first_position + own * POSITION_STEP,
+                    first_slot + theirs * key_step,
+                    first_position + theirs * POSITION_STEP,
+                    first_slot + free * key_step,
+                    first_position + free * POSITION_STEP,
+                    n_selected,
+                )
+            own = n_selected - own
+            free = n_selected - free
+            distance <<= 1
+        return own
+
+    @linked_function
+    def write_column(slot, position_slot, n_written, base, values, indices, p):
+        pad_results(values, indices, n_written, 1, p.k, p)
+        rank = i64(0)
+        while rank < n_written:
+            position = i64(load_position(position_slot))
+            address = base + position * (p.strides.x * element_size)
+            write_result(values, indices, rank, restore(load_key(slot), p.key_format, address), position, p)
+            slot += key_step
+            position_slot += POSITION_STEP
+            rank += 1
+
     @cuda.jit
     def column_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, c: ColumnsParameters):
         ptx.grid_dependency_wait()
@@ -117,8 +177,6 @@ def columns_kernel(element_size: int) -> Any:
             position_slot += POSITION_STEP
             at += 1
 
-        # Chunks follow each other some 0.618 of the column apart; a round that leads back to its first chunk
-        # is followed by a round from the next one.
         stride = max(u32(1), (n_chunks * 2531) >> 12)
         cycle = u32(0)
         chunk = u32(0)
@@ -132,14 +190,8 @@ def columns_kernel(element_size: int) -> Any:
             if n_chunks > 1:
                 chunk = stride
                 next_at = first_row + chunk * n_rows_ahead
-            address = base + min(i64(at), last_at) * step
-            for place in range(n_rows_ahead):
-                evens[place] = load_element(address)
-                address += step
-            address = base + min(i64(next_at), last_at) * step
-            for place in range(n_rows_ahead):
-                odds[place] = load_element(address)
-                address += step
+            load_chunk(evens, base + min(i64(at), last_at) * step, step)
+            load_chunk(odds, base + min(i64(next_at), last_at) * step, step)
 
         full = first_slot + u32((c.n_slots - n_rows_ahead) * key_step)
         held = u32(0)
@@ -149,12 +201,7 @@ def columns_kernel(element_size: int) -> Any:
         while True:
             if remaining > 0:
                 remaining -= 1
-                chunk += stride
-                if chunk >= n_chunks:
-                    chunk -= n_chunks
-                if chunk == cycle:
-                    cycle += 1
-                    chunk = cycle
+                chunk, cycle = following_chunk(chunk, cycle, n_chunks, stride)
                 if remaining < 2:
                     chunk = u32(0)
                 new_at = first_row + chunk * n_rows_ahead
@@ -201,37 +248,10 @@ def columns_kernel(element_size: int) -> Any:
             held += 1
         sort_candidates(first_slot, first_position, n_selected)
 
-        # What is selected moves between the first and the second `n_selected` slots.
-        own = u32(0)
-        free = n_selected
-        distance = u32(1)
-        while distance < n_parts:
-            cuda.syncthreads()
-            if part & ((distance << 1) - 1) == 0:
-                theirs = own + distance * warp_slots
-                merge_selected(
-                    first_slot + own * key_step,
-                    first_position + own * POSITION_STEP,
-                    first_slot + theirs * key_step,
-                    first_position + theirs * POSITION_STEP,
-                    first_slot + free * key_step,
-                    first_position + free * POSITION_STEP,
-                    n_selected,
-                )
-            own = n_selected - own
-            free = n_selected - free
-            distance <<= 1
+        own = merge_parts(first_slot, first_position, part, n_parts, warp_slots, n_selected)
         if part == 0 and column < p.n_rows:
             slot = first_slot + own * key_step
             position_slot = first_position + own * POSITION_STEP
-            pad_results(values, indices, n_written, 1, p.k, p)
-            rank = i64(0)
-            while rank < n_written:
-                position = i64(load_position(position_slot))
-                bits = restore(load_key(slot), p.key_format, base + position * step)
-                write_result(values, indices, rank, bits, position, p)
-                slot += key_step
-                position_slot += POSITION_STEP
-                rank += 1
+            write_column(slot, position_slot, n_written, base, values, indices, p)
 
     return column_top_k

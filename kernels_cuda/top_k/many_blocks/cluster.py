@@ -43,10 +43,10 @@ def cluster_kernel(element_size: int) -> Any:
     key_type = element_functions(element_size).key_type
     load_keys = key_functions(element_size).load_keys
     begin, _ = range_functions(element_size)
-    deliver, sort_and_write = sort_functions(element_size)
+    hand_on, sort_and_write = sort_functions(element_size)
     serves_few = element_size <= FEW_LARGEST_ELEMENT
     select_few: Any = few_function(element_size) if serves_few else None
-    select = select_function(element_size, deliver)
+    select = select_function(element_size, hand_on)
     find_row, _, pad_results = row_functions(element_size)
     extent_of = extent_function(element_size)
     per_vector = VECTOR_BYTES // element_size
@@ -102,10 +102,10 @@ def cluster_kernel(element_size: int) -> Any:
             ptx.cluster_wait()
             areas = warp_counts, found, memory, barriers
             context = chunk_keys, chunk_lows, (address, p.strides.x), output, p.key_format, c
-            has_delivered = select(areas, own, n_steps, n_selected, ids, context)
+            has_sent = select(areas, own, n_steps, n_selected, ids, context)
             ptx.cluster_wait()
             if c.is_sorted != 0:
-                sort_and_write(context, memory, has_delivered, n_selected, ids)
+                sort_and_write(context, memory, has_sent, n_selected, ids)
         padded = n_selected + (rank * CLUSTER_THREADS + thread)
         pad_results(values, indices, padded, n_blocks * CLUSTER_THREADS, p.k, p)
 

@@ -1,4 +1,4 @@
-"""What a cluster selects if k is small: a threshold from group maxima leaves few candidates.
+"""A small k in a cluster: a threshold from group maxima leaves few candidates.
 
 Elements whose positions leave the same remainder are a group: so neighbours, and equal elements, are spread
 over all groups. Each block has `WARP_LANES` of them.
@@ -45,7 +45,7 @@ from kernels_cuda.top_k.shared.few import (
     pair_of,
     threshold_of_maxima,
 )
-from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.keys import are_integers, element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 _VECTOR_PAIRS = VECTOR_BYTES // PAIR_BYTES
@@ -152,10 +152,10 @@ def few_function(element_size: int) -> Any:
             return share_out(best, thread & 31), largest
 
         @device_function
-        def maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format):
+        def maximum_pair(best, n_blocks, rank, offset, key_format):
             pair = warp_maximum_u64(best)
             if pair != 0:
-                pair = (u64(fold(u32(pair >> 32), unfolded_format, key_format)) << 32) | u32(pair)
+                pair = (u64(fold(u32(pair >> 32), key_format)) << 32) | u32(pair)
             return pair
 
     else:
@@ -187,17 +187,17 @@ def few_function(element_size: int) -> Any:
             return share_out(best, thread & 31), largest
 
         @device_function
-        def maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format):
+        def maximum_pair(best, n_blocks, rank, offset, key_format):
             word = ptx.warp_max(best)
             pair = u64(0)
             if word != 0:
                 part = u32(_MOST_PARTS) - (word & _MOST_PARTS)
                 position = (part * n_blocks + rank) * WARP_LANES + offset
-                pair = pair_of(fold(word, unfolded_format, key_format), position)
+                pair = pair_of(fold(word, key_format), position)
             return pair
 
     @linked_function
-    def share_maxima(memory, barrier, best, thread, rank, n_blocks, unfolded_format, key_format):
+    def share_maxima(memory, barrier, best, thread, rank, n_blocks, key_format):
         """Tell all blocks the first (key, position) of each group of this one, and wait for theirs."""
         lane = thread & 31
         warp = thread >> 5
@@ -206,7 +206,7 @@ def few_function(element_size: int) -> Any:
         best = load_best(memory + lane * _WARP_STRIDE + warp * best_bytes)
         # The group that lane number `warp` of each warp has.
         offset = warp % group_lanes * per_vector + warp // group_lanes
-        pair = maximum_pair(best, n_blocks, rank, offset, unfolded_format, key_format)
+        pair = maximum_pair(best, n_blocks, rank, offset, key_format)
         if lane == 0:
             ptx.store_shared_u64(memory + _OWN_MAXIMA + warp * PAIR_BYTES, pair)
         if thread == 0:
@@ -232,7 +232,9 @@ def few_function(element_size: int) -> Any:
     @device_function
     def may_differ(key, key_format):
         """Return whether elements that have this key may differ in bits, as zeros and NaNs do."""
-        return key_format.flip != 0 and (key == u32(key_format.positive) or key == u32(key_format.unordered))
+        distance = key ^ u32(key_format.direction)
+        is_shared = distance == u32(key_format.infinity) or distance == u32(key_format.unordered)
+        return is_shared and not are_integers(key_format)
 
     @linked_function
     def list_candidates(memory, own, first, n_steps, advance, count, bound, key_format):
@@ -306,7 +308,7 @@ def few_function(element_size: int) -> Any:
         best, largest = first_of_groups(own, first, n_steps, advance, length, thread, unfolding)
         ptx.cluster_wait()
         maxima = barrier_at(barriers, MAXIMA)
-        share_maxima(memory, maxima, best, thread, rank, n_blocks, p.unfolded_format, p.key_format)
+        share_maxima(memory, maxima, best, thread, rank, n_blocks, p.key_format)
         n_candidates = u32(1)
         has_room = True
         is_found = False

@@ -59,8 +59,8 @@ _FIRST_ENDS = _OWN_TOTALS + _BLOCK_TOTALS
 _ENDS = LARGEST_CLUSTER * VECTOR_BYTES
 _OWN_ENDS = _FIRST_ENDS + 2 * _ENDS
 RANGE_BYTES = _OWN_ENDS + CLUSTER_WARPS * VECTOR_BYTES
-# What `find_digit` finds: the digit, the number of the k-th key among those that have it, and how many these
-# are; and how many keys the blocks before have that are above, and that have it.
+# Places of what `find_digit` finds: the digit, the number of the k-th key among those that have it, and how
+# many these are; and how many keys the blocks before have that are above, and that have it.
 DIGIT, N_LEFT, N_TIES, N_ABOVE_BEFORE, N_TIES_BEFORE, N_FOUND = range(6)
 
 
@@ -236,21 +236,21 @@ def range_functions(element_size: int) -> tuple[Any, Any]:
             found[N_TIES_BEFORE] = n_ties_before
 
     @device_function
-    def find_digit(areas, turn, row_keys, bounds, shift, n_left, finds_ends, ids):
+    def find_digit(areas, digit_number, row_keys, bounds, shift, n_left, finds_ends, ids):
         """Write down the digit at bit `shift` of the key that is number `n_left` from the top of a range.
 
         Or, with `finds_ends`, if all keys in the range are equal, write down nothing. Return whether that is
         so, and how far they are above the lower bound.
 
         `areas` are the shared array `found`, and the addresses of room for the search and of the barriers;
-        `turn` is how many digits the cluster has looked for before. `row_keys` are ``(own, n_steps)``,
-        `bounds` ``(low, span)`` of the range, and `ids` ``(thread, rank, n_blocks)``.
+        `digit_number` is how many digits the cluster has looked for before. `row_keys` are ``(own,
+        n_steps)``, `bounds` ``(low, span)`` of the range, and `ids` ``(thread, rank, n_blocks)``.
         """
         found, memory, barriers = areas
         thread, rank, n_blocks = ids
         lane = thread & 31
         warp = thread >> 5
-        half = turn & 1
+        half = digit_number & 1
         other = 1 - half
         bins = memory + half * _BINS
         totals = memory + _FIRST_TOTALS + half * _TOTALS
@@ -264,7 +264,7 @@ def range_functions(element_size: int) -> tuple[Any, Any]:
             announce(barrier, n_blocks * n_bytes)
         count_digits(*row_keys, bins, *bounds, shift)
         cuda.syncthreads()
-        parity = (turn >> 1) & 1
+        parity = (digit_number >> 1) & 1
         share(row_keys, bounds, bins, memory, half, barrier, parity, finds_ends, ids)
         # No block reads the other set any more.
         ptx.store_shared_u64(memory + other * _BINS + (thread << 3), u64(0))

@@ -1,4 +1,4 @@
-"""What a cluster selects of the keys in its shared memory, and which of the results each of them is.
+"""How a cluster selects from the keys in its shared memory, and which result each selected one is.
 
 1. Find the range of keys in which the k-th one lies, digit by digit (`cluster_range`). All keys above the
    range are selected. Of those within it, the first ones are, by number; at the end they are equal.
@@ -105,13 +105,15 @@ def select_function(element_size: int, hand_on: Any) -> Any:
         # Only in a crowded bin is it worth finding out whether all keys are equal.
         crowd = n_blocks * n_steps * crowd_of_step
         finds_ends = False
-        turn = u32(0)
+        digit_number = u32(0)
         searching = n_selected > 0
         while searching:
             shift = max(shift, u32(DIGIT_BITS)) - DIGIT_BITS
             areas, bounds = (found, memory, barriers), (low, high - low)
-            is_one, offset = find_digit(areas, turn, (own, n_steps), bounds, shift, n_left, finds_ends, ids)
-            turn += 1
+            is_one, offset = find_digit(
+                areas, digit_number, (own, n_steps), bounds, shift, n_left, finds_ends, ids
+            )
+            digit_number += 1
             if is_one:
                 low += offset
                 high = low

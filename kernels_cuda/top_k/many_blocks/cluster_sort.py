@@ -30,7 +30,7 @@ _SENDING_THREADS = 128
 
 @functools.cache
 def sort_functions(element_size: int) -> tuple[Any, Any]:
-    """Make the device functions `deliver` and `sort_and_write` for one element width."""
+    """Make the device functions `hand_on` and `sort_and_write` for one element width."""
     key_type = element_functions(element_size).key_type
     write_result = result_function(element_size)
     key_bytes = max(4, element_size)
@@ -48,7 +48,7 @@ def sort_functions(element_size: int) -> tuple[Any, Any]:
         send_low(ptx.cluster_address(ptx.shared_address(chunk_lows) + slot * 4, owner), ~position)
 
     @device_function
-    def deliver(context, place, key, position):
+    def hand_on(context, place, key, position):
         """Take selected element number `place`: write it, or give it to the block that orders it.
 
         `context` are the shared arrays for keys and lows of a chunk, ``(address, stride)`` of the row,
@@ -106,7 +106,7 @@ def sort_functions(element_size: int) -> tuple[Any, Any]:
     def sort_and_write(context, all_keys, has_sent, n_selected, ids):
         """Order and write what all blocks have sent, since when they have met at the cluster's barrier.
 
-        `context` is that of `deliver`, `all_keys` is the address of room for the keys of all chunks, and
+        `context` is that of `hand_on`, `all_keys` is the address of room for the keys of all chunks, and
         `has_sent` tells whether this warp has sent any.
         """
         chunk_keys, chunk_lows, row, output, key_format, c = context
@@ -172,4 +172,4 @@ def sort_functions(element_size: int) -> tuple[Any, Any]:
         if item < n_items and lane == 0:
             write_result(row, output, rank, key, i64(~chunk_lows[item]), key_format)
 
-    return deliver, sort_and_write
+    return hand_on, sort_and_write

@@ -13,7 +13,7 @@ from kernels_cuda.top_k.policy import (
     PART_ELEMENTS,
     UNIT_GROUPS_PER_THREAD,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, filler, key_format_of
+from kernels_cuda.top_k.problem import Selection, bounded_product, filler
 from kernels_cuda.top_k.read_once.block_launches import (
     COARSE,
     ELEMENTS,
@@ -146,7 +146,7 @@ def _split(device: Words, selection: Selection) -> Split:
 
 def grid_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Write the group maxima of every row, or part of one too long for a block, and finish it from these."""
-    # What is left of parts is shorter than the row.
+    # The results of all parts make a shorter row.
     selection = given._replace(least=0)
     shape, part_size = _split(device, selection)
     if part_size == 0:
@@ -187,7 +187,7 @@ def _put_maxima(
     put_area(out, selection, fine)
     put_area(out, selection, coarse)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_values(out, parameters)
     split(device, out)
 

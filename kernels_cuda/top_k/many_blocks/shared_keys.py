@@ -111,7 +111,7 @@ def key_functions(element_size: int) -> KeyFunctions:
         """Copy a thread's elements, those of `n_steps` vectors, to shared memory from `own` on.
 
         `row` is ``(address, stride, count, extent)``, the last of which are the addresses between which all
-        rows of x lie. What is not in the row becomes zeros.
+        rows of x lie. Elements that are not in the row become zeros.
         """
         address, stride, count, extent = row
         is_aligned = address & (VECTOR_BYTES - 1) == 0

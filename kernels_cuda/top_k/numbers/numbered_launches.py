@@ -8,7 +8,7 @@ from kernels_cpu.plan_words import Words, put_values
 from kernels_cpu.top_k.problem_words import NUMBER_SIGNED, NUMBER_SIZE, NUMBER_STEP, NUMBER_STRIDE
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
-from kernels_cuda.top_k.problem import RowLayout, Selection, bounded_product, key_format_of, layout_of
+from kernels_cuda.top_k.problem import RowLayout, Selection, bounded_product, layout_of
 from kernels_cuda.top_k.shared.kernel_keys import NUMBERED, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     NO_AREA,
@@ -167,7 +167,7 @@ def numbered_launches(
     put_area(out, selection, found.value_area if found.k > 0 else NO_AREA)
     put_area(out, selection, offsets)
     put_area(out, selection, number_offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     counters_offset = _counters_offset(selection.element_size, capacity)
     given = number_parameters(problem, selection, found.k, found.index_size, 1)
     put_values(out, given._replace(capacity=capacity, counters_offset=counters_offset))

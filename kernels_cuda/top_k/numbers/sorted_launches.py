@@ -17,7 +17,7 @@ from kernels_cpu.top_k.problem_words import (
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.numbers.numbered_launches import area_bytes, number_parameters
 from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
-from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.problem import Selection, bounded_product
 from kernels_cuda.top_k.shared.kernel_keys import CODES, NUMBERS, ORDER, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     Sizes,
@@ -169,7 +169,7 @@ def put_codes(problem: Words, device: Words, selection: Selection, out: Words, a
     put_area(out, selection, areas.codes)
     put_area(out, selection, offsets)
     put_area(out, selection, number_offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_values(out, number_parameters(problem, selection, 0, 0, n_parts))
     split(device, out)
 
@@ -187,7 +187,7 @@ def put_order(problem: Words, device: Words, selection: Selection, out: Words, a
     put_area(out, selection, areas.codes)
     put_area(out, selection, areas.counts)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_value(out, areas.order_size)
     put_value(out, n_parts)
     split(device, out)
@@ -210,6 +210,6 @@ def put_numbers_of(
     put_area(out, selection, areas.sorted_codes)
     put_area(out, selection, offsets)
     put_area(out, selection, number_offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_values(out, number_parameters(problem, selection, 0, areas.order_size, n_parts))
     split(device, out)

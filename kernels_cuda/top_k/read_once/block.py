@@ -24,7 +24,7 @@ output. They are in order, hence by ascending index where keys are equal: anothe
 `sources` tells the index of each, finishes the row.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
@@ -39,8 +39,8 @@ from kernels_cuda.top_k.read_once.block_launches import (
     LARGEST_LANE_BITS,
     BlockParameters,
 )
-from kernels_cuda.top_k.read_once.filter_pass import CONTIGUOUS, Items, Source, filter_functions
-from kernels_cuda.top_k.read_once.select import select_function
+from kernels_cuda.top_k.read_once.filter_pass import CONTIGUOUS, Items, Source, Unaligned, filter_functions
+from kernels_cuda.top_k.read_once.select import Limits, SelectMemory, select_function
 from kernels_cuda.top_k.shared.groups import block_maxima, coarse_groups
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
@@ -56,21 +56,49 @@ WRITTEN = 13
 N_STATE = 14
 
 
+class Start(NamedTuple):
+    """The stage that a block begins with, the lane bits of its groups, and whether each key is a group."""
+
+    stage: Any
+    bits: Any
+    has_unit_groups: Any
+
+
+class Groups(NamedTuple):
+    """The groups that a block reads next.
+
+    Attributes
+    ----------
+    stage : int64
+        That of the vectors that are read.
+    bits : uint32
+        Bits of the number of vectors of a group.
+    are_listed : bool
+        Whether they are `n_listed` groups that are listed, or all there are.
+    threshold, highest : key
+        The least and the largest key of candidates.
+    are_many_equal : bool
+        Whether so many elements equal the threshold that not all of those in the groups are candidates,
+        surely.
+    """
+
+    stage: Any
+    bits: Any
+    are_listed: Any
+    n_listed: Any
+    threshold: Any
+    highest: Any
+    are_many_equal: Any
+
+
 def block_kernel(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type = functions.key_type
-    ordered_key = functions.ordered_key
     load_element = functions.load_element
-    unfolding_of = functions.unfolding_of
-    group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
-    finding = threshold_functions(n_threads, key_type)
-    block_extremes, new_scratch = finding.block_extremes, finding.new_scratch
-    find_threshold, list_groups = finding.find_threshold, finding.list_groups
-    filters = filter_functions(element_size, n_threads)
-    forget_found = filters.forget_found
-    select = select_function(element_size, n_threads)
-    pair_extremes = rank_functions(n_threads, key_type).pair_extremes
+    new_scratch = threshold_functions(n_threads, key_type).new_scratch
+    list_groups = _listing_function(element_size, n_threads)
+    search_stages = _search_function(element_size, n_threads)
     write_by_value, write_by_index = write_functions(element_size, n_threads)
     _, _, pad_results = row_functions(element_size)
 
@@ -79,12 +107,6 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
     keys_per_vector = VECTOR_BYTES // n_key_bytes
     keys_per_vector_bits = keys_per_vector.bit_length() - 1
     ones = (1 << 8 * element_size) - 1
-
-    @linked_function
-    def count_groups(n_vectors, bits, has_unit_groups):
-        if has_unit_groups:
-            return n_vectors * keys_per_vector
-        return (n_vectors + ((1 << bits) - 1)) >> bits
 
     @device_function
     def lane_bits_of(n_vectors, bits, n_groups, enough_groups):
@@ -95,7 +117,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
 
     @device_function
     def start_of_short_row(start, n_coarse, n_row_vectors, p, m):
-        """Return where to begin with a row that is shorter than others: stage, lane bits, unit groups.
+        """Return where to begin with a row that is shorter than others.
 
         From the stage that it has twice as many maxima of as are selected; each is a group if they fit.
         """
@@ -109,60 +131,32 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 bits, has_unit_groups = u32(0), True
             if n_fine_vectors * keys_per_vector < 2 * p.k and n_row_vectors <= most_vectors:
                 stage, bits, has_unit_groups = i64(ELEMENTS), u32(LARGEST_LANE_BITS), False
-        return stage, bits, has_unit_groups
+        return Start(stage, bits, has_unit_groups)
 
     @device_function
-    def vector_bits(stage, fine_bits, coarse_bits):
-        """Return the bits of the number of vectors of a stage that make a group of the stage above."""
-        bits = u32(fine_bits)
-        if stage == FINE:
-            bits = u32(coarse_bits)
-        return bits
+    def coarse_of_row(n_row_vectors, m):
+        """Return how many coarse groups the row has."""
+        n_coarse = i64(0)
+        if m.top_stage != ELEMENTS:
+            coarse_group_bits = m.coarse_bits + keys_per_vector_bits + m.fine_bits
+            n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, m.n_coarse)
+        return n_coarse
 
-    @linked_function
-    def first_pass(memory, stage, vectors, bits, has_unit_groups, unaligned_bits, p, m, scratch, ids):
-        """List the groups to read again; return how many, the threshold of these, and the highest key.
-
-        The last is whether so many elements equal the threshold that not all of those in the listed groups
-        are candidates, surely.
-
-        `memory` are the shared arrays of keys, listed groups and the block's state, and `vectors` are
-        ``(address, count, stride)`` of the stage's.
-        """
-        keys, candidate_groups, state = memory
-        address, n_vectors, stride = vectors
-        thread, lane, warp = ids
-        if has_unit_groups:
-            copy_keys(keys, address, n_vectors, thread)
+    @device_function
+    def write_candidates(memory, n_above, n_pairs, extent, sources, p, m, ids):
+        """Write the first of the candidates, whose keys lie in `extent`."""
+        candidates, candidate_groups, state, scratch = memory
+        row = state[BASE], state[COUNT]
+        output = state[VALUES], state[INDICES], (state[SOURCE], sources, m.source_size)
+        n_written = u32(state[WRITTEN])
+        if n_written == 0:
+            # All candidates are fillers.
+            n_pairs = u32(0)
+        if m.is_by_index != 0:
+            counts = n_above, n_pairs, n_written
+            write_by_index(candidates, counts, extent, candidate_groups, row, output, p, scratch, ids)
         else:
-            unfolding = unfolding_of(p.unfolded_format, stage != ELEMENTS)
-            group_maxima(keys, address, n_vectors, stride, unfolding, bits, lane, warp)
-        cuda.syncthreads()
-        # Recomputed: live values would cost the loads their registers.
-        thread = ptx.same_u32(thread)
-        ids = thread, thread & 31, thread >> 5
-        n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups)
-        n_selected = u32(min(p.k, state[COUNT]))
-        most_groups = u32(m.most_groups)
-        lowest = ~key_type(0)
-        highest = key_type(0)
-        if thread < u32(state[UNALIGNED]):
-            highest = ordered_key(unaligned_bits, p.key_format)
-        formats = p.unfolded_format, p.key_format
-        lowest, highest = order_maxima(keys, n_groups, formats, lowest, highest, thread)
-        extent = block_extremes(scratch, lowest, highest, ids)
-        threshold, n_above, n_at_or_above = find_threshold(
-            keys, n_groups, extent, n_selected, most_groups, scratch, ids
-        )
-        n_ties = u32(0xFFFFFFFF)
-        are_many_equal = False
-        if n_at_or_above > most_groups:
-            n_ties = n_selected - n_above
-            # Nearly all groups reach the threshold: if they equal it, each has several elements that do.
-            are_many_equal = n_at_or_above > n_groups - n_groups // 4
-            n_at_or_above = n_selected
-        list_groups(keys, n_groups, threshold, n_ties, candidate_groups, scratch, ids)
-        return n_at_or_above, threshold, extent[1], are_many_equal
+            write_by_value(candidates, n_pairs, n_written, extent, row, output, p, scratch, ids)
 
     # With so few, several blocks share a multiprocessor; 8-byte keys would spill with fewer than 80.
     max_registers = None if n_threads == 128 else 80 if (element_size, n_threads) == (8, 256) else 64
@@ -189,10 +183,9 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         candidates = Candidates(keys, lows, order, bin_ends)
         scratch = new_scratch()
         state = cuda.shared.array(N_STATE, i64)
+        memory = SelectMemory(candidates, candidate_groups, state, scratch)
 
         thread = u32(cuda.threadIdx.x)
-        lane = thread & 31
-        warp = thread >> 5
         unit = p.first + i64(cuda.blockIdx.x)
         row, part = part_of(unit, m.n_parts)
         # Lengths may be what a launch before has written.
@@ -217,22 +210,18 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             scratch.counters[thread] = u32(0)
 
         # Find the address of the vectors of the first stage, and their number.
-        n_coarse = i64(0)
-        if m.top_stage != ELEMENTS:
-            coarse_group_bits = m.coarse_bits + keys_per_vector_bits + m.fine_bits
-            n_coarse = coarse_groups(n_row_vectors, coarse_group_bits, m.n_coarse)
+        n_coarse = coarse_of_row(n_row_vectors, m)
         fine_address = fine + unit * (m.n_coarse << m.coarse_bits) * VECTOR_BYTES
         coarse_address = coarse + unit * m.n_coarse * n_key_bytes
-        stage, bits, has_unit_groups = m.top_stage, u32(m.lane_bits), m.has_unit_groups != 0
+        start = Start(m.top_stage, u32(m.lane_bits), m.has_unit_groups != 0)
         if length < p.axis_size and p.strides.x == 1 and sources == 0:
-            start = stage, bits, has_unit_groups
-            stage, bits, has_unit_groups = start_of_short_row(start, n_coarse, n_row_vectors, p, m)
+            start = start_of_short_row(start, n_coarse, n_row_vectors, p, m)
         address = first_address
         n_vectors = u32(n_row_vectors)
-        if stage == FINE:
+        if start.stage == FINE:
             address = fine_address
             n_vectors = u32(n_coarse << m.coarse_bits)
-        elif stage == COARSE:
+        elif start.stage == COARSE:
             address = coarse_address
             n_vectors = u32(n_coarse // keys_per_vector)
         # The first pass does not need these: registers are to be free for its loads.
@@ -266,36 +255,129 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
                 unaligned += n_row_vectors * per_vector
             unaligned_bits = load_element(base + unaligned * p.strides.x * element_size)
 
-        group_bits = u32(0)
-        has_candidate_groups = False
-        are_many_equal = False
-        n_at_or_above = u32(0)
-        threshold = key_type(0)
-        highest = key_type(ones)
-        bits = lane_bits_of(n_vectors, bits, u32(m.n_groups), u32(m.enough_groups))
+        bits = lane_bits_of(n_vectors, start.bits, u32(m.n_groups), u32(m.enough_groups))
+        start = Start(start.stage, bits, start.has_unit_groups)
         n_selected = u32(min(p.k, count))
-        n_groups = count_groups(n_vectors, bits, has_unit_groups)
+        n_groups = count_groups(n_vectors, bits, start.has_unit_groups, keys_per_vector)
+        groups = Groups(start.stage, u32(0), False, u32(0), key_type(0), key_type(ones), False)
         if n_groups > n_selected and (count > m.n_slots or i64(n_selected) * 4 < count):
-            stride = p.strides.x
-            if stage != ELEMENTS:
-                stride = i64(1)
-            memory = keys, candidate_groups, state
-            vectors = address, n_vectors, stride
-            ids = thread, lane, warp
-            n_at_or_above, threshold, highest, are_many_equal = first_pass(
-                memory, stage, vectors, bits, has_unit_groups, unaligned_bits, p, m, scratch, ids
-            )
-            has_candidate_groups = True
-            group_bits = bits
-            if has_unit_groups:
-                # The list is of groups of the stage below.
-                stage -= 1
-                group_bits = vector_bits(stage, m.fine_bits, m.coarse_bits)
+            groups = list_groups(memory, start, (address, n_vectors), unaligned_bits, p, m, thread)
         else:
             cuda.syncthreads()
 
         thread = ptx.same_u32(thread)
         ids = thread, thread & 31, thread >> 5
+        n_above, n_pairs, extent = search_stages(memory, groups, unaligned_bits, p, m, ids)
+        write_candidates(memory, n_above, n_pairs, extent, sources, p, m, ids)
+
+    return block_top_k
+
+
+@linked_function
+def count_groups(n_vectors, bits, has_unit_groups, keys_per_vector):
+    """Return how many groups the vectors make."""
+    if has_unit_groups:
+        return n_vectors * keys_per_vector
+    return (n_vectors + ((1 << bits) - 1)) >> bits
+
+
+@device_function
+def vector_bits(stage, m):
+    """Return the bits of the number of vectors of a stage that make a group of the stage above."""
+    bits = u32(m.fine_bits)
+    if stage == FINE:
+        bits = u32(m.coarse_bits)
+    return bits
+
+
+def _listing_function(element_size: int, n_threads: int) -> Any:
+    """Make the device function of the first pass."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    unfolding_of = functions.unfolding_of
+    group_maxima, copy_keys, order_maxima = block_maxima(element_size, n_threads)
+    finding = threshold_functions(n_threads, key_type)
+    keys_per_vector = VECTOR_BYTES // group_key_bytes(element_size)
+
+    @linked_function
+    def first_pass(memory, start, vectors, unaligned_bits, p, m, thread):
+        """List the groups to read again; `vectors` are ``(address, count)`` of the first stage's."""
+        (keys, _, _, _), candidate_groups, state, scratch = memory
+        stage, bits, has_unit_groups = start
+        address, n_vectors = vectors
+        if has_unit_groups:
+            copy_keys(keys, address, n_vectors, thread)
+        else:
+            stride = p.strides.x
+            if stage != ELEMENTS:
+                stride = i64(1)
+            unfolding = unfolding_of(p.unfolded_format, stage != ELEMENTS)
+            group_maxima(keys, address, n_vectors, stride, unfolding, bits, thread & 31, thread >> 5)
+        cuda.syncthreads()
+        # Recomputed: live values would cost the loads their registers.
+        thread = ptx.same_u32(thread)
+        ids = thread, thread & 31, thread >> 5
+        n_groups = count_groups(u32(state[VECTORS + stage]), bits, has_unit_groups, keys_per_vector)
+        n_selected = u32(min(p.k, state[COUNT]))
+        most_groups = u32(m.most_groups)
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        if thread < u32(state[UNALIGNED]):
+            highest = ordered_key(unaligned_bits, p.key_format)
+        lowest, highest = order_maxima(keys, n_groups, p.key_format, lowest, highest, thread)
+        extent = finding.block_extremes(scratch, lowest, highest, ids)
+        threshold, n_above, n_at_or_above = finding.find_threshold(
+            keys, n_groups, extent, n_selected, most_groups, scratch, ids
+        )
+        n_ties = u32(0xFFFFFFFF)
+        are_many_equal = False
+        if n_at_or_above > most_groups:
+            n_ties = n_selected - n_above
+            # Nearly all groups reach the threshold: if they equal it, each has several elements that do.
+            are_many_equal = n_at_or_above > n_groups - n_groups // 4
+            n_at_or_above = n_selected
+        finding.list_groups(keys, n_groups, threshold, n_ties, candidate_groups, scratch, ids)
+        if has_unit_groups:
+            # The list is of groups of the stage below.
+            stage -= 1
+            bits = vector_bits(stage, m)
+        return Groups(stage, bits, True, n_at_or_above, threshold, extent[1], are_many_equal)
+
+    return first_pass
+
+
+def _search_function(element_size: int, n_threads: int) -> Any:
+    """Make the device function that finds candidates in the groups that were listed."""
+    functions = element_functions(element_size)
+    key_type = functions.key_type
+    ordered_key = functions.ordered_key
+    forget_found = filter_functions(element_size, n_threads).forget_found
+    select = select_function(element_size, n_threads)
+    pair_extremes = rank_functions(n_threads, key_type).pair_extremes
+    per_vector = VECTOR_BYTES // element_size
+    keys_per_vector = VECTOR_BYTES // group_key_bytes(element_size)
+
+    @device_function
+    def source_of(address, prefix, are_unfolded, p, m):
+        """Return where vectors of a stage lie, the first of them at `address`."""
+        first_position = prefix
+        step = i64(CONTIGUOUS)
+        if are_unfolded:
+            first_position = i64(0)
+        elif p.strides.x != 1:
+            step = p.strides.x * element_size
+        in_order = are_unfolded or m.is_by_index != 0
+        return Source(address, step, first_position, are_unfolded, in_order)
+
+    @linked_function
+    def search_stages(memory, groups, unaligned_bits, p, m, ids):
+        """Keep candidates, from stage to stage down to the elements.
+
+        Returns how many are above the last threshold, how many there are, and the extent of their keys.
+        """
+        candidates, candidate_groups, state, scratch = memory
+        thread, _, _ = ids
         prefix = state[PREFIX]
         n_selected = u32(min(p.k, state[COUNT]))
         has_unaligned = thread < u32(state[UNALIGNED])
@@ -303,72 +385,56 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
         if unaligned >= u32(prefix):
             unaligned += u32(state[VECTORS] * per_vector)
         unaligned_key = ordered_key(unaligned_bits, p.key_format)
+        stage, group_bits, are_listed, n_listed, threshold, highest, are_many_equal = groups
         address = state[ADDRESS + stage]
         n_vectors = u32(state[VECTORS + stage])
         n_items = n_vectors
-        if has_candidate_groups:
-            n_items = n_at_or_above << group_bits
+        if are_listed:
+            n_items = n_listed << group_bits
         n_above = u32(0)
         n_pairs = u32(0)
-        searching_stages = True
-        while searching_stages:
+        searching = True
+        while searching:
             are_unfolded = stage != ELEMENTS
             # Few more than k: each is a group to read or a candidate to order.
             limit = u32(m.n_slots)
-            if has_candidate_groups:
+            if are_listed:
                 limit = min(limit, (n_selected << 1) + SPARE_CANDIDATES)
-            first_position = prefix
-            step = i64(CONTIGUOUS)
-            if are_unfolded:
-                limit = min(limit, u32(m.n_candidate_groups))
-                first_position = i64(0)
-            elif p.strides.x != 1:
-                step = p.strides.x * element_size
             n_each = u32(per_vector)
             if are_unfolded:
+                limit = min(limit, u32(m.n_candidate_groups))
                 n_each = u32(keys_per_vector)
-            are_too_many = not has_candidate_groups and n_items * n_each > limit
-            limits, wanted = (u32(m.n_slots), limit), (n_selected, are_too_many, are_many_equal)
-            items = Items(candidate_groups, n_items, has_candidate_groups, group_bits, n_vectors)
-            in_order = are_unfolded or m.is_by_index != 0
-            source = Source(address, step, first_position, are_unfolded, in_order)
+            are_too_many = not are_listed and n_items * n_each > limit
+            limits = Limits(n_selected, limit, u32(m.n_slots), are_too_many, are_many_equal)
+            items = Items(candidate_groups, n_items, are_listed, group_bits, n_vectors)
+            source = source_of(address, prefix, are_unfolded, p, m)
             exists = has_unaligned and not are_unfolded
-            outside = exists, unaligned_bits, unaligned_key, unaligned, u32(prefix)
-            extent, formats = (threshold, highest), (p.unfolded_format, p.key_format)
+            outside = Unaligned(exists, unaligned_bits, unaligned_key, unaligned, u32(prefix))
             n_above, n_ties, threshold = select(
-                candidates, limits, items, source, outside, extent, wanted, formats, scratch, ids
+                memory, limits, items, source, outside, (threshold, highest), p, ids
             )
             n_pairs = n_above + n_ties
             are_many_equal = n_ties > 0
 
-            searching_stages = are_unfolded
-            if searching_stages:
+            searching = are_unfolded
+            if searching:
                 # Those above the threshold and those that equal it are in order each: merge them.
+                lows = candidates.lows
                 pair = thread
                 while pair < n_pairs:
                     candidate_groups[place_in_order(lows, n_above, n_pairs, pair)] = ~lows[pair]
                     pair += n_threads
-                has_candidate_groups = True
+                are_listed = True
                 stage -= 1
                 address = state[ADDRESS + stage]
                 n_vectors = u32(state[VECTORS + stage])
-                group_bits = vector_bits(stage, m.fine_bits, m.coarse_bits)
+                group_bits = vector_bits(stage, m)
                 n_items = n_pairs << group_bits
                 forget_found(scratch.counters, thread)
 
         extent = threshold, highest
-        if not has_candidate_groups:
-            extent = pair_extremes(keys, n_pairs, scratch, ids)
-        row = state[BASE], state[COUNT]
-        output = state[VALUES], state[INDICES], (state[SOURCE], sources, m.source_size)
-        n_written = u32(state[WRITTEN])
-        if n_written == 0:
-            # All candidates are fillers.
-            n_pairs = u32(0)
-        if m.is_by_index != 0:
-            counts = n_above, n_pairs, n_written
-            write_by_index(candidates, *counts, extent, candidate_groups, row, output, p, scratch, ids)
-        else:
-            write_by_value(candidates, n_pairs, n_written, extent, row, output, p, scratch, ids)
+        if not are_listed:
+            extent = pair_extremes(candidates.keys, n_pairs, scratch, ids)
+        return n_above, n_pairs, extent
 
-    return block_top_k
+    return search_stages

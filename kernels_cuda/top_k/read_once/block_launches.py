@@ -12,7 +12,7 @@ from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.device_words import BLOCK_SHARED_BYTES, MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import ONLY_BLOCK_THREADS
-from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.problem import Selection, bounded_product
 from kernels_cuda.top_k.shared.kernel_keys import BLOCK, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     NO_AREA,
@@ -64,7 +64,7 @@ ELEMENTS, FINE, COARSE = range(3)
 
 
 class BlockShape(NamedTuple):
-    """What a block holds: candidates, group maxima in their place, and listed groups."""
+    """Sizes of a block, and of its arrays for candidates (or group maxima) and listed groups."""
 
     n_threads: int
     n_slots: int
@@ -214,7 +214,7 @@ def _fits(selection: Selection, shape: BlockShape) -> bool:
 
 
 class Areas(NamedTuple):
-    """What blocks read and write in the workspace, or `NO_AREA`: x, values and indices are operands then.
+    """Areas of the workspace that blocks read and write; for `NO_AREA`, x, values and indices are operands.
 
     They may start from elements with `sources`, their indices of `source_size` bytes, or from group maxima.
     """
@@ -288,7 +288,7 @@ def finish_rows(
     begin(out, device, kernel, Sizes(n_blocks, shape.n_threads, dynamic_bytes(shape), 1))
     _put_operands(out, selection, areas)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     parameters = BlockParameters(
         areas.source_size,
         selection.is_by_index,

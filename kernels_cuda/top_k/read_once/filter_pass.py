@@ -71,12 +71,31 @@ class Source(NamedTuple):
     in_order: Any
 
 
+class Unaligned(NamedTuple):
+    """A thread's element outside all vectors, if there is one.
+
+    Attributes
+    ----------
+    exists : bool
+        Whether there is one.
+    bits, key : key
+        The element and its ordered key.
+    position, prefix : uint32
+        Its position; those before `prefix` come before all vectors, the others after them.
+    """
+
+    exists: Any
+    bits: Any
+    key: Any
+    position: Any
+    prefix: Any
+
+
 class FilterFunctions(NamedTuple):
     """Device functions for one element width and block size.
 
     `candidates` are `rank.Candidates`, `items` are `Items`, `source` is a `Source`, `scratch` a
-    `threshold.Scratch`; `formats` are the unfolded format and the key format, and `ids` ``(thread, lane,
-    warp)``.
+    `threshold.Scratch`; and `ids` are ``(thread, lane, warp)``.
     """
 
     collect: Any
@@ -152,9 +171,8 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         words[at + 3] = u32(further >> 32)
 
     @device_function
-    def key_at(nearer, further, element, are_unfolded, formats):
+    def key_at(nearer, further, element, are_unfolded, key_format):
         """Return the ordered key of an element of a vector, or of one of its unfolded keys."""
-        unfolded_format, key_format = formats
         if element_size == 8:
             key = nearer
             if element != 0:
@@ -167,7 +185,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             if shift >= 64:
                 bits = further
             key = u32(bits >> u64(shift & 63))
-        return fold(key, unfolded_format, key_format) if are_unfolded else ordered_key(key & ones, key_format)
+        return fold(key, key_format) if are_unfolded else ordered_key(key & ones, key_format)
 
     @device_function
     def low_of(vector, element, source):
@@ -306,7 +324,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             scratch.counters[FOUND] = n_found
 
     @linked_function
-    def count_keys(bins, items, source, extent, shift, formats, ids):
+    def count_keys(bins, items, source, extent, shift, key_format, ids):
         """Count the keys in `extent` by ``(key - threshold) >> shift``, in bins at an address."""
         thread, _, _ = ids
         threshold, end = extent
@@ -324,7 +342,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
             further = u64(words[2]) | (u64(words[3]) << 32)
             element = u32(0)
             while element < n_each:
-                above_threshold = key_at(nearer, further, element, are_unfolded, formats) - threshold
+                above_threshold = key_at(nearer, further, element, are_unfolded, key_format) - threshold
                 digit = u32(above_threshold >> key_type(shift))
                 counts = vector != _NO_VECTOR and above_threshold <= width
                 ptx.count_shared_if(bins + (digit << 2), counts)
@@ -382,7 +400,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         return min(n_ties, n_kept)
 
     @linked_function
-    def narrow(items, source, unaligned, extent, n_selected, limit, formats, scratch, ids):
+    def narrow(items, source, unaligned, extent, n_selected, limit, key_format, scratch, ids):
         """Return a higher threshold, and whether `limit` holds all keys at or above it: if not, the k-th key.
 
         At least `n_selected` keys must lie in `extent`, and none above it. `unaligned` is ``(exists, key)``.
@@ -395,7 +413,7 @@ def filter_functions(element_size: int, n_threads: int) -> FilterFunctions:
         narrowing = True
         while narrowing:
             shift = max(needed_bits(end - threshold), u32(digit_bits)) - digit_bits
-            count_keys(bins, items, source, (threshold, end), shift, formats, ids)
+            count_keys(bins, items, source, (threshold, end), shift, key_format, ids)
             digit = u32((unaligned_key - threshold) >> key_type(shift))
             ptx.count_shared_if(bins + (digit << 2), has_unaligned and threshold <= unaligned_key <= end)
             digit, larger, amount = find_digit(scratch, needed, ids)

@@ -14,7 +14,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.read_once.sampled_launches import SEGMENT_VECTORS_PER_LANE
-from kernels_cuda.top_k.shared.keys import element_functions, puts_nan_last
+from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 
 _FLOAT16_INFINITY = 0x7C00
@@ -67,7 +67,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
     functions = element_functions(element_size)
     key_type = functions.key_type
     unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
-    at_or_above = functions.at_or_above
+    at_or_above, element_of = functions.at_or_above, functions.element_of
     per_vector = VECTOR_BYTES // element_size
     n_own = SEGMENT_VECTORS_PER_LANE * per_vector
     mark_bits = max(n_own, 32)
@@ -104,25 +104,18 @@ def mark_functions(element_size: int) -> MarkFunctions:
         NaNs are not less than any float. Where they come first, these elements are those that are not less
         than a float; where they come last, those that are less, or greater, than the next one.
         """
-        lowest = u32(key_format.flip ^ key_format.infinity)
-        highest = u32(key_format.sign ^ key_format.infinity)
+        distance = key ^ u32(key_format.direction)
+        unordered = u32(key_format.unordered)
         inverted = mark_type(own_marks)
-        is_number = key_format.flip != 0
-        if key_format.unordered != 0:
-            is_number = is_number and key <= highest
-            key = max(key, lowest)
-        elif key == 0:
-            key = highest
-        else:
-            is_number = is_number and key > lowest
-            key -= 1
-            # No element has the key of this zero.
-            if puts_nan_last(key_format) and key == u32(key_format.flip):
-                key -= 1
-            inverted = mark_type(0)
-        number = key ^ u32(key_format.positive)
-        if (number & u32(key_format.sign)) != 0:
-            number ^= u32(key_format.flip)
+        if key_format.direction != 0:
+            if distance >= unordered:
+                # All elements, which are not less than the least one.
+                distance = u32(0)
+            else:
+                distance += 1
+                inverted = mark_type(0)
+        is_number = key_format.sign != 0 and distance < unordered
+        number = element_of(distance ^ u32(key_format.direction), key_format)
         if element_size == 2:
             number |= number << 16
         return number, inverted, is_number
@@ -150,7 +143,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
             @device_function
             def marks_below(own, number, key_format):
                 """Return the marks of elements that are less than a float, or greater where NaN is last."""
-                is_last = puts_nan_last(key_format)
+                is_last = key_format.negation != 0
                 return marks_greater(own, number) if is_last else marks_less(own, number)
 
         else:
@@ -165,7 +158,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
             @device_function
             def marks_below(own, numbers, key_format):
                 """Return the marks of elements that are less than a float, or greater where NaN is last."""
-                is_last = puts_nan_last(key_format)
+                is_last = key_format.negation != 0
                 if key_format.infinity == _FLOAT16_INFINITY:
                     marks = greater_f16(own, numbers) if is_last else less_f16(own, numbers)
                 else:

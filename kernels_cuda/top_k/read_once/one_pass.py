@@ -182,13 +182,13 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         bound = threshold, least, unfolding_of(p.unfolded_format, False)
         words = cuda.local.array(_WORDS, u32)
         vectors = cuda.local.array(_GROUPS, u32)
-        wanted = u32(0)
+        loaded = u32(0)
         for group in range(_GROUPS):
             own_vector = steps[group] * _GROUPS + u32(group)
             vectors[group] = own_vector * n_threads + thread
-            key = fold(best[group], p.unfolded_format, p.key_format)
+            key = fold(best[group], p.key_format)
             may_be_listed = pair_of(key, prefix + vectors[group] * per_vector) >= threshold
-            wanted |= u32(n_again <= own_vector < n_own and may_be_listed) << u32(group)
+            loaded |= u32(n_again <= own_vector < n_own and may_be_listed) << u32(group)
         # Vectors number `first`, `first + apart` and so on, up to `n`, of one thread.
         owner, first, apart = thread, u32(0), u32(1)
         n = n_again
@@ -200,9 +200,9 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
         searching = True
         while searching:
             for at in range(_GROUPS):
-                load(words, at, address, vectors[at], wanted & u32(1 << at))
+                load(words, at, address, vectors[at], loaded & u32(1 << at))
             for at in range(_GROUPS):
-                if wanted & u32(1 << at) != 0:
+                if loaded & u32(1 << at) != 0:
                     place = prefix + vectors[at] * per_vector, u32(per_vector)
                     list_vector(candidates, words, 4 * at, place, bound, p.key_format)
             if done >= most and waiting != 0:
@@ -213,11 +213,11 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 owner = (thread & ~u32(31)) + lane
                 first, apart = thread & 31, u32(WARP_LANES)
                 done = u32(0)
-            wanted = u32(0)
+            loaded = u32(0)
             for at in range(_GROUPS):
                 own_vector = first + done + u32(at) * apart
                 vectors[at] = own_vector * n_threads + owner
-                wanted |= u32(own_vector < n) << u32(at)
+                loaded |= u32(own_vector < n) << u32(at)
             searching = done < most
             done += _GROUPS * apart
 
@@ -266,7 +266,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 vector = (steps[group] * _GROUPS + u32(group)) * n_threads + thread
                 # The element is anywhere in the vector, at the latest at this position.
                 last = prefix + vector * per_vector + u32(per_vector - 1)
-                key = fold(best[group], p.unfolded_format, p.key_format)
+                key = fold(best[group], p.key_format)
                 maximum = max(maximum, pair_of(key, last))
         n_maxima = u32(m.n_maxima)
         share_maxima(memory, maximum, n_maxima, thread, lane, warp)

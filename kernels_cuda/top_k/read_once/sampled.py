@@ -32,6 +32,7 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
     SEGMENT_VECTORS,
     SEGMENT_VECTORS_PER_LANE,
     STAGE_ALIGNMENT,
+    Listed,
     SampledParameters,
     segment_elements,
 )
@@ -132,7 +133,7 @@ def list_kernel(element_size: int) -> Any:
 
     @cuda.jit(max_registers=_LISTING_REGISTERS)
     def list_candidates(
-        x, windows: Windows, states, segments, elements, lows, offsets, p: RowParameters, m: SampledParameters
+        x, windows: Windows, states, listed: Listed, offsets, p: RowParameters, m: SampledParameters
     ):
         stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
@@ -167,7 +168,7 @@ def list_kernel(element_size: int) -> Any:
         unfolding = unfolding_of(p.unfolded_format, False)
         bound = bound_of(key, p.key_format)
         next_bound = bound_above(key, p.key_format)
-        lists = (elements + row * m.n_slots * key_bytes, lows + row * m.n_slots * 4)
+        lists = (listed.elements + row * m.n_slots * key_bytes, listed.lows + row * m.n_slots * 4)
         while first < count:
             next_first = first + step_elements
             if next_first < count:
@@ -201,7 +202,7 @@ def list_kernel(element_size: int) -> Any:
                 if n_listed != 0:
                     place = ptx.atomic_add_u32(state + LISTED, n_listed)
                 known = ptx.join_u32(place, n_listed)
-                ptx.store_u64(segments + (row * m.n_segments + segment) * SEGMENT_BYTES, known)
+                ptx.store_u64(listed.segments + (row * m.n_segments + segment) * SEGMENT_BYTES, known)
             place = ptx.shuffle_from_u32(place, u32(0))
 
             if place + n_listed <= u32(m.n_slots):

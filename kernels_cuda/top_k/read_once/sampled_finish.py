@@ -12,6 +12,7 @@ from kernels_cuda.top_k.read_once.sampled_launches import (
     ROW_STATE_BYTES,
     SAMPLED_THREADS,
     SEGMENT_BYTES,
+    Listed,
     SampledParameters,
     segment_elements,
 )
@@ -40,7 +41,7 @@ def write_function(element_size: int) -> Any:
     load_pair = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if element_size == 8 else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
-    # What a thread has of the selected elements.
+    # The most selected elements that a thread has.
     n_most = SORTED_PAIRS // SAMPLED_THREADS
     unused = max(0, 32 - 8 * element_size)
 
@@ -136,9 +137,7 @@ def finish_kernel(element_size: int) -> Any:
         values,
         indices,
         states,
-        segments,
-        listed,
-        listed_lows,
+        listed: Listed,
         offsets,
         p: RowParameters,
         m: SampledParameters,
@@ -169,8 +168,8 @@ def finish_kernel(element_size: int) -> Any:
         threshold = key_type(ptx.load_u64(state))
         n_pairs = ptx.load_u32(state + LISTED)
         if n_selected <= n_pairs <= u32(m.n_slots):
-            lists = (listed + row * m.n_slots * key_bytes, listed_lows + row * m.n_slots * 4)
-            of_row, sums = segments + row * m.n_segments * SEGMENT_BYTES, scratch.sums
+            lists = (listed.elements + row * m.n_slots * key_bytes, listed.lows + row * m.n_slots * 4)
+            of_row, sums = listed.segments + row * m.n_segments * SEGMENT_BYTES, scratch.sums
             highest = take_listed(
                 candidates, places, lists, of_row, n_segments, n_pairs, prefix, sums, p.key_format, thread
             )

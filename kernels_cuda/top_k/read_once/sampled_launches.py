@@ -6,7 +6,7 @@ from typing import NamedTuple
 from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.device_words import ARCH, BLOCK_SHARED_BYTES, PLANNED
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Selection, key_format_of
+from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import SAMPLE, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     UNSERVED,
@@ -66,6 +66,14 @@ LISTING_WORDS = 2 * LISTING_WARPS * SEGMENT_VECTORS * VECTOR_BYTES // 4
 SAMPLED_THREADS = 512
 # Static shared memory of a block, at most: a histogram, and sums.
 SAMPLED_STATIC_BYTES = 4 * SAMPLED_THREADS + 1024
+
+
+class Listed(NamedTuple):
+    """The addresses of what is listed: where segments of rows have their candidates, elements and lows."""
+
+    segments: int
+    elements: int
+    lows: int
 
 
 class SampledParameters(NamedTuple):
@@ -233,7 +241,7 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
             put_area(out, selection, elements)
             put_area(out, selection, lows)
         put_area(out, selection, offsets)
-        put_rows(out, problem, selection, key_format_of(problem))
+        put_rows(out, problem, selection)
         put_values(out, parameters)
         split(device, out)
     return PLANNED

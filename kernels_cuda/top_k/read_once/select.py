@@ -4,7 +4,7 @@ Elements may have changed since they were read before: limits on what is found k
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
@@ -18,6 +18,36 @@ from kernels_cuda.top_k.shared.threshold import FOUND
 
 # Two are enough if elements stay as they are.
 _MOST_ROUNDS = 5
+
+
+class SelectMemory(NamedTuple):
+    """Shared memory of a block: candidates, the list of groups, what else it knows of its row, and scratch.
+
+    They are `rank.Candidates`, two arrays, and a `threshold.Scratch`.
+    """
+
+    candidates: Any
+    candidate_groups: Any
+    state: Any
+    scratch: Any
+
+
+class Limits(NamedTuple):
+    """How many candidates there may be.
+
+    Attributes
+    ----------
+    n_selected, limit, n_slots : uint32
+        How many elements are selected, how many candidates there may be, and for how many there is room.
+    are_too_many, are_many_equal : bool
+        Whether it is known that there are too many candidates, and that too many equal the threshold.
+    """
+
+    n_selected: Any
+    limit: Any
+    n_slots: Any
+    are_too_many: Any
+    are_many_equal: Any
 
 
 @functools.cache
@@ -35,28 +65,24 @@ def select_function(element_size: int, n_threads: int) -> Any:
     exclusive_sum = block_scan(n_threads)
 
     @linked_function
-    def select(candidates, limits, items, source, unaligned, extent, wanted, formats, scratch, ids):
+    def select(memory, limits, items, source, unaligned, extent, p, ids):
         """Return how many candidates are above the threshold, how many equal it, and what it is.
 
-        `limits` are the number of slots, and how many candidates there may be; `wanted` are how many elements
-        are selected, and whether it is known that there are too many candidates, and that too many equal the
-        threshold. What is at or above the threshold is kept if it is not too much; else the same with a
-        higher threshold. Of too many that equal that of the last element selected, the first are kept.
+        Elements at or above the threshold are kept if they are not too many; else the same with a higher
+        threshold. Of too many that equal that of the last element selected, the first are kept.
 
-        `extent` are the threshold and the highest key. `unaligned` is ``(exists, bits, key, position,
-        prefix)``, of the thread's element outside all vectors, of which those before `prefix` come before all
-        vectors. The others are as `FilterFunctions` have them.
+        `extent` are the threshold and the highest key. The others are as `FilterFunctions` have them.
         """
+        candidates, _, _, scratch = memory
         keys, lows, _, _ = candidates
-        n_slots, limit = limits
-        n_selected, are_too_many, only_above = wanted
+        n_selected, limit, n_slots, are_too_many, only_above = limits
         threshold, highest = extent
-        unfolded_format, key_format = formats
+        key_format = p.key_format
         is_unaligned, unaligned_bits, unaligned_key, unaligned_position, prefix = unaligned
         thread, lane, warp = ids
         counters = scratch.counters
         are_unfolded = source.are_unfolded
-        unfolding = unfolding_of(unfolded_format, are_unfolded)
+        unfolding = unfolding_of(p.unfolded_format, are_unfolded)
         unfolded_threshold = unfold_threshold(threshold, key_format)
         next_above = key_type(0)
         n_found = u32(0)
@@ -80,7 +106,8 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 if source.in_order and prefix != 0 and not are_unfolded:
                     sums = ptx.shared_from(scratch.sums, 32)
                     slot, n_first = exclusive_sum(u32(comes_first), thread, sums)
-                collect(candidates, n_first, limits, items, source, kept_threshold, unfolding, scratch, ids)
+                slots = n_slots, limit
+                collect(candidates, n_first, slots, items, source, kept_threshold, unfolding, scratch, ids)
                 if warp == 0 and not are_unfolded:
                     # The first thread may just have stored the count.
                     cuda.syncwarp()
@@ -100,7 +127,7 @@ def select_function(element_size: int, n_threads: int) -> Any:
                 known = is_unaligned, unaligned_key
                 extent = threshold, highest
                 threshold, fits = narrow(
-                    items, source, known, extent, n_selected, limit, formats, scratch, ids
+                    items, source, known, extent, n_selected, limit, key_format, scratch, ids
                 )
                 unfolded_threshold = unfold_threshold(threshold, key_format)
                 only_above = not fits

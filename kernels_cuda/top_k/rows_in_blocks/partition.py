@@ -22,6 +22,7 @@ from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array,
 from kernels_cuda.scan import block_scan, scan_of_warps
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape, most_sorted, partition_bins
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
+from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
@@ -30,7 +31,7 @@ from kernels_cuda.top_k.shared.unaligned import extent_function
 
 # Several blocks share a multiprocessor.
 REGISTERS = 64
-# What the block learns of the bin that the k-th key is in: its number, how many of its keys are selected, and
+# Facts of the bin that the k-th key is in: its number, how many of its keys are selected, and
 # how many it has.
 BIN, SELECTED, AMOUNT = range(3)
 
@@ -48,7 +49,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     n_pair_bytes = pair_bytes(element_size)
     block_exclusive_sum = block_scan(n_threads)
     exclusive_sum_of_warps = scan_of_warps(n_threads)
-    unused, _, _, _, restore = aligned_functions(element_size)
+    unused = aligned_functions(element_size).unused
+    restore = element_functions(element_size).restore
     register_bits = max(32, 8 * element_size)
     key_mask = ((1 << register_bits) - 1) >> unused << unused
     n_warps = n_threads // WARP_LANES
@@ -64,7 +66,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
     per_register = 2 if is_paired else 1
     n_registers, vector_registers = n_keys // per_register, per_vector // per_register
     vector_mask = 0xF000F if is_paired else (1 << per_vector) - 1
-    # What a warp selects of its vectors is added up in fields of a word, several vectors at a time.
+    # A warp's counts of selected elements are fields of a word, one for each of several vectors.
     field_bits = 8 if warp_vector < 1 << 8 else 16
     field_mask = (1 << field_bits) - 1
     fields_per_word = 32 // field_bits
@@ -218,7 +220,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
 
     @cuda.jit(max_registers=REGISTERS)
     def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
-        # What is selected is sorted if there is room for counters, which begins at their offset.
+        # Selected elements are sorted if there is room for counters, which begin at their offset.
         ptx.grid_dependency_wait()
         # First the histograms, then (key, position) pairs of what is selected.
         # An opaque copy of the address, which compilers would compute anew at each use.
@@ -308,7 +310,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
         while rank < n_selected:
             key, low = load_pair(memory + rank * n_pair_bytes)
             position = i64(low)
-            element = restore(key, p.key_format, base + position * x_step)
+            element = restore(key >> unused, p.key_format, base + position * x_step)
             write_result(values, outputs, rank, element, position, p)
             rank += n_threads
         pad_results(values, outputs, n_selected + thread, n_threads, p.k, p)

@@ -12,9 +12,9 @@ from kernels_cuda.top_k.policy import (
     PARTITIONS_OF_SINGLE_ROWS,
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
 )
-from kernels_cuda.top_k.problem import Selection, aligned_format
+from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import PARTITION, kernel_key
-from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows_as, split, variant
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
 from kernels_cuda.top_k.shared.shapes import (
     MOST_SHARED_BYTES,
     SORTED_PAIRS,
@@ -33,7 +33,7 @@ PARTITION_KEYS = (16, 16, 32, 32, 16, 32, 16, 32)
 
 
 class PartitionShape(NamedTuple):
-    """What a block holds: `n_keys` elements per thread."""
+    """The threads of a block, and the elements that each of them holds."""
 
     n_threads: int
     n_keys: int
@@ -103,7 +103,7 @@ def partition_launches(problem: Words, device: Words, selection: Selection, out:
             if selection.is_sorted:
                 counters_offset = pair_counters_offset(element_size, selection.k, shape.n_threads)
             sizes = Sizes(n_rows, shape.n_threads, n_bytes, 1)
-            begin_rows_as(problem, device, selection, out, kernel, sizes, aligned_format(problem))
+            begin_rows(problem, device, selection, out, kernel, sizes)
             put_value(out, counters_offset)
             return split(device, out)
     return UNSERVED

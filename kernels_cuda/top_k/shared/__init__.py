@@ -1,1 +1,1 @@
-"""What several families of algorithms have in common."""
+"""Code that several families of algorithms share."""

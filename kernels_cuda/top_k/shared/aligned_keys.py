@@ -1,8 +1,6 @@
 """Keys that fill the register from the top: what threads compare that hold a row in registers.
 
-They order elements as ordered keys (`keys`) do, but are made in fewer instructions: that of a float is its
-distance from minus infinity as an integer, which the two zeros share. The low bits are 0 if the element has
-less than 32.
+They are ordered keys (`keys`), moved to the top; the low bits are 0 if the element has less than 32.
 """
 
 import functools
@@ -13,24 +11,10 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i32, i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
-from kernels_cuda.top_k.shared.keys import puts_nan_last
+from kernels_cuda.top_k.problem import KeyFormat
+from kernels_cuda.top_k.shared.keys import are_integers
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.unaligned import is_readable, read_unaligned
-
-
-class AlignedFormat(NamedTuple):
-    """How elements at the top of a register become aligned keys.
-
-    An integer is XORed with `positive`. A float's distance from minus infinity, or that of its negative if
-    all bits of `turn` are set, is at most `unordered`, that of NaNs, and is XORed with `direction`.
-    """
-
-    positive: Any
-    turn: Any
-    direction: Any
-    magnitude: Any
-    infinity: Any
-    unordered: Any
 
 
 class AlignedFunctions(NamedTuple):
@@ -40,14 +24,12 @@ class AlignedFunctions(NamedTuple):
     spread: Any
     format_of: Any
     float_key: Any
-    restore: Any
 
 
 @functools.cache
 def aligned_functions(element_size: int) -> AlignedFunctions:
     """Make the device functions for elements of `element_size` bytes."""
     key_type = ptx.REGISTER[element_size]
-    load_element = ptx.LOAD[element_size]
     signed_type = i64 if element_size == 8 else i32
     register_bits = max(32, 8 * element_size)
     unused = register_bits - 8 * element_size
@@ -68,44 +50,26 @@ def aligned_functions(element_size: int) -> AlignedFunctions:
 
     @device_function
     def format_of(key_format, are_codes):
-        """Return the `AlignedFormat` of a `problem.KeyFormat`, or what it is for the complements of keys."""
-        positive = key_type(key_format.positive) << unused
+        """Return a `KeyFormat` for elements at the top of a register, or for the complements of keys."""
+        direction = key_type(key_format.direction) << unused
         if are_codes:
-            positive = ~positive & key_type(element_mask)
-        turn = key_type(0)
-        if puts_nan_last(key_format):
-            turn = ~key_type(0)
-        direction = positive ^ (key_type(key_format.sign) << unused) ^ (turn & key_type(element_mask))
-        magnitude = key_type(key_format.flip) << unused
-        infinity = key_type(key_format.infinity) << unused
-        # Negative NaNs wrap around, to where the others are.
-        unordered = infinity + infinity + (key_type(1) << unused)
-        return AlignedFormat(positive, turn, direction, magnitude, infinity, unordered)
+            direction = ~direction & key_type(element_mask)
+        return KeyFormat(
+            key_type(key_format.sign) << unused,
+            key_type(key_format.magnitude) << unused,
+            key_type(key_format.negation),
+            key_type(key_format.infinity) << unused,
+            key_type(key_format.unordered) << unused,
+            direction,
+        )
 
     @device_function
     def float_key(bits, aligned):
-        negative = key_type(signed_type(bits) >> (register_bits - 1)) ^ aligned.turn
+        negative = key_type(signed_type(bits) >> (register_bits - 1)) ^ aligned.negation
         number = ((bits & aligned.magnitude) ^ negative) - negative
         return min(number + aligned.infinity, aligned.unordered) ^ aligned.direction
 
-    @linked_function
-    def restore(key, key_format, address):
-        """Return the element at `address`, read from there only if its key does not tell it."""
-        aligned = format_of(key_format, False)
-        bits = key ^ aligned.positive
-        if key_format.flip != 0:
-            number = (key ^ aligned.direction) - aligned.infinity
-            negative = key_type(signed_type(number) >> (register_bits - 1))
-            is_shared = number == 0 or (negative == 0 and number > aligned.infinity)
-            number = (number ^ aligned.turn) - aligned.turn
-            negative ^= aligned.turn
-            sign = key_type(key_format.sign) << unused
-            bits = ((number ^ negative) - negative) | (sign & negative)
-            if is_shared:
-                bits = load_element(address) << unused
-        return bits >> unused
-
-    return AlignedFunctions(unused, spread, format_of, float_key, restore)
+    return AlignedFunctions(unused, spread, format_of, float_key)
 
 
 @functools.cache
@@ -123,7 +87,7 @@ def register_functions(
     Codes of 16 bits lie in registers by twos, as elements do in memory.
     """
     read_if = ptx.READ_IF[element_size]
-    unused, spread, format_of, float_key, _ = aligned_functions(element_size)
+    unused, spread, format_of, float_key = aligned_functions(element_size)
     per_vector = VECTOR_BYTES // element_size
     n_vectors = n_keys // per_vector
     is_paired = are_codes and element_size == 2
@@ -192,9 +156,9 @@ def register_functions(
     @device_function
     def float_keys(word, aligned):
         """Return the keys of two floats of 16 bits."""
-        negative = ptx.permute(word, word, 0xBB99) ^ twice(aligned.turn)
+        negative = ptx.permute(word, word, 0xBB99) ^ twice(aligned.negation)
         number = (word & twice(aligned.magnitude)) ^ negative
-        # What is negative is one more than the complement of its magnitude. Infinity is even.
+        # A negative number is its magnitude's complement plus one. Infinity is even.
         distance = ptx.add_u16x2(number, (negative & 0x10001) | twice(aligned.infinity))
         return ptx.min_u16x2(distance, twice(aligned.unordered)) ^ twice(aligned.direction)
 
@@ -204,15 +168,15 @@ def register_functions(
     def make_keys(elements, n_used, key_format):
         """Turn the elements of the vectors before `n_used` into keys, or codes, in place."""
         aligned = format_of(key_format, are_codes)
-        positive = aligned.positive
+        direction = aligned.direction
         if is_paired:
-            positive = twice(positive)
+            direction = twice(direction)
         for vector in range(n_vectors):
             if u32(vector) < n_used:
                 first = vector * vector_registers
-                if key_format.flip == 0:
+                if are_integers(key_format):
                     for number in range(first, first + vector_registers):
-                        elements[number] ^= positive
+                        elements[number] ^= direction
                 else:
                     for number in range(first, first + vector_registers):
                         elements[number] = key_of(elements[number], aligned)

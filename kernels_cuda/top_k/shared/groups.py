@@ -241,7 +241,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
             vector += u32(_COPIED * n_threads)
 
     @linked_function
-    def order_maxima(keys, n_groups, formats, lowest, highest, thread):
+    def order_maxima(keys, n_groups, key_format, lowest, highest, thread):
         """Make keys of the unfolded maxima; return the least and the largest of these and the given ones."""
         vector = cuda.local.array(keys_per_vector, key_type)
         number = thread
@@ -249,7 +249,7 @@ def block_maxima(element_size: int, n_threads: int) -> tuple[Any, Any, Any]:
         while group < n_groups:
             load_vector(vector, keys, number)
             for at in range(keys_per_vector):
-                vector[at] = fold(vector[at], *formats)
+                vector[at] = fold(vector[at], key_format)
                 if group + u32(at) < n_groups:
                     lowest = min(lowest, vector[at])
                     highest = max(highest, vector[at])

@@ -1,14 +1,21 @@
 """Keys: what every top-k kernel compares instead of elements.
 
 The ordered key of an element is an unsigned integer of its width, made so that the element which comes first
-has the largest key: NaNs share one key, and so do -0.0 and +0.0. `problem.KeyFormat` says how to make it.
-Because of the shared keys an element cannot always be told from its key; `restore` says when it can.
+has the largest key. `problem.KeyFormat` says how to make it. That of a float is its distance from minus
+infinity, counted in floats: with `magnitude` m and `infinity` I, it is I + m, or I - m if the float is
+negative. So -0.0 and +0.0 share the key I, and plus infinity has 2 I. The distances of NaNs are larger than
+that, or negative and wrap around: all become ``2 I + 1``. Where the smallest come first, or NaN last, it is
+the complement (and where NaN is last though the largest come first, that of the negated float). An integer's
+key is the integer, whose sign bit is inverted. `restore` returns the element that has a key; of zeros and
+NaNs it must read it.
 
 Of a vector only the largest key matters at first, and finding it must cost few instructions per element: its
-elements become unfolded keys, which order elements as their ordered keys do, except that those of NaNs, and
-those of the zeros, differ but are neighbours. An unfolded key fills the register from the top; the low bits
-are undefined if the element has less than 32. The largest unfolded keys become ordered keys in the end
-(`fold`). `problem.UnfoldedFormat` says how.
+elements become unfolded keys, by one conditional complement and one sum. Before that complement which
+`direction` says, the unfolded key of a negative float is its distance, and that of any other one more, so
+that the two zeros are neighbours; NaNs have whatever is larger. `fold` makes an ordered key of it:
+``min(u - (u > I), 2 I + 1)``, and `unfold_threshold` finds the least unfolded key of an ordered one. An
+unfolded key fills the register from the top; the low bits are undefined if the element has less than 32.
+`problem.UnfoldedFormat` says how to make it.
 
 A row is read in vectors of 16 bytes, whatever the width. `element_functions` makes the device functions for
 one width; keys of 1, 2 and 4 bytes travel in a uint32, those of 8 bytes in a uint64.
@@ -27,7 +34,7 @@ class Unfolding(NamedTuple):
     """How words become unfolded keys: as a `problem.UnfoldedFormat` says, or not at all if they are such."""
 
     flip: Any
-    turn: Any
+    factor: Any
     offset: Any
     change: Any
 
@@ -37,6 +44,7 @@ class ElementFunctions(NamedTuple):
 
     key_type: Any
     ordered_key: Any
+    element_of: Any
     restore: Any
     load_element: Any
     store_element: Any
@@ -53,10 +61,9 @@ class ElementFunctions(NamedTuple):
 
 
 @device_function
-def puts_nan_last(key_format):
-    """Return whether the largest floats come first, but NaN last."""
-    is_last = key_format.unordered == 0 and key_format.infinity != 0
-    return is_last and key_format.positive == key_format.sign
+def are_integers(key_format):
+    """Return whether elements with the same key have the same bits: they are integers."""
+    return key_format.unordered == key_format.magnitude
 
 
 @functools.cache
@@ -65,25 +72,44 @@ def element_functions(element_size: int) -> ElementFunctions:
     key_type = ptx.REGISTER[element_size]
     load_element = ptx.LOAD[element_size]
     store_element = ptx.STORE[element_size]
-    make_key = ptx.ordered_key_u64 if element_size == 8 else ptx.ordered_key_u32
+    ones = (1 << max(32, 8 * element_size)) - 1
 
     @device_function
     def ordered_key(element, key_format):
-        sign, flip, infinity, positive, negative, unordered = key_format
-        return make_key(element, sign, flip, infinity, positive, negative, unordered)
+        negative = key_type(key_format.negation)
+        if element & key_type(key_format.sign) != 0:
+            negative = ~negative
+        number = ((element & key_type(key_format.magnitude)) ^ negative) - negative
+        distance = min(number + key_type(key_format.infinity), key_type(key_format.unordered))
+        return distance ^ key_type(key_format.direction)
+
+    @device_function
+    def element_of(key, key_format):
+        """Return the element that has a key, or one of those that have it: a zero, but no NaN."""
+        number = (key ^ key_type(key_format.direction)) - key_type(key_format.infinity)
+        negative = key_type(0)
+        if key_type(key_format.infinity) > key ^ key_type(key_format.direction):
+            negative = key_type(ones)
+        sign = key_type(key_format.sign) & (negative ^ key_type(key_format.negation))
+        return ((number ^ negative) - negative) | sign
 
     @linked_function
     def restore(key, key_format, address):
         """Return the element at `address`, read from there only if its key does not tell it."""
-        bits = key ^ key_type(key_format.positive)
-        if (bits & key_type(key_format.sign)) != 0:
-            bits ^= key_type(key_format.flip)
-        if key == key_type(key_format.positive) or key == key_type(key_format.unordered):
+        bits = element_of(key, key_format)
+        distance = key ^ key_type(key_format.direction)
+        if distance == key_type(key_format.infinity) or distance == key_type(key_format.unordered):
             bits = load_element(address)
         return bits
 
     return ElementFunctions(
-        key_type, ordered_key, restore, load_element, store_element, *_unfolded_functions(element_size)
+        key_type,
+        ordered_key,
+        element_of,
+        restore,
+        load_element,
+        store_element,
+        *_unfolded_functions(element_size),
     )
 
 
@@ -118,49 +144,41 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
     bits_each = 8 * element_size
     unused = 0 if element_size == 8 else 32 - bits_each
     ones = (1 << bits_each) - 1
-    # `turn` is a factor, or a mask of 64 bits.
-    unturned = 0 if element_size == 8 else 1
+    unchanged = 0 if element_size == 8 else 1
 
     @device_function
     def unfold(element, unfolding):
-        return make_unfolded(element, unfolding.flip, unfolding.turn, unfolding.offset)
+        return make_unfolded(element, unfolding.flip, unfolding.factor, unfolding.offset)
 
     @linked_function
     def unfolding_of(unfolded_format, are_unfolded):
-        """Return flip, turn, offset and change of elements, or of words that hold an unfolded key each."""
+        """Return flip, factor, offset and change of elements, or of words that hold an unfolded key each."""
         flip = key_type(unfolded_format.flip)
-        turn = key_type(unfolded_format.turn)
+        factor = key_type(unfolded_format.factor)
         offset = key_type(unfolded_format.offset)
         change = key_type(unfolded_format.change)
         if are_unfolded:
             flip = key_type(0)
-            turn = key_type(unturned)
+            factor = key_type(unchanged)
             offset = key_type(0)
             change = key_type(0)
-        return Unfolding(flip, turn, offset, change)
+        return Unfolding(flip, factor, offset, change)
+
+    @device_function
+    def border_of(key_format):
+        """Return the distance of zeros, beyond which unfolded keys are one more; of integers, none are."""
+        border = key_type(ones)
+        if key_format.sign != 0:
+            border = key_type(key_format.infinity)
+        return border
 
     @linked_function
-    def fold(unfolded, unfolded_format, key_format):
-        moved = unfolded >> unused
-        key = (moved + key_type(unfolded_format.shift)) & ones
-        if key == key_type(unfolded_format.lone_zero):
-            key = key_type(key_format.positive)
-        if key_type(unfolded_format.first_nan) <= moved <= key_type(unfolded_format.last_nan):
-            key = key_type(key_format.unordered)
-        return key
-
-    @linked_function
-    def first_of_equals(unfolded, unfolded_format, key_format):
-        """Return the least unfolded key of elements that have the same key."""
-        moved = unfolded >> unused
-        key = (moved + key_type(unfolded_format.shift)) & ones
-        if key_format.flip != 0 and key == max(
-            key_type(unfolded_format.lone_zero), key_type(key_format.positive)
-        ):
-            moved -= 1
-        if key_type(unfolded_format.first_nan) <= moved <= key_type(unfolded_format.last_nan):
-            moved = key_type(unfolded_format.first_nan)
-        return moved << unused
+    def fold(unfolded, key_format):
+        direction = key_type(key_format.direction)
+        distance = (unfolded >> unused) ^ direction
+        if distance > border_of(key_format):
+            distance -= 1
+        return min(distance, key_type(key_format.unordered)) ^ direction
 
     @linked_function
     def whole_key(unfolded):
@@ -173,34 +191,36 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
 
     @linked_function
     def unfold_threshold(key, key_format):
-        """Return the least unfolded key of elements with this key or above, or 0 if there can be none.
+        """Return the least unfolded key of elements with this key or above.
 
-        They are ordered keys moved on by as much as brings the NaNs together; only zeros are out of order.
+        No element has a larger key than the NaNs that come first, and none a smaller one than those that come
+        last: of these, any unfolded key will do.
         """
-        unfolded = key
-        if key_format.flip != 0:
-            lowest = key_type(key_format.flip ^ key_format.infinity)
-            highest = key_type(key_format.sign ^ key_format.infinity)
-            inside = min(max(key, lowest), highest + 1)
-            is_smallest = key_format.unordered == 0 and not puts_nan_last(key_format)
-            unfolded = inside - lowest
-            if key_format.unordered == 0:
-                unfolded = inside + lowest
-            if is_smallest and key == key_type(key_format.positive) + 1:
-                unfolded += 1
-            if not is_smallest and key == key_type(key_format.positive):
-                unfolded -= 1
-            if key_format.unordered == 0 and key == 0:
-                unfolded = key_type(0)
-        return unfolded << unused
+        direction = key_type(key_format.direction)
+        distance = min(key ^ direction, key_type(key_format.unordered))
+        are_complements = direction & 1
+        unfolded = distance
+        if distance + are_complements > border_of(key_format):
+            unfolded += 1
+        if are_complements != 0 and distance == key_type(key_format.unordered):
+            unfolded = key_type(ones)
+        return (unfolded ^ direction) << unused
 
     @linked_function
     def unfold_next_above(key, key_format):
         """Return the least unfolded key of elements with a larger key than this, 0 if there are none."""
+        highest = key_type(ones)
+        if key_type(key_format.direction) & 1 == 0:
+            highest = key_type(key_format.unordered)
         next_above = key_type(0)
-        if key != ones:
+        if key < highest:
             next_above = unfold_threshold(key + 1, key_format)
         return next_above
+
+    @linked_function
+    def first_of_equals(unfolded, key_format):
+        """Return the least unfolded key of elements that have the same key."""
+        return unfold_threshold(fold(unfolded, key_format), key_format)
 
     if element_size == 8:
 
@@ -244,7 +264,7 @@ def _unfolded_functions(element_size: int) -> tuple[Any, ...]:
             change = u32(0)
             flip = unfolding.flip | (unfolding.flip >> 16)
             offset = unfolding.offset | (unfolding.offset >> 16)
-            if unfolding.turn != 1:
+            if unfolding.factor != 1:
                 # The key subtracted from the offset: its complement, plus one, added to it.
                 change = ~flip
                 offset = ((unfolding.offset + 1) >> 16) * 0x10001

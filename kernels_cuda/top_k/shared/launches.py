@@ -1,4 +1,4 @@
-"""What the launches of all algorithms have in common.
+"""The words of launches, which all algorithms put in the same way.
 
 Each algorithm has a function of words (`kernels_cpu.plan_words`) that puts its launches into `out`, and
 returns `PLANNED`; or, before anything is put, `UNSERVED` where it cannot serve the problem. Its kernels also
@@ -56,7 +56,7 @@ from kernels_cuda.top_k.problem import (
 from kernels_cuda.top_k.shared import kernel_keys
 
 UNSERVED = 2
-"""What the plan of an algorithm returns, before it has put anything, if it cannot serve the problem."""
+"""The status of an algorithm that cannot serve the problem: it has put nothing yet."""
 
 FULL = -2
 """The number of the algorithm in a plan that has no room for its launches."""
@@ -175,7 +175,7 @@ def put_area(out: Words, selection: Selection, area: int) -> None:
         put_pointer(out, selection.outputs_at + 2, area)
 
 
-def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFormat) -> None:
+def put_rows(out: Words, problem: Words, selection: Selection) -> None:
     """Put the first parameters of a kernel; the first launch begins with row, block or unit number 0."""
     parameters = RowParameters(
         selection.index_size,
@@ -186,7 +186,7 @@ def put_rows(out: Words, problem: Words, selection: Selection, key_format: KeyFo
         axis_strides(problem, selection),
         row_layout(problem, selection),
         unfolded_format_of(problem),
-        key_format,
+        key_format_of(problem),
         window_format(problem, selection),
     )
     put_values(out, parameters)
@@ -205,26 +205,13 @@ def begin_rows(
 
     Further parameters may be put after the first ones, and then it is to be split (`split`).
     """
-    begin_rows_as(problem, device, selection, out, kernel, sizes, key_format_of(problem))
-
-
-def begin_rows_as(
-    problem: Words,
-    device: Words,
-    selection: Selection,
-    out: Words,
-    kernel: int,
-    sizes: Sizes,
-    key_format: KeyFormat,
-) -> None:
-    """Do the same with a key format that a kernel takes."""
     offsets = fill_offsets(problem, device, selection, out)
     begin(out, device, kernel, sizes)
     put_x(out, selection)
     put_windows(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format)
+    put_rows(out, problem, selection)
 
 
 def split(device: Words, out: Words) -> int:

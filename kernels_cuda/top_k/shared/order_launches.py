@@ -9,7 +9,7 @@ from kernels_cpu.top_k.problem_words import K
 from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
-from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of
+from kernels_cuda.top_k.problem import Selection, bounded_product
 from kernels_cuda.top_k.shared.kernel_keys import BY_INDEX, PADDING, REORDER, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     Sizes,
@@ -36,7 +36,7 @@ PADDING_THREADS = 128
 PART_WORDS = 1 << 8
 BLOCKS_PER_MULTIPROCESSOR = 4
 WORD_BYTES = 4
-# What is marked in a part is an int64.
+# The marks of a part are counted in an int64.
 PART_BYTES = 8
 # The steps of `by_index.order_by_index`, which a launch takes one or all of.
 CLEARING, MARKING, COUNTING, WRITING = 1, 2, 4, 8
@@ -90,7 +90,7 @@ def order_by_index(problem: Words, device: Words, selection: Selection, out: Wor
     put_windows(out, selection)
     put_outputs(out, selection)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     return split(device, out)
 
 
@@ -101,7 +101,7 @@ def pad_launches(problem: Words, device: Words, selection: Selection, out: Words
     begin(out, device, kernel, Sizes(selection.n_rows, PADDING_THREADS, 0, 1))
     put_outputs(out, selection)
     put_area(out, selection, offsets)
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_value(out, problem[K])
     return split(device, out)
 
@@ -127,7 +127,7 @@ def _mark(problem: Words, device: Words, selection: Selection, out: Words) -> in
         put_area(out, selection, words)
         put_area(out, selection, parts)
         put_area(out, selection, offsets)
-        put_rows(out, problem, selection, key_format_of(problem))
+        put_rows(out, problem, selection)
         put_values(out, ByIndexParameters(steps, n_words, n_parts, part_words))
         split(device, out)
         steps = 0 if steps & WRITING else steps << 1

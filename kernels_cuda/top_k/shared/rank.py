@@ -441,13 +441,13 @@ def write_functions(element_size: int, n_threads: int) -> tuple[Any, Any]:
             place += n_threads
 
     @linked_function
-    def write_by_index(
-        candidates, n_above, n_pairs, n_selected, extent, listed, row, output, p, scratch, ids
-    ):
+    def write_by_index(candidates, counts, extent, listed, row, output, p, scratch, ids):
         """Write in order of position, as the first `n_above` candidates are, and so are the others.
 
-        The others tie for the last places. `listed` has room for the numbers of what is written.
+        `counts` are ``(n_above, n_pairs, n_selected)``. The others tie for the last places. `listed` has room
+        for the numbers of what is written.
         """
+        n_above, n_pairs, n_selected = counts
         thread, _, _ = ids
         if n_above < n_pairs:
             # Only fillers of a part of a row are too many; they come last.

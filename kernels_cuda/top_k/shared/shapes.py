@@ -56,7 +56,7 @@ WARP_COUNTER_BYTES = 2 * N_DIGITS
 
 
 class TileShape(NamedTuple):
-    """What a block sorts by `digits`: `n_items` elements per thread."""
+    """A block that sorts by `digits`, with `n_items` elements per thread."""
 
     n_threads: int
     n_items: int

@@ -110,7 +110,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         @linked_function
         def select_next(keys, last, lane_first):
             """Return the position of the largest number below `last`, and that number."""
-            # What is not below it wraps around to less than what is.
+            # Keys that are not below it wrap around, to less than those that are.
             best = u32(0)
             for place in range(n_keys):
                 best = max(best, keys[place] - last)
@@ -123,7 +123,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         def begin(keys, heads, places, kept, thread, n_live):
             """Move the keys to shared memory, in groups, and find the heads of these.
 
-            What is behind the row is 0, and after all elements by its place.
+            Places behind the row hold 0, and come after all elements.
             """
             vector = cuda.local.array(keys_per_vector, key_type)
             if n_live < n_keys:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import Words, put_value
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Selection, aligned_format
+from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import ROUNDS, kernel_key
-from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows_as, split, variant
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
 
 ROUNDS_THREADS = 128
@@ -57,6 +57,6 @@ def rounds_launches(problem: Words, device: Words, selection: Selection, out: Wo
     kernel = kernel_key(ROUNDS, selection.element_size, shape.n_lanes, shape.n_keys)
     n_blocks = ceil_div(selection.n_rows, ROUNDS_THREADS // shape.n_lanes)
     sizes = Sizes(n_blocks, ROUNDS_THREADS, 0, 1)
-    begin_rows_as(problem, device, selection, out, kernel, sizes, aligned_format(problem))
+    begin_rows(problem, device, selection, out, kernel, sizes)
     put_value(out, 1 - selection.is_by_index)
     return split(device, out)

@@ -13,7 +13,7 @@ those above do not fit, the selected ones one by one: the largest key of the war
 it the smallest position. Reads the row once, writes k values and indices.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
@@ -35,6 +35,13 @@ LARGE_REGISTERS = 80
 _SPARE = 16
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
+
+
+class Slots(NamedTuple):
+    """Shared arrays of pairs: (key, position) of 8-byte keys; of others, the first holds both."""
+
+    keys: Any
+    positions: Any
 
 
 def warp_kernel(element_size: int, n_vectors: int) -> Any:
@@ -62,23 +69,23 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         slot_type = key_type
 
         @linked_function
-        def put_slot(slot_keys, slot_positions, slot, key, position, condition):
-            ptx.store_shared_if_u64(ptx.shared_address(slot_keys) + (slot << 3), key, u32(condition))
-            place = ptx.shared_address(slot_positions) + (slot << 2)
+        def put_slot(slots, slot, key, position, condition):
+            ptx.store_shared_if_u64(ptx.shared_address(slots.keys) + (slot << 3), key, u32(condition))
+            place = ptx.shared_address(slots.positions) + (slot << 2)
             ptx.store_shared_if_u32(place, position, u32(condition))
 
         @linked_function
-        def take_slot(slot_keys, slot_positions, slot):
-            return slot_keys[slot], slot_positions[slot]
+        def take_slot(slots, slot):
+            return slots.keys[slot], slots.positions[slot]
 
         @linked_function
-        def count_larger(slot_keys, slot_positions, first, end, key, position):
+        def count_larger(slots, first, end, key, position):
             rank = u32(0)
             other = first
             while other < end:
                 for ahead in range(_COMPARED):
-                    other_key = slot_keys[other + u32(ahead)]
-                    is_before = slot_positions[other + u32(ahead)] < position
+                    other_key = slots.keys[other + u32(ahead)]
+                    is_before = slots.positions[other + u32(ahead)] < position
                     rank += u32((other_key > key) | ((other_key == key) & is_before))
                 other += _COMPARED
             return rank
@@ -89,24 +96,24 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         keys_per_vector, load_vector, _ = shared_vectors(u64)
 
         @linked_function
-        def put_slot(slot_keys, slot_positions, slot, key, position, condition):
+        def put_slot(slots, slot, key, position, condition):
             pair = ptx.join_u32(~position, key)
-            ptx.store_shared_if_u64(ptx.shared_address(slot_keys) + (slot << 3), pair, u32(condition))
+            ptx.store_shared_if_u64(ptx.shared_address(slots.keys) + (slot << 3), pair, u32(condition))
 
         @linked_function
-        def take_slot(slot_keys, slot_positions, slot):
-            pair = slot_keys[slot]
+        def take_slot(slots, slot):
+            pair = slots.keys[slot]
             return u32(pair >> 32), ~u32(pair)
 
         @linked_function
-        def count_larger(slot_keys, slot_positions, first, end, key, position):
+        def count_larger(slots, first, end, key, position):
             vector = cuda.local.array(keys_per_vector, u64)
             pair = ptx.join_u32(~position, key)
             rank = u32(0)
             number = first // keys_per_vector
             while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
                 for ahead in range(_COMPARED // keys_per_vector):
-                    load_vector(vector, slot_keys, number + u32(ahead))
+                    load_vector(vector, slots.keys, number + u32(ahead))
                     for at in range(keys_per_vector):
                         rank += u32(vector[at] > pair)
                 number += u32(_COMPARED // keys_per_vector)
@@ -178,6 +185,144 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             if lane_first + u32(element) < first:
                 unfolded_keys[element] = key_type(0)
 
+    @linked_function
+    def two_maxima(unfolded_keys):
+        """Return the maxima of both halves of a lane's keys, the larger one first."""
+        one = key_type(0)
+        other = key_type(0)
+        for place in range(0, per_lane, 2):
+            one = max(one, unfolded_keys[place])
+            other = max(other, unfolded_keys[place + 1])
+        return max(one, other), min(one, other)
+
+    @linked_function
+    def threshold_of(maxima, n_selected, p):
+        """Return the least unfolded key of elements that equal the last of `n_selected` maxima.
+
+        Equal maxima of lanes are taken together, so there may be more of them.
+        """
+        best, next_best = maxima
+        threshold = key_type(0)
+        taken = u32(0)
+        if n_selected > WARP_LARGEST_K:
+            taken = n_selected
+        while taken < n_selected:
+            threshold = warp_max(best)
+            if best == threshold:
+                best = next_best
+                next_best = key_type(0)
+            taken += 1
+        if n_selected <= WARP_LARGEST_K:
+            threshold = first_of_equals(threshold, p.key_format)
+        return threshold
+
+    @linked_function
+    def exact_threshold_of(maxima, n_selected):
+        """Return the last of `n_selected` maxima, each of which counts, and the highest."""
+        larger, smaller = maxima
+        highest = warp_max(larger)
+        threshold = key_type(0)
+        taken = u32(0)
+        while taken < n_selected:
+            threshold = warp_max(larger)
+            is_taken = larger == threshold
+            if is_taken:
+                larger = smaller
+                smaller = key_type(0)
+            taken += ptx.popcount_u32(ptx.ballot(is_taken))
+        return threshold, highest
+
+    @linked_function
+    def first_of_ties(kept, ties, n_before, n_found):
+        """Mark the first of those that equal the threshold, too, until `n_found` are marked."""
+        for vector in range(n_vectors):
+            if n_before < n_found:
+                mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
+                amount = ptx.popcount_u32(ties & mask)
+                through = ptx.warp_inclusive_sum(amount)
+                tie = n_before + through - amount
+                for element in range(per_vector):
+                    is_tie = ties & u32(1 << (vector * per_vector + element))
+                    if is_tie != 0 and tie < n_found:
+                        kept |= is_tie
+                        tie += 1
+                n_before += ptx.shuffle_from_u32(through, u32(31))
+        return kept
+
+    @linked_function
+    def keep_fewer(unfolded_keys, live, maxima, n_selected, p):
+        """Keep those above the last of `n_selected` maxima, and the first of those that equal it.
+
+        Returns bits for those at or above that threshold and for those that are kept, how many are above it,
+        and how many are kept.
+        """
+        threshold, highest = exact_threshold_of(maxima, n_selected)
+        is_highest = threshold == highest
+        threshold = first_of_equals(threshold, p.key_format)
+        live = those_at_or_above(live, unfolded_keys, threshold)
+        kept = u32(0)
+        if not is_highest:
+            threshold_key = fold(threshold, p.key_format)
+            next_above = unfold_next_above(threshold_key, p.key_format)
+            if next_above != 0 or threshold == 0:
+                kept = those_at_or_above(live, unfolded_keys, next_above)
+        n_above = ptx.warp_add(ptx.popcount_u32(kept))
+        n_found = max(n_above, n_selected)
+        return live, first_of_ties(kept, live ^ kept, n_above, n_found), n_above, n_found
+
+    @linked_function
+    def store_kept(slots, first_slot, slot, unfolded_keys, kept, lane, n_found, p):
+        """Store the pairs that are kept, a lane's from `slot` on and the warp's from `first_slot` on."""
+        for place in range(per_lane):
+            is_kept = (kept >> u32(place)) & 1
+            position = position_of(lane * per_vector, place)
+            put_slot(slots, slot, unfolded_keys[place], position, is_kept)
+            slot += is_kept
+        cuda.syncwarp()
+        own = lane
+        while own < n_found:
+            slot = first_slot + own
+            unfolded, position = take_slot(slots, slot)
+            put_slot(slots, slot, fold(unfolded, p.key_format), position, True)
+            own += 32
+
+    @linked_function
+    def store_one_by_one(slots, first_slot, unfolded_keys, live, lane_first, n_selected, p):
+        """Store the first of all marked pairs, in order."""
+        for place in range(per_lane):
+            unfolded_keys[place] = fold(unfolded_keys[place], p.key_format)
+        taken = u32(0)
+        while taken < n_selected:
+            best = key_type(0)
+            best_place = u32(_NOWHERE)
+            for place in range(per_lane):
+                is_live = (live >> u32(place)) & 1 != 0
+                if is_live and (best_place == _NOWHERE or unfolded_keys[place] > best):
+                    best = unfolded_keys[place]
+                    best_place = u32(place)
+            selected_key = warp_max(best)
+            position = u32(_NOWHERE)
+            if best_place != _NOWHERE and best == selected_key:
+                position = position_of(lane_first, best_place)
+            selected_position = ptx.warp_min(position)
+            is_selected = position == selected_position
+            put_slot(slots, first_slot + taken, selected_key, position, is_selected)
+            if is_selected:
+                live &= ~(1 << best_place)
+            taken += 1
+
+    @linked_function
+    def mark_selected(slots, first_slot, n_found, n_selected, marks, thread):
+        """Set a bit for the position of each that is selected."""
+        own = thread & 31
+        while own < n_found:
+            key, position = take_slot(slots, first_slot + own)
+            if count_larger(slots, first_slot, first_slot + n_found, key, position) < n_selected:
+                word = (thread & ~u32(31)) + (position >> 5)
+                ptx.reduce_or_shared_u32(ptx.shared_address(marks) + (word << 2), u32(1) << (position & 31))
+            own += 32
+        cuda.syncwarp()
+
     # Older devices might have to spill.
     is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
 
@@ -188,6 +333,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         marks = cuda.shared.array(WARP_KERNEL_THREADS, u32)
         n_earlier = cuda.shared.array(WARP_KERNEL_THREADS, u32)
         slot_positions = ptx.shared_from(dynamic_shared_array(u32), 2 * WARP_KERNEL_WARPS * n_slots)
+        slots = Slots(slot_keys, slot_positions)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
@@ -213,28 +359,8 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         lane_first = lane * per_vector
         load_row(unfolded_keys, (base, first, row_end), extent_of(x, p), lane_first, p)
 
-        # The maxima of both halves of a lane's elements.
-        larger = key_type(0)
-        smaller = key_type(0)
-        for place in range(0, per_lane, 2):
-            larger = max(larger, unfolded_keys[place])
-            smaller = max(smaller, unfolded_keys[place + 1])
-        larger, smaller = max(larger, smaller), min(larger, smaller)
-        best = larger
-        next_best = smaller
-        threshold = key_type(0)
-        taken = u32(0)
-        if n_selected > WARP_LARGEST_K:
-            taken = n_selected
-        while taken < n_selected:
-            threshold = warp_max(best)
-            if best == threshold:
-                best = next_best
-                next_best = key_type(0)
-            taken += 1
-        if n_selected <= WARP_LARGEST_K:
-            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
-
+        maxima = two_maxima(unfolded_keys)
+        threshold = threshold_of(maxima, n_selected, p)
         live = keys_at_or_above(unfolded_keys, threshold, lane_first, row_end)
         if lane == 0:
             live &= ~((u32(1) << first) - 1)
@@ -243,128 +369,45 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         through = ptx.warp_inclusive_sum(amount)
         n_found = ptx.shuffle_from_u32(through, u32(31))
         fits = True
-        slots = warp * u32(n_slots)
         enough = u32(n_slots)
         if n_selected <= WARP_LARGEST_K:
             enough = min(enough, n_selected + (n_selected >> 1) + _SPARE)
         if n_found > enough:
-            # Equal maxima have been taken away together, but only k of them had to be.
-            highest = warp_max(larger)
-            taken = u32(0)
-            while taken < n_selected:
-                threshold = warp_max(larger)
-                is_taken = larger == threshold
-                if is_taken:
-                    larger = smaller
-                    smaller = key_type(0)
-                taken += ptx.popcount_u32(ptx.ballot(is_taken))
-            is_highest = threshold == highest
-            threshold = first_of_equals(threshold, p.unfolded_format, p.key_format)
-            live = those_at_or_above(live, unfolded_keys, threshold)
-            # Those above the threshold, and the first of those that equal it.
-            kept = u32(0)
-            if not is_highest:
-                threshold_key = fold(threshold, p.unfolded_format, p.key_format)
-                next_above = unfold_next_above(threshold_key, p.key_format)
-                if next_above != 0 or threshold == 0:
-                    kept = those_at_or_above(live, unfolded_keys, next_above)
-            ties = live ^ kept
-            n_before = ptx.warp_add(ptx.popcount_u32(kept))
-            fits = n_before <= u32(n_slots)
-            n_found = max(n_before, n_selected)
-            for vector in range(n_vectors):
-                if n_before < n_found:
-                    mask = u32(((1 << per_vector) - 1) << (vector * per_vector))
-                    amount = ptx.popcount_u32(ties & mask)
-                    through = ptx.warp_inclusive_sum(amount)
-                    tie = n_before + through - amount
-                    for element in range(per_vector):
-                        is_tie = ties & u32(1 << (vector * per_vector + element))
-                        if is_tie != 0 and tie < n_found:
-                            kept |= is_tie
-                            tie += 1
-                    n_before += ptx.shuffle_from_u32(through, u32(31))
+            live, kept, n_above, n_found = keep_fewer(unfolded_keys, live, maxima, n_selected, p)
+            fits = n_above <= u32(n_slots)
             amount = ptx.popcount_u32(kept)
             through = ptx.warp_inclusive_sum(amount)
+        first_slot = warp * u32(n_slots)
         if fits:
-            slot = slots + (through - amount)
-            for place in range(per_lane):
-                is_kept = (kept >> u32(place)) & 1
-                position = position_of(lane_first, place)
-                put_slot(slot_keys, slot_positions, slot, unfolded_keys[place], position, is_kept)
-                slot += is_kept
-            cuda.syncwarp()
-            own = lane
-            while own < n_found:
-                slot = slots + own
-                unfolded, position = take_slot(slot_keys, slot_positions, slot)
-                put_slot(
-                    slot_keys,
-                    slot_positions,
-                    slot,
-                    fold(unfolded, p.unfolded_format, p.key_format),
-                    position,
-                    True,
-                )
-                own += 32
+            slot = first_slot + (through - amount)
+            store_kept(slots, first_slot, slot, unfolded_keys, kept, lane, n_found, p)
         else:
-            for place in range(per_lane):
-                unfolded_keys[place] = fold(unfolded_keys[place], p.unfolded_format, p.key_format)
+            store_one_by_one(slots, first_slot, unfolded_keys, live, lane_first, n_selected, p)
             n_found = n_selected
-            taken = u32(0)
-            while taken < n_selected:
-                best = key_type(0)
-                best_place = u32(_NOWHERE)
-                for place in range(per_lane):
-                    is_live = (live >> u32(place)) & 1 != 0
-                    if is_live and (best_place == _NOWHERE or unfolded_keys[place] > best):
-                        best = unfolded_keys[place]
-                        best_place = u32(place)
-                selected_key = warp_max(best)
-                position = u32(_NOWHERE)
-                if best_place != _NOWHERE and best == selected_key:
-                    position = position_of(lane_first, best_place)
-                selected_position = ptx.warp_min(position)
-                is_selected = position == selected_position
-                put_slot(slot_keys, slot_positions, slots + taken, selected_key, position, is_selected)
-                if is_selected:
-                    live &= ~(1 << best_place)
-                taken += 1
 
         # Fillers behind the pairs are larger than none of them.
         filler = n_found + lane
         is_filler = lane < _COMPARED and filler < u32(n_slots)
-        put_slot(slot_keys, slot_positions, slots + filler, key_type(0), u32(_NOWHERE), is_filler)
+        put_slot(slots, first_slot + filler, key_type(0), u32(_NOWHERE), is_filler)
         marks[thread] = u32(0)
-        first_word = thread - lane
         cuda.syncwarp()
-        end = slots + n_found
         if is_by_index != 0:
             # A bit for the position of each that is selected; a lane counts those before its word.
-            own = lane
-            while own < n_found:
-                key, position = take_slot(slot_keys, slot_positions, slots + own)
-                if count_larger(slot_keys, slot_positions, slots, end, key, position) < n_selected:
-                    word = first_word + (position >> 5)
-                    ptx.reduce_or_shared_u32(
-                        ptx.shared_address(marks) + (word << 2), u32(1) << (position & 31)
-                    )
-                own += 32
-            cuda.syncwarp()
+            mark_selected(slots, first_slot, n_found, n_selected, marks, thread)
             amount = ptx.popcount_u32(marks[thread])
             n_earlier[thread] = ptx.warp_inclusive_sum(amount) - amount
             cuda.syncwarp()
         own = lane
         while own < n_found:
-            key, position = take_slot(slot_keys, slot_positions, slots + own)
+            key, position = take_slot(slots, first_slot + own)
             if is_by_index != 0:
-                word = first_word + (position >> 5)
+                word = thread - lane + (position >> 5)
                 marked = marks[word] << (~position & 31)
                 rank = n_selected
                 if marked >> 31 != 0:
                     rank = n_earlier[word] + ptx.popcount_u32(marked) - 1
             else:
-                rank = count_larger(slot_keys, slot_positions, slots, end, key, position)
+                rank = count_larger(slots, first_slot, first_slot + n_found, key, position)
             if rank < n_selected:
                 bits = restore(key, p.key_format, base + i64(position) * p.strides.x * element_size)
                 write_result(values, outputs, rank, bits, i64(position), p)

@@ -1,11 +1,11 @@
-"""What `sort` does first where few of many elements are selected: it keeps those that may be, in order.
+"""The first step of `sort` where few of many elements are selected: keep those that may be, in order.
 
 1. `digit_histograms` (`sort`) counts the highest bits of all keys.
 2. `keep_pairs` finds up to which of these keys must be kept, for the k first to be among them. It reads the
    rows once more, writes the pairs of what is kept by ascending position, and counts their digits. A tile
    learns where its own begin as those of `sort_digit` do, by looking back.
 
-What is kept are the elements whose highest bits come no later than those of element number k: hardly more
+Elements are kept whose highest bits come no later than those of element number k: hardly more
 than k of them, unless elements are close to each other. If they all are, all are kept.
 """
 
@@ -30,6 +30,8 @@ from kernels_cuda.top_k.sort.sort_launches import (
     KEPT_WORDS,
     STATE_BYTES,
     TOP_BITS,
+    KeepingAreas,
+    KeepingParameters,
 )
 
 # A state is a sum, and whether it is that of a tile or of all tiles up to it.
@@ -98,20 +100,7 @@ def keep_kernel(element_size: int) -> Any:
         return found[0]
 
     @cuda.jit(max_registers=_REGISTERS)
-    def keep_pairs(
-        x,
-        windows: Windows,
-        tops,
-        pairs,
-        histograms,
-        n_kept,
-        states,
-        ticket,
-        offsets,
-        p: RowParameters,
-        n_tiles,
-        size,
-    ):
+    def keep_pairs(x, windows: Windows, areas: KeepingAreas, offsets, p: RowParameters, m: KeepingParameters):
         ptx.grid_dependency_wait()
         histogram = cuda.shared.array(n_counters, u32)
         # A bit for each element of the tile, and how many are kept before each word of these.
@@ -125,20 +114,20 @@ def keep_kernel(element_size: int) -> Any:
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
-            shared[0] = ptx.atomic_add_u32(ticket, u32(1))
+            shared[0] = ptx.atomic_add_u32(areas.next_tile, u32(1))
         clear_counts(histogram, thread)
         cuda.syncthreads()
-        row = i64(shared[0] // u32(n_tiles))
-        tile = i64(shared[0]) - row * n_tiles
+        row = i64(shared[0] // u32(m.n_tiles))
+        tile = i64(shared[0]) - row * m.n_tiles
         base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
-        tile_first = tile * size
+        tile_first = tile * m.size
         if tile_first >= length:
             return
-        count = u32(min(size, length - tile_first))
+        count = u32(min(m.size, length - tile_first))
         step = p.strides.x * element_size
         base += tile_first * step
         n_selected = u32(min(p.k, length))
-        bound = find_bound(tops + row * (n_tops * COUNT_BYTES), n_selected, found, totals, thread)
+        bound = find_bound(areas.tops + row * (n_tops * COUNT_BYTES), n_selected, found, totals, thread)
         threshold = unfold_threshold(key_type(ones) ^ bound, p.key_format)
         unfolding = unfolding_of(p.unfolded_format, False)
 
@@ -146,7 +135,7 @@ def keep_kernel(element_size: int) -> Any:
         elements = cuda.local.array(KEPT_PER_THREAD, key_type)
         address = base + i64(thread) * step
         own_word = ptx.shared_address(words) + warp * 4
-        # What is left of the tile from the first element of the warp on.
+        # The elements of the tile from the first one of the warp on.
         n_left = max(count, warp << 5) - (warp << 5)
         while n_left > 0:
             for item in range(KEPT_PER_THREAD):
@@ -177,7 +166,7 @@ def keep_kernel(element_size: int) -> Any:
             place += ptx.popcount_u32(words[number])
             number += 1
         if warp == 0:
-            row_states = states + row * n_tiles * STATE_BYTES
+            row_states = areas.states + row * m.n_tiles * STATE_BYTES
             state = row_states + tile * STATE_BYTES
             known = of_tile | u32(_OF_TILE)
             if tile == 0:
@@ -188,8 +177,8 @@ def keep_kernel(element_size: int) -> Any:
             if lane == 0:
                 store_state(state, (before + of_tile) | u32(_OF_ALL))
                 shared[1] = before
-                if tile_first + size >= length:
-                    ptx.store_u32(n_kept + row * STATE_BYTES, before + of_tile)
+                if tile_first + m.size >= length:
+                    ptx.store_u32(areas.n_kept + row * STATE_BYTES, before + of_tile)
         cuda.syncthreads()
 
         before = shared[1]
@@ -200,10 +189,10 @@ def keep_kernel(element_size: int) -> Any:
                 within = (number << 5) + lane
                 key = ordered_key(load_element(base + i64(within) * step), p.key_format) ^ key_type(ones)
                 at = i64(before + places[number] + ptx.popcount_u32(word & ptx.lanes_below()))
-                store_pair(pairs + (row * p.axis_size + at) * pair_size, key, u32(tile_first) + within)
+                store_pair(areas.pairs + (row * p.axis_size + at) * pair_size, key, u32(tile_first) + within)
                 count_digits(counters, key)
             number += n_warps
         cuda.syncthreads()
-        add_counts(histogram, histograms, row, thread)
+        add_counts(histogram, areas.histograms, row, thread)
 
     return keep_pairs

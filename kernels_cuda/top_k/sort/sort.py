@@ -25,7 +25,7 @@ from numba import cuda
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
-from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array
+from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
@@ -39,13 +39,16 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTING_THREADS,
     STATE_BYTES,
     ClearParameters,
+    SortBuffers,
+    SortCounts,
+    SortParameters,
 )
 
 # Tiles whose state is asked for at once.
 _LOOKBACK_TILES = 4
 # Elements that a thread writes together.
 _TOGETHER = 4
-# What loads and stores a pair of a key and a position, by its bytes: in global memory, and in shared memory.
+# Loads and stores of a pair (key, position), by its bytes: in global memory, and in shared memory.
 _PAIR_INSTRUCTIONS = {
     8: (ptx.load_u32x2, ptx.store_u32x2, ptx.load_shared_u32x2, ptx.store_shared_u32x2),
     16: (ptx.load_u64x2, ptx.store_u64x2, ptx.load_shared_u64x2, ptx.store_shared_u64x2),
@@ -216,24 +219,89 @@ def sort_kernel(
                         before = i64(-1)
         return total
 
+    @linked_function
+    def load_elements(keys, positions, address, step, first_position, own, count, key_format):
+        """Make pairs of a tile's elements, a thread's of which begin with number `own`."""
+        for item in range(n_items):
+            keys[item] = key_type(0)
+            if own + u32(item * 32) < count:
+                keys[item] = load_element(address)
+            address += 32 * step
+        for item in range(n_items):
+            key = ordered_key(keys[item], key_format) ^ key_type(ones)
+            keys[item] = key if own + u32(item * 32) < count else key_type(ones)
+            positions[item] = position_type(first_position) + position_type(own + u32(item * 32))
+
+    @linked_function
+    def load_pairs(keys, positions, address, own, count):
+        for item in range(n_items):
+            keys[item] = key_type(ones)
+            positions[item] = position_type(0)
+            if own + u32(item * 32) < count:
+                keys[item], positions[item] = load_pair(address + item * (32 * pair_size))
+
+    @linked_function
+    def make_places(counts, start, thread):
+        """Turn the warps' counts of a digit into places in the sorted tile, from `start` on."""
+        running = start
+        for warp in range(n_warps):
+            of_warp = counts[u32(warp * N_DIGITS) + thread]
+            counts[u32(warp * N_DIGITS) + thread] = running
+            running += of_warp
+
+    @linked_function
+    def order_pairs(exchanged, own_counts, keys, positions, byte, lane):
+        """Store pairs in order of their digits.
+
+        A warp orders 32 pairs at a time: of the lanes with the same digit, the last one counts for all.
+        """
+        below = ptx.lanes_below()
+        for item in range(n_items):
+            digit = digit_of(keys[item], byte)
+            same = ptx.match_byte(digit)
+            earlier = ptx.popcount_u32(same & below)
+            last = ptx.highest_bit(same)
+            place = ptx.add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
+            place = ptx.shuffle_from_u32(place, last) + earlier
+            store_shared_pair(exchanged + place * u32(pair_size), keys[item], positions[item])
+
+    @linked_function
+    def store_pairs(keys, positions, ranks, place, count, row_pairs, axis_size):
+        """Store pairs at their ranks in a row; the first one's place in the tile is `place`."""
+        for item in range(_TOGETHER):
+            exists = place + u32(item * n_threads) < count
+            # Digits of elements that have changed since they were counted may have no room.
+            if exists and ranks[item] < position_type(axis_size):
+                store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
+
+    @linked_function
+    def write_results(keys, positions, ranks, place, count, x_base, outputs, p):
+        """Write pairs as results if they are among the first k."""
+        values, indices = outputs
+        last = position_type(p.k)
+        for item in range(_TOGETHER):
+            if place + u32(item * n_threads) >= count:
+                ranks[item] = last
+        for item in range(_TOGETHER):
+            if ranks[item] < last:
+                positions[item] = min(positions[item], position_type(p.axis_size - 1))
+                address = x_base + i64(positions[item]) * p.strides.x * element_size
+                keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
+        for item in range(_TOGETHER):
+            if ranks[item] < last:
+                write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
+
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
         x,
         windows: Windows,
-        source,
-        destination,
+        buffers: SortBuffers,
         values,
         indices,
-        histograms,
-        n_kept,
-        states,
-        next_tile,
+        counted: SortCounts,
         offsets,
         p: RowParameters,
-        n_tiles,
-        shift,
-        is_first,
-        is_last,
+        s: SortParameters,
     ):
         ptx.grid_dependency_wait_only()
         exchanged = ptx.shared_address(dynamic_shared_array(u64))
@@ -246,20 +314,20 @@ def sort_kernel(
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
-            taken[0] = ptx.atomic_add_u32(next_tile, u32(1))
-            shared_byte[0] = u32(shift >> 3)
+            taken[0] = ptx.atomic_add_u32(counted.next_tile, u32(1))
+            shared_byte[0] = u32(s.shift >> 3)
         counter = thread
         while counter < n_counters:
             counts[counter] = u32(0)
             counter += n_threads
         cuda.syncthreads()
-        row = i64(taken[0] // u32(n_tiles))
-        tile = i64(taken[0]) - row * n_tiles
+        row = i64(taken[0] // u32(s.n_tiles))
+        tile = i64(taken[0]) - row * s.n_tiles
         x_base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
-        if n_kept != 0:
-            length = i64(ptx.load_u32(n_kept + row * STATE_BYTES))
+        if counted.n_kept != 0:
+            length = i64(ptx.load_u32(counted.n_kept + row * STATE_BYTES))
         tile_first = tile * tile_size
-        if is_last != 0:
+        if s.is_last != 0:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
             pad_results(values, indices, rank, n_threads, end, p)
@@ -271,38 +339,26 @@ def sort_kernel(
         positions = cuda.local.array(n_items, position_type)
         own = warp * u32(32 * n_items) + lane
         # Slots beyond the row's end come last: their key is the largest, and they are last in the tile.
-        if is_first != 0:
+        if s.is_first != 0:
             step = p.strides.x * element_size
             address = x_base + (tile_first + i64(own)) * step
-            for item in range(n_items):
-                keys[item] = key_type(0)
-                if own + u32(item * 32) < count:
-                    keys[item] = load_element(address)
-                address += 32 * step
-            for item in range(n_items):
-                key = ordered_key(keys[item], p.key_format) ^ key_type(ones)
-                keys[item] = key if own + u32(item * 32) < count else key_type(ones)
-                positions[item] = position_type(tile_first) + position_type(own + u32(item * 32))
+            load_elements(keys, positions, address, step, tile_first, own, count, p.key_format)
         else:
-            address = source + (row * p.axis_size + tile_first + i64(own)) * pair_size
-            for item in range(n_items):
-                keys[item] = key_type(ones)
-                positions[item] = position_type(0)
-                if own + u32(item * 32) < count:
-                    keys[item], positions[item] = load_pair(address + item * (32 * pair_size))
+            address = buffers.source + (row * p.axis_size + tile_first + i64(own)) * pair_size
+            load_pairs(keys, positions, address, own, count)
         of_digit = position_type(0)
         if tile == 0 and thread < N_DIGITS:
             entry = row * (element_size * N_DIGITS) + i64(thread)
-            of_digit = position_type(ptx.load_u64(histograms + entry * COUNT_BYTES))
-        byte = u32(shift >> 3)
+            of_digit = position_type(ptx.load_u64(counted.histograms + entry * COUNT_BYTES))
+        byte = u32(s.shift >> 3)
         own_counts = ptx.shared_address(counts) + warp * u32(N_DIGITS * 4)
         for item in range(n_items):
             ptx.count_shared(own_counts + (digit_of(keys[item], byte) << 2))
         cuda.syncthreads()
 
-        # Make known what the tile has, and turn the warps' counts into places in the sorted tile.
+        # Announce how many elements of each digit the tile has.
         amount = u32(0)
-        state = states + (row * n_tiles * N_DIGITS + i64(thread)) * position_size
+        state = counted.states + (row * s.n_tiles * N_DIGITS + i64(thread)) * position_size
         own_state = state + tile * (N_DIGITS * position_size)
         if thread < N_DIGITS:
             for other in range(n_warps):
@@ -317,26 +373,11 @@ def sort_kernel(
             store_state(own_state, known)
         start, _ = exclusive_sum(amount, thread, sums)
         if thread < N_DIGITS:
-            running = start
-            for other in range(n_warps):
-                of_warp = counts[u32(other * N_DIGITS) + thread]
-                counts[u32(other * N_DIGITS) + thread] = running
-                running += of_warp
+            make_places(counts, start, thread)
         cuda.syncthreads()
 
         # An opaque copy: otherwise compilers would keep all digits, and where they are counted, in registers.
-        same_byte = shared_byte[0]
-        # A warp brings 32 pairs at a time into order: of the lanes with the same digit, the last one counts
-        # for all.
-        below = ptx.lanes_below()
-        for item in range(n_items):
-            digit = digit_of(keys[item], same_byte)
-            same = ptx.match_byte(digit)
-            earlier = ptx.popcount_u32(same & below)
-            last = ptx.highest_bit(same)
-            place = ptx.add_shared_if(own_counts + (digit << 2), earlier + 1, u32(lane == last))
-            place = ptx.shuffle_from_u32(place, last) + earlier
-            store_shared_pair(exchanged + place * u32(pair_size), keys[item], positions[item])
+        order_pairs(exchanged, own_counts, keys, positions, shared_byte[0], lane)
         if thread < N_DIGITS:
             if tile > 0:
                 before = look_back(state, tile - 1)
@@ -346,8 +387,10 @@ def sort_kernel(
 
         ptx.let_next_launch_begin()
         base_address = ptx.shared_address(digit_base)
+        row_pairs = buffers.destination + row * p.axis_size * pair_size
         ranks = cuda.local.array(_TOGETHER, position_type)
         for first in range(0, n_items, _TOGETHER):
+            own = u32(first * n_threads) + thread
             for item in range(_TOGETHER):
                 place = u32((first + item) * n_threads) + thread
                 keys[item], positions[item] = load_shared_pair(exchanged + place * u32(pair_size))
@@ -355,25 +398,9 @@ def sort_kernel(
                 place = u32((first + item) * n_threads) + thread
                 base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
                 ranks[item] = base + position_type(place)
-            if is_last == 0:
-                row_pairs = destination + row * p.axis_size * pair_size
-                for item in range(_TOGETHER):
-                    exists = u32((first + item) * n_threads) + thread < count
-                    # Digits of elements that have changed since they were counted may have no room.
-                    if exists and ranks[item] < position_type(p.axis_size):
-                        store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
+            if s.is_last == 0:
+                store_pairs(keys, positions, ranks, own, count, row_pairs, p.axis_size)
             else:
-                last = position_type(p.k)
-                for item in range(_TOGETHER):
-                    if u32((first + item) * n_threads) + thread >= count:
-                        ranks[item] = last
-                for item in range(_TOGETHER):
-                    if ranks[item] < last:
-                        positions[item] = min(positions[item], position_type(p.axis_size - 1))
-                        address = x_base + i64(positions[item]) * p.strides.x * element_size
-                        keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
-                for item in range(_TOGETHER):
-                    if ranks[item] < last:
-                        write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
+                write_results(keys, positions, ranks, own, count, x_base, (values, indices), p)
 
     return sort_digit

@@ -27,7 +27,7 @@ from kernels_cuda.top_k.policy import (
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, key_format_of, row_layout
+from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
@@ -64,7 +64,7 @@ from kernels_cuda.top_k.shared.shapes import (
 
 # An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
 COUNT_BYTES, STATE_BYTES = 8, 4
-# What is kept is marked in so many words of a block, whose threads load so many elements at a time.
+# A block marks elements that are kept in so many words; its threads load so many elements at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
 KEEPING_ROUND = KEEPING_THREADS * KEPT_PER_THREAD
@@ -86,7 +86,7 @@ _HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
 
 
 class SortTile(NamedTuple):
-    """What a block takes of a row, and the limit on its registers."""
+    """The shape of a block, which sorts a tile of a row, and the limit on its registers."""
 
     n_threads: int
     n_items: int
@@ -117,6 +117,53 @@ class ClearParameters(NamedTuple):
     """Parameters of `sort.clear_words`."""
 
     n_vectors: int
+
+
+class SortBuffers(NamedTuple):
+    """The addresses of the pairs that `sort.sort_digit` reads and writes."""
+
+    source: int
+    destination: int
+
+
+class SortCounts(NamedTuple):
+    """The addresses of what is counted.
+
+    They are histograms of digits, how many elements of each row are kept (0 if all are), states of tiles, and
+    the number of the next tile.
+    """
+
+    histograms: int
+    n_kept: int
+    states: int
+    next_tile: int
+
+
+class SortParameters(NamedTuple):
+    """More parameters of `sort.sort_digit`: tiles of a row, lowest bit of the digit, and which pass it is."""
+
+    n_tiles: int
+    shift: int
+    is_first: int
+    is_last: int
+
+
+class KeepingAreas(NamedTuple):
+    """The addresses of what `filter.keep_pairs` reads and writes, as in `SortAreas`."""
+
+    tops: int
+    pairs: int
+    histograms: int
+    n_kept: int
+    states: int
+    next_tile: int
+
+
+class KeepingParameters(NamedTuple):
+    """More parameters of `filter.keep_pairs`: the tiles of a row, and the elements of a tile."""
+
+    n_tiles: int
+    size: int
 
 
 def clear_variant() -> Variant:
@@ -160,7 +207,7 @@ class SortShape(NamedTuple):
     Attributes
     ----------
     tile : SortTile
-        What a block takes of a row.
+        A block's part of a row.
     position_size, n_tiles : int
         Bytes of a position in the workspace, and tiles of a row.
     n_rows : int
@@ -363,8 +410,7 @@ def _put_keeping(
     put_area(out, selection, areas.counters + selection.element_size * areas.counter_step)
     put_area(out, selection, areas.offsets)
     _put_batch(problem, selection, out, first)
-    put_value(out, shape.n_keep_tiles)
-    put_value(out, shape.keep_size)
+    put_values(out, KeepingParameters(shape.n_keep_tiles, shape.keep_size))
 
 
 def _put_pass(
@@ -396,10 +442,7 @@ def _put_pass(
     put_area(out, selection, areas.counters + number * areas.counter_step)
     put_area(out, selection, areas.offsets)
     _put_batch(problem, selection, out, first)
-    put_value(out, shape.n_tiles)
-    put_value(out, number * DIGIT_BITS)
-    put_value(out, is_first)
-    put_value(out, is_last)
+    put_values(out, SortParameters(shape.n_tiles, number * DIGIT_BITS, is_first, is_last))
 
 
 def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
@@ -413,5 +456,5 @@ def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
 
 def _put_batch(problem: Words, selection: Selection, out: Words, first: int) -> None:
     """Put the first parameters of a kernel for rows from the first one on."""
-    put_rows(out, problem, selection, key_format_of(problem))
+    put_rows(out, problem, selection)
     put_first(out, first)
