@@ -4,7 +4,7 @@ import functools
 import struct
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 INTEGER = "i64"
 ELEMENT_SIZES = (1, 2, 4, 8)
@@ -96,36 +96,6 @@ class LoadedKernel(NamedTuple):
     def __call__(self, *arguments: int) -> int:
         """Call the kernel."""
         return self.call(packer(len(arguments))(*arguments))
-
-    def bind(self, leading: "Arguments", n_operands: int) -> "BoundKernel":
-        """Return a function of `n_operands` addresses that calls the kernel with `leading` before them."""
-        return BoundKernel(self, leading, n_operands)
-
-
-class BoundKernel:
-    """A kernel whose first arguments are known; it is called with the addresses that are left."""
-
-    __slots__ = ("_call", "_leading", "_pack", "_prefix", "kernel")
-
-    def __init__(self, kernel: LoadedKernel, leading: "Arguments", n_operands: int) -> None:
-        self.kernel = kernel
-        self._call = kernel.call
-        self._leading = leading  # keeps the tables alive that the prefix refers to
-        self._prefix, self._pack = packed(leading), packer(n_operands)
-
-    def __call__(self, *operands: int) -> int:
-        """Call the kernel."""
-        return self._call(self._prefix + self._pack(*operands))
-
-    @property
-    def leading(self) -> list[int]:
-        """The first arguments as integers."""
-        return _words(self._leading)
-
-    def parts(self) -> tuple[int, list[int], list[int]]:
-        """Return the address of the code, the first arguments, and the words of the first one, a table."""
-        table: Any = self._leading[0]
-        return self.kernel.address, self.leading, list(table.words)
 
 
 @functools.cache

@@ -4,14 +4,21 @@ Every operator has a ``plan(problem, target)``, which takes its `Problem` of pla
 is a function of words (`plan_words`).
 """
 
+from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from kernels_cpu import plan_words as words_of
 from kernels_cpu import processor, threads
-from kernels_cpu.cached import cached_property
-from kernels_cpu.kernel import WORD_MASK, BoundKernel, Kernel, Load, LoadedKernel, Table, packed, packer
+from kernels_cpu.kernel import WORD_MASK, Kernel, Load, LoadedKernel, Table, packed, packer
+from kernels_cpu.plan_words import Words
+from kernels_cpu.problems import Problem
+
+NO_CHANGES: Mapping[int, int] = MappingProxyType({})
+# Alignments and steps of one problem whose launches are kept.
+_MOST_KEPT = 64
 
 
 class Target(NamedTuple):
@@ -23,65 +30,140 @@ class Target(NamedTuple):
         How many threads the work may be spread over.
     load : callable
         Gives a plan its kernels, ready to be called.
+    compiles_plans : bool
+        Whether plans are compiled too.
     """
 
     threads: int
     load: Load
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A problem of one operator, ready to run any number of times from any thread.
-
-    Every function takes addresses: of inputs, outputs and the workspace, which is aligned to 64 bytes.
-    """
-
-    variant: str
-    """The algorithm, and why it was chosen."""
-    workspace_size: int
-    """Bytes of scratch that one run needs."""
-    loaders: Mapping[str, Callable[[], Callable[..., Any]]]
-    """Loads the kernels of each function that the operator has; called when it is first asked for."""
-    in_one_pass: bool = False
-    """Of nonzero: whether `launch` reads the input once, and needs no workspace."""
-
-    @cached_property
-    def launch(self) -> Callable[..., int]:
-        """Write all outputs; return what the only kernel returns, or for nonzero the full count.
-
-        For gather this is 0 only if all tuples were in range; for others a slice is written none the less.
-        """
-        return self.loaders["launch"]()
-
-    @cached_property
-    def check(self) -> Callable[[int], int]:
-        """Return the position of a gather's first tuple that is out of range, or -1: ``check(indices)``."""
-        return self.loaders["check"]()
-
-    @cached_property
-    def count(self) -> Callable[[int, int, int], int]:
-        """Write and return the full count, and leave in the workspace the words that `expand` reads.
-
-        Called as ``count(x, count, workspace)``.
-        """
-        return self.loaders["count"]()
-
-    @cached_property
-    def expand(self) -> Callable[[int, int, int, int], None]:
-        """Write the first rows, packed, after `count` with the same workspace.
-
-        Called as ``expand(x, coordinates, n_rows, workspace)``.
-        """
-        return self.loaders["expand"]()
+    compiles_plans: bool = False
 
 
 def planned(
-    plan: Callable[[words_of.Words, words_of.Words, words_of.Words], int], problem: list[int], n_threads: int
-) -> list[int]:
-    """Return the words of a plan for this host, made in Python."""
-    out = [0] * words_of.MAX_WORDS
-    plan(problem, [n_threads, processor.streaming_bytes()], out)
-    return out
+    plan: Callable[..., int], compiled: LoadedKernel | None, inputs: Sequence[Words], room: int
+) -> tuple[int, Words]:
+    """Return what a plan says of a problem, and its words.
+
+    Parameters
+    ----------
+    plan : callable
+        The plan, which runs where it is not compiled.
+    compiled : LoadedKernel or None
+        The same, compiled.
+    inputs : sequence of words
+        The problem, and what else the plan reads.
+    room : int
+        How many words there may be.
+    """
+    out = array("q", bytes(8 * room))
+    if compiled is None:
+        return plan(*inputs, out), out
+    tables = [Table(words) for words in inputs]
+    return compiled(0, *[table.address for table in tables], out.buffer_info()[0]), out
+
+
+class Plan(ABC):
+    """A problem of one operator on one device, ready to run any number of times from any thread.
+
+    A problem may have several steps, which differ by words of the problem: `changes` maps the places of these
+    to what they are.
+
+    Attributes
+    ----------
+    algorithm : int
+        The operator's number of it.
+    variant : str
+        The algorithm, and why it was chosen.
+    workspace_size : int
+        Bytes of scratch that one run needs.
+    """
+
+    algorithm: int
+    variant: str
+    workspace_size: int
+    residues: Sequence[int] = ()
+    """For each of the first operands, the word of the problem for its address modulo 16."""
+
+    def __init__(self, kernels: ModuleType, problem: Problem) -> None:
+        self._kernels, self._problem = kernels, kernels.words_of_problem(problem)
+        self._made: dict[tuple[Any, ...], Callable[..., int]] = {}
+
+    def _describe(self, problem: Problem) -> None:
+        words = self.words(self._problem)
+        self.algorithm, self.workspace_size = words[words_of.ALGORITHM], words[words_of.WORKSPACE]
+        self.variant = self._kernels.described(problem, words)
+
+    @abstractmethod
+    def words(self, problem: Words) -> Words:
+        """Return the words of a plan."""
+
+    @abstractmethod
+    def made(self, words: Words) -> Callable[..., int]:
+        """Return what runs the words of a plan, with all kernels loaded."""
+
+    def prepared(self, changes: Mapping[int, int] = NO_CHANGES, *addresses: int) -> Callable[..., int]:
+        """Return what runs a step on operands that are aligned like these, with all kernels loaded."""
+        aligned = [at & 15 for at in addresses[: len(self.residues)]] if self.residues else ()
+        key = (*changes.items(), *zip(self.residues, aligned)) if changes or aligned else ()  # noqa: B905
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            made = self._made[key] = self.made(self.words(self.changed(dict(key))))
+        return made
+
+    def changed(self, changes: Mapping[int, int]) -> list[int]:
+        """Return the words of the problem, of which some are others."""
+        problem = list(self._problem)
+        for word, value in changes.items():
+            problem[word] = value
+        return problem
+
+    def launch(self, *arguments: int) -> int:
+        """Run the whole problem; see `step`."""
+        return self.step(NO_CHANGES, *arguments)
+
+    def step(self, changes: Mapping[int, int], *arguments: int) -> int:
+        """Run a step, and return its result on the host, or -1.
+
+        Parameters
+        ----------
+        changes : mapping of int to int
+            What tells the step apart.
+        *arguments : int
+            On a GPU the stream; the addresses of the operands, and of the workspace, which is aligned to 256
+            bytes on a GPU, and to 64 on the host.
+        """
+        return self.prepared(changes, *arguments)(*arguments)
+
+
+class HostPlan(Plan):
+    """A plan for the host.
+
+    Parameters
+    ----------
+    kernels : module
+        The package of the operator's kernels.
+    problem : Problem
+        What is planned.
+    target : Target
+        The host.
+    """
+
+    def __init__(self, kernels: ModuleType, problem: Problem, target: Target) -> None:
+        super().__init__(kernels, problem)
+        self._target = target
+        self._describe(problem)
+
+    def words(self, problem: Words) -> Words:
+        """Return the words of a plan."""
+        compiled = self._target.load(self._kernels.PLAN) if self._target.compiles_plans else None
+        host = [self._target.threads, processor.streaming_bytes()]
+        return planned(self._kernels.plan_of_words, compiled, (problem, host), words_of.MAX_WORDS)[1]
+
+    def made(self, words: Words) -> Callable[..., int]:
+        """Return what runs the words of a plan, with all kernels loaded."""
+        return Launches(words, self._kernels.kernel_of, self._target).run
 
 
 class Launch(NamedTuple):
@@ -89,16 +171,16 @@ class Launch(NamedTuple):
 
     kernel: LoadedKernel
     table: Table
-    tasks: list[tuple[int, ...]]
-    """The integers that the kernel takes between the address of the table and its pointers."""
+    prefixes: list[bytes]
+    """For each task, the kernel's arguments before its pointers: the address of the table, and integers."""
     pointers: list[tuple[int, int]]
     """Slots and offsets."""
+    pack: Callable[..., bytes]
 
     def blocks(self, addresses: Sequence[int]) -> list[bytes]:
         """Return the kernel's arguments for each task."""
-        given = [0 if slot < 0 else addresses[slot] + offset for slot, offset in self.pointers]
-        end = packer(len(given))(*given)
-        return [packed((self.table, *task)) + end for task in self.tasks]
+        end = self.pack(*[0 if slot < 0 else addresses[slot] + offset for slot, offset in self.pointers])
+        return [prefix + end for prefix in self.prefixes]
 
 
 class Launches:
@@ -118,25 +200,27 @@ class Launches:
         self._threads = target.threads
         self._result = words[words_of.RESULT]
         self.workspace_size = words[words_of.WORKSPACE]
-        self.launches: list[Launch] = []
+        self._launches: list[Launch] = []
         at = words_of.LAUNCHES
         for _ in range(words[words_of.N_LAUNCHES]):
             first_pointer = at + words_of.CONTENT
             first_value = first_pointer + 2 * words[at + words_of.N_POINTERS]
             end = first_value + words[at + words_of.N_VALUES]
+            table = Table(words[first_value:end])
             launch = Launch(
                 target.load(kernel_of(words[at + words_of.KERNEL])),
-                Table(words[first_value:end]),
-                tasks_of(words[at:first_pointer]),
+                table,
+                [packed((table, *task)) for task in tasks_of(words[at:first_pointer])],
                 [(words[i], words[i + 1]) for i in range(first_pointer, first_value, 2)],
+                packer(words[at + words_of.N_POINTERS]),
             )
-            self.launches.append(launch)
+            self._launches.append(launch)
             at = end
 
     def run(self, *addresses: int) -> int:
         """Run all launches on the operands and the workspace; return the result, or -1 if there is none."""
         result = -1
-        for number, launch in enumerate(self.launches):
+        for number, launch in enumerate(self._launches):
             blocks = launch.blocks(addresses)
             if number != self._result:
                 threads.run(launch.kernel.call, blocks, self._threads)
@@ -150,17 +234,6 @@ class Launches:
         results: list[int] = []
         threads.run(lambda block: results.append(call(block)), blocks, self._threads)
         return min(results, key=lambda result: result & WORD_MASK)
-
-    def bound(self) -> BoundKernel | None:
-        """Return the kernel of a plan's only task, which takes the addresses in the kernel's own order.
-
-        None where there are more tasks.
-        """
-        if len(self.launches) != 1 or len(self.launches[0].tasks) != 1:
-            return None
-        kernel, table, tasks, pointers = self.launches[0]
-        n_null = sum(slot < 0 for slot, _ in pointers)  # these come first
-        return kernel.bind((table, *tasks[0], *[0] * n_null), len(pointers) - n_null)
 
 
 def tasks_of(launch: Sequence[int]) -> list[tuple[int, ...]]:

@@ -18,7 +18,6 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from kernels_cpu.host_words import THREADS, WORDS
-from kernels_cpu.kernel import Arguments, LoadedKernel, packed, packer
 
 MAX_THREADS = 1024
 Block = TypeVar("Block")
@@ -250,29 +249,6 @@ def run(function: Callable[[Block], object], blocks: Sequence[Block], threads: i
     _idle_locks.extend(locks)
     if job.error is not None:
         raise job.error
-
-
-def launcher(
-    kernel: LoadedKernel,
-    parts: Sequence[Arguments],
-    n_operands: int,
-    threads: int | None = None,
-) -> Callable[..., int | None]:
-    """Return a function of `n_operands` addresses that runs each part, followed by them; see `run`.
-
-    It returns the result of the only part; None where there are several, or none.
-    """
-    if len(parts) == 1:
-        return kernel.bind(parts[0], n_operands)
-    prefixes = [packed(part) for part in parts]
-    call, pack = kernel.call, packer(n_operands)
-
-    def launch(*operands: int) -> None:
-        addresses = pack(*operands)
-        run(call, [prefix + addresses for prefix in prefixes], threads)
-
-    vars(launch)["keeps"] = parts  # keep the tables alive that the prefixes refer to
-    return launch
 
 
 def split(n: int, n_parts: int) -> list[tuple[int, int]]:

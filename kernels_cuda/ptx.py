@@ -119,7 +119,7 @@ def _from_compute_90(text: str) -> Callable[[], str]:
 
 
 # Waits until the launch before is done and all that it wrote can be seen, then lets the next one begin, if it
-# may (`launch.LaunchList`). All threads of a kernel that follows another call it before they touch memory.
+# may (`launch.Launches`). All threads of a kernel that follows another call it before they touch memory.
 grid_dependency_wait = _instruction(
     _void, [], _from_compute_90("griddepcontrol.wait; griddepcontrol.launch_dependents;")
 )

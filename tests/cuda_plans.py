@@ -13,6 +13,8 @@ from dmlops import TensorDataType as T
 from dmlops.calls import dispatch
 from dmlops.operators import Options
 from kernels_cpu import plan_words
+from kernels_cpu.gather_nd.problem_words import CHECKS
+from kernels_cpu.nonzero_coordinates.problem_words import CAPACITY, COUNT, EXPAND, STEP
 
 KIB = 1 << 10
 # A block may have this of shared memory, by the CUDA programming guide.
@@ -23,8 +25,16 @@ APART = 1 << 58
 # As many rows as a count is taken to have given.
 ROWS = 9
 
+# Words of problems that say which step of a plan is launched.
+CHECKING, COUNTING = {CHECKS: 1}, {STEP: COUNT}
+
 # Kinds of CUlaunchAttribute.
 CLUSTER_DIMENSION, PROGRAMMATIC_SERIALIZATION = 4, 6
+
+
+def expanding(n_rows):
+    """Return the words of the step that writes so many rows."""
+    return {STEP: EXPAND, CAPACITY: n_rows}
 
 
 class Attribute(ctypes.Structure):
@@ -225,7 +235,7 @@ def planned(
     multiprocessors : int
         How many the GPU has.
     call : {"launch", "count", "expand", "check"}
-        The plan's method that is called.
+        The plan's step that is launched.
     at : sequence of int, optional
         The addresses of the operands and of the workspace.
     **arguments
@@ -250,13 +260,13 @@ def planned(
     recorder = Recorder()
     with driver_replaced(recorder), mock.patch.object(recorder._launch, "_Frame", recorder.frame):
         plan = kernels.plan(operator.problem(lowest, options or Options()), target, **arguments)
-        given = {
-            "launch": (*addresses, workspace),
-            "count": (addresses[0], addresses[-1], workspace),
-            "expand": (*addresses[:2], ROWS, workspace),
-            "check": (addresses[1], workspace),
+        changes, given = {
+            "launch": ({}, addresses),
+            "count": (COUNTING, (addresses[0], 0, addresses[-1])),
+            "expand": (expanding(ROWS), (*addresses[:2], 0)),
+            "check": (CHECKING, (0, addresses[1], 0)),
         }[call]
-        getattr(plan, call)(STREAM, *given)
+        plan.step(changes, STREAM, *given, workspace)
     return Planned(plan, addresses, workspace, recorder.asked)
 
 

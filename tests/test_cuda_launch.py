@@ -88,7 +88,7 @@ def two_launches(driver, arch="sm_90", blocks=3, cluster=1):
 
 def by_python(words, kernels):
     """Return what launches a plan as a bound call does."""
-    return launch.launch_list(words, kernels.__getitem__)
+    return launch.Launches(words, kernels.__getitem__)
 
 
 def by_compiled_code(words, kernels):
@@ -99,7 +99,7 @@ def by_compiled_code(words, kernels):
         operands = [Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
         table = KindTable(operands, None, 0, 0, (), ())
         table.set(native_call.DRIVER, ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value)
-        table.set(native_call.MAY_OVERLAP, next(iter(kernels.values())).may_overlap)
+        table.set(native_call.MAY_OVERLAP, launch.may_overlap(next(iter(kernels.values())).target))
         given, plan = Table([*addresses, *[0] * (not addresses), stream]), Table(words)
         status = cpu.load(native_call.LAUNCH)(table.address, given.address, plan.address)
         if status:
@@ -179,12 +179,6 @@ def test_streams_and_addresses_of_any_size(driver, way):
     assert asked[-1] == [(1 << 63) - 8, 1 << 62, -(1 << 63)]
 
 
-def test_arguments_that_are_known_only_now(driver):
-    found = kernel(driver, 6, 300)
-    found.launch(STREAM, 2, 64, 16, *range(300))
-    assert driver.asked == [(6, 2, 1, 1, 64, 1, 1, 16, STREAM, False, list(range(300)))]
-
-
 def test_a_refused_launch_ends_the_list(driver, way):
     driver.refused = {11: 700}
     with pytest.raises(RuntimeError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
@@ -233,6 +227,6 @@ def test_a_thread_without_a_context_gets_one(driver, monkeypatch):
 
     monkeypatch.setattr(launch, "current_device", current_device)
     driver.refused = {5: int(CUresult.CUDA_ERROR_INVALID_CONTEXT)}
-    kernel(driver, 5, 3).prepare(1, 32, 0, 2, 9)(STREAM, 1, 2)
+    by_python(*plan_of((kernel(driver, 5, 3), 1, 32, 0, ((0, 0), (1, 0)), (9,), 1)))(STREAM, 1, 2)
     assert [asked[-1] for asked in driver.asked] == [[1, 2, 9]] * 2
     assert current == [0, None]

@@ -27,7 +27,7 @@ from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k.shared import order_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
 from tests import reference
-from tests.cuda_plans import SHARED_BYTES, STREAM, planned
+from tests.cuda_plans import COUNTING, SHARED_BYTES, STREAM, expanding, planned
 from tests.data import DTYPES
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError
 from tests.hard_rows import KINDS, OF_BITS, hard_rows
@@ -482,11 +482,11 @@ def test_elements_that_change_after_they_were_counted():
             plan = nonzero_plan(problem, target, policy)
             x_address, count_address, address = map(memory.add, (x, count, coordinates))
             workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
-            plan.count(STREAM, x_address, count_address, workspace)
+            plan.step(COUNTING, STREAM, x_address, 0, count_address, workspace)
             memory.settle()
             assert count.view(np.int64) == n_rows
             elements[...] = 1
-            plan.expand(STREAM, x_address, address, n_rows, workspace)
+            plan.step(expanding(n_rows), STREAM, x_address, address, 0, workspace)
         # One block reads the elements again; otherwise, a mask has kept them.
         step = 5 if policy.small_elements == 0 else 1
         expected = np.stack(np.unravel_index(step * np.arange(n_rows), sizes), axis=1)

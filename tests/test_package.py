@@ -121,6 +121,7 @@ SHARED = {
         "kernels_cpu.nonzero_coordinates.problem_words.",
         "kernels_cpu.sample.problem_words.",
         "kernels_cpu.top_k.problem_words.",
+        "kernels_cpu.plan.",
         "kernels_cpu.exact.",
         "kernels_cpu.cached.",
     ),

@@ -94,7 +94,7 @@ def test_a_wheel_brings_all_kernels_of_the_operator(installed):
         native_call.CALL,
         native_call.LAUNCH,
         nopython_call.CALL,
-        cuda.plan_kernel("diagonal_matrix"),
+        cuda.plan_kernel(cuda.kernels_of("diagonal_matrix").PLAN),
     )
     kernels = (*called, *diagonal_matrix.all_kernels())
     assert archive.labels == {kernel.label for kernel in kernels}

@@ -4,6 +4,7 @@ import importlib
 from contextlib import contextmanager
 from unittest import mock
 
+from dmlops.devices import cpu
 from kernels_cpu.plan_words import WORKSPACE
 from kernels_cuda.top_k.shared import launches
 
@@ -26,6 +27,7 @@ def areas_apart():
         return begin
 
     with (
+        mock.patch.object(cpu, "compiles_plans", return_value=False),
         mock.patch.object(launches, "take_workspace", take_apart),
         mock.patch.object(nonzero_plan, "take_workspace", take_apart),
     ):

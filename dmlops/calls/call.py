@@ -118,9 +118,15 @@ class BoundCall:
         self.leading = () if inputs else (0,)
         sizes = [desc.element_count * desc.data_type.bytes for desc in (*self.inputs, *self.results)]
         self.is_small = sum(sizes) <= _SMALL_BYTES
+        self.load()
         n_later = self.n_made_later()
         self.allocators = tuple([library.allocator(desc, device) for desc in self.results[n_later:]])
         self.guard = Guard(name, inputs, outputs[n_later:], self.workspace_size)
+
+    def load(self) -> None:
+        """Load all kernels that a run may need: a later call shall not wait for them."""
+        if self.plan is not None:
+            self.plan.prepared()
 
     def n_made_later(self) -> int:
         """Return how many outputs, the first ones, are allocated only when a run knows their sizes."""

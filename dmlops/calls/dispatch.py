@@ -161,6 +161,7 @@ def plan(
     lowest = descriptor.lower()
     operands = OPERATORS[type(lowest)].tensors(lowest, options)
     planned = plan_problems(lowest, problems_of(lowest, options), device, f"{descriptor.name}.device")
+    planned.prepared()
     return planned, tuple(operands.items())
 
 
@@ -206,8 +207,10 @@ class _PartPlans:
             addresses[x] += self._part_bytes if addresses[x] else 0
             addresses[output] += self._part_bytes
 
-    def launches(self, *_: int) -> None:
-        """Return None: there is no single list of launches."""
+    def prepared(self) -> None:
+        """Load all kernels."""
+        for plan in self._plans:
+            plan.prepared()
 
 
 def check_served(

@@ -12,7 +12,7 @@ from dmlops.devices.cuda_driver import PER_THREAD_STREAM, is_capturing
 from dmlops.devices.memory import ALIGNMENT, aligned, take_scratch
 from dmlops.types.enums import TensorDataType
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu import native_call, plan_words
+from kernels_cpu import native_call, plan_words, processor
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
@@ -96,8 +96,9 @@ class Native:
 
     def load_kernels(self, problem: Any) -> None:
         """Load the kernels of a problem that one thread runs."""
-        plan = planned(self._kernels.plan_of_words, self._problem_words(problem), n_threads=1)
-        self._load(plan)
+        host = [1, processor.streaming_bytes()]
+        inputs = self._problem_words(problem), host
+        self._load(planned(self._kernels.plan_of_words, None, inputs, plan_words.MAX_WORDS)[1])
 
     def _load(self, plan: Sequence[int]) -> None:
         for key in plan_words.kernels_of(plan):

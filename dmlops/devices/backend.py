@@ -38,7 +38,10 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
         # The first time, all that plans need is loaded at once: each change of threads may take a while.
         kernels = once.once(("kernels", device.kind, operator), partial(_kernels_of, operator, device))
-        planned: Plan = kernels.plan(problem, target)
+        make = kernels.plan
+        if device.kind == "cpu":
+            make = partial(once.imported("kernels_cpu.plan").HostPlan, kernels)
+        planned: Plan = make(problem, target)
         return planned
     except OSError as error:
         what = f"the kernels of {operator}"

@@ -2,7 +2,7 @@
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from dmlops.devices.memory import read_integer, take_scratch
-from dmlops.devices.plans import GatherPlan, HostKernels, NonzeroPlan
+from dmlops.devices.plans import HostKernels, Plan
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
@@ -56,7 +56,8 @@ def artifact(kernel: Kernel) -> bytes:
 def compiled(kernel: Kernel) -> bytes:
     """Return the object code of a kernel as this machine compiles it, whatever the wheel has."""
     known_by = key(kernel)
-    compiler = partial(load_compiler, "kernels_cpu.compiler", ["numba"], known_by, "pip install numba")
+    needs = [] if kernel.is_plan else ["numba"]
+    compiler = partial(load_compiler, "kernels_cpu.compiler", needs, known_by, "pip install numba")
     return kernel_store.find_or_compile(known_by, lambda: compiler().compile_kernel(kernel))
 
 
@@ -86,7 +87,7 @@ def target() -> "Target":
     # Plans ask for it, and import LLVM for it: that is the work of a first call, for which a fork waits.
     once.once("processor", processor.described)
     n_threads = plan_threads.get() or threads.get_num_threads()
-    made: Target = once.imported("kernels_cpu.plan").Target(n_threads, load)
+    made: Target = once.imported("kernels_cpu.plan").Target(n_threads, load, compiles_plans())
     return made
 
 
@@ -119,29 +120,31 @@ class Host:
         """Return scratch memory for a ``with`` block, which gets its aligned address."""
         return take_scratch(size)
 
-    def first_outside(self, plan: GatherPlan, indices: int, meanwhile: Callable[[], object] | None) -> int:
+    def first_outside(
+        self, plan: Plan, check: Mapping[int, int], indices: int, meanwhile: Callable[[], object] | None
+    ) -> int:
         """Return the position of the first tuple out of range, or -1.
 
         Parameters
         ----------
-        plan : GatherPlan
-            The plan.
+        plan : Plan
+            That of a gather.
+        check : mapping of int to int
+            Its step that checks.
         indices : int
             Their address.
         meanwhile : callable, optional
             Launches the gather before the answer is known; returns 0 if it has found all tuples in range.
         """
-        # Loads its kernel in the first call, whatever the indices are.
-        check: Callable[[int], int] = plan.check
         if meanwhile is not None and meanwhile() == 0:
             return -1
-        return check(indices)
+        return plan.step(check, 0, indices, 0, 0)
 
-    def count(self, plan: NonzeroPlan, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
+    def count(
+        self, plan: Plan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+    ) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
-        plan.expand  # noqa: B018 - loads its kernel in the first call, even if nothing is counted
-        n_rows: int = plan.count(x, count, scratch)
-        return n_rows
+        return plan.step(step, x, 0, count, scratch)
 
     def read(self, address: int, dtype: np.dtype) -> int:
         """Return an integer of this memory."""

@@ -2,25 +2,24 @@
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dmlops.array_libraries.base import ArrayLibrary
-from dmlops.devices import cuda_driver
+from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device, aligned
-from dmlops.devices.plans import GatherPlan, NonzeroPlan
+from dmlops.devices.plans import Plan
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key, warn_once
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError
-from kernels_cpu.kernel import Kernel
+from kernels_cpu.kernel import Kernel, LoadedKernel
 
 if TYPE_CHECKING:
     from kernels_cuda.runtime.variant import Target, Variant
@@ -85,7 +84,7 @@ def sources() -> str:
 
 def target(number: int, where: str) -> "Target":
     """Return device number `number` as plans see it; see `cuda_driver.check_device`."""
-    return cuda_driver.check_device(number, where)._replace(fetch=_fetch)
+    return cuda_driver.check_device(number, where)._replace(fetch=_fetch, load_plan=_load_plan)
 
 
 class NativeTarget(NamedTuple):
@@ -107,7 +106,7 @@ class NativeTarget(NamedTuple):
 
     def plan(self, operator: str) -> Kernel:
         """Return the kernel of the CPU that plans an operator."""
-        return plan_kernel(operator)
+        return plan_kernel(kernels_of(operator).PLAN)
 
     def words(self, operator: str) -> "Words":
         """Return the words of the device, as the plans of an operator read them."""
@@ -132,13 +131,17 @@ def native_target(number: int) -> NativeTarget:
     return NativeTarget(found, driver, launch.may_overlap(found))
 
 
-def plan_kernel(operator: str) -> Kernel:
-    """Return the kernel of the CPU that plans an operator for GPUs, named with their digest."""
-    kernel: Kernel = kernels_of(operator).PLAN
+def plan_kernel(kernel: Kernel) -> Kernel:
+    """Return a kernel of the CPU that plans for GPUs, named with their digest."""
     return kernel._replace(name=f"{kernel.name}_{sources()[:16]}")
 
 
-def kernels_of(operator: str) -> ModuleType:
+def _load_plan(kernel: Kernel) -> LoadedKernel | None:
+    """Return the compiled form of a plan, or None if there can be none."""
+    return cpu.load(plan_kernel(kernel)) if cpu.compiles_plans() else None
+
+
+def kernels_of(operator: str) -> Any:
     """Return the package of an operator's kernels."""
     return once.imported(f"kernels_cuda.{operator}")
 
@@ -197,18 +200,22 @@ class Stream:
     def _bytes(self, size: int) -> object:
         return self._library.empty((size,), TensorDataType.UINT8, self._device)
 
-    def first_outside(self, plan: GatherPlan, indices: int, meanwhile: Callable[[], object] | None) -> int:
+    def first_outside(
+        self, plan: Plan, check: Mapping[int, int], indices: int, meanwhile: Callable[[], object] | None
+    ) -> int:
         """Launch a check, and wait for its answer; see `Host.first_outside`."""
         answer = self._bytes(POSITION.itemsize)
-        plan.check(self.handle, indices, self._library.address(answer))
+        plan.step(check, self.handle, 0, indices, 0, self._library.address(answer))
         if meanwhile is not None:
             meanwhile()
         first = self.read(self._library.address(answer), POSITION)
         return -1 if first == NO_OFFENDER else first
 
-    def count(self, plan: NonzeroPlan, x: int, count: int, scratch: int, dtype: np.dtype) -> int:
+    def count(
+        self, plan: Plan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+    ) -> int:
         """Write the number of non-zero elements, and wait for it."""
-        plan.count(self.handle, x, count, scratch)
+        plan.step(step, self.handle, x, 0, count, scratch)
         return self.read(count, dtype)
 
     def read(self, address: int, dtype: np.dtype) -> int:

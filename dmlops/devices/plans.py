@@ -1,6 +1,6 @@
 """Plans and kernels as calls see them: what the packages of kernels of both devices offer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from kernels_cpu.kernel import Kernel
@@ -13,6 +13,10 @@ class Plan(Protocol):
     """
 
     @property
+    def algorithm(self) -> int:
+        """The operator's number of what runs."""
+
+    @property
     def variant(self) -> str:
         """The algorithm, and why it was chosen."""
 
@@ -20,29 +24,14 @@ class Plan(Protocol):
     def workspace_size(self) -> int:
         """Bytes of scratch that one run needs."""
 
-    @property
-    def launch(self) -> Callable[..., int | None]:
-        """Writes all outputs; on the host it returns what its only kernel returns."""
+    def prepared(self, changes: Mapping[int, int] = ...) -> Callable[..., int] | None:
+        """Load all kernels of a step."""
 
+    def step(self, changes: Mapping[int, int], *arguments: int) -> int:
+        """Run a step, which differs from the whole by words of the problem; return its result on the host."""
 
-class GatherPlan(Plan, Protocol):
-    """The plan of a gather."""
-
-    @property
-    def check(self) -> Callable[..., Any]:
-        """Looks for the first tuple out of range; on the host it returns its position, or -1."""
-
-
-class NonzeroPlan(Plan, Protocol):
-    """The plan of a list of non-zero elements."""
-
-    @property
-    def count(self) -> Callable[..., Any]:
-        """Writes the count, which it returns on the host; `expand` reads the workspace afterwards."""
-
-    @property
-    def expand(self) -> Callable[..., int | None]:
-        """Writes the rows after `count`."""
+    def launch(self, *arguments: int) -> int:
+        """Run the whole, and write all outputs; return its result on the host."""
 
 
 class HostKernels(Protocol):

@@ -4,8 +4,9 @@ A gather itself is safe for any indices. Nobody has seen a new output yet, so th
 the check has ended.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,23 @@ class BoundCheckedGather(BoundCall):
 
     waits = True
     expected = 0
+    _CHECK: Mapping[int, int] = MappingProxyType({CHECKS: 1})
 
     def __init__(self, *bound: Any, batch_dims: int, wraps: bool, **others: Any) -> None:
         super().__init__(*bound, **others)
         self.batch_dims, self.wraps = batch_dims, wraps
+
+    def load(self) -> None:
+        """Load the kernels of the gather and of the check."""
+        super().load()
+        self.plan.prepared(self._CHECK)
 
     def run(
         self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0
     ) -> list[Any]:
         """Gather, or raise the error; see `BoundCall.run`."""
         gather = partial(self.launch, executor, addresses) if made else None
-        first = executor.first_outside(self.plan, addresses[1], gather)
+        first = executor.first_outside(self.plan, self._CHECK, addresses[1], gather)
         if first >= 0:
             _refuse_tuple(self, self.inputs, addresses[1], first, executor.read)
         if not made:

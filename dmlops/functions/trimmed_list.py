@@ -2,7 +2,8 @@
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from dmlops.calls.call import BoundCall, Executor
@@ -11,8 +12,18 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.memory import CPU, take_scratch
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import refuse
-from kernels_cpu.nonzero_coordinates.problem_words import COUNT, EXPAND, WHOLE
+from kernels_cpu.nonzero_coordinates.plan import ONE_PASS
+from kernels_cpu.nonzero_coordinates.problem_words import (
+    CAPACITY,
+    COLUMN_STEP,
+    COUNT,
+    EXPAND,
+    ROW_STEP,
+    STEP,
+    WHOLE,
+)
 
+_COUNT: Mapping[int, int] = MappingProxyType({STEP: COUNT})
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
 
@@ -32,6 +43,24 @@ class BoundTrimmedList(BoundCall):
     def _is_cut(self) -> bool:
         """Whether the call has room for all possible coordinates, and returns a copy of the actual ones."""
         return self.device is CPU and self.is_small and self._most_bytes > 0
+
+    def load(self) -> None:
+        """Load all kernels that a run may need, even if nothing is counted."""
+        if self._is_cut or self._is_copied:
+            self.plan.prepared()
+        else:
+            self.plan.prepared(_COUNT)
+            self.plan.prepared(self._expand(1))
+
+    @property
+    def _is_copied(self) -> bool:
+        """Whether one pass writes to scratch memory first, of which the actual coordinates are copied."""
+        is_in_one_pass = self.device is CPU and self.plan.algorithm == ONE_PASS
+        return is_in_one_pass and self._most_bytes <= _ONE_PASS_BYTES
+
+    def _expand(self, n_rows: int) -> Mapping[int, int]:
+        """Return the step that writes so many rows, packed."""
+        return {STEP: EXPAND, ROW_STEP: self.results[0].sizes[1], COLUMN_STEP: 1, CAPACITY: n_rows}
 
     def n_made_later(self) -> int:
         """Return 1 if coordinates are allocated after they have been counted."""
@@ -53,7 +82,7 @@ class BoundTrimmedList(BoundCall):
         coordinates = self.results[0]
         n_columns = coordinates.sizes[1]
         empty, address = self.library.empty, self.library.address
-        if self.device is CPU and self.plan.in_one_pass and self._most_bytes <= _ONE_PASS_BYTES:
+        if self._is_copied:
             with executor.scratch(self._most_bytes) as scratch:
                 rows = self.plan.launch(x, scratch, count, 0)
                 listed = empty((rows, n_columns), coordinates.data_type, self.device)
@@ -61,10 +90,12 @@ class BoundTrimmedList(BoundCall):
                 ctypes.memmove(address(listed), scratch, n_bytes)
             return listed
         with executor.scratch(self.workspace_size) as scratch:
-            rows = executor.count(self.plan, x, count, scratch, numpy_dtype(self.results[1].data_type))
+            rows = executor.count(
+                self.plan, _COUNT, x, count, scratch, numpy_dtype(self.results[1].data_type)
+            )
             listed = empty((rows, n_columns), coordinates.data_type, self.device)
             if rows and n_columns:
-                self.plan.expand(*executor.leading, x, address(listed), rows, scratch)
+                self.plan.step(self._expand(rows), *executor.leading, x, address(listed), 0, scratch)
         return listed
 
     def refuse_capture(self, reason: str) -> None:

@@ -22,7 +22,7 @@ def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> M
     module : str
         The module.
     needs : sequence of str
-        The packages that it takes from elsewhere, Numba among them.
+        The packages that it takes from elsewhere; Numba is among them if there are any.
     key : Key
         The kernel.
     remedy : str
@@ -44,7 +44,7 @@ def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> M
             missing = (error.name or str(error)).replace("_", "-")
             message = f"{must_be}, but {missing} is not installed; type: {remedy}"
         raise UnsupportedFeatureError(message) from error
-    if sys.modules["numba"].config.DISABLE_JIT:
+    if needs and sys.modules["numba"].config.DISABLE_JIT:
         message = f"{must_be}, but NUMBA_DISABLE_JIT is set; unset it"
         raise UnsupportedFeatureError(message)
     return compiler

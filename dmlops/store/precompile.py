@@ -49,7 +49,7 @@ def cpu_tasks(operators: Sequence[str]) -> list[Task]:
     """Return one task for each CPU kernel that a call of these operators may need; GPUs have plans there."""
     packages = [f"kernels_cpu.{name}" for name in operators]
     kernels = [kernel for name in packages for kernel in importlib.import_module(name).all_kernels()]
-    plans_for_gpus = [cuda.plan_kernel(name) for name in operators]
+    plans_for_gpus = [cuda.plan_kernel(cuda.kernels_of(name).PLAN) for name in operators]
     called = (native_call.CALL, native_call.LAUNCH, nopython_call.CALL, *plans_for_gpus, *kernels)
     return [Task(kernel.label, _cpu_code, (kernel,)) for kernel in called]
 

@@ -1,7 +1,6 @@
 """Sampling on the CPU: a token per row, drawn by a seed."""
 
-from kernels_cpu.plan import Launches, Plan, Target, planned
-from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
+from kernels_cpu.plan_words import ALGORITHM, GRID, LAUNCHES, Words
 from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.plan import NOTHING, PLAN, all_kernels, kernel_of
 from kernels_cpu.sample.plan import plan as plan_of_words
@@ -13,18 +12,15 @@ __all__ = [
     "PLAN",
     "RESIDUES",
     "all_kernels",
+    "described",
     "kernel_of",
-    "plan",
     "plan_of_words",
     "words_of_problem",
 ]
 
 
-def plan(problem: SampleProblem, target: Target) -> Plan:
-    """Plan the tokens of all rows, and load the kernel."""
-    words = planned(plan_of_words, words_of_problem(problem), target.threads)
-    launches = Launches(words, kernel_of, target)
-    variant = "nothing to do"
-    if words[ALGORITHM] != NOTHING:
-        variant = f"rows of {8 * problem.element_size} bits; tasks: {len(launches.launches[0].tasks)}"
-    return Plan(variant, words[WORKSPACE], {"launch": lambda: launches.run})
+def described(problem: SampleProblem, words: Words) -> str:
+    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    if words[ALGORITHM] == NOTHING:
+        return "nothing to do"
+    return f"rows of {8 * problem.element_size} bits; tasks: {words[LAUNCHES + GRID]}"

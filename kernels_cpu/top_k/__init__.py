@@ -1,9 +1,6 @@
 """TOP_K1 on the CPU: sorted and stable, along any axis."""
 
-from collections.abc import Callable
-
-from kernels_cpu.plan import Launches, Plan, Target, planned
-from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
+from kernels_cpu.plan_words import ALGORITHM, CONTENT, GRID, LAUNCHES, N_POINTERS, Words
 from kernels_cpu.problems import TopKProblem
 from kernels_cpu.top_k.plan import ALGORITHMS, NOTHING, PLAN, SORT, all_kernels, kernel_of
 from kernels_cpu.top_k.plan import plan as plan_of_words
@@ -16,33 +13,22 @@ __all__ = [
     "PLAN",
     "RESIDUES",
     "all_kernels",
+    "described",
     "kernel_of",
-    "plan",
     "plan_of_words",
     "words_of_problem",
 ]
 
 
-def plan(problem: TopKProblem, target: Target) -> Plan:
-    """Plan a top-k, and load its kernels."""
-    words = planned(plan_of_words, words_of_problem(problem), target.threads)
-    launches = Launches(words, kernel_of, target)
-    variant = _variant(problem, words[ALGORITHM], launches)
-
-    def launch() -> Callable[..., int]:
-        # Kernels take the other inputs in front of x.
-        is_plain = problem.length_size + problem.start_size + problem.number_size == 0
-        return (launches.bound() if is_plain else None) or launches.run
-
-    return Plan(variant, words[WORKSPACE], {"launch": launch})
-
-
-def _variant(problem: TopKProblem, algorithm: int, launches: Launches) -> str:
+def described(problem: TopKProblem, words: Words) -> str:
+    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    algorithm = words[ALGORITHM]
     if algorithm == NOTHING:
         return "nothing to do"
-    table, tasks = launches.launches[0].table, launches.launches[0].tasks
+    table = LAUNCHES + CONTENT + 2 * words[LAUNCHES + N_POINTERS]
     how = "sorted" if algorithm == SORT else "searched"
     share = problem.axis_size // problem.k or 1
     why = f"{8 * problem.element_size} bits, {how}: k is 1/{share} of the axis"
-    where = "in place" if problem.axis_strides[0] == 1 else f"{table.words[COLUMNS_WORD]} columns at a time"
-    return f"{ALGORITHMS[algorithm]}, {where}, {why}; tasks: {len(tasks)}"
+    columns = words[table + COLUMNS_WORD]
+    where = "in place" if problem.axis_strides[0] == 1 else f"{columns} columns at a time"
+    return f"{ALGORITHMS[algorithm]}, {where}, {why}; tasks: {words[LAUNCHES + GRID]}"

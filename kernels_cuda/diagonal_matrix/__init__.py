@@ -23,25 +23,34 @@ of a row go element by element. Bytes moved: the output once, and the input outs
 ============  =====================================================================================
 """
 
+import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
-from kernels_cpu.diagonal_matrix.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
+from kernels_cpu.diagonal_matrix.problem_words import RESIDUES
+from kernels_cpu.diagonal_matrix.problem_words import problem_words as words_of_problem
 from kernels_cpu.kernel import plan_kernel
-from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE
+from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, Words
 from kernels_cpu.problems import DiagonalProblem
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
-from kernels_cuda.diagonal_matrix.parameters import FAMILIES, VECTOR, variants
+from kernels_cuda.diagonal_matrix.parameters import FAMILIES, variants
 from kernels_cuda.diagonal_matrix.plan import Policy
 from kernels_cuda.diagonal_matrix.plan import plan as plan_of_words
-from kernels_cuda.runtime.planner import Planner
+from kernels_cuda.runtime.plan import DevicePlan, device_plan
 from kernels_cuda.runtime.variant import Target
 
-if TYPE_CHECKING:
-    from kernels_cuda.runtime.launch import LaunchList
-
-__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+__all__ = [
+    "PLAN",
+    "RESIDUES",
+    "Policy",
+    "described",
+    "plan",
+    "plan_device",
+    "plan_of_words",
+    "variant_of",
+    "variants",
+    "words_of_problem",
+]
 
 PLAN = plan_kernel("diagonal_matrix", device="cuda")
 """The compiled plan, which the CPU runs."""
@@ -56,27 +65,16 @@ def plan_device(target: Target) -> list[int]:
     return [*device_words(target), *Policy()]
 
 
-class Plan:
-    """A problem with its kernel; see `plan`."""
-
-    def __init__(self, name: str, planner: Planner) -> None:
-        words = planner.prepare(0, 0)  # loads the kernel, which is the same for all addresses
-        algorithm = _NAMES[words[ALGORITHM]]
-        self.variant = f"{name} {algorithm}" if words[N_LAUNCHES] else f"diagonal_matrix: {algorithm}"
-        self.workspace_size = words[WORKSPACE]
-        self._planner = planner
-
-    def launches(self, x: int, output: int) -> "LaunchList":
-        """Return what `launch` launches for addresses like these modulo 16."""
-        return self._planner.launches(x % VECTOR, output % VECTOR)
-
-    def launch(self, stream: int, x: int, output: int, workspace: int) -> None:
-        """Write the output."""
-        self.launches(x, output)(stream, x, output, workspace)
+def described(problem: DiagonalProblem, words: Words) -> str:
+    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    algorithm = _NAMES[words[ALGORITHM]]
+    if words[N_LAUNCHES] == 0:
+        return f"diagonal_matrix: {algorithm}"
+    return f"diagonal_matrix {8 * problem.element_size}-bit {algorithm}"
 
 
-def plan(problem: DiagonalProblem, target: Target, policy: Policy | None = None) -> Plan:
-    """Choose and load the kernel that writes a band.
+def plan(problem: DiagonalProblem, target: Target, policy: Policy | None = None) -> DevicePlan:
+    """Choose and load the kernel that writes a band, which is the same for all addresses.
 
     Parameters
     ----------
@@ -87,9 +85,4 @@ def plan(problem: DiagonalProblem, target: Target, policy: Policy | None = None)
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    device = [*device_words(target), *(policy or Policy())]
-    varied = X_RESIDUE, OUTPUT_RESIDUE
-    planner = Planner(
-        "diagonal_matrix", plan_of_words, problem_words(problem), varied, device, FAMILIES, target
-    )
-    return Plan(f"diagonal_matrix {8 * problem.element_size}-bit", planner)
+    return device_plan(sys.modules[__name__], problem, target, policy)

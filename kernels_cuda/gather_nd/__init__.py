@@ -23,26 +23,34 @@ input that are read, in sectors of 32 bytes, and the indices.
 ============  =====================================================================================
 """
 
+import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
-from kernels_cpu.gather_nd.problem_words import OUTPUT_RESIDUE, X_RESIDUE, problem_words
+from kernels_cpu.gather_nd.problem_words import CHECKS, OUTPUT_RESIDUE, RESIDUES
+from kernels_cpu.gather_nd.problem_words import problem_words as words_of_problem
 from kernels_cpu.kernel import plan_kernel
-from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE, kernels_of
+from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, WORKSPACE, Words, kernels_of
 from kernels_cpu.problems import GatherProblem
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.gather_nd.parameters import FAMILIES, VECTOR, Policy, variants
 from kernels_cuda.gather_nd.plan import STRIDED, UNALIGNED
 from kernels_cuda.gather_nd.plan import plan as plan_of_words
-from kernels_cuda.runtime.planner import Planner
+from kernels_cuda.runtime.plan import DevicePlan, device_plan
 from kernels_cuda.runtime.variant import Target
 
-if TYPE_CHECKING:
-    from kernels_cuda.runtime.launch import LaunchList
-
-
-__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+__all__ = [
+    "PLAN",
+    "RESIDUES",
+    "Policy",
+    "described",
+    "plan",
+    "plan_device",
+    "plan_of_words",
+    "variant_of",
+    "variants",
+    "words_of_problem",
+]
 
 PLAN = plan_kernel("gather_nd", device="cuda")
 """The compiled plan, which the CPU runs."""
@@ -55,27 +63,7 @@ def plan_device(target: Target) -> list[int]:
     return [*device_words(target), *Policy()]
 
 
-class Plan:
-    """A problem with its kernels; see `plan`."""
-
-    def __init__(self, variant: str, workspace_size: int, planner: Planner, check: "LaunchList") -> None:
-        self.variant, self.workspace_size = variant, workspace_size
-        self._planner, self._check = planner, check
-
-    def launches(self, x: int, indices: int, output: int) -> "LaunchList":
-        """Return what `launch` launches for addresses like these modulo 16."""
-        return self._planner.launches(x % VECTOR, output % VECTOR)
-
-    def launch(self, stream: int, x: int, indices: int, output: int, workspace: int) -> None:
-        """Write the output."""
-        self.launches(x, indices, output)(stream, x, indices, output, workspace)
-
-    def check(self, stream: int, indices: int, first: int) -> None:
-        """Write the position of the first tuple out of range, or 2^63 - 1, as int64 to address `first`."""
-        self._check(stream, 0, indices, 0, first)
-
-
-def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -> Plan:
+def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -> DevicePlan:
     """Choose and load the kernels that gather slices.
 
     Parameters
@@ -87,20 +75,21 @@ def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    device = [*device_words(target), *(policy or Policy())]
-    varied = X_RESIDUE, OUTPUT_RESIDUE
-    planner = Planner("gather_nd", plan_of_words, problem_words(problem), varied, device, FAMILIES, target)
-    checking = Planner(
-        "gather_nd", plan_of_words, problem_words(problem, checks=True), (), device, FAMILIES, target
-    )
     # Operands that begin on 16-byte boundaries, and on those of elements only.
-    residue = problem.element_size % VECTOR
-    aligned, anywhere = planner.prepare(0, 0), planner.prepare(0, residue)
-    workspace_size = max(aligned[WORKSPACE], anywhere[WORKSPACE])
-    return Plan(f"gather_nd {_described(problem, aligned)}", workspace_size, planner, checking.launches())
+    anywhere = {OUTPUT_RESIDUE: problem.element_size % VECTOR}
+    found = device_plan(sys.modules[__name__], problem, target, policy, steps=({CHECKS: 1},))
+    words = found.words(found.changed(anywhere))
+    found.made(words)
+    found.workspace_size = max(found.workspace_size, words[WORKSPACE])
+    return found
 
 
-def _described(problem: GatherProblem, words: list[int]) -> str:
+def described(problem: GatherProblem, words: Words) -> str:
+    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    return f"gather_nd {_algorithm(problem, words)}"
+
+
+def _algorithm(problem: GatherProblem, words: Words) -> str:
     element_size, slices = problem.element_size, problem.slices
     if words[ALGORITHM] in (UNALIGNED, STRIDED):
         kind = "unaligned" if words[ALGORITHM] == UNALIGNED else "strided"

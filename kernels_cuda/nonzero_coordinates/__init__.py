@@ -23,35 +23,34 @@ another.
 ============  =====================================================================================
 """
 
+import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kernels_cpu.kernel import plan_kernel
-from kernels_cpu.nonzero_coordinates.problem_words import (
-    CAPACITY,
-    COORDINATE_RESIDUE,
-    COUNT,
-    EXPAND,
-    STEP,
-    WHOLE,
-    X_RESIDUE,
-    problem_words,
-)
-from kernels_cpu.plan_words import ALGORITHM, WORKSPACE
+from kernels_cpu.nonzero_coordinates.problem_words import COUNT, RESIDUES, STEP
+from kernels_cpu.nonzero_coordinates.problem_words import problem_words as words_of_problem
+from kernels_cpu.plan_words import ALGORITHM, Words
 from kernels_cpu.problems import NonzeroProblem
 from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.nonzero_coordinates.parameters import FAMILIES, variants
-from kernels_cuda.nonzero_coordinates.plan import ONE_BLOCK, Policy
+from kernels_cuda.nonzero_coordinates.plan import Policy
 from kernels_cuda.nonzero_coordinates.plan import plan as plan_of_words
-from kernels_cuda.runtime.planner import Planner
+from kernels_cuda.runtime.plan import DevicePlan, device_plan
 from kernels_cuda.runtime.variant import Target
 
-if TYPE_CHECKING:
-    from kernels_cuda.runtime.launch import LaunchList
-
-
-__all__ = ["PLAN", "Plan", "Policy", "plan", "plan_device", "variant_of", "variants"]
+__all__ = [
+    "PLAN",
+    "RESIDUES",
+    "Policy",
+    "described",
+    "plan",
+    "plan_device",
+    "plan_of_words",
+    "variant_of",
+    "variants",
+    "words_of_problem",
+]
 
 PLAN = plan_kernel("nonzero_coordinates", device="cuda")
 """The compiled plan, which the CPU runs."""
@@ -65,48 +64,15 @@ def plan_device(target: Target) -> list[int]:
 
 
 _NAMES = ("one block", "contiguous mask", "strided mask", "transposed mask")
-_VARIED = STEP, X_RESIDUE, COORDINATE_RESIDUE, CAPACITY
-_ALIGNMENT = 16
 
 
-class Plan:
-    """A problem with its kernels; see `plan`."""
-
-    def __init__(self, variant: str, words: list[int], planner: Planner, capacity: int) -> None:
-        self.variant, self.workspace_size = variant, words[WORKSPACE]
-        self._is_one_block = words[ALGORITHM] == ONE_BLOCK
-        self._planner, self._capacity = planner, capacity
-
-    def launches(self, x: int, coordinates: int, count: int) -> "LaunchList":
-        """Return what `launch` launches for addresses like these modulo 16."""
-        return self._step(WHOLE, x, coordinates)
-
-    def launch(self, stream: int, x: int, coordinates: int, count: int, workspace: int) -> None:
-        """Write the coordinates and the count."""
-        self._step(WHOLE, x, coordinates)(stream, x, coordinates, count, workspace)
-
-    def count(self, stream: int, x: int, count: int, workspace: int) -> None:
-        """Write the count, and leave in the workspace what `expand` needs."""
-        self._step(COUNT, x, 0)(stream, x, 0, count, workspace)
-
-    def expand(self, stream: int, x: int, coordinates: int, rows: int, workspace: int) -> None:
-        """Write the coordinates, to as many `rows` as `count` with the same input and workspace counted.
-
-        Where one block does everything, they are counted again: other rows, even if elements changed since,
-        are not written.
-        """
-        if self._is_one_block:
-            values = EXPAND, x % _ALIGNMENT, coordinates % _ALIGNMENT, rows
-            launches = self._planner.made(self._planner.words(*values))
-        else:
-            launches = self._step(EXPAND, x, coordinates)
-        launches(stream, x, coordinates, 0, workspace)
-
-    def _step(self, step: int, x: int, coordinates: int) -> "LaunchList":
-        return self._planner.launches(step, x % _ALIGNMENT, coordinates % _ALIGNMENT, self._capacity)
+def described(problem: NonzeroProblem, words: Words) -> str:
+    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    name = f"nonzero_coordinates {8 * problem.element_size}-bit, {_NAMES[words[ALGORITHM]]}"
+    return f"{name}, {len(problem.sizes)} columns"
 
 
-def plan(problem: NonzeroProblem, target: Target, policy: Policy | None = None) -> Plan:
+def plan(problem: NonzeroProblem, target: Target, policy: Policy | None = None) -> DevicePlan:
     """Choose and load the kernels that list the non-zero elements.
 
     Parameters
@@ -118,12 +84,5 @@ def plan(problem: NonzeroProblem, target: Target, policy: Policy | None = None) 
     policy : Policy, optional
         Other thresholds than the usual ones.
     """
-    device = [*device_words(target), *(policy or Policy())]
-    planner = Planner(
-        "nonzero_coordinates", plan_of_words, problem_words(problem), _VARIED, device, FAMILIES, target
-    )
-    # These load all kernels, whatever the addresses are.
-    words = planner.prepare(WHOLE, 0, 0, problem.capacity)
-    planner.prepare(COUNT, 0, 0, problem.capacity)
-    name = f"nonzero_coordinates {8 * problem.element_size}-bit, {_NAMES[words[ALGORITHM]]}"
-    return Plan(f"{name}, {len(problem.sizes)} columns", words, planner, problem.capacity)
+    # The kernels of the rows after a count are those of the whole.
+    return device_plan(sys.modules[__name__], problem, target, policy, steps=({STEP: COUNT},))

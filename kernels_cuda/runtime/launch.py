@@ -13,8 +13,9 @@ import ctypes
 import functools
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, NamedTuple
 
 from cuda.bindings import driver
@@ -53,79 +54,14 @@ _LOCK = threading.RLock()  # held while the driver loads code
 # From this driver on, launches that begin early can be recorded into graphs.
 _OVERLAPPING_DRIVER = 12_030
 
-_put_word = struct.Struct("=Q").pack_into
+_put_word, _put_integer = struct.Struct("=Q").pack_into, struct.Struct("=q").pack_into
 
 
-class _Sizes(NamedTuple):
-    """Blocks, threads per block, dynamic shared memory, and blocks per cluster."""
-
-    grid: int
-    block: int
-    shared_bytes: int
-    cluster: int = 1
-
-
-class _Frame:
-    """Memory that describes one launch to the driver."""
-
-    __slots__ = ("config", "memory", "parameters")
-
-    def __init__(self, sizes: _Sizes, is_early: bool, values: Sequence[int]) -> None:
-        kinds = driver.CUlaunchAttributeID
-        attributes: list[tuple[int, int, int, int]] = []
-        if is_early:
-            attributes.append((int(kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION), 1, 0, 0))
-        if sizes.cluster > 1:
-            attributes.append((int(kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION), sizes.cluster, 1, 1))
-        count = len(values)
-        parameters_at = VALUES_AT + 8 * count
-        self.memory = ctypes.create_string_buffer(parameters_at + 8 * count)
-        self.config = ctypes.addressof(self.memory)
-        self.parameters = self.config + parameters_at
-        CONFIG.pack_into(
-            *(self.memory, 0, sizes.grid, 1, 1, sizes.block, 1, 1, sizes.shared_bytes, 0),
-            *(self.config + ATTRIBUTE_AT if attributes else 0, len(attributes)),
-        )
-        for number, attribute in enumerate(attributes):
-            ATTRIBUTE.pack_into(self.memory, ATTRIBUTE_AT + number * ATTRIBUTE.size, *attribute)
-        struct.pack_into(f"={count}q", self.memory, VALUES_AT, *values)
-        first = self.config + VALUES_AT
-        struct.pack_into(f"={count}Q", self.memory, parameters_at, *range(first, first + 8 * count, 8))
-
-
-class Kernel:
+class Kernel(NamedTuple):
     """A kernel that is loaded on a device."""
 
-    __slots__ = ("device_id", "function", "may_overlap")
-
-    def __init__(self, function: int, target: Target) -> None:
-        self.function = function
-        self.device_id = target.device_id
-        self.may_overlap = may_overlap(target)
-
-    def launch(
-        self, stream: int, grid: int, block: int, shared_bytes: int, *arguments: "int | Arguments"
-    ) -> None:
-        """Put one launch on `stream`, whose arguments are told only now; see `Launch`."""
-        frame = _Frame(_Sizes(grid, block, shared_bytes), False, flat(arguments))
-        self.launch_frame(frame, stream)
-
-    def launch_frame(self, frame: _Frame, stream: int) -> None:
-        """Put the launch that a frame describes on `stream`."""
-        _put_word(frame.memory, STREAM_AT, stream)
-        status = launch_entry()(frame.config, self.function, frame.parameters, 0)
-        if status == _NO_CONTEXT:
-            with current_device(self.device_id):
-                status = launch_entry()(frame.config, self.function, frame.parameters, 0)
-        if status:
-            _check((driver.CUresult(status),))
-
-    def prepare(
-        self, grid: int, block: int, shared_bytes: int, n_pointers: int, *arguments: "int | Arguments"
-    ) -> "LaunchList":
-        """Return a launch whose parameters after the first `n_pointers` are these."""
-        pointers = tuple(Pointer(slot) for slot in range(n_pointers))
-        return LaunchList([Launch(self, grid, block, shared_bytes, pointers, arguments)])
+    function: int
+    target: Target
 
 
 def may_overlap(target: Target) -> bool:
@@ -136,140 +72,93 @@ def may_overlap(target: Target) -> bool:
 _NO_CONTEXT = int(driver.CUresult.CUDA_ERROR_INVALID_CONTEXT)
 
 
-class Pointer(NamedTuple):
-    """An address that is known when a list is launched.
+class _Frame:
+    """Memory that describes one launch to the driver.
 
-    Attributes
+    Parameters
     ----------
-    slot : int
-        Which of the addresses that the list is launched with.
-    offset : int
-        How many bytes after it.
+    launch : words
+        A launch of a plan.
+    is_early : bool
+        Whether it may begin before the one ahead of it has ended.
+    values : sequence of int
+        What the kernel takes, with 0 for pointers.
     """
 
-    slot: int
-    offset: int = 0
+    __slots__ = ("config", "memory", "parameters")
+
+    def __init__(self, launch: Words, is_early: bool, values: Sequence[int]) -> None:
+        kinds = driver.CUlaunchAttributeID
+        attributes: list[tuple[int, int, int, int]] = []
+        if is_early:
+            attributes.append((int(kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION), 1, 0, 0))
+        if launch[CLUSTER] > 1:
+            attributes.append((int(kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION), launch[CLUSTER], 1, 1))
+        count = len(values)
+        parameters_at = VALUES_AT + 8 * count
+        self.memory = ctypes.create_string_buffer(parameters_at + 8 * count)
+        self.config = ctypes.addressof(self.memory)
+        self.parameters = self.config + parameters_at
+        grid, block = (launch[GRID], 1, 1), (launch[BLOCK], 1, 1)
+        attributes_at = self.config + ATTRIBUTE_AT if attributes else 0
+        CONFIG.pack_into(self.memory, 0, *grid, *block, launch[SHARED], 0, attributes_at, len(attributes))
+        for number, attribute in enumerate(attributes):
+            ATTRIBUTE.pack_into(self.memory, ATTRIBUTE_AT + number * ATTRIBUTE.size, *attribute)
+        struct.pack_into(f"={count}q", self.memory, VALUES_AT, *values)
+        first = self.config + VALUES_AT
+        struct.pack_into(f"={count}Q", self.memory, parameters_at, *range(first, first + 8 * count, 8))
 
 
-Arguments = Iterable["int | Arguments"]
-"""Integers, and tuples of them; a kernel's NamedTuple of parameters is one."""
+class _Launch:
+    """A launch of a plan, of which only stream and addresses change from one time to the next.
 
-
-def flat(arguments: Arguments) -> tuple[int, ...]:
-    """Return the values that a kernel takes for arguments of which some are tuples, in order.
-
-    Examples
-    --------
-    >>> flat([1, (2, 3, (4,)), 5])
-    (1, 2, 3, 4, 5)
-    """
-    values: list[int] = []
-    for argument in arguments:
-        if isinstance(argument, int):
-            values.append(argument)
-        else:
-            values += flat(argument)
-    return tuple(values)
-
-
-class Launch(NamedTuple):
-    """One launch of a list.
-
-    Attributes
+    Parameters
     ----------
     kernel : Kernel
         What is launched.
-    grid, block, shared_bytes : int
-        Blocks, threads per block and dynamic shared memory.
-    pointers : tuple of Pointer
-        The first parameters, known when the list is launched.
-    arguments : tuple
-        The other parameters: integers from -2^63 to 2^63 - 1, and tuples of them.
-    cluster : int
-        Blocks of a cluster, of which `grid` is a multiple; 1 where there are no clusters.
-    last_pointers : tuple of Pointer
-        The parameters after `arguments`, known when the list is launched.
-    waits : bool
-        Whether it must not begin before the launch ahead of it has ended.
+    launch : words
+        The words of the launch.
+    is_early : bool
+        Whether it may begin before the one ahead of it has ended.
     """
 
-    kernel: Kernel
-    grid: int
-    block: int
-    shared_bytes: int
-    pointers: tuple[Pointer, ...]
-    arguments: Arguments
-    cluster: int = 1
-    last_pointers: tuple[Pointer, ...] = ()
-    waits: bool = False
+    __slots__ = ("_idle", "_is_early", "_kernel", "_launch", "_pointers", "_values")
 
-
-class _Repeated:
-    """A launch of which only stream and addresses change from one time to the next."""
-
-    __slots__ = (
-        "_arguments",
-        "_idle",
-        "_is_early",
-        "_kernel",
-        "_last_pointers",
-        "_pointers",
-        "_put_last_pointers",
-        "_put_pointers",
-        "_sizes",
-    )
-
-    def __init__(self, launch: Launch, is_early: bool) -> None:
-        self._kernel = launch.kernel
-        self._sizes = _Sizes(launch.grid, launch.block, launch.shared_bytes, launch.cluster)
-        self._is_early = is_early and not launch.waits and launch.kernel.may_overlap
-        self._pointers, self._last_pointers = launch.pointers, launch.last_pointers
-        unknown = [(0,) * len(pointers) for pointers in (self._pointers, self._last_pointers)]
-        self._arguments = unknown[0] + flat(launch.arguments) + unknown[1]
-        self._put_pointers = struct.Struct(f"={len(self._pointers)}q").pack_into
-        self._put_last_pointers = struct.Struct(f"={len(self._last_pointers)}q").pack_into
+    def __init__(self, kernel: Kernel, launch: Words, is_early: bool) -> None:
+        self._kernel, self._launch, self._is_early = kernel, launch, is_early
+        n_pointers, n_values, n_last = launch[N_POINTERS], launch[N_VALUES], launch[N_LAST_POINTERS]
+        values_at = CONTENT + 2 * n_pointers
+        last_at = values_at + n_values
+        self._values = [0] * n_pointers + list(launch[values_at:last_at]) + [0] * n_last
+        # Where each pointer is put, its slot and its offset.
+        self._pointers = [(i, *launch[CONTENT + 2 * i : CONTENT + 2 * i + 2]) for i in range(n_pointers)]
+        places = range(n_pointers + n_values, len(self._values))
+        self._pointers += [(i, *launch[at : at + 2]) for i, at in zip(places, count(last_at, 2))]
         self._idle: list[_Frame] = []
 
     def __call__(self, stream: int, addresses: tuple[int, ...]) -> None:
         try:
             frame = self._idle.pop()
         except IndexError:
-            frame = _Frame(self._sizes, self._is_early, self._arguments)
-        pointers = [addresses[slot] + offset for slot, offset in self._pointers]
-        self._put_pointers(frame.memory, VALUES_AT, *pointers)
-        if self._last_pointers:
-            pointers = [addresses[slot] + offset for slot, offset in self._last_pointers]
-            end = VALUES_AT + 8 * len(self._arguments)
-            self._put_last_pointers(frame.memory, end - 8 * len(pointers), *pointers)
-        self._kernel.launch_frame(frame, stream)
+            frame = _Frame(self._launch, self._is_early, self._values)
+        memory = frame.memory
+        for place, slot, offset in self._pointers:
+            _put_integer(memory, VALUES_AT + 8 * place, addresses[slot] + offset)
+        _put_word(memory, STREAM_AT, stream)
+        function, target = self._kernel
+        status = launch_entry()(frame.config, function, frame.parameters, 0)
+        if status == _NO_CONTEXT:
+            with current_device(target.device_id):
+                status = launch_entry()(frame.config, function, frame.parameters, 0)
+        if status:
+            _check((driver.CUresult(status),))
         self._idle.append(frame)
 
 
-class LaunchList:
-    """Launches one after the other, of which only the addresses change from one time to the next.
+class Launches:
+    """The launches of a plan (`plan_words`), which are put on a stream one after the other.
 
     From the second on, a launch may begin before the one before it has ended (`ptx.grid_dependency_wait`).
-
-    Parameters
-    ----------
-    launches : sequence of Launch
-        At least one; all on the same device.
-    """
-
-    __slots__ = ("_launches",)
-
-    def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = tuple(_Repeated(launch, number > 0) for number, launch in enumerate(launches))
-
-    def __call__(self, stream: int, *addresses: int) -> None:
-        """Put the launches on `stream`, a ``cudaStream_t``; pointers count from the addresses."""
-        with_null = (*addresses, 0)
-        for launch in self._launches:
-            launch(stream, with_null)
-
-
-def launch_list(words: Words, load_kernel: Callable[[int], Kernel]) -> LaunchList:
-    """Return the launches of a plan (`plan_words`).
 
     Parameters
     ----------
@@ -278,29 +167,23 @@ def launch_list(words: Words, load_kernel: Callable[[int], Kernel]) -> LaunchLis
     load_kernel : callable
         Returns a loaded kernel for the number by which the plan knows it.
     """
-    launches, at = [], LAUNCHES
-    for _ in range(words[N_LAUNCHES]):
-        values_at = at + CONTENT + 2 * words[at + N_POINTERS]
-        values_end = values_at + words[at + N_VALUES]
-        end = values_end + 2 * words[at + N_LAST_POINTERS]
-        launch = Launch(
-            kernel=load_kernel(words[at + KERNEL]),
-            grid=words[at + GRID],
-            block=words[at + BLOCK],
-            shared_bytes=words[at + SHARED],
-            pointers=_pointers(words, at + CONTENT, values_at),
-            arguments=tuple(words[values_at:values_end]),
-            cluster=words[at + CLUSTER],
-            last_pointers=_pointers(words, values_end, end),
-            waits=bool(words[at + WAITS]),
-        )
-        launches.append(launch)
-        at = end
-    return LaunchList(launches)
 
+    def __init__(self, words: Words, load_kernel: Callable[[int], Kernel]) -> None:
+        self._launches, at = [], LAUNCHES
+        for number in range(words[N_LAUNCHES]):
+            n_pointers = words[at + N_POINTERS] + words[at + N_LAST_POINTERS]
+            end = at + CONTENT + 2 * n_pointers + words[at + N_VALUES]
+            kernel = load_kernel(words[at + KERNEL])
+            is_early = number > 0 and not words[at + WAITS] and may_overlap(kernel.target)
+            self._launches.append(_Launch(kernel, words[at:end], is_early))
+            at = end
 
-def _pointers(words: Words, begin: int, end: int) -> tuple[Pointer, ...]:
-    return tuple(Pointer(words[i], words[i + 1]) for i in range(begin, end, 2))
+    def __call__(self, stream: int, *addresses: int) -> int:
+        """Put the launches on `stream`, a ``cudaStream_t``; return -1: they have no result on the host."""
+        with_null = (*addresses, 0)  # the slot of null pointers is the last one
+        for launch in self._launches:
+            launch(stream, with_null)
+        return -1
 
 
 @functools.cache

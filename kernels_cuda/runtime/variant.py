@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
+from kernels_cpu.kernel import Kernel, LoadedKernel
+
 # Devices have thread-block clusters from this compute capability on.
 CLUSTERS_FROM = (9, 0)
 # All of them run clusters of so many blocks.
@@ -71,6 +73,8 @@ class Target(NamedTuple):
         The most shared memory that a block may have, if it asks for it.
     fetch : callable, optional
         Gives a plan the code of its kernels.
+    load_plan : callable, optional
+        Gives the compiled form of a plan, which the CPU runs.
     """
 
     device_id: int
@@ -78,6 +82,7 @@ class Target(NamedTuple):
     multiprocessors: int
     block_shared_bytes: int
     fetch: Fetch | None = None
+    load_plan: Callable[[Kernel], LoadedKernel | None] | None = None
 
 
 @functools.cache

@@ -35,17 +35,26 @@ All compare ordered keys (`shared.keys`), so a kernel is compiled for an element
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.
 """
 
-from kernels_cpu.kernel import plan_kernel
+from kernels_cpu.top_k.problem_words import RESIDUES
+from kernels_cpu.top_k.problem_words import problem_words as words_of_problem
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import policy
 from kernels_cuda.top_k.choice import NO_ALGORITHM
-from kernels_cuda.top_k.dispatch import ALGORITHMS, Plan, forced_algorithm, plan, table_of
+from kernels_cuda.top_k.dispatch import ALGORITHMS, PLAN, described, forced_algorithm, plan, table_of
 from kernels_cuda.top_k.variants import variant_of, variants
 
-__all__ = ["ALGORITHMS", "PLAN", "Plan", "measured_on", "plan", "plan_device", "variant_of", "variants"]
-
-PLAN = plan_kernel("top_k", n_inputs=3, device="cuda")
-"""The compiled plan, which the CPU runs."""
+__all__ = [
+    "ALGORITHMS",
+    "PLAN",
+    "RESIDUES",
+    "described",
+    "measured_on",
+    "plan",
+    "plan_device",
+    "variant_of",
+    "variants",
+    "words_of_problem",
+]
 
 
 def plan_device(target: Target) -> list[int]:

@@ -9,32 +9,32 @@ planned, and a call that the process has made before keeps its plan.
 import functools
 import itertools
 import json
+import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from kernels_cpu.plan_words import ALGORITHM, MAX_WORDS, N_LAUNCHES, WORKSPACE, Words
+from kernels_cpu.kernel import plan_kernel
+from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, Words
 from kernels_cpu.problems import TopKProblem
 from kernels_cpu.top_k.problem_words import problem_words
-from kernels_cuda.device_words import PLANNED, ROOM, TOO_LONG
+from kernels_cuda.device_words import PLANNED, TOO_LONG
+from kernels_cuda.runtime.plan import DevicePlan, planned_for
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import choice
 from kernels_cuda.top_k.plan import is_candidate
 from kernels_cuda.top_k.plan import plan as plan_words
 from kernels_cuda.top_k.policy import NO_CHANGES, plan_device
 from kernels_cuda.top_k.problem import select
-from kernels_cuda.top_k.variants import variant_of
-
-if TYPE_CHECKING:
-    from kernels_cuda.runtime.launch import Kernel, LaunchList
 
 # `kernels_cuda.top_k` tells what each of them is for.
 ALGORITHMS = {name: number for number, name in enumerate(choice.NAMES, 1)}
 VARIABLE = "DMLOPS_TOP_K_ALGORITHM"
 TABLES = Path(__file__).with_name("tables")
-# Of plans with as many words, those with fewer launches take hundreds of gigabytes already.
-MOST_WORDS = 1 << 24
+PLAN = plan_kernel("top_k", n_inputs=3, device="cuda")
+"""The compiled plan, which the CPU runs."""
 
 
 class Kind(NamedTuple):
@@ -88,13 +88,18 @@ class Planned(NamedTuple):
 
     problem: list[int]
     device: list[int]
-    words: list[int]
+    words: Words
 
     @property
     def algorithm(self) -> str:
         """The algorithm's name."""
-        number = self.words[ALGORITHM]
-        return choice.NAMES[number - 1] if number != choice.NO_ALGORITHM else "numbers"
+        return algorithm_name(self.words)
+
+
+def algorithm_name(words: Words) -> str:
+    """Return the name of the algorithm of a plan."""
+    number = words[ALGORITHM]
+    return choice.NAMES[number - 1] if number != choice.NO_ALGORITHM else "numbers"
 
 
 class UnservedError(ValueError):
@@ -132,16 +137,11 @@ def planned(
     problem = problem_words(given)
     forced = ALGORITHMS[algorithm] if algorithm else choice.NO_ALGORITHM
     device = plan_device(target, forced, changes or NO_CHANGES)
-    table, status = table_of(target.arch), TOO_LONG
-    device[ROOM] = MAX_WORDS // 4
-    while status == TOO_LONG:
-        device[ROOM] *= 4
-        if device[ROOM] > MOST_WORDS:
-            n_rows = select(problem, device).n_rows
-            msg = f"top_k: got {n_rows} rows of {given.axis_size}, k {given.k}; no GPU has memory for so many"
-            raise MemoryError(msg)
-        words = [0] * device[ROOM]
-        status = plan_words(problem, device, table, words)
+    status, words = planned_for(target, plan_words, PLAN, problem, device, table_of(target.arch))
+    if status == TOO_LONG:
+        n_rows = select(problem, device).n_rows
+        msg = f"top_k: got {n_rows} rows of {given.axis_size}, k {given.k}; no GPU has memory for so many"
+        raise MemoryError(msg)
     return Planned(problem, device, words) if status == PLANNED else None
 
 
@@ -190,59 +190,15 @@ def explain(given: TopKProblem, target: Target) -> tuple[str, list[str]]:
     return f"by a rule, because nothing like it was measured on {target.arch}", names
 
 
-class Plan:
-    """A top-k of one shape on one device; may be launched from any thread.
-
-    Attributes
-    ----------
-    variant : str
-        The algorithm, and why it runs.
-    workspace_size : int
-        Bytes of scratch memory that one launch needs.
-    """
-
-    __slots__ = ("_launches", "variant", "workspace_size")
-
-    def __init__(self, variant: str, words: Words, target: Target) -> None:
-        # It imports the CUDA driver's bindings, which plans do without.
-        from kernels_cuda.runtime.launch import launch_list, load  # noqa: PLC0415
-
-        def load_kernel(key: int) -> "Kernel":
-            return load(variant_of(key), target)
-
-        self.variant = variant
-        self.workspace_size: int = words[WORKSPACE]
-        self._launches = launch_list(words, load_kernel) if words[N_LAUNCHES] else None
-
-    def launches(self, *operands: int) -> "LaunchList | None":
-        """Return what `launch` launches for any addresses."""
-        return self._launches
-
-    def launch(self, stream: int, *addresses: int) -> None:
-        """Put the kernels on `stream`.
-
-        Parameters
-        ----------
-        stream : int
-            Where they run, a ``cudaStream_t``.
-        *addresses : int
-            Those of element [0, ..., 0] of x; lengths, starts and numbers as far as there are any;
-            values and indices; then that of
-            `workspace_size` bytes, a multiple of 256.
-        """
-        if self._launches is not None:
-            self._launches(stream, *addresses)
-
-
 def plan(
     given: TopKProblem, target: Target, algorithm: str | None = None, changes: Mapping[str, int] | None = None
-) -> Plan:
+) -> DevicePlan:
     """Plan the k first elements of every row, in order, ties by ascending position.
 
     Parameters
     ----------
-    given : Problem
-        Of `dmlops.operators.top_k`.
+    given : TopKProblem
+        In `kernels_cpu.problems`.
     target : Target
         The device.
     algorithm : str, optional
@@ -252,7 +208,7 @@ def plan(
 
     Returns
     -------
-    Plan
+    DevicePlan
         To be launched any number of times.
 
     Raises
@@ -268,9 +224,14 @@ def plan(
     found = planned(given, target, algorithm, changes)
     if found is None:
         raise UnservedError(given, str(algorithm))
-    words = found.words
-    if words[N_LAUNCHES] == 0:
-        return Plan("nothing to do", words, target)
-    n_rows = select(found.problem, found.device).n_rows
+    return DevicePlan(sys.modules[__package__], given, target, lambda _: found.words)
+
+
+def described(given: TopKProblem, words: Words) -> str:
+    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    n_launches = words[N_LAUNCHES]
+    if n_launches == 0:
+        return "nothing to do"
+    n_rows = math.prod(row[0] for row in given.rows)
     shape = f"{n_rows} rows of {given.axis_size}, k {given.k}, {given.element_size}-byte elements"
-    return Plan(f"{found.algorithm} ({shape}, launches: {words[N_LAUNCHES]})", words, target)
+    return f"{algorithm_name(words)} ({shape}, launches: {n_launches})"
