@@ -1,5 +1,7 @@
 """The words of a device, which all CUDA plans read; an operator's own follow, such as those of its policy."""
 
+from collections.abc import Iterable
+
 from kernels_cpu.plan_words import MAX_WORDS
 from kernels_cuda.runtime.variant import Target, capability_of
 
@@ -10,8 +12,8 @@ OWN_WORDS = 4
 """Where an operator's own words begin."""
 
 
-def device_words(target: Target, room: int = MAX_WORDS) -> list[int]:
-    """Return the words of a device, for plans of so many words.
+def device_words(target: Target, room: int = MAX_WORDS, policy: Iterable[int] = ()) -> list[int]:
+    """Return the words of a device and of a policy, for plans of so many words.
 
     Examples
     --------
@@ -19,7 +21,7 @@ def device_words(target: Target, room: int = MAX_WORDS) -> list[int]:
     [90, 132, 232448, 2048]
     """
     major, minor = capability_of(target.arch)
-    return [10 * major + minor, target.multiprocessors, target.block_shared_bytes, room]
+    return [10 * major + minor, target.multiprocessors, target.block_shared_bytes, room, *policy]
 
 
 PLANNED, TOO_LONG = range(2)

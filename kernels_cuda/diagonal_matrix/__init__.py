@@ -36,8 +36,7 @@ from kernels_cuda.device_words import device_words
 from kernels_cuda.diagonal_matrix.parameters import FAMILIES, variants
 from kernels_cuda.diagonal_matrix.plan import Policy
 from kernels_cuda.diagonal_matrix.plan import plan as plan_of_words
-from kernels_cuda.runtime.plan import DevicePlan, device_plan
-from kernels_cuda.runtime.variant import Target
+from kernels_cuda.runtime.plan import device_plan
 
 __all__ = [
     "PLAN",
@@ -58,11 +57,7 @@ PLAN = plan_kernel("diagonal_matrix", device="cuda")
 _NAMES = ("nothing to write", "rows", "strided", "transposed", "elements")
 
 variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
-
-
-def plan_device(target: Target) -> list[int]:
-    """Return the words of a device, and of the usual policy."""
-    return [*device_words(target), *Policy()]
+plan_device = partial(device_words, policy=Policy())
 
 
 def described(problem: DiagonalProblem, words: Words) -> str:
@@ -73,16 +68,5 @@ def described(problem: DiagonalProblem, words: Words) -> str:
     return f"diagonal_matrix {8 * problem.element_size}-bit {algorithm}"
 
 
-def plan(problem: DiagonalProblem, target: Target, policy: Policy | None = None) -> DevicePlan:
-    """Choose and load the kernel that writes a band, which is the same for all addresses.
-
-    Parameters
-    ----------
-    problem : DiagonalProblem
-        In `kernels_cpu.problems`.
-    target : Target
-        The device.
-    policy : Policy, optional
-        Other thresholds than the usual ones.
-    """
-    return device_plan(sys.modules[__name__], problem, target, policy)
+plan = partial(device_plan, sys.modules[__name__])
+"""Choose and load the kernel that writes a band, which is the same for all addresses; see `device_plan`."""

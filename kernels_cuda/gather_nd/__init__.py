@@ -56,11 +56,7 @@ PLAN = plan_kernel("gather_nd", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
-
-
-def plan_device(target: Target) -> list[int]:
-    """Return the words of a device, and of the usual policy."""
-    return [*device_words(target), *Policy()]
+plan_device = partial(device_words, policy=Policy())
 
 
 def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -> DevicePlan:

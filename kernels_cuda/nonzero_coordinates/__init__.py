@@ -36,8 +36,7 @@ from kernels_cuda.device_words import device_words
 from kernels_cuda.nonzero_coordinates.parameters import FAMILIES, variants
 from kernels_cuda.nonzero_coordinates.plan import Policy
 from kernels_cuda.nonzero_coordinates.plan import plan as plan_of_words
-from kernels_cuda.runtime.plan import DevicePlan, device_plan
-from kernels_cuda.runtime.variant import Target
+from kernels_cuda.runtime.plan import device_plan
 
 __all__ = [
     "PLAN",
@@ -56,12 +55,7 @@ PLAN = plan_kernel("nonzero_coordinates", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 variant_of = partial(kernel_keys.variant_of, families=FAMILIES)
-
-
-def plan_device(target: Target) -> list[int]:
-    """Return the words of a device, and of the usual policy."""
-    return [*device_words(target), *Policy()]
-
+plan_device = partial(device_words, policy=Policy())
 
 _NAMES = ("one block", "contiguous mask", "strided mask", "transposed mask")
 
@@ -72,17 +66,6 @@ def described(problem: NonzeroProblem, words: Words) -> str:
     return f"{name}, {len(problem.sizes)} columns"
 
 
-def plan(problem: NonzeroProblem, target: Target, policy: Policy | None = None) -> DevicePlan:
-    """Choose and load the kernels that list the non-zero elements.
-
-    Parameters
-    ----------
-    problem : NonzeroProblem
-        In `kernels_cpu.problems`.
-    target : Target
-        The device.
-    policy : Policy, optional
-        Other thresholds than the usual ones.
-    """
-    # The kernels of the rows after a count are those of the whole.
-    return device_plan(sys.modules[__name__], problem, target, policy, steps=({STEP: COUNT},))
+# The kernels of the rows after a count are those of the whole.
+plan = partial(device_plan, sys.modules[__name__], steps=({STEP: COUNT},))
+"""Choose and load the kernels that list the non-zero elements; see `device_plan`."""

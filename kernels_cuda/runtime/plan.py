@@ -88,7 +88,7 @@ def device_plan(
     kernels: ModuleType,
     problem: Problem,
     target: Target,
-    policy: Sequence[int] | None,
+    policy: Sequence[int] | None = None,
     steps: Sequence[Mapping[int, int]] = (),
 ) -> DevicePlan:
     """Return the plan of an operator whose plans are whole where there is memory for the operands.

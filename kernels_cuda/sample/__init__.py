@@ -23,6 +23,7 @@ Bytes moved: each row two times, and once more for each digit of k and of top_p.
 """
 
 import sys
+from functools import partial
 
 from kernels_cpu.kernel import plan_kernel
 from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, Words
@@ -30,8 +31,7 @@ from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.problem_words import RESIDUES
 from kernels_cpu.sample.problem_words import problem_words as words_of_problem
 from kernels_cuda.device_words import device_words
-from kernels_cuda.runtime.plan import DevicePlan, device_plan
-from kernels_cuda.runtime.variant import Target
+from kernels_cuda.runtime.plan import device_plan
 from kernels_cuda.sample.parameters import sample_variant as variant_of
 from kernels_cuda.sample.parameters import variants
 from kernels_cuda.sample.plan import Policy
@@ -54,11 +54,7 @@ PLAN = plan_kernel("sample", device="cuda")
 """The compiled plan, which the CPU runs."""
 
 _NAMES = ("nothing to write", "one block per row", "one cluster of blocks per row")
-
-
-def plan_device(target: Target) -> list[int]:
-    """Return the words of a device, and of the usual policy."""
-    return [*device_words(target), *Policy()]
+plan_device = partial(device_words, policy=Policy())
 
 
 def described(problem: SampleProblem, words: Words) -> str:
@@ -69,16 +65,5 @@ def described(problem: SampleProblem, words: Words) -> str:
     return f"sample {8 * problem.element_size}-bit {algorithm}"
 
 
-def plan(problem: SampleProblem, target: Target, policy: Policy | None = None) -> DevicePlan:
-    """Choose and load the kernel that draws the tokens.
-
-    Parameters
-    ----------
-    problem : SampleProblem
-        In `kernels_cpu.problems`.
-    target : Target
-        The device.
-    policy : Policy, optional
-        Other thresholds than the usual ones.
-    """
-    return device_plan(sys.modules[__name__], problem, target, policy)
+plan = partial(device_plan, sys.modules[__name__])
+"""Choose and load the kernel that draws the tokens; see `device_plan`."""
