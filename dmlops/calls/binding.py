@@ -146,9 +146,9 @@ class Spec:
         if framework is not None:
             return framework.run(self, inputs, out, stream, *others)  # type: ignore[no-any-return]
         names, outs = self.inputs, () if out is None else out if len(self.outputs) > 1 else (out,)
-        if stream is None and any(type(array) not in KIND_SIGNATURES for array in inputs):
+        if stream is not None or any(type(array) not in KIND_SIGNATURES for array in inputs):
             plain = tuple([as_plain(array, name) for array, name in zip(inputs, names)])  # noqa: B905
-            results = KINDS.call(parameters, plain, sizes, outs)
+            results = KINDS.call(parameters, plain, sizes, outs, stream)
             if results is not None:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")

@@ -129,7 +129,7 @@ class CompiledOperator:
         has_workspace = workspace is not None
         n = self._n_inputs
         written = tuple(arrays[n:]) if workspace is None else (*arrays[n:], workspace)
-        if stream is None and self._kinds.call((), tuple(arrays[:n]), (), written) is not None:
+        if self._kinds.call((), tuple(arrays[:n]), (), written, stream) is not None:
             return
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{name}.stream")
         inputs = [as_input(array, where, handle) for array, (_, where) in zip(arrays[:n], self._places)]  # noqa: B905

@@ -17,7 +17,7 @@ from typing import Any
 from dmlops.array_libraries.detect import KIND_SIGNATURES
 from dmlops.calls.call import BoundCall
 from dmlops.calls.native import DeviceNative, Native
-from dmlops.devices import cpu
+from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
 
@@ -122,6 +122,7 @@ class Kinds:
         inputs: tuple[Any, ...],
         sizes: tuple[Any, ...],
         out: tuple[Any, ...] = (),
+        stream: object = None,
     ) -> Sequence[Any] | None:
         """Make a call of a known kind, on arrays that no library has vouched for.
 
@@ -133,6 +134,8 @@ class Kinds:
             As the caller gave them.
         sizes : tuple
             The arguments that are sizes, as the kind takes them.
+        stream : int or stream object, optional
+            The stream that the caller chose.
 
         Returns
         -------
@@ -148,7 +151,15 @@ class Kinds:
             return None
         except KeyError:
             return None
-        return None if kind is None else kind(inputs, out, sizes)
+        if kind is None or stream is None:
+            return None if kind is None else kind(inputs, out, sizes)
+        device, where = kind.call.device, f"{kind.call.name}.stream"
+        if device == CPU:  # which has no streams
+            return None
+        handle = cuda_driver.stream_handle(stream, where)
+        cuda_driver.check_stream_device(handle, device.number, where)
+        with kind.library.on_stream(handle, device, stream):
+            return kind(inputs, out, sizes)
 
     def keep(
         self,

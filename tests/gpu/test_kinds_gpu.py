@@ -1,11 +1,15 @@
 """Kinds of calls on a GPU: any sequence of kinds and sizes has the answers of NumPy."""
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
+import dmlops
+from dmlops.calls.call_cache import CALLS
 from dmlops.calls.kinds import KINDS
+from tests import reference
 from tests.kind_calls import random_calls
 
 torch = pytest.importorskip("torch")
@@ -30,3 +34,22 @@ def test_any_sequence_of_kinds_and_sizes(seed: int) -> None:
             assert got.is_cuda
         kinds.add(kind)
         assert len(KINDS) <= before + len(kinds)
+
+
+def test_new_sizes_on_a_stream_of_the_caller() -> None:
+    """They are calls of a known kind, which run on that stream and do not wait for it."""
+    stream, late = torch.cuda.Stream(), torch.randn(40, 900).cuda()
+    x = torch.zeros_like(late)
+    dmlops.top_k(x[:, :100], 5, stream=stream)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        x.copy_(late)
+    with mock.patch.object(CALLS, "run", side_effect=AssertionError("bound in Python")):
+        found = [(n, dmlops.top_k(x[:, :n], 5, stream=stream)) for n in range(90, 120)]
+    assert not stream.query(), "a call waited"
+    stream.synchronize()
+    for n, result in found:
+        expected = reference.top_k(late[:, :n].cpu().numpy(), 5)
+        np.testing.assert_array_equal(result.values.cpu().numpy(), expected[0])
+        np.testing.assert_array_equal(result.indices.cpu().numpy(), expected[1])
