@@ -163,7 +163,12 @@ class HostPlan(Plan):
 
     def made(self, words: Words) -> Callable[..., int]:
         """Return what runs the words of a plan, with all kernels loaded."""
-        return Launches(words, self._kernels.kernel_of, self._target).run
+        launches = Launches(words, self._kernels.kernel_of, self._target)
+        return launches.run_one if launches.is_one else launches.run
+
+    def launch(self, *arguments: int) -> int:
+        """Run the whole problem; see `Plan.step`."""
+        return (self._made.get(()) or self.prepared())(*arguments)
 
 
 class Launch(NamedTuple):
@@ -216,6 +221,17 @@ class Launches:
             )
             self._launches.append(launch)
             at = end
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one launch of one task."""
+        return len(self._launches) == 1 and len(self._launches[0].prefixes) == 1
+
+    def run_one(self, *addresses: int) -> int:
+        """Run the only task; return what it does."""
+        kernel, _, (prefix,), pointers, pack = self._launches[0]
+        given = [0 if slot < 0 else addresses[slot] + offset for slot, offset in pointers]
+        return kernel.call(prefix + pack(*given))
 
     def run(self, *addresses: int) -> int:
         """Run all launches on the operands and the workspace; return the result, or -1 if there is none."""
