@@ -38,6 +38,9 @@ from kernels_cuda.top_k.short_rows.warp_launches import (
 )
 from kernels_cuda.top_k.sort.sort_launches import sort_launches
 
+# Of segments up to this length, small blocks without a row end soon; of longer ones, few blocks share all.
+LARGEST_MIDDLE_ROW = 4096
+
 
 def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     """Plan the k first elements of every row, in order, ties by ascending position.
@@ -84,7 +87,11 @@ def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection
     status = solve(choice.WARP, problem, device, selection._replace(most=ROW_ELEMENTS[0]), out)
     if status == PLANNED:
         longer = selection._replace(least=ROW_ELEMENTS[0] + 1)
-        status = _plan(problem, device, table, longer, out)
+        status = UNSERVED
+        if selection.axis_size > LARGEST_MIDDLE_ROW:
+            status = solve(choice.ONE_PASS, problem, device, longer, out)
+        if status == UNSERVED:
+            status = _plan(problem, device, table, longer, out)
     return status
 
 

@@ -22,6 +22,8 @@ FEWEST_MAXIMA = 256
 MAXIMA_PER_SELECTED = 4
 # It counts positions in 32 bits.
 LONGEST_ROW = 1 << 29
+# So many blocks that share rows run on a multiprocessor at a time.
+SHARING_BLOCKS = 2
 # Rows of at least this size have larger blocks where no two blocks share a multiprocessor.
 LONG_BYTES = 256 * KIB
 
@@ -41,10 +43,12 @@ def one_pass_variants(element_size: int) -> Iterator[Variant]:
     if element_size in ONE_PASS_ELEMENTS:
         for n_threads in ONE_PASS_THREADS:
             yield variant("one_pass", "read_once.one_pass:one_pass_kernel", element_size, n_threads)
+        factory = "read_once.one_pass:one_pass_kernel"
+        yield variant("one_pass", factory, element_size, ONE_PASS_THREADS[0], 1)
 
 
 def one_pass_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
-    """Give every row a block that reads it once."""
+    """Give every row a block that reads it once; short rows that are left out have none."""
     element_size, k = selection.element_size, selection.k
     is_narrow = element_size == ONE_PASS_ELEMENTS[0] or element_size == ONE_PASS_ELEMENTS[1]
     if not is_narrow or selection.x_step != 1 or selection.axis_size > LONGEST_ROW or k > ONE_PASS_LARGEST_K:
@@ -52,8 +56,12 @@ def one_pass_launches(problem: Words, device: Words, selection: Selection, out: 
     n_threads = device[ONE_PASS_SMALL_THREADS]
     if selection.n_rows <= device[MULTIPROCESSORS] and selection.row_bytes >= LONG_BYTES:
         n_threads = ONE_PASS_THREADS[1]
-    kernel = kernel_key(ONE_PASS, element_size, n_threads, 0)
-    begin_rows(problem, device, selection, out, kernel, Sizes(selection.n_rows, n_threads, 0, 1))
+    n_blocks, shares_rows = selection.n_rows, 0
+    if selection.least > 0:
+        n_threads, shares_rows = ONE_PASS_THREADS[0], 1
+        n_blocks = min(n_blocks, SHARING_BLOCKS * device[MULTIPROCESSORS])
+    kernel = kernel_key(ONE_PASS, element_size, n_threads, shares_rows)
+    begin_rows(problem, device, selection, out, kernel, Sizes(n_blocks, n_threads, 0, 1))
     n_maxima = max(FEWEST_MAXIMA, 1 << bits_for(k * MAXIMA_PER_SELECTED))
     put_values(out, OnePassParameters(1 - selection.is_by_index, n_maxima))
     return split(device, out)
