@@ -502,7 +502,7 @@ def test_long_segments_share_blocks():
         rng.random(n_rows) < 0.3, rng.integers(257, 900, n_rows), rng.integers(-1, 257, n_rows)
     )
     starts = rng.integers(-3, n - 900, n_rows)
-    starts[:3], lengths[:3] = (0, n - 300, -5), (n, 999, 300)
+    starts[:4], lengths[:4] = (0, n - 300, -5, 7), (n, 999, 300, 5000)
     values, indices = reference.top_k(x, k, starts=starts, lengths=lengths)
     shape = TensorDesc(TensorDataType.FLOAT32, (n_rows, n), (0, 1))
     descriptor = TopK1.of_inferred(
@@ -521,4 +521,5 @@ def test_long_segments_share_blocks():
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "one_multiprocessor")
     options = Options(lengths=of_rows, starts=of_rows)
     launched = run_case(RandomCase("top_k", "segments", descriptor, options, before, after), choice)
-    assert launched == ["dmlops_top_k_warp_4_2", "dmlops_top_k_one_pass_4_512_1"]
+    expected = ["one_pass_4_512_1", "partition_4_128_32_1", "warp_4_2"]
+    assert launched == [f"dmlops_top_k_{name}" for name in expected]

@@ -34,6 +34,7 @@ from kernels_cuda.top_k.shared.few import (
 )
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.long_rows import share_of_rows
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_window
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
@@ -295,41 +296,13 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
         write_first(listed, packed, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
         pad_results(values, row_indices, n_selected + thread, n_threads, p.k, p)
 
+    share = share_of_rows(n_threads, select_row)
+
     @linked_function
-    def select_own_row(operands, areas, p, m):
+    def select_own_row(operands, areas, marks, p, m):
         select_row(operands, areas, p.first + i64(cuda.blockIdx.x), p, m)
 
-    @linked_function
-    def select_long_rows(operands, areas, p, m):
-        """Select from those of the block's share of all rows that are long enough, one after the other."""
-        _, windows, _, _, offsets = operands
-        thread = u32(cuda.threadIdx.x)
-        marks = areas[0] + marks_at
-        n_blocks = i64(cuda.gridDim.x)
-        first = i64(cuda.blockIdx.x)
-        while first < p.n_rows:
-            row = first + i64(thread) * n_blocks
-            length = i64(-1)
-            if row < p.n_rows:
-                _, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
-            marked = ptx.ballot(u32(length >= p.window_format.least))
-            if thread & 31 == 0:
-                ptx.store_shared_u32(marks + (thread >> 5 << 2), marked)
-            cuda.syncthreads()
-            warp = u32(0)
-            while warp < n_warps:
-                marked = ptx.load_shared_u32(marks + (warp << 2))
-                while marked != 0:
-                    place = warp * WARP_LANES + ptx.trailing_zeros_u32(marked)
-                    marked &= marked - 1
-                    select_row(operands, areas, first + i64(place) * n_blocks, p, m)
-                    cuda.syncthreads()
-                warp += 1
-            # All have read the marks.
-            cuda.syncthreads()
-            first += n_threads * n_blocks
-
-    select_rows = select_long_rows if shares_rows else select_own_row
+    select_rows = share if shares_rows else select_own_row
 
     @cuda.jit(max_registers=64)
     def one_pass_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, m: OnePassParameters):
@@ -337,6 +310,7 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
         memory = ptx.shared_address(cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES))
         pairs = ptx.shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
         found = cuda.shared.array(1, u64)
-        select_rows((x, windows, values, indices, offsets), (memory, pairs, found), p, m)
+        operands = x, windows, values, indices, offsets
+        select_rows(operands, (memory, pairs, found), memory + marks_at, p, m)
 
     return one_pass_top_k

@@ -9,7 +9,7 @@ from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import ONE_PASS_SMALL_THREADS
 from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import ONE_PASS, kernel_key
-from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, sharing_blocks, split, variant
 from kernels_cuda.top_k.shared.shapes import KIB, bits_for
 
 # The kernel has blocks of either size, and room for so many candidates: at most one for each thread.
@@ -22,8 +22,6 @@ FEWEST_MAXIMA = 256
 MAXIMA_PER_SELECTED = 4
 # It counts positions in 32 bits.
 LONGEST_ROW = 1 << 29
-# So many blocks that share rows run on a multiprocessor at a time.
-SHARING_BLOCKS = 2
 # Rows of at least this size have larger blocks where no two blocks share a multiprocessor.
 LONG_BYTES = 256 * KIB
 
@@ -59,7 +57,7 @@ def one_pass_launches(problem: Words, device: Words, selection: Selection, out: 
     n_blocks, shares_rows = selection.n_rows, 0
     if selection.least > 0:
         n_threads, shares_rows = ONE_PASS_THREADS[0], 1
-        n_blocks = min(n_blocks, SHARING_BLOCKS * device[MULTIPROCESSORS])
+        n_blocks = min(n_blocks, sharing_blocks(device[MULTIPROCESSORS], n_threads))
     kernel = kernel_key(ONE_PASS, element_size, n_threads, shares_rows)
     begin_rows(problem, device, selection, out, kernel, Sizes(n_blocks, n_threads, 0, 1))
     n_maxima = max(FEWEST_MAXIMA, 1 << bits_for(k * MAXIMA_PER_SELECTED))
