@@ -17,6 +17,7 @@ CHECKS = (
     distributed_checks.top_k_options,
     distributed_checks.top_k_windows,
     distributed_checks.top_k_numbers,
+    distributed_checks.top_k_segments,
     distributed_checks.top_k_layouts,
     distributed_checks.draws,
     distributed_checks.gather,

@@ -491,3 +491,35 @@ def test_elements_that_change_after_they_were_counted():
         step = 5 if policy.small_elements == 0 else 1
         expected = np.stack(np.unravel_index(step * np.arange(n_rows), sizes), axis=1)
         np.testing.assert_array_equal(coordinates.view(np.int64).reshape(-1, 2), expected)
+
+
+@pytest.mark.exhaustive
+def test_long_segments_share_blocks():
+    """Warps take the short segments of one row; the others are shared by a few blocks, each in its turn."""
+    rng, n, n_rows, k = np.random.default_rng(8), 20_000, 40, 7
+    x = rows_of_ties(n)
+    lengths = np.where(
+        rng.random(n_rows) < 0.3, rng.integers(257, 900, n_rows), rng.integers(-1, 257, n_rows)
+    )
+    starts = rng.integers(-3, n - 900, n_rows)
+    starts[:4], lengths[:4] = (0, n - 300, -5, 7), (n, 999, 300, 5000)
+    values, indices = reference.top_k(x, k, starts=starts, lengths=lengths)
+    shape = TensorDesc(TensorDataType.FLOAT32, (n_rows, n), (0, 1))
+    descriptor = TopK1.of_inferred(
+        input_tensor=shape,
+        axis=1,
+        k=k,
+        axis_direction=AxisDirection.DECREASING,
+        output_value_tensor=TensorDesc(TensorDataType.FLOAT32, (n_rows, k)),
+        output_index_tensor=TensorDesc(TensorDataType.INT64, (n_rows, k)),
+    )
+    of_rows = TensorDesc(TensorDataType.INT64, (n_rows,))
+    inputs = {"input_tensor": x, "lengths": lengths, "starts": starts}
+    outputs = {"output_value_tensor": values, "output_index_tensor": indices}
+    after = {name: array.ravel().view(np.uint8) for name, array in (inputs | outputs).items()}
+    before = {name: np.zeros_like(each) if name in outputs else each for name, each in after.items()}
+    (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "one_multiprocessor")
+    options = Options(lengths=of_rows, starts=of_rows)
+    launched = run_case(RandomCase("top_k", "segments", descriptor, options, before, after), choice)
+    expected = ["one_pass_4_512_1", "partition_4_128_32_1", "warp_4_2"]
+    assert launched == [f"dmlops_top_k_{name}" for name in expected]

@@ -25,7 +25,7 @@ from kernels_cuda.top_k.problem import Selection, are_segments, select
 from kernels_cuda.top_k.read_once.block_launches import block_launches
 from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_launches
 from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import partition_launches
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import SHARED_ROW_ELEMENTS, partition_launches
 from kernels_cuda.top_k.rows_in_blocks.tile_launches import tile_launches
 from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
 from kernels_cuda.top_k.shared.order_launches import pad_launches
@@ -81,10 +81,22 @@ def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection
     is_short = selection.axis_size <= ROW_ELEMENTS[0] or selection.k > WARP_LARGEST_K
     if is_short or not are_many or device[FORCED] > 0 or not are_segments(problem, selection):
         return _plan(problem, device, table, selection, out)
-    status = solve(choice.WARP, problem, device, selection._replace(most=ROW_ELEMENTS[0]), out)
+    # The launches run at the same time, the one that takes longest first.
+    status = PLANNED
+    if selection.axis_size > SHARED_ROW_ELEMENTS:
+        longest = selection._replace(least=SHARED_ROW_ELEMENTS + 1)
+        status = solve(choice.ONE_PASS, problem, device, longest, out)
+        if status == UNSERVED:
+            status = _plan(problem, device, table, longest, out)
+        selection = selection._replace(reserved=out[WORKSPACE])
     if status == PLANNED:
-        longer = selection._replace(least=ROW_ELEMENTS[0] + 1)
-        status = _plan(problem, device, table, longer, out)
+        longer = selection._replace(
+            least=ROW_ELEMENTS[0] + 1, most=min(SHARED_ROW_ELEMENTS, selection.axis_size)
+        )
+        status = solve(choice.PARTITION, problem, device, longer, out)
+        selection = selection._replace(reserved=out[WORKSPACE])
+    if status == PLANNED:
+        status = solve(choice.WARP, problem, device, selection._replace(most=ROW_ELEMENTS[0]), out)
     return status
 
 

@@ -129,6 +129,22 @@ def test_segments(torch):
             assert_same(actual.cpu().numpy(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_segments_with_a_heavy_tail(torch, dtype):
+    """Warps take the short ones; those longer than warps take are shared by blocks."""
+    rng, library = np.random.default_rng(4), Torch("cuda")
+    x = sample(rng, 60_000, dtype)
+    lengths = np.minimum((rng.pareto(0.8, 4000) * 20).astype("int64"), 50_000) - 3
+    starts = rng.integers(-9, x.size, 4000)
+    assert 100 < (lengths > 1024).sum() < 400
+    for is_sorted in (True, False):
+        expected = reference.top_k(x, 10, starts=starts, lengths=lengths, sorted=is_sorted)
+        given = [library.from_numpy(each) for each in (x, starts, lengths)]
+        found = dmlops.top_k(given[0], 10, starts=given[1], lengths=given[2], sorted=is_sorted)
+        for actual, answer in zip(found, expected, strict=True):
+            assert_same(library.to_numpy(actual), answer)
+
+
 def test_windows_of_many_dimensions(torch):
     """Rows that need a table of offsets; windows and numbers with strides of their own."""
     rng = np.random.default_rng(5)
@@ -243,8 +259,6 @@ def test_integers_are_windows_of_all_rows(kind):
             stream.synchronize()
             for result, answer in zip(found, expected, strict=True):
                 assert_same(to_numpy(result), answer)
-    with pytest.raises(TypeError, match=r"top_k\.lengths: got bool"):
-        dmlops.top_k(KINDS[kind](tensor), 30, lengths=True)
 
 
 def test_integers_are_windows_in_graphs_and_with_a_derivative():

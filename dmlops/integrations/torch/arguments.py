@@ -53,7 +53,7 @@ def as_tensor(array: Any, where: str, beside: Tensor | None = None) -> Tensor:
     """Return an input of integers, which may be of another library, as a tensor; an int lies on a device."""
     if beside is not None and isinstance(array, (int, torch.SymInt)) and not isinstance(array, bool):
         _check_fits(array, where)
-        return torch.full((), array, dtype=torch.int64, device=beside.device)
+        return beside.new_full((), array, dtype=torch.int64)
     if not isinstance(array, Tensor) and _is_array(array):
         # Not on torch's default device, if that is another one.
         device = "cpu" if isinstance(array, (np.ndarray, Sequence)) else None

@@ -34,6 +34,7 @@ from kernels_cuda.top_k.shared.few import (
 )
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.long_rows import share_of_rows
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_window
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
@@ -45,8 +46,11 @@ _WORDS = 4 * _GROUPS
 _READ_ALONE = 2 * _GROUPS
 
 
-def one_pass_kernel(element_size: int, n_threads: int) -> Any:
-    """Make the kernel for elements of 2 or 4 bytes, and one block size."""
+def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> Any:
+    """Make the kernel for elements of 2 or 4 bytes, and one block size.
+
+    Blocks may share rows, of which they leave out short ones: then there are as many as run at a time.
+    """
     functions = element_functions(element_size)
     ordered_key, load_element = functions.ordered_key, functions.load_element
     unfolding_of, fold, whole_key = functions.unfolding_of, functions.fold, functions.whole_key
@@ -60,14 +64,15 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
     step_elements = n_threads * per_vector
     # The areas of shared memory begin at these bytes. They hold: what each warp finds of each group (rows are
     # padded, because each warp then reads columns), the maxima, what the search for a threshold needs, the
-    # number of candidates (a whole vector), and a bit for each of them. The last two are cleared together.
+    # number of candidates (a whole vector), a bit for each of them, and one for the row of each thread. The
+    # number of candidates and their bits are cleared together.
     warp_stride = (WARP_LANES + 1) * PAIR_BYTES
     maxima_at = n_warps * warp_stride
     places_at = maxima_at + n_threads * PAIR_BYTES
     count_at = places_at + PLACES_BYTES
     bits_at = count_at + VECTOR_BYTES
-    memory_bytes = bits_at + ONE_PASS_CANDIDATES // 8
-    n_pairs_of_memory = memory_bytes // PAIR_BYTES
+    marks_at = bits_at + ONE_PASS_CANDIDATES // 8
+    n_pairs_of_memory = (marks_at + n_warps * 4) // PAIR_BYTES
 
     @device_function
     def load(words, at, address, vector, exists):
@@ -221,18 +226,13 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             searching = done < most
             done += _GROUPS * apart
 
-    @cuda.jit(max_registers=64)
-    def one_pass_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, m: OnePassParameters):
-        ptx.grid_dependency_wait()
-        room = cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES)
-        pairs = ptx.shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
-        found = cuda.shared.array(1, u64)
-        memory = ptx.shared_address(room)
+    @linked_function
+    def select_row(operands, areas, row, p, m):
+        """Select from a row; `areas` are shared memory, candidates there, and an array of one of them."""
+        x, windows, values, indices, offsets = operands
+        memory, pairs, found = areas
         thread = u32(cuda.threadIdx.x)
-        row = p.first + i64(cuda.blockIdx.x)
         start, length = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
-        if length < p.window_format.least:
-            return
         x += start * element_size
         value_row, index_row, count, base, address, n_before, n_vectors = locate(
             x, offsets, row, i64(0), length, p.axis_size, i64(1), element_size, p.layout
@@ -247,7 +247,7 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
                 position += u32(n_vectors) * per_vector
             bits = load_element(base + i64(position) * element_size)
             unaligned = pair_of(ordered_key(bits, p.key_format), position)
-        if thread < (memory_bytes - count_at) // 4:
+        if thread < (marks_at - count_at) // 4:
             ptx.store_shared_u32(memory + count_at + (thread << 2), u32(0))
 
         n_own = (u32(n_vectors) + u32(n_threads - 1) - thread) // u32(n_threads)
@@ -291,9 +291,26 @@ def one_pass_kernel(element_size: int, n_threads: int) -> Any:
             n_candidates = keep_candidates(candidates, n_candidates, threshold, thread)
         values += value_row * element_size
         row_indices = RowIndices(indices + index_row * p.index_size, start)
-        areas, row, is_by_index = (pairs, memory + bits_at), (base, i64(1)), m.is_sorted == 0
+        listed, packed, is_by_index = (pairs, memory + bits_at), (base, i64(1)), m.is_sorted == 0
         output = values, row_indices, p.strides.values, p.strides.indices, p.index_size
-        write_first(areas, row, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
+        write_first(listed, packed, output, n_candidates, n_selected, is_by_index, p.key_format, thread)
         pad_results(values, row_indices, n_selected + thread, n_threads, p.k, p)
+
+    share = share_of_rows(n_threads, select_row)
+
+    @linked_function
+    def select_own_row(operands, areas, marks, p, m):
+        select_row(operands, areas, p.first + i64(cuda.blockIdx.x), p, m)
+
+    select_rows = share if shares_rows else select_own_row
+
+    @cuda.jit(max_registers=64)
+    def one_pass_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, m: OnePassParameters):
+        ptx.grid_dependency_wait()
+        memory = ptx.shared_address(cuda.shared.array(n_pairs_of_memory, u64, VECTOR_BYTES))
+        pairs = ptx.shared_address(cuda.shared.array(ONE_PASS_CANDIDATES, u64, VECTOR_BYTES))
+        found = cuda.shared.array(1, u64)
+        operands = x, windows, values, indices, offsets
+        select_rows(operands, (memory, pairs, found), memory + marks_at, p, m)
 
     return one_pass_top_k

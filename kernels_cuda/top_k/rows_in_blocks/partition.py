@@ -24,6 +24,7 @@ from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape,
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.long_rows import begin_beside_others, share_of_rows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
@@ -36,8 +37,8 @@ REGISTERS = 64
 BIN, SELECTED, AMOUNT = range(3)
 
 
-def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
-    """Make the kernel for rows of up to ``n_threads * n_keys`` elements."""
+def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows: int = 0) -> Any:
+    """Make the kernel for rows of up to ``n_threads * n_keys`` elements, which blocks may share."""
     key_type = ptx.REGISTER[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
     n_bins = partition_bins(n_threads)
@@ -218,25 +219,15 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
                         rank += 1
         return kept
 
-    @cuda.jit(max_registers=REGISTERS)
-    def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
-        # Selected elements are sorted if there is room for counters, which begin at their offset.
-        ptx.grid_dependency_wait()
-        # First the histograms, then (key, position) pairs of what is selected.
-        # An opaque copy of the address, which compilers would compute anew at each use.
-        memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
-        totals = cuda.shared.array(n_warps, u32)
-        cut = cuda.shared.array(3, u32)
-        # They would cost registers while elements are selected.
-        kept = cuda.shared.array(3, i64)
-        maxima = cuda.shared.array(n_warps, key_type)
+    @linked_function
+    def select_row(operands, areas, row, p, counters_offset):
+        """Select from a row; `areas` are shared memory."""
+        x, windows, values, indices, offsets = operands
+        memory, totals, cut, kept, maxima = areas
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        row = p.first + i64(cuda.blockIdx.x)
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
-        if length < p.window_format.least:
-            return
         if thread == 0:
             kept[0], kept[1], kept[2] = values, indices.address, indices.start
         count = u32(length)
@@ -314,5 +305,36 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int) -> Any:
             write_result(values, outputs, rank, element, position, p)
             rank += n_threads
         pad_results(values, outputs, n_selected + thread, n_threads, p.k, p)
+
+    share = share_of_rows(n_threads, select_row)
+
+    @device_function
+    def shared_areas():
+        # First the histograms, then (key, position) pairs of what is selected.
+        # An opaque copy of the address, which compilers would compute anew at each use.
+        memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
+        totals = cuda.shared.array(n_warps, u32)
+        cut = cuda.shared.array(3, u32)
+        # They would cost registers while elements are selected.
+        kept = cuda.shared.array(3, i64)
+        maxima = cuda.shared.array(n_warps, key_type)
+        return memory, totals, cut, kept, maxima
+
+    if shares_rows:
+
+        @cuda.jit(max_registers=REGISTERS)
+        def partition_rows(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
+            begin_beside_others()
+            marks = ptx.shared_address(cuda.shared.array(n_warps, u32))
+            share((x, windows, values, indices, offsets), shared_areas(), marks, p, counters_offset)
+
+        return partition_rows
+
+    @cuda.jit(max_registers=REGISTERS)
+    def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
+        # What is selected is sorted if there is room for counters, which begins at their offset.
+        ptx.grid_dependency_wait()
+        operands = x, windows, values, indices, offsets
+        select_row(operands, shared_areas(), p.first + i64(cuda.blockIdx.x), p, counters_offset)
 
     return partition_row

@@ -13,8 +13,15 @@ from kernels_cuda.top_k.policy import (
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
 )
 from kernels_cuda.top_k.problem import Selection
-from kernels_cuda.top_k.shared.kernel_keys import PARTITION, kernel_key
-from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
+from kernels_cuda.top_k.shared.kernel_keys import PARTITION, kernel_key, with_more
+from kernels_cuda.top_k.shared.launches import (
+    UNSERVED,
+    Sizes,
+    begin_rows,
+    sharing_blocks,
+    split,
+    variant,
+)
 from kernels_cuda.top_k.shared.shapes import (
     MOST_SHARED_BYTES,
     SORTED_PAIRS,
@@ -30,6 +37,9 @@ PARTITION_STATIC_BYTES = 1024
 # Threads of the blocks, and how many keys of at most 4 bytes each has; of 8 bytes there are half as many.
 PARTITION_THREADS = (64, 128, 128, 256, 512, 512, 1024, 1024)
 PARTITION_KEYS = (16, 16, 32, 32, 16, 32, 16, 32)
+# The blocks that share rows (`long_rows`), by the bytes of an element, hold rows up to this length.
+SHARED_ROW_ELEMENTS = 4096
+SHARING_PARTITIONS = {1: 2, 2: 2, 4: 2, 8: 3}
 
 
 class PartitionShape(NamedTuple):
@@ -72,12 +82,16 @@ def partition_variants(element_size: int) -> Iterator[Variant]:
         needed = min(needed, MOST_SHARED_BYTES - PARTITION_STATIC_BYTES)
         factory = "rows_in_blocks.partition:partition_kernel"
         yield variant("partition", factory, element_size, *shape, dynamic_shared_bytes=needed)
+        if number == SHARING_PARTITIONS[element_size]:
+            yield variant("partition", factory, element_size, *shape, 1, dynamic_shared_bytes=needed)
 
 
 def _fits(device: Words, selection: Selection, shape: PartitionShape) -> bool:
     """Tell whether blocks hold a row each."""
     n_elements, k = shape.n_threads * shape.n_keys, selection.k
-    if selection.axis_size > n_elements or (selection.is_sorted and k > most_sorted(shape)):
+    if min(selection.axis_size, selection.most) > n_elements or (
+        selection.is_sorted and k > most_sorted(shape)
+    ):
         return False
     room: int = device[BLOCK_SHARED_BYTES]
     needed = dynamic_bytes(shape.n_threads, selection.element_size, k, selection.is_sorted)
@@ -96,13 +110,20 @@ def partition_launches(problem: Words, device: Words, selection: Selection, out:
         tried = device[PARTITIONS_OF_FEW_ROWS]
     for number in range(len(PARTITION_THREADS)):
         shape = partition_shape(element_size, number)
-        if tried >> number & 1 and _fits(device, selection, shape):
+        is_tried = tried >> number & 1
+        if selection.least > 0:
+            is_tried = shape.n_threads * shape.n_keys == SHARED_ROW_ELEMENTS
+        if is_tried and _fits(device, selection, shape):
             kernel = kernel_key(PARTITION, element_size, shape.n_threads, shape.n_keys)
             n_bytes = dynamic_bytes(shape.n_threads, element_size, selection.k, selection.is_sorted)
             counters_offset = 0
             if selection.is_sorted:
                 counters_offset = pair_counters_offset(element_size, selection.k, shape.n_threads)
-            sizes = Sizes(n_rows, shape.n_threads, n_bytes, 1)
+            n_blocks = n_rows
+            if selection.least > 0:
+                kernel = with_more(kernel, 1, 0)
+                n_blocks = min(n_rows, sharing_blocks(device[MULTIPROCESSORS], shape.n_threads))
+            sizes = Sizes(n_blocks, shape.n_threads, n_bytes, 1)
             begin_rows(problem, device, selection, out, kernel, sizes)
             put_value(out, counters_offset)
             return split(device, out)

@@ -214,6 +214,11 @@ def begin_rows(
     put_rows(out, problem, selection)
 
 
+def sharing_blocks(multiprocessors: int, n_threads: int) -> int:
+    """Return how many blocks run at a time whose threads have 64 registers each (`long_rows`)."""
+    return multiprocessors * (1024 // n_threads)
+
+
 def split(device: Words, out: Words) -> int:
     """Split the last launch into as many as its blocks need, each of which is told the first of its clusters.
 

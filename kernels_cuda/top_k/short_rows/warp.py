@@ -23,6 +23,7 @@ from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.long_rows import begin_beside_others
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.unaligned import extent_function
@@ -328,7 +329,10 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
     @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
     def warp_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
-        ptx.grid_dependency_wait()
+        if p.window_format.most < p.axis_size:
+            begin_beside_others()
+        else:
+            ptx.grid_dependency_wait()
         slot_keys = dynamic_shared_array(slot_type)
         marks = cuda.shared.array(WARP_KERNEL_THREADS, u32)
         n_earlier = cuda.shared.array(WARP_KERNEL_THREADS, u32)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from dmlops import functions
 from dmlops.functions.gather_nd import SPEC
@@ -34,11 +34,7 @@ def run(call: GatherCall) -> DTensor:
         for mesh_dim, of_indices in enumerate(indices.placements)
     ]
     of_x, of_indices, placements = zip(*layouts, strict=True)
-    # Each rank has the gradients of its own tuples.
-    of_gradient = [
-        Partial() if p.is_replicate() and q.is_shard() else p for p, q in zip(of_x, placements, strict=True)
-    ]
-    local = x.redistribute(placements=of_x).to_local(grad_placements=of_gradient)
+    local = shards.local_of(x.redistribute(placements=of_x), placements)
     rows = shards.redistributed(indices, of_indices)
     # Other modes raise no error that depends on the rank, and a graph cannot branch on what ranks find.
     is_shared = mode == "raise" and not shards.is_compiled()

@@ -35,7 +35,8 @@ def run(call: SampleCall) -> DTensor:
         rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
         known = whole(rows, x.device_mesh, x.placements, x.shape)
         # The candidates are in the order of their indices, by which tokens are drawn.
-        values, indices = top_k_across(known, k, axis, {}, None, {"largest": True, "sorted": False})
+        candidates = {"largest": True, "sorted": False}
+        values, indices = top_k_across(known, k, axis, {}, None, candidates, placements)
         places = functions.sample(values, **options | {"k": None, "index_dtype": torch.int64})
         found = indices.gather(-1, places.clamp(0).unsqueeze(-1)).squeeze(-1)
         tokens = torch.where(places < 0, places, found).to(dtype)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from dmlops.calls.binding import check_extended
@@ -25,6 +25,13 @@ def is_cut(placement: Placement, axis: int) -> bool:
     return placement.is_shard(axis) or (
         not (placement.is_replicate() or placement.is_partial()) and getattr(placement, "dim", None) == axis
     )
+
+
+def local_of(x: DTensor, placements: Sequence[Placement]) -> Tensor:
+    """Return this rank's part of `x`; it has the gradients of its own part of results of these placements."""
+    pairs = zip(x.placements, placements, strict=True)
+    of_gradient = [Partial() if p.is_replicate() and q.is_shard() else p for p, q in pairs]
+    return x.to_local(grad_placements=of_gradient)
 
 
 def cut_by(x: DTensor, axis: int) -> "list[Cut]":

@@ -1,27 +1,40 @@
 """`dmlops.top_k` of DTensors."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from dmlops import functions
 from dmlops.functions.top_k import SPEC
-from dmlops.integrations.torch.derivatives import Selected, as_int64, is_tracked, spread_along
+from dmlops.integrations.torch.derivatives import (
+    Selected,
+    as_int64,
+    is_tracked,
+    numbered,
+    order_of_numbers,
+    spread_along,
+)
 from dmlops.integrations.torch.distributed import shards
 from dmlops.integrations.torch.operators.top_k import TopKCall
 from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.types.data_types import index_data_type
-from dmlops.types.errors import error_text, refuse
+from dmlops.types.errors import refuse
+
+# Where an element comes from: its rank, and its position on that.
+_POSITION_BITS = 40
 
 
 def run(call: TopKCall) -> tuple[DTensor, DTensor]:
     """Place the results like `x`, but replicate them where `x` shards the axis.
 
-    With numbers, but without windows, nobody asks for positions: shards of the axis may be any.
+    With numbers, but without windows, nobody asks for positions: shards of the axis may be any. Rows of the
+    windows of a one-dimensional `x` are placed like these, but replicated where `x` is sharded.
     """
     is_windowed = call.lengths is not None or call.starts is not None
     x = shards.distributed(call.x, "top_k.x", any_shards=call.indices is not None and not is_windowed)
@@ -39,22 +52,32 @@ def run(call: TopKCall) -> tuple[DTensor, DTensor]:
     desc, _ = infer_top_k(SPEC.words, rows, k, index_type)
     axis %= max(x.ndim, 1)
     options: dict[str, Any] = {"largest": call.largest, "sorted": call.sorted, "nan_last": call.nan_last}
-    local = {name: _local_rows(array, name, x, axis) for name, array in given.items()}
+    placements = [Replicate() if shards.is_cut(p, axis) else p for p in x.placements]
+    windows = [given[name] for name in ("starts", "lengths") if name in given and given[name].ndim]
+    segments = windows[0] if windows and x.ndim == 1 else None
+    if segments is not None:
+        pairs = zip(x.placements, segments.placements, strict=True)
+        placements = [Replicate() if shards.is_cut(p, axis) else own for p, own in pairs]
+    local = {}
+    for name, array in given.items():
+        is_of_segments = segments is not None and name != "indices"
+        local[name] = _local_rows(array, name, x, axis, placements if is_of_segments else None)
     if not shards.cut_by(x, axis):
         options |= {"axis": axis, "max_length": max_length, **local}
         if rows.numbers is None:
             options["index_dtype"] = index_dtype
-        values, found = functions.top_k(x.to_local(), k, **options)
+        values, found = functions.top_k(shards.local_of(x, placements), k, **options)
     else:
-        values, found = top_k_across(x, k, axis, local, max_length, options)
-    placements = [Replicate() if shards.is_cut(p, axis) else p for p in x.placements]
+        values, found = top_k_across(x, k, axis, local, max_length, options, placements)
     return tuple(
         shards.whole(part, x.device_mesh, placements, desc.sizes) for part in (values, found.to(index_dtype))
     )
 
 
-def _local_rows(array: DTensor, name: str, x: DTensor, axis: int) -> Tensor:
-    """Return this rank's part of lengths, starts or numbers, as it has that of `x`."""
+def _local_rows(
+    array: DTensor, name: str, x: DTensor, axis: int, of_segments: Sequence[Placement] | None
+) -> Tensor:
+    """Return this rank's part of lengths, starts or numbers, as it has that of `x`, or of the segments."""
     where, shape = f"top_k.{name}", tuple(array.shape)
     if name == "indices":
         if shape == tuple(x.shape):
@@ -67,6 +90,10 @@ def _local_rows(array: DTensor, name: str, x: DTensor, axis: int) -> Tensor:
             return shards.redistributed(array, placements)
         reason = f"x has shape {tuple(x.shape)}, and is a DTensor"
         refuse(where, f"shape {shape}", reason, "numbers must have its shape, or lie along the axis")
+    if array.ndim == 0:
+        return shards.redistributed(array, [Replicate()] * len(x.placements))
+    if of_segments is not None:
+        return shards.redistributed(array, of_segments)
     rows = tuple(x.shape[:axis] + x.shape[axis + 1 :])
     if shape != rows:
         reason = f"x is a DTensor, and has shape {rows} without axis {axis}"
@@ -81,12 +108,13 @@ def top_k_across(
     given: dict[str, Tensor],
     max_length: int | None,
     options: dict[str, Any],
+    placements: Sequence[Placement],
 ) -> tuple[Tensor, Tensor]:
     """Select candidates from this rank's shard of an axis, and merge those of all ranks by their numbers.
 
-    The numbers are the caller's, or positions in the whole axis.
+    The numbers are the caller's, or positions in the whole axis. `placements` are those of the results.
     """
-    local, numbers = x.to_local(), given.get("indices")
+    local, numbers = shards.local_of(x, placements), given.get("indices")
     rows, start = local.detach().movedim(axis, -1), 0
     cuts, is_windowed = shards.cut_by(x, axis), bool(given.keys() & {"lengths", "starts"})
     most, windows = [k] * len(cuts), dict[str, Any]()
@@ -101,34 +129,51 @@ def top_k_across(
         if not windows and most[-1] > rows.shape[-1]:
             windows = {"lengths": rows.shape[-1]}  # with lengths, lacking candidates become padding
         values, found = functions.top_k(rows, most[-1], index_dtype="int64", **windows, **unordered)
-        found = torch.where(found < 0, found, found + start) if windows else found + start
-    elif is_tracked(local):
-        reason = "of shards that are merged by number it is not known where elements come from"
-        raise TypeError(error_text("top_k.x", "a DTensor with a derivative", reason, "pass x.detach()"))
+        parts = [values, torch.where(found < 0, found, found + start) if windows else found + start]
     else:
         own = numbers if numbers.ndim <= 1 else numbers.movedim(axis, -1)
-        values, found = functions.top_k(rows, most[-1], indices=own, **windows, **unordered)
+        parts = _select_by_number(rows, most[-1], own, is_tracked(local), windows | unordered)
+    has_sources, own_source = len(parts) > 2, dist.get_rank() << _POSITION_BITS
+    if has_sources:
+        parts[2] = torch.where(parts[2] < 0, -1, parts[2] + own_source)
     for cut, n_merged in zip(reversed(cuts), [*most[-2::-1], k], strict=True):
-        values, found = _candidates(values, found, x.device_mesh, cut)
+        values, found, *sources = _candidates(parts, x.device_mesh, cut)
         ordering = options if cut is cuts[0] else unordered
-        values, found = functions.top_k(values, n_merged, indices=found, **ordering)
-    values, found = (part.movedim(-1, axis).contiguous() for part in (values, found))
-    if numbers is not None:
+        parts = _select_by_number(values, n_merged, found, has_sources, ordering)
+        if has_sources:
+            places = parts[2]
+            parts[2] = torch.where(places < 0, -1, sources[0].gather(-1, places.clamp(0)))
+    # The results of segments have more dimensions than x.
+    values, found, *sources = (part.movedim(-1, axis + part.ndim - x.ndim).contiguous() for part in parts)
+    if numbers is None:
+        places = found - start  # a copy: the caller may write to the indices before the backward pass
+    elif has_sources:
+        places = torch.where(sources[0] >> _POSITION_BITS == dist.get_rank(), sources[0] - own_source, -1)
+    else:
         return values, found
-    # The caller may write to the indices before the backward pass.
-    return Selected.apply(local, (values,), found - start, partial(spread_along, axis)), found
+    return Selected.apply(local, (values,), places, partial(spread_along, axis)), found
 
 
-def _candidates(values: Tensor, found: Tensor, mesh: DeviceMesh, cut: shards.Cut) -> tuple[Tensor, Tensor]:
-    """Return the candidates of all ranks, side by side in the last dimension."""
-    parts = [part.unsqueeze(-1).view(torch.uint8) for part in (values, found)]
-    widths = [part.shape[-1] for part in parts]
-    received = shards.all_gather(torch.cat(parts, -1), mesh, cut).movedim(0, -3).flatten(-3, -2)
+def _select_by_number(
+    rows: Tensor, k: int, numbers: Tensor, has_places: bool, options: dict[str, Any]
+) -> list[Tensor]:
+    """Return selected elements, their numbers and, if asked for, their places in the last dimension."""
+    if not has_places:
+        return [*functions.top_k(rows, k, indices=numbers, **options)]
+    order, ranks = order_of_numbers(numbers, rows, -1)
+    values, found = functions.top_k(rows, k, indices=ranks, **options)
+    places, found = numbered(numbers, order, found, rows, -1)
+    return [values, found, places]
+
+
+def _candidates(parts: Sequence[Tensor], mesh: DeviceMesh, cut: shards.Cut) -> list[Tensor]:
+    """Return what all ranks have of the candidates, side by side in the last dimension."""
+    sent = [part.unsqueeze(-1).view(torch.uint8) for part in parts]
+    widths = [part.shape[-1] for part in sent]
+    received = shards.all_gather(torch.cat(sent, -1), mesh, cut).movedim(0, -3).flatten(-3, -2)
     # Every element is at a multiple of its size again.
-    bytes_of_values, bytes_of_found = (
-        part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)
-    )
-    return bytes_of_values.view(values.dtype).squeeze(-1), bytes_of_found.view(found.dtype).squeeze(-1)
+    copies = [part.clone(memory_format=torch.contiguous_format) for part in received.split(widths, -1)]
+    return [copy.view(part.dtype).squeeze(-1) for copy, part in zip(copies, parts, strict=True)]
 
 
 def _windows_from(
