@@ -21,7 +21,7 @@ class Plan(Protocol):
         """Bytes of scratch that one run needs."""
 
     @property
-    def launch(self) -> Callable[..., int | None]:
+    def launch(self) -> Callable[..., Any]:
         """Writes all outputs; on the host it returns what its only kernel returns."""
 
 
@@ -35,6 +35,10 @@ class GatherPlan(Plan, Protocol):
 
 class NonzeroPlan(Plan, Protocol):
     """The plan of a list of non-zero elements."""
+
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether `launch` reads the input once; the host's plans alone have this."""
 
     @property
     def count(self) -> Callable[..., Any]:
