@@ -313,7 +313,7 @@ def describe_numpy_like(
     return TensorDesc(data_type, tuple(shape), tuple(steps))
 
 
-def are_nonzero(array: Any, int64: Any) -> Any:
+def are_nonzero(array: Any, int64: Any) -> object:
     """Return which elements of an array of complex128 are not zero, by the bits of both parts.
 
     Comparisons of floats would miss subnormal numbers if the processor is set to treat them as zero.

@@ -29,30 +29,30 @@ _CUDA_DEVICES = {2, 13}  # managed memory included
 _OTHER_DEVICES = {7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
 
 
-def as_plain(array: Any, where: str) -> Any:
+def as_plain(array: object, where: str) -> Any:
     """Return an input as its library converts it; see `ArrayLibrary.as_plain`."""
     return array if type(array) in KIND_SIGNATURES else find_library(array, where).as_plain(array, where)
 
 
-def as_pattern(array: Any, where: str) -> tuple[ArrayLibrary, Any]:
+def as_pattern(array: object, where: str) -> tuple[ArrayLibrary, object]:
     """Return the library of an array, and the array as the library describes it without reading elements."""
     library = _BY_TYPE.get(type(array)) or find_library(array, where)
     return library, library.as_pattern(array, where)
 
 
-def as_input(array: Any, where: str, stream: int | None = None) -> Operand:
+def as_input(array: object, where: str, stream: int | None = None) -> Operand:
     """Return an input that its library has vouched for; see `ArrayLibrary.as_input`."""
     library = _BY_TYPE.get(type(array)) or find_library(array, where)
     return library.as_input(array, where, stream)
 
 
-def as_output(array: Any, where: str) -> Operand:
+def as_output(array: object, where: str) -> Operand:
     """Return an output that its library has vouched for; see `ArrayLibrary.as_output`."""
     library = _BY_TYPE.get(type(array)) or find_library(array, where)
     return library.as_output(array, where)
 
 
-def _described(array: Any, where: str) -> TensorDesc:
+def _described(array: object, where: str) -> TensorDesc:
     library, pattern = as_pattern(array, where)
     return library.describe(pattern, where)
 
@@ -72,7 +72,7 @@ def compiling_framework() -> Any:
     return frameworks.torch_compiler.functions
 
 
-def find_library(array: Any, where: str) -> ArrayLibrary:
+def find_library(array: object, where: str) -> ArrayLibrary:
     """Return the library of an array; scalars, lists and everything else that NumPy converts belong to NumPy.
 
     Raises
@@ -105,7 +105,7 @@ def find_library(array: Any, where: str) -> ArrayLibrary:
     return NUMPY
 
 
-def _dlpack_library(array: Any, where: str) -> ArrayLibrary:
+def _dlpack_library(array: object, where: str) -> ArrayLibrary:
     number, _ = dlpack_device(array, where)
     if number in _CUDA_DEVICES:
         return _instance("dlpack", "DLPack")

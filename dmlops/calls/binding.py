@@ -20,6 +20,7 @@ from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import KINDS
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import Device
+from dmlops.devices.plans import Plan
 from dmlops.operators.batching import BatchingRule
 from dmlops.operators.descriptor import Descriptor, check_index_type, check_strides
 from dmlops.operators.problem import Options
@@ -34,6 +35,7 @@ from dmlops.types.errors import (
 )
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import Problem
 
 _Make = Callable[..., BoundCall]
 
@@ -119,7 +121,7 @@ class Spec:
             found = self._with[names] = self._renewed(inputs=inputs, results=results, made=made or None)
         return found
 
-    def framework(self, inputs: Sequence[Any]) -> Any:
+    def framework(self, inputs: Sequence[object]) -> Any:
         """Return the module of the framework that takes a call on these inputs over; see `takes_over`."""
         framework = compiling_framework()
         for place, array in enumerate(inputs):
@@ -131,12 +133,12 @@ class Spec:
     def run(
         self,
         parameters: Hashable,
-        sizes: tuple[Any, ...],
-        inputs: tuple[Any, ...],
+        sizes: tuple[object, ...],
+        inputs: tuple[object, ...],
         out: Any,
-        stream: Any,
-        *others: Any,
-    ) -> Sequence[Any]:
+        stream: object,
+        *others: object,
+    ) -> Sequence[object]:
         """Run a call in the ordinary way, on arrays that their libraries vouch for.
 
         `parameters` and `sizes` hold all that the call depends on but its arrays, and `others` what binding
@@ -157,7 +159,7 @@ class Spec:
         return CALLS.run(parameters, sizes, operands, outputs, bind, stream)
 
     def operands(
-        self, inputs: Sequence[Any], out: Sequence[Any], stream: int | None = None
+        self, inputs: Sequence[object], out: Sequence[object], stream: int | None = None
     ) -> tuple[list[Operand], list[Operand]]:
         """Return arrays that their libraries vouch for; copies are made on `stream`."""
         names = self.inputs
@@ -170,7 +172,7 @@ class Spec:
         outputs = [as_output(array, name) for array, name in zip(out, self.outputs)]  # noqa: B905
         return operands, outputs
 
-    def bind(self, inputs: Sequence[Operand], out: Sequence[Operand], *others: Any) -> BoundCall:
+    def bind(self, inputs: Sequence[Operand], out: Sequence[Operand], *others: object) -> BoundCall:
         """Check the arguments of a call, and plan it."""
         return self._bind(Binding(self, inputs, out), *others)
 
@@ -276,14 +278,16 @@ class Binding:
         is_served = all(desc.dimension_count <= most for desc in (*self.inputs, *self._outputs))
         return form._replace(is_limited=True) if is_served else None
 
-    def _bound(self, make: _Make, kernels: Any, form: KindForm | None, problem: Any) -> BoundCall:
+    def _bound(
+        self, make: _Make, kernels: Plan | None, form: KindForm | None, problem: Problem | None
+    ) -> BoundCall:
         function, library = self.function, self.library
         inputs = list(map(NamedTensor, function.inputs, self.inputs))
         outputs = list(map(NamedTensor, function.outputs, self._outputs))
         return make(function.name, kernels, inputs, outputs, library, self.device, form=form, problem=problem)
 
 
-def check_device(where: str, got: Any, device: Any) -> None:
+def check_device(where: str, got: object, device: object) -> None:
     """Refuse an array on another device than that of `x`, in the terms of any library."""
     if got != device:
         reason, allowed = f"x lives on {device}", "all arrays must share a device"
@@ -309,7 +313,7 @@ def check_extended(where: str, got: object, reason: str) -> None:
         raise UnsupportedFeatureError(error_text(where, got, reason, remedy))
 
 
-def check_is_pair(out: Any, where: str) -> None:
+def check_is_pair(out: object, where: str) -> None:
     """Refuse an ``out`` argument that is not one array for each of two results."""
     if not isinstance(out, (tuple, list)) or len(out) != 2:
         got = counted(len(out), "array") if isinstance(out, (tuple, list)) else type(out).__name__

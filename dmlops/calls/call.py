@@ -4,6 +4,7 @@ Each call then only allocates, checks addresses and launches, and on a GPU order
 that take part.
 """
 
+import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,8 +16,10 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST, Host
 from dmlops.devices.cuda import Stream
 from dmlops.devices.memory import ALIGNMENT, CPU, Device, aligned
+from dmlops.devices.plans import Plan
 from dmlops.types.errors import DmlError, refuse, shown
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import Problem
 
 Executor = Host | Stream
 
@@ -57,11 +60,11 @@ class KindForm(NamedTuple):
     make: Callable[..., Any]
     sizes: tuple[int, ...]
     fixed: tuple[int, ...]
-    shapes: Callable[[Sequence[Any], tuple[int, ...]], Sequence[tuple[int, ...]]]
+    shapes: Callable[[Sequence[object], tuple[int, ...]], Sequence[tuple[int, ...]]]
     gathered: int = -1
     is_limited: bool = False
     expected: Sequence[TensorDesc] | None = None
-    host: Any = None
+    host: "ctypes.Array[ctypes.c_int64] | None" = None
     workspace: int = 0
 
 
@@ -72,7 +75,7 @@ class BoundCall:
     ----------
     name : str
         The operator's name, in logs and profilers.
-    plan : object
+    plan : Plan, optional
         The kernels' plan; None where there is nothing to compute.
     inputs, outputs : sequence of NamedTensor
         The arrays that are passed, in the order in which the kernels take them.
@@ -99,13 +102,13 @@ class BoundCall:
     def __init__(
         self,
         name: str,
-        plan: Any,
+        plan: Plan | None,
         inputs: Sequence[NamedTensor],
         outputs: Sequence[NamedTensor],
         library: ArrayLibrary,
         device: Device,
         form: "KindForm | None" = None,
-        problem: Any = None,
+        problem: Problem | None = None,
     ) -> None:
         self.form, self.problem = form, problem
         # Whether native code was asked to serve the kind, after a run.
@@ -142,9 +145,9 @@ class BoundCall:
         self,
         inputs: Sequence[Operand],
         out: Sequence[Operand] = (),
-        stream: Any = None,
+        stream: object = None,
         workspace: Operand | None = None,
-    ) -> Sequence[Any]:
+    ) -> Sequence[object]:
         """Run the operator and return the outputs.
 
         Parameters
@@ -176,7 +179,7 @@ class BoundCall:
             raise
         return outputs
 
-    def _handle(self, stream: Any) -> int:
+    def _handle(self, stream: object) -> int:
         """Return the handle of the caller's stream, which must belong to the device of the arrays."""
         where = f"{self.name}.stream"
         if self.device == CPU:
@@ -186,8 +189,8 @@ class BoundCall:
         return handle
 
     def run(
-        self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0
-    ) -> list[Any]:
+        self, executor: Executor, addresses: Sequence[int], made: list[object], workspace: int = 0
+    ) -> list[object]:
         """Run the plan on addresses that were checked, and return the new outputs.
 
         Parameters
@@ -206,6 +209,7 @@ class BoundCall:
 
     def launch(self, executor: Executor, addresses: Sequence[int], workspace: int = 0) -> Any:
         """Launch the plan, and return what it does: on the host what its only kernel found, if it has one."""
+        assert self.plan is not None
         arguments = (*executor.leading, *self.leading, *addresses)
         if not self.workspace_size:
             return self.plan.launch(*arguments, 0)
@@ -216,12 +220,12 @@ class BoundCall:
 
     def _on_cuda(
         self,
-        given: Any,
+        given: object,
         stream: int | None,
         inputs: Sequence[Operand],
         out: Sequence[Operand],
         workspace: Operand | None,
-    ) -> Sequence[Any]:
+    ) -> Sequence[object]:
         operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
         first = operands[0].library if operands else self.library
         with cuda_driver.device_made_current(self.device.number):
@@ -257,7 +261,7 @@ class BoundCall:
 
     def _addresses(
         self, inputs: Sequence[Operand], out: Sequence[Operand], workspace: Operand | None
-    ) -> tuple[list[int], list[Any], int]:
+    ) -> tuple[list[int], list[object], int]:
         """Return the checked addresses of inputs and outputs, new outputs, and the workspace's address."""
         made = [] if out else [make() for make in self.allocators]
         addresses = [operand[3] for operand in (*inputs, *out)] + list(map(self.library.address, made))
@@ -267,7 +271,7 @@ class BoundCall:
         self.guard.check([*addresses, workspace.address], are_given=True)
         return addresses, made, workspace.address
 
-    def _finalized(self, outputs: Sequence[Any], stream: int) -> Sequence[Any]:
+    def _finalized(self, outputs: Sequence[object], stream: int) -> Sequence[object]:
         finalize = self.library.finalize
         return [finalize(array, stream) for array in outputs]
 
@@ -279,7 +283,7 @@ def _tell_of_write(written: Sequence[Operand]) -> None:
             operand.library.was_written((operand.array,))
 
 
-def workspace_bytes(plan: Any) -> int:
+def workspace_bytes(plan: Plan | None) -> int:
     """Return the size of a workspace whose aligned part is as large as the plan requires."""
     size = 0 if plan is None else plan.workspace_size
     return size + ALIGNMENT if size else 0

@@ -6,7 +6,6 @@ signatures. Later calls of a kind that native code serves (`kinds`) come here on
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 
 from dmlops.array_libraries.base import Operand
 from dmlops.calls.call import BoundCall
@@ -33,13 +32,13 @@ class CallCache:
     def run(
         self,
         parameters: Hashable,
-        sizes: tuple[Any, ...],
+        sizes: tuple[object, ...],
         inputs: Sequence[Operand],
         out: Sequence[Operand],
         bind: Callable[[], BoundCall],
-        stream: Any = None,
+        stream: object = None,
         workspace: Operand | None = None,
-    ) -> Sequence[Any]:
+    ) -> Sequence[object]:
         """Run a call on arrays that their libraries vouch for, and return its outputs.
 
         `bind` makes the call if the cache has none. See `Kinds.call` and `BoundCall` for the others.

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import as_input, as_output
@@ -14,6 +13,7 @@ from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import Kind, Kinds
 from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device
+from dmlops.devices.plans import Plan
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.problem import Options
 from dmlops.types.arguments import level_of
@@ -48,7 +48,7 @@ class CompiledOperator:
         self,
         descriptor: Descriptor,
         device: Device,
-        plan: Any,
+        plan: Plan,
         operands: tuple[tuple[str, TensorDesc], ...],
     ) -> None:
         self.descriptor = descriptor
@@ -82,7 +82,7 @@ class CompiledOperator:
         """Bytes of temporary memory that one execution needs."""
         return workspace_bytes(self._plan)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # The level was checked when the operator was first compiled.
         anew = partial(compile, device=str(self.device), feature_level=FeatureLevel.EXTENDED)
         return anew, (self.descriptor,)
@@ -90,7 +90,7 @@ class CompiledOperator:
     def __repr__(self) -> str:
         return f"CompiledOperator({self.descriptor!r}, device={str(self.device)!r})"
 
-    def execute(self, tensors: Mapping[str, Any], workspace: Any = None, stream: Any = None) -> None:
+    def execute(self, tensors: Mapping[str, object], workspace: object = None, stream: object = None) -> None:
         """Compute the outputs from the inputs.
 
         Parameters
@@ -198,7 +198,7 @@ class CompiledOperator:
             refuse(where, got, "it has gaps or runs backwards", allowed)
 
 
-def no_shapes(inputs: Sequence[Any], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+def no_shapes(inputs: Sequence[object], sizes: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
     """Return the shapes of no outputs: those of a compiled operator are the caller's."""
     return ()
 

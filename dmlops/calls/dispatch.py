@@ -8,6 +8,7 @@ from typing import Any
 
 from dmlops.devices import backend, cuda_driver
 from dmlops.devices.memory import CPU, Device
+from dmlops.devices.plans import Plan
 from dmlops.operators import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
 from dmlops.operators.descriptor import Descriptor
 from dmlops.operators.problem import Operator, Options
@@ -15,6 +16,7 @@ from dmlops.types.arguments import as_integer, level_of, member_of
 from dmlops.types.enums import Feature, FeatureLevel, TensorDataType
 from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse, shown
 from dmlops.types.tensor import TensorDesc
+from kernels_cpu.problems import Problem
 
 _REGISTRY = (
     nonzero_coordinates.OPERATOR,
@@ -150,12 +152,12 @@ def check_feature_support(feature: Feature, query: Any, *, device: str = "cpu") 
 
 def plan(
     descriptor: Descriptor, device: Device, options: Options = _NO_OPTIONS
-) -> tuple[Any, tuple[tuple[str, TensorDesc], ...]]:
+) -> tuple[Plan, tuple[tuple[str, TensorDesc], ...]]:
     """Plan a descriptor, whose level has been checked, for a device.
 
     Returns
     -------
-    plan, operands : object, tuple of (str, TensorDesc)
+    plan, operands : Plan, tuple of (str, TensorDesc)
         The kernels' plan; the fields that they take, in their order, and how each lies in memory.
     """
     lowest = descriptor.lower()
@@ -165,13 +167,13 @@ def plan(
     return planned, tuple(operands.items())
 
 
-def problems_of(descriptor: Descriptor, options: Options) -> list[Any]:
+def problems_of(descriptor: Descriptor, options: Options) -> list[Problem]:
     """Return the problems of a descriptor of the newest form: one, or one for each part of its elements."""
     operator = OPERATORS[type(descriptor)]
     return [operator.problem(part, each) for part, each in descriptor.parts(options)]
 
 
-def plan_problems(descriptor: Descriptor, problems: Sequence[Any], device: Device, where: str) -> Any:
+def plan_problems(descriptor: Descriptor, problems: Sequence[Problem], device: Device, where: str) -> Plan:
     """Plan the problems of a descriptor; an error about the device begins with `where`."""
     operator = OPERATORS[type(descriptor)]
     plans = [backend.plan(operator.name, problem, device, where) for problem in problems]
@@ -193,12 +195,12 @@ class _PartPlans:
         How many arrays kernels take. The first and the last consist of such elements.
     """
 
-    def __init__(self, plans: Sequence[Any], part_bytes: int, n_operands: int) -> None:
+    def __init__(self, plans: Sequence[Plan], part_bytes: int, n_operands: int) -> None:
         self._plans, self._part_bytes, self._n_operands = plans, part_bytes, n_operands
         self.workspace_size = max(plan.workspace_size for plan in plans)
         self.variant = f"{len(plans)} parts of {part_bytes} bytes: {plans[0].variant}"
 
-    def launch(self, *arguments: int) -> None:
+    def launch(self, *arguments: int) -> int:
         """Run all plans: ``launch([stream,] x, [indices,] output, workspace)`` by address."""
         addresses = [*arguments]
         x, output = len(arguments) - self._n_operands - 1, len(arguments) - 2
@@ -206,6 +208,7 @@ class _PartPlans:
             plan.launch(*addresses)
             addresses[x] += self._part_bytes if addresses[x] else 0
             addresses[output] += self._part_bytes
+        return 0
 
     def prepared(self) -> None:
         """Load all kernels."""
@@ -225,7 +228,7 @@ def check_served(
         raise UnsupportedFeatureError(error_text(where, level.name, reason, remedy))
 
 
-def device_of(device: Any, where: str) -> Device:
+def device_of(device: object, where: str) -> Device:
     """Return the device that a name, such as ``"cuda:1"``, stands for.
 
     Raises

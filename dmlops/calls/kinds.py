@@ -12,7 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from logging import DEBUG
-from typing import Any
+from typing import Any, TypeVar
 
 from dmlops.array_libraries.detect import KIND_SIGNATURES
 from dmlops.calls.call import BoundCall
@@ -22,6 +22,7 @@ from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
 
 # The constructor of a named tuple calls this as well, and takes three times as long.
+Kept = TypeVar("Kept")
 new_tuple: Any = tuple.__new__
 
 _log = logging.getLogger("dmlops")
@@ -60,8 +61,8 @@ class Kind:
         self.native = make_native(call, self.operands, n_given, host=call.kind_form.host)
 
     def __call__(
-        self, inputs: tuple[Any, ...], out: tuple[Any, ...], sizes: tuple[Any, ...]
-    ) -> Sequence[Any] | None:
+        self, inputs: tuple[object, ...], out: tuple[object, ...], sizes: tuple[Any, ...]
+    ) -> Sequence[object] | None:
         """Make a call; return the outputs, or None with nothing done."""
         given = inputs + out
         limits: tuple[int, ...] = ()
@@ -87,8 +88,8 @@ class Kind:
         return out if is_done else None
 
     def into_new(
-        self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
-    ) -> Sequence[Any] | None:
+        self, inputs: tuple[object, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
+    ) -> Sequence[object] | None:
         """Make a call with new outputs; return them, or None with nothing done."""
         made = []
         try:
@@ -98,7 +99,7 @@ class Kind:
             return None
         return made if self.run((*inputs, *made), limits + self.new_limits, sizes) else None
 
-    def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    def run(self, arrays: tuple[object, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call; return whether it is done."""
         return self.native(arrays + limits + sizes) is not None
 
@@ -119,11 +120,11 @@ class Kinds:
     def call(
         self,
         parameters: Hashable,
-        inputs: tuple[Any, ...],
-        sizes: tuple[Any, ...],
-        out: tuple[Any, ...] = (),
+        inputs: tuple[object, ...],
+        sizes: tuple[object, ...],
+        out: tuple[object, ...] = (),
         stream: object = None,
-    ) -> Sequence[Any] | None:
+    ) -> Sequence[object] | None:
         """Make a call of a known kind, on arrays that no library has vouched for.
 
         Parameters
@@ -165,8 +166,8 @@ class Kinds:
         self,
         parameters: Hashable,
         inputs: Sequence[Any],
-        out: Sequence[Any],
-        made: Sequence[Any],
+        out: Sequence[object],
+        made: Sequence[object],
         call: BoundCall,
     ) -> None:
         """Keep the kind of a call, if it is new and native code can serve it; load all that it needs."""
@@ -181,7 +182,7 @@ class Kinds:
         return len(self._kinds)
 
 
-def keep(kept: OrderedDict[Hashable, Any], key: Hashable, value: Any, most: int) -> None:
+def keep(kept: OrderedDict[Hashable, Kept], key: Hashable, value: Kept, most: int) -> None:
     """Keep a value by a key, in place of the oldest if there are enough."""
     while len(kept) >= most:
         try:
@@ -191,20 +192,20 @@ def keep(kept: OrderedDict[Hashable, Any], key: Hashable, value: Any, most: int)
     kept[key] = value
 
 
-def _key(parameters: Hashable, inputs: Sequence[Any], out: Sequence[Any]) -> Hashable:
+def _key(parameters: Hashable, inputs: Sequence[object], out: Sequence[object]) -> Hashable:
     if len(inputs) == 1 and not out:  # most calls
         x = inputs[0]
         return parameters, KIND_SIGNATURES[type(x)](x)
     return (parameters, *[KIND_SIGNATURES[type(array)](array) for array in (*inputs, *out)])
 
 
-def native_operands(call: BoundCall, arrays: Sequence[Any]) -> list[Any]:
+def native_operands(call: BoundCall, arrays: Sequence[object]) -> list[Any]:
     """Return how native calls recognise the arrays of a call, inputs first; None for one that they cannot."""
     describe, n_inputs = call.library.native_operand, len(call.inputs)
     return [describe(array, is_written=place >= n_inputs) for place, array in enumerate(arrays)]
 
 
-def _is_native(call: BoundCall, arrays: Sequence[Any]) -> bool:
+def _is_native(call: BoundCall, arrays: Sequence[object]) -> bool:
     """Return whether native code can make calls of a kind."""
     if call.form is None or call.problem is None or not _has_gil() or not cpu.compiles_plans():
         return False

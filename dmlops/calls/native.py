@@ -4,7 +4,7 @@ import ctypes
 from array import array as words_array
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dmlops.calls.call import BoundCall
 from dmlops.devices import cpu, cuda
@@ -15,11 +15,16 @@ from dmlops.types.tensor import TensorDesc
 from kernels_cpu import native_call, plan_words, processor
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
+from kernels_cpu.kernel import Kernel
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
 from kernels_cpu.plan import Launches, planned
+from kernels_cpu.problems import Problem
 
 _ERROR = (1 << native_call.STATUS_BITS) - 1
 NO_CHANGES: Mapping[int, int] = MappingProxyType({})
+
+HostWords = ctypes.Array[ctypes.c_int64]
+"""Words of a host or a device, which plans read."""
 
 
 class Native:
@@ -45,7 +50,7 @@ class Native:
         operands: Sequence[Operand],
         n_given: int,
         changes: Mapping[int, int] = NO_CHANGES,
-        host: Any = None,
+        host: HostWords | None = None,
     ) -> None:
         form, library = call.kind_form, call.library
         self._operator, self._changes = form.operator, changes
@@ -83,18 +88,18 @@ class Native:
             table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
         self._run, self._planner = table.caller(cpu.load), table.planner(cpu.load)
 
-    def _plan_of(self, operator: str) -> tuple[Any, Any]:
+    def _plan_of(self, operator: str) -> tuple[Kernel, HostWords]:
         """Return the kernel that plans, and the words of the host or the device that it reads."""
         cpu.host_words()
         return self._kernels.PLAN, WORDS
 
-    def _problem_words(self, problem: Any) -> list[int]:
+    def _problem_words(self, problem: Problem | None) -> list[int]:
         words: list[int] = self._kernels.words_of_problem(problem)
         for at, word in self._changes.items():
             words[at] = word
         return words
 
-    def load_kernels(self, problem: Any) -> None:
+    def load_kernels(self, problem: Problem | None) -> None:
         """Load the kernels of a problem that one thread runs."""
         host = [1, processor.streaming_bytes()]
         inputs = self._problem_words(problem), host
@@ -104,7 +109,7 @@ class Native:
         for key in plan_words.kernels_of(plan):
             self.table.add_kernel(key, cpu.load(self._kernels.kernel_of(key)).address)
 
-    def __call__(self, arguments: tuple[Any, ...]) -> int | None:
+    def __call__(self, arguments: tuple[object, ...]) -> int | None:
         """Make a call; return what its kernel finds, or None with nothing done."""
         try:
             status = self._run(arguments)
@@ -124,7 +129,7 @@ class Native:
         with take_scratch(launches.workspace_size) as scratch:
             return launches.run(*addresses, scratch)
 
-    def planned(self, arguments: tuple[Any, ...]) -> tuple[Sequence[int], Launches] | None:
+    def planned(self, arguments: tuple[object, ...]) -> tuple[Sequence[int], Launches] | None:
         """Return the addresses of a call's arrays, and its launches with their kernels loaded; or None."""
         found = self.planned_words(arguments)
         if found is None:
@@ -132,7 +137,9 @@ class Native:
         addresses, plan = found
         return addresses, Launches(plan, self._kernels.kernel_of, cpu.target())
 
-    def planned_words(self, arguments: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    def planned_words(
+        self, arguments: tuple[object, ...]
+    ) -> "tuple[words_array[int], words_array[int]] | None":
         """Return the addresses of all arrays and the words of its plan, with all kernels loaded; or None."""
         try:
             found = self._planner(arguments)
@@ -155,7 +162,7 @@ class DeviceNative(Native):
         operands: Sequence[Operand],
         n_given: int,
         changes: Mapping[int, int] = NO_CHANGES,
-        host: Any = None,
+        host: HostWords | None = None,
     ) -> None:
         # The words of the host are not those that plans for a device read.
         self._device, self._library = call.device, call.library
@@ -172,14 +179,14 @@ class DeviceNative(Native):
         # The bytes that the last call needed: most calls of a kind need about the same.
         self._n_scratch = 0
 
-    def _plan_of(self, operator: str) -> tuple[Any, Any]:
+    def _plan_of(self, operator: str) -> tuple[Kernel, HostWords]:
         return self._target.plan(operator), self._target.words(operator)
 
     def _load(self, plan: Sequence[int]) -> None:
         for key in plan_words.kernels_of(plan):
             self.table.add_kernel(key, self._target.load(self._operator, key))
 
-    def __call__(self, arguments: tuple[Any, ...]) -> int | None:
+    def __call__(self, arguments: tuple[object, ...]) -> int | None:
         """Launch a call on the current stream; return 0, or None with nothing done."""
         stream = self.stream()
         return None if stream is None or self.launched(arguments, stream) is None else 0
@@ -194,7 +201,7 @@ class DeviceNative(Native):
         stream = self.stream()
         return None if stream is None or is_capturing(stream) else stream
 
-    def launched(self, arguments: tuple[Any, ...], stream: int) -> "Scratch | None":
+    def launched(self, arguments: tuple[object, ...], stream: int) -> "Scratch | None":
         """Launch a call; return its scratch memory, or None with nothing done."""
         scratch = self._scratch(0 if self._has_workspace else self._n_scratch, stream)
         status = self._launch_in(scratch, arguments, stream)
@@ -210,7 +217,7 @@ class DeviceNative(Native):
         self._n_scratch = status >> native_call.STATUS_BITS
         return scratch
 
-    def launched_in(self, scratch: "Scratch", arguments: tuple[Any, ...], stream: int) -> bool:
+    def launched_in(self, scratch: "Scratch", arguments: tuple[object, ...], stream: int) -> bool:
         """Launch a call on what an earlier one has left in scratch memory; return whether it is done."""
         status = self._launch_in(scratch, arguments, stream)
         if status == NEEDS_PYTHON and self.planned_words((*arguments, 0, 0, 0)) is not None:
@@ -224,7 +231,7 @@ class DeviceNative(Native):
         owner = self._make_scratch((size + ALIGNMENT,))
         return Scratch(aligned(self._library.address(owner)), size, owner)
 
-    def _launch_in(self, scratch: "Scratch", arguments: tuple[Any, ...], stream: int) -> int:
+    def _launch_in(self, scratch: "Scratch", arguments: tuple[object, ...], stream: int) -> int:
         """Launch a call with scratch memory; return what the native call does."""
         try:
             return self._run((*arguments, scratch.address, scratch.size, stream))
@@ -237,7 +244,7 @@ class Scratch(NamedTuple):
 
     address: int
     size: int
-    owner: Any
+    owner: object
 
 
 def call_words_of(descs: Sequence[TensorDesc | None]) -> list[int]:

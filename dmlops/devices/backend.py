@@ -7,7 +7,7 @@ from types import MappingProxyType, ModuleType
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import Device
-from dmlops.devices.plans import Plan
+from dmlops.devices.plans import PlanInSteps
 from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
@@ -19,7 +19,7 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each device serves."""
 
 
-def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
+def plan(operator: str, problem: Problem, device: Device, where: str) -> PlanInSteps:
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters
@@ -41,7 +41,7 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
         make = kernels.plan
         if device.kind == "cpu":
             make = partial(once.imported("kernels_cpu.plan").HostPlan, kernels)
-        planned: Plan = make(problem, target)
+        planned: PlanInSteps = make(problem, target)
         return planned
     except OSError as error:
         what = f"the kernels of {operator}"

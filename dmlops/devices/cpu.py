@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from dmlops.devices.memory import read_integer, take_scratch
-from dmlops.devices.plans import HostKernels, Plan
+from dmlops.devices.plans import HostKernels, PlanInSteps
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
@@ -121,13 +121,17 @@ class Host:
         return take_scratch(size)
 
     def first_outside(
-        self, plan: Plan, check: Mapping[int, int], indices: int, meanwhile: Callable[[], object] | None
+        self,
+        plan: PlanInSteps,
+        check: Mapping[int, int],
+        indices: int,
+        meanwhile: Callable[[], object] | None,
     ) -> int:
         """Return the position of the first tuple out of range, or -1.
 
         Parameters
         ----------
-        plan : Plan
+        plan : PlanInSteps
             That of a gather.
         check : mapping of int to int
             Its step that checks.
@@ -141,7 +145,7 @@ class Host:
         return plan.step(check, 0, indices, 0, 0)
 
     def count(
-        self, plan: Plan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: PlanInSteps, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
         return plan.step(step, x, 0, count, scratch)

@@ -13,7 +13,7 @@ import numpy as np
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device, aligned
-from dmlops.devices.plans import Plan
+from dmlops.devices.plans import PlanInSteps
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key, warn_once
@@ -201,7 +201,11 @@ class Stream:
         return self._library.empty((size,), TensorDataType.UINT8, self._device)
 
     def first_outside(
-        self, plan: Plan, check: Mapping[int, int], indices: int, meanwhile: Callable[[], object] | None
+        self,
+        plan: PlanInSteps,
+        check: Mapping[int, int],
+        indices: int,
+        meanwhile: Callable[[], object] | None,
     ) -> int:
         """Launch a check, and wait for its answer; see `Host.first_outside`."""
         answer = self._bytes(POSITION.itemsize)
@@ -212,7 +216,7 @@ class Stream:
         return -1 if first == NO_OFFENDER else first
 
     def count(
-        self, plan: Plan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: PlanInSteps, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write the number of non-zero elements, and wait for it."""
         plan.step(step, self.handle, x, 0, count, scratch)

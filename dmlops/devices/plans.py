@@ -13,10 +13,6 @@ class Plan(Protocol):
     """
 
     @property
-    def algorithm(self) -> int:
-        """The operator's number of what runs."""
-
-    @property
     def variant(self) -> str:
         """The algorithm, and why it was chosen."""
 
@@ -24,14 +20,25 @@ class Plan(Protocol):
     def workspace_size(self) -> int:
         """Bytes of scratch that one run needs."""
 
+    def prepared(self) -> Callable[..., int] | None:
+        """Load all kernels."""
+
+    def launch(self, *arguments: int) -> int:
+        """Run the whole, and write all outputs; return its result on the host."""
+
+
+class PlanInSteps(Plan, Protocol):
+    """The plan of one problem, of which steps can be run, too: a step changes words of the problem."""
+
+    @property
+    def algorithm(self) -> int:
+        """The operator's number of what runs."""
+
     def prepared(self, changes: Mapping[int, int] = ...) -> Callable[..., int] | None:
         """Load all kernels of a step."""
 
     def step(self, changes: Mapping[int, int], *arguments: int) -> int:
-        """Run a step, which differs from the whole by words of the problem; return its result on the host."""
-
-    def launch(self, *arguments: int) -> int:
-        """Run the whole, and write all outputs; return its result on the host."""
+        """Run a step; return its result on the host."""
 
 
 class HostKernels(Protocol):

@@ -17,12 +17,13 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import NO_OFFENDER, POSITION
 from dmlops.devices.memory import CPU
+from dmlops.devices.plans import PlanInSteps
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import IndexOutOfRangeError, error_text, refuse
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.gather_nd.problem_words import CHECKS
 
-_ReadInteger = Callable[[int, "np.dtype[Any]"], int]
+_ReadInteger = Callable[[int, np.dtype], int]
 """Returns the integer of a type at an address."""
 
 
@@ -38,6 +39,7 @@ class BoundCheckedGather(BoundCall):
     """
 
     waits = True
+    plan: PlanInSteps
     expected = 0
     _CHECK: Mapping[int, int] = MappingProxyType({CHECKS: 1})
 
@@ -51,8 +53,8 @@ class BoundCheckedGather(BoundCall):
         self.plan.prepared(self._CHECK)
 
     def run(
-        self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0
-    ) -> list[Any]:
+        self, executor: Executor, addresses: Sequence[int], made: list[object], workspace: int = 0
+    ) -> list[object]:
         """Gather, or raise the error; see `BoundCall.run`."""
         gather = partial(self.launch, executor, addresses) if made else None
         first = executor.first_outside(self.plan, self._CHECK, addresses[1], gather)
@@ -74,13 +76,13 @@ class CheckedGather(Kind):
     call: BoundCheckedGather
     native: Any  # of a device or of the host
 
-    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
+    def __init__(self, call: BoundCall, arrays: Sequence[object], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
         n_given = len(arrays) - len(call.inputs) if has_out else 0
         self._check: Any = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
         self._has_out, self._is_on_host = has_out, call.device == CPU
 
-    def run(self, arrays: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    def run(self, arrays: tuple[object, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call, or raise for an index out of range; return whether it is done."""
         # Nobody has seen a new output yet, so that it may be written before the check has ended.
         arguments = arrays + limits + sizes
@@ -98,7 +100,7 @@ class CheckedGather(Kind):
             return first == -1 and self.native(arguments) is not None
         return outside == -1 and first == -1
 
-    def _refuse(self, arguments: tuple[Any, ...], first: int, read: _ReadInteger) -> None:
+    def _refuse(self, arguments: tuple[object, ...], first: int, read: _ReadInteger) -> None:
         """Raise the error for the tuple at a position, unless it has changed since the check."""
         library, indices = self.library, arguments[1]
         inputs = [library.describe(array, "gather_nd") for array in arguments[:2]]

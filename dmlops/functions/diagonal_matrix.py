@@ -5,8 +5,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, SupportsIndex, Unpack, overload
 
+import numpy as np
 from numpy import ndarray
-from numpy.typing import NDArray
 
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.array_libraries.detect import as_output, as_pattern, compiling_framework, find_library
@@ -38,30 +38,30 @@ _NUMBERS = frozenset((int, float))
 
 
 @overload
-def diagonal_matrix(x: Listed, /, **options: Unpack[DiagonalOptions]) -> NDArray[Any]: ...
+def diagonal_matrix(x: Listed, /, **options: Unpack[DiagonalOptions]) -> np.ndarray: ...
 @overload
 def diagonal_matrix(
     x: None = None, /, *, like: None = None, **options: Unpack[MatrixOptions]
-) -> NDArray[Any]: ...
+) -> np.ndarray: ...
 @overload
 def diagonal_matrix(x: None = None, /, *, like: Array, **options: Unpack[MatrixOptions]) -> Array: ...
 @overload
 def diagonal_matrix(x: Array, /, **options: Unpack[DiagonalOptions]) -> Array: ...
 @arguments.also_known_as(k="begin", diagonal="begin", offset="begin", fill_value="value", device="like")
 def diagonal_matrix(
-    x: Any = None,
+    x: object = None,
     /,
     *,
     shape: Iterable[SupportsIndex] | None = None,
     dtype: DataType = None,
-    value: Any = 1,
+    value: object = 1,
     begin: float = 0,
     end: float | None = None,
-    like: Any = None,
-    out: Any = None,
-    stream: Any = None,
-    **unknown: Any,
-) -> Any:
+    like: object = None,
+    out: object = None,
+    stream: object = None,
+    **unknown: object,
+) -> object:
     """Return a copy of `x`, or a matrix of zeros, in which a band of diagonals is filled with `value`.
 
     Parameters
@@ -136,11 +136,13 @@ def diagonal_matrix(
 
 
 @overload
-def tril(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
+def tril(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> np.ndarray: ...
 @overload
 def tril(m: Array, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> Array: ...
 @arguments.also_known_as(diagonal="k")
-def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None, **unknown: Any) -> Any:
+def tril(
+    m: object, k: SupportsIndex = 0, *, out: object = None, stream: object = None, **unknown: object
+) -> object:
     """Return a copy of matrices with zeros above diagonal `k`, any integer: 0 is the main one.
 
     This is `diagonal_matrix` with ``value=0, begin=k + 1`` and an open end, and takes the same arrays. NumPy
@@ -170,11 +172,13 @@ def tril(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None, *
 
 
 @overload
-def triu(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> NDArray[Any]: ...
+def triu(m: Listed, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> np.ndarray: ...
 @overload
 def triu(m: Array, k: SupportsIndex = 0, **options: Unpack[OutputOptions]) -> Array: ...
 @arguments.also_known_as(diagonal="k")
-def triu(m: Any, k: SupportsIndex = 0, *, out: Any = None, stream: Any = None, **unknown: Any) -> Any:
+def triu(
+    m: object, k: SupportsIndex = 0, *, out: object = None, stream: object = None, **unknown: object
+) -> object:
     """Return a copy of matrices with zeros below diagonal `k`; see `tril`.
 
     Parameters
@@ -206,7 +210,7 @@ def eye(
     k: SupportsIndex = 0,
     dtype: DataType = float,
     **options: Unpack[OutputOptions],
-) -> NDArray[Any]: ...
+) -> np.ndarray: ...
 @overload
 def eye(
     N: SupportsIndex,
@@ -221,12 +225,12 @@ def eye(
     N: SupportsIndex,
     M: SupportsIndex | None = None,
     k: SupportsIndex = 0,
-    dtype: Any = float,
+    dtype: object = float,
     *,
-    like: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
+    like: object = None,
+    out: object = None,
+    stream: object = None,
+) -> object:
     """Return a matrix of `N` rows and `M` columns, by default `N`, with ones on diagonal `k`.
 
     This is `diagonal_matrix` without an input, whose `dtype` is float64 by default, as in NumPy; None stands
@@ -254,8 +258,14 @@ def eye(
 
 
 def _make(
-    function: Spec, shape: Any, dtype: Any, like: Any, out: Any, stream: Any, *band: *tuple[Any, Any, Any]
-) -> Any:
+    function: Spec,
+    shape: object,
+    dtype: object,
+    like: object,
+    out: object,
+    stream: object,
+    *band: *tuple[object, object, object],
+) -> object:
     """Return a matrix of zeros with a band: a value, and where the band begins and ends."""
     if shape is None and out is None:
         allowed = "one of x, shape and out must be given"
@@ -273,15 +283,15 @@ def _make(
 
 def _fill(
     function: Spec,
-    inputs: tuple[Any, ...],
-    out: Any,
-    stream: Any,
-    value: Any,
-    begin: Any,
-    end: Any,
+    inputs: tuple[object, ...],
+    out: object,
+    stream: object,
+    value: object,
+    begin: object,
+    end: object,
     made: "NewMatrix | None" = None,
     given: Any = None,
-) -> Any:
+) -> object:
     """Return a copy of the input, or the matrix of zeros that `made` describes, with a band of `value`."""
     if inputs and type(inputs[0]) is not ndarray and (framework := compiling_framework()) is not None:
         return framework.run(function, inputs, out, stream, None, value, begin, end)[0]
@@ -301,7 +311,7 @@ def _fill(
     return results[0] if out is None else out
 
 
-def plain_band(function: str, value: Any, begin: Any, end: Any) -> tuple[Any, int, int]:
+def plain_band(function: str, value: object, begin: object, end: object) -> tuple[object, int, int]:
     """Return the arguments that describe a band as plain numbers."""
     if type(value) not in _NUMBERS and not arguments.is_symbol(value):
         find_library(value, f"{function}.value").check_scalar(value, f"{function}.value")
@@ -325,7 +335,7 @@ class NewMatrix(NamedTuple):
         return self.library, len(self.sizes), self.data_type, self.device, self.identity
 
 
-def new_matrix_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) -> NewMatrix:
+def new_matrix_of(function: str, shape: object, dtype: object, like: object, out: object) -> NewMatrix:
     """Return the form of a diagonal matrix without an input."""
     library: ArrayLibrary = NUMPY
     device = CPU
@@ -347,7 +357,7 @@ def new_matrix_of(function: str, shape: Any, dtype: Any, like: Any, out: Any) ->
     return new_tuple(NewMatrix, made)  # type: ignore[no-any-return]
 
 
-def _bind(call: Binding, made: NewMatrix | None, value: Any, begin: int, end: int) -> BoundCall:
+def _bind(call: Binding, made: NewMatrix | None, value: object, begin: int, end: int) -> BoundCall:
     if made is None:
         (data,) = call.inputs
         data_type, sizes = data.data_type, data.sizes
@@ -400,7 +410,7 @@ def _bits_of(number: Hashable, data_type: TensorDataType) -> int | None:
         return None
 
 
-def refuse_with_input(**given: Any) -> None:
+def refuse_with_input(**given: object) -> None:
     """Refuse parameters that describe a matrix without an input, if there is an input."""
     for name, argument in given.items():
         if argument is not None:

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, SupportsIndex, Unpack, overload
 
+import numpy as np
 from numpy import ndarray
 from numpy.typing import NDArray
 
@@ -31,28 +32,26 @@ from dmlops.types.scalars import scalar_key, scalar_of
 
 @overload
 def gather_nd(
-    x: NDArray[Element], indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
+    x: NDArray[Element], indices: np.ndarray | Listed, /, **options: Unpack[GatherOptions]
 ) -> NDArray[Element]: ...
 @overload
-def gather_nd(
-    x: Listed, indices: NDArray[Any] | Listed, /, **options: Unpack[GatherOptions]
-) -> NDArray[Any]: ...
+def gather_nd(x: Listed, indices: np.ndarray | Listed, /, **options: Unpack[GatherOptions]) -> np.ndarray: ...
 @overload
-def gather_nd(x: Array, indices: Any, /, **options: Unpack[GatherOptions]) -> Array: ...
+def gather_nd(x: Array, indices: object, /, **options: Unpack[GatherOptions]) -> Array: ...
 @arguments.also_known_as(batch_dimensions="batch_dims")
 def gather_nd(
-    x: Any,
-    indices: Any,
+    x: object,
+    indices: object,
     /,
     *,
     batch_dims: SupportsIndex = 0,
     mode: Mode = "raise",
-    fill_value: Any = 0,
+    fill_value: object = 0,
     wrap_negative: Truth = True,
-    out: Any = None,
-    stream: Any = None,
-    **unknown: Any,
-) -> Any:
+    out: object = None,
+    stream: object = None,
+    **unknown: object,
+) -> object:
     """Return the elements or slices of `x` that index tuples point at.
 
     Parameters
@@ -147,7 +146,7 @@ def gather_nd(
     return results[0] if out is None else out
 
 
-def _bind(call: Binding, batch_dims: int, mode: str, fill: Any, wraps: bool) -> BoundCall:
+def _bind(call: Binding, batch_dims: int, mode: str, fill: object, wraps: bool) -> BoundCall:
     data, tuples = call.inputs
     check_mode(mode)
     (output,) = call.check_outputs(infer_gather_nd(call.words, data, tuples, batch_dims))

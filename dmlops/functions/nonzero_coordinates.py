@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
+import numpy as np
 from numpy import ndarray
-from numpy.typing import NDArray
 
 from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import compiling_framework
@@ -49,21 +49,21 @@ class NonzeroResult(NamedTuple, Generic[Indices]):
 
 @overload
 def nonzero_coordinates(
-    x: NDArray[Any] | Listed, /, **options: Unpack[NonzeroOptions]
-) -> NonzeroResult[NDArray[Any]]: ...
+    x: np.ndarray | Listed, /, **options: Unpack[NonzeroOptions]
+) -> NonzeroResult[np.ndarray]: ...
 @overload
 def nonzero_coordinates(x: Array, /, **options: Unpack[NonzeroOptions]) -> NonzeroResult[Array]: ...
 @arguments.also_known_as(dtype="index_dtype", output_type="index_dtype")
 def nonzero_coordinates(
-    x: Any,
+    x: object,
     /,
     *,
     size: SupportsIndex | None = None,
     fill_value: SupportsIndex | Sequence[SupportsIndex] | None = None,
     index_dtype: IndexType = None,
     out: Any = None,
-    stream: Any = None,
-    **unknown: Any,
+    stream: object = None,
+    **unknown: object,
 ) -> NonzeroResult[Any]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
@@ -130,7 +130,7 @@ def nonzero_coordinates(
         return NonzeroResult(*framework.run(SPEC, (x,), out, stream, size, fill_value, index_dtype))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     is_plain = fill_value is None or type(fill_value) is int
-    fill: Any = fill_value if is_plain else plain_fill(fill_value)
+    fill: object = fill_value if is_plain else plain_fill(fill_value)
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     if out is not None:
         check_is_pair(out, "nonzero_coordinates.out")

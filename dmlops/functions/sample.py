@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Unpack, overload
 
+import numpy as np
 from numpy import generic, ndarray
-from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Spec
@@ -37,27 +37,25 @@ _OF_ARRAYS = ("ndim", "__len__", "__dlpack__", "__cuda_array_interface__")
 
 
 @overload
-def sample(
-    logits: NDArray[Any] | Listed, /, seeds: Any, **options: Unpack[SampleOptions]
-) -> NDArray[Any]: ...
+def sample(logits: np.ndarray | Listed, /, seeds: object, **options: Unpack[SampleOptions]) -> np.ndarray: ...
 @overload
-def sample(logits: Array, /, seeds: Any, **options: Unpack[SampleOptions]) -> Array: ...
+def sample(logits: Array, /, seeds: object, **options: Unpack[SampleOptions]) -> Array: ...
 @arguments.also_known_as(dtype="index_dtype", generator="seeds", seed="seeds", step="steps", top_k="k")
 def sample(
-    logits: Any,
+    logits: object,
     /,
-    seeds: Any,
+    seeds: object,
     *,
-    steps: Any = 0,
-    temperature: Any = 1.0,
-    k: Any = None,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
+    steps: object = 0,
+    temperature: object = 1.0,
+    k: object = None,
+    top_p: object = 1.0,
+    min_p: object = 0.0,
     index_dtype: IndexType = None,
-    out: Any = None,
-    stream: Any = None,
-    **unknown: Any,
-) -> Any:
+    out: object = None,
+    stream: object = None,
+    **unknown: object,
+) -> object:
     """Return one token per row of logits, drawn by a seed: the same on every device and in every batch.
 
     Parameters
@@ -139,7 +137,7 @@ def sample(
     return results[0] if out is None else out
 
 
-def split(given: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], tuple[int, ...]]:
+def split(given: Sequence[object]) -> tuple[tuple[str, ...], list[object], tuple[int, ...]]:
     """Return the parameters that are arrays, which have a number for each row, and those that are numbers.
 
     Returns
@@ -160,14 +158,14 @@ def split(given: Sequence[Any]) -> tuple[tuple[str, ...], list[Any], tuple[int, 
     return tuple(names), arrays, tuple(values)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Return whether a parameter is an array, or what becomes one."""
     if type(value) in _NUMBERS or isinstance(value, generic):
         return False
     return any(hasattr(value, attribute) for attribute in _OF_ARRAYS)
 
 
-def _integer(name: str, value: Any) -> int:
+def _integer(name: str, value: object) -> int:
     """Return a number of 64 bits."""
     if name == "k":
         number = 0 if value is None else arguments.integer(value, "sample.k")
@@ -179,7 +177,7 @@ def _integer(name: str, value: Any) -> int:
     return number
 
 
-def _real(name: str, value: Any) -> int:
+def _real(name: str, value: object) -> int:
     """Return the bits of a float64, which must be in range."""
     if type(value) is float:
         bits: int = _words.unpack(_floats.pack(value))[0]
@@ -200,7 +198,7 @@ def _real(name: str, value: Any) -> int:
 
 def _bind(
     call: Binding,
-    parameters: Sequence[Any],
+    parameters: Sequence[object],
     index_type: TensorDataType | None,
     names: Sequence[str],
     values: tuple[int, ...],

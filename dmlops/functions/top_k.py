@@ -3,6 +3,7 @@
 from collections.abc import Container, Sequence
 from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
+import numpy as np
 from numpy import ndarray
 from numpy.typing import NDArray
 
@@ -48,31 +49,31 @@ class TopKResult(NamedTuple, Generic[Values, Indices]):
 @overload
 def top_k(
     x: NDArray[Element], /, k: SupportsIndex, **options: Unpack[TopKOptions]
-) -> TopKResult[NDArray[Element], NDArray[Any]]: ...
+) -> TopKResult[NDArray[Element], np.ndarray]: ...
 @overload
 def top_k(
     x: Listed, /, k: SupportsIndex, **options: Unpack[TopKOptions]
-) -> TopKResult[NDArray[Any], NDArray[Any]]: ...
+) -> TopKResult[np.ndarray, np.ndarray]: ...
 @overload
 def top_k(x: Array, /, k: SupportsIndex, **options: Unpack[TopKOptions]) -> TopKResult[Array, Array]: ...
 @arguments.also_known_as(dim="axis", descending="largest", dtype="index_dtype", num="k")
 def top_k(
-    x: Any,
+    x: object,
     /,
     k: SupportsIndex,
     *,
     axis: SupportsIndex = -1,
     largest: Truth = True,
     sorted: Truth = True,
-    starts: Any = None,
-    lengths: Any = None,
+    starts: object = None,
+    lengths: object = None,
     max_length: SupportsIndex | None = None,
-    indices: Any = None,
+    indices: object = None,
     nan_last: Truth = False,
     index_dtype: IndexType = None,
     out: Any = None,
-    stream: Any = None,
-    **unknown: Any,
+    stream: object = None,
+    **unknown: object,
 ) -> TopKResult[Any, Any]:
     """Return the `k` largest or smallest elements along an axis, and their indices.
 
@@ -159,7 +160,7 @@ def top_k(
     if unknown:
         arguments.refuse_unknown("top_k", unknown)
     given: tuple[str, ...] = ()
-    inputs: tuple[Any, ...] = (x,)
+    inputs: tuple[object, ...] = (x,)
     if not (starts is lengths is indices is max_length is None):
         arrays = given_arrays(lengths, starts, indices)
         given, inputs = tuple(arrays), (x, *arrays.values())
@@ -185,7 +186,7 @@ def top_k(
     return new_tuple(TopKResult, results if out is None else out)  # type: ignore[no-any-return]
 
 
-def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
+def given_arrays(lengths: object, starts: object, indices: object) -> dict[str, object]:
     """Return the arrays beside `x` that a call has, by name; see `Selection`."""
     given = {}
     for name, array in (("lengths", lengths), ("starts", starts), ("indices", indices)):
@@ -194,7 +195,7 @@ def given_arrays(lengths: Any, starts: Any, indices: Any) -> dict[str, Any]:
     return given
 
 
-def plain_max_length(max_length: Any, given: Container[str]) -> int | None:
+def plain_max_length(max_length: object, given: Container[str]) -> int | None:
     """Return the most elements of a row as a plain int; refuse it where rows are no windows."""
     if max_length is None:
         return None

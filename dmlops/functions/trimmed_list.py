@@ -10,6 +10,7 @@ from dmlops.calls.call import BoundCall, Executor
 from dmlops.calls.kinds import NO_ARRAY_ERRORS, Kind
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import CPU, take_scratch
+from dmlops.devices.plans import PlanInSteps
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import refuse
 from kernels_cpu.nonzero_coordinates.plan import ONE_PASS
@@ -32,6 +33,7 @@ class BoundTrimmedList(BoundCall):
     """A list of non-zero elements as a bound call."""
 
     waits = True
+    plan: PlanInSteps
 
     @property
     def _most_bytes(self) -> int:
@@ -67,8 +69,8 @@ class BoundTrimmedList(BoundCall):
         return 0 if self._is_cut else 1
 
     def run(
-        self, executor: Executor, addresses: Sequence[int], made: list[Any], workspace: int = 0
-    ) -> list[Any]:
+        self, executor: Executor, addresses: Sequence[int], made: list[object], workspace: int = 0
+    ) -> list[object]:
         """List the coordinates in new arrays; see `BoundCall.run`."""
         if self._is_cut:
             found = self.launch(executor, addresses, workspace)
@@ -77,7 +79,7 @@ class BoundTrimmedList(BoundCall):
             made.insert(0, self._count_then_expand(executor, *addresses))
         return made
 
-    def _count_then_expand(self, executor: Executor, x: int, count: int) -> Any:
+    def _count_then_expand(self, executor: Executor, x: int, count: int) -> object:
         """Count, and return a new array with that many rows of coordinates."""
         coordinates = self.results[0]
         n_columns = coordinates.sizes[1]
@@ -109,13 +111,13 @@ class TrimmedList(Kind):
 
     native: Any  # of a device or of the host
 
-    def __init__(self, call: BoundCall, arrays: Sequence[Any], *, has_out: bool) -> None:
+    def __init__(self, call: BoundCall, arrays: Sequence[object], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
         self._count_type = numpy_dtype(call.results[1].data_type)
 
     def into_new(
         self, inputs: tuple[Any, ...], limits: tuple[int, ...], sizes: tuple[int, ...]
-    ) -> Sequence[Any] | None:
+    ) -> Sequence[object] | None:
         """Make a call with new outputs; return them, or None with nothing done."""
         make_rows, make_count = self.make
         limits += self.new_limits
@@ -137,7 +139,7 @@ class TrimmedList(Kind):
 
     def _on_device(
         self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
-    ) -> Sequence[Any] | None:
+    ) -> Sequence[object] | None:
         make_rows, n_columns, native = self.make[0], len(x.shape), self.native
         stream = native.waiting_stream()
         if stream is None:
@@ -157,7 +159,7 @@ class TrimmedList(Kind):
 
     def _in_two_passes(
         self, x: Any, count: Any, limits: tuple[int, ...], others: tuple[int, ...]
-    ) -> Sequence[Any] | None:
+    ) -> Sequence[object] | None:
         make_rows, n_columns = self.make[0], len(x.shape)
         no_rows = make_rows((0, n_columns))
         planned = self.native.planned((x, no_rows, count, *limits, COUNT, *others))

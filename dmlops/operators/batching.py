@@ -37,6 +37,6 @@ BatchingRule = Callable[[Mapping[str, Sequence[int]], Set[str], Any], Batched]
 """Takes the shapes of an example's arrays by parameter, those with a batch, and the arguments."""
 
 
-def batch_in_front(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: Any) -> Batched:
+def batch_in_front(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: object) -> Batched:
     """Return the call of an operator that treats its only array as a batch anyway."""
     return Batched({name: (BATCH, *range(len(shape))) for name, shape in shapes.items()})

@@ -88,7 +88,7 @@ class Descriptor:
         return {name: desc for name, desc in self.tensors.items() if name.startswith("output_")}
 
     @classmethod
-    def of_inferred(cls, **values: Any) -> Self:
+    def of_inferred(cls, **values: object) -> Self:
         """Return a descriptor that need not check itself: its outputs were inferred from the other fields."""
         made = object.__new__(cls)
         for field, value in values.items():
@@ -99,7 +99,7 @@ class Descriptor:
         """Return the fields that this form of the operator and another one share."""
         return {name: getattr(self, name) for name in self._fields() if name in form._fields()}
 
-    def _inferred_with(self, **changes: Any) -> Self:
+    def _inferred_with(self, **changes: object) -> Self:
         """Return the descriptor with other values of some fields, which need no check."""
         return self.of_inferred(**self._fields_of(type(self)) | changes)
 
@@ -145,7 +145,7 @@ class Descriptor:
         """
         return self._padded(dimension_count)
 
-    def _padded(self, dimension_count: int, **changes: Any) -> Self:
+    def _padded(self, dimension_count: int, **changes: object) -> Self:
         check_dimensions(f"{self.name}.padded", dimension_count)
         for name, desc in self.tensors.items():
             if desc.dimension_count > dimension_count:
@@ -449,7 +449,7 @@ def check_index_type(where: str, data_type: ElementType) -> TensorDataType:
     return data_type
 
 
-def _tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: Any) -> TensorDesc:
+def _tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: object) -> TensorDesc:
     """Return a tensor that `make` makes; its errors begin with `where` in the place of `name`."""
     try:
         return make(*arguments)
@@ -457,7 +457,7 @@ def _tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *argumen
         raise InvalidDescriptorError(where + str(error).removeprefix(name)) from None
 
 
-def _to_plain(value: Any) -> Any:
+def _to_plain(value: object) -> object:
     if isinstance(value, TensorDesc):
         return value.to_dict()
     if isinstance(value, IntEnum):
@@ -470,7 +470,7 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
-def _from_plain(where: str, value: Any) -> Any:
+def _from_plain(where: str, value: object) -> object:
     if where.endswith("_tensor"):
         return None if value is None else _tensor_for(where, "TensorDesc", TensorDesc.from_dict, value)
     if where.endswith(".value"):
@@ -483,7 +483,7 @@ def _from_plain(where: str, value: Any) -> Any:
     return value
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     """Return a number with a fraction or an exponent as a float, or as a Decimal beyond its range."""
     from decimal import Decimal  # noqa: PLC0415 - `import dmlops` does not need it
 
@@ -497,7 +497,7 @@ def _refuse_constant(name: str) -> NoReturn:
     refuse("Descriptor.from_json", name, "JSON has no such number", allowed)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return a JSON object as a dictionary; refuse one that has two members of one name."""
     members = dict(pairs)
     if len(members) < len(pairs):

@@ -38,7 +38,7 @@ def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
 
 
 def infer_diagonal_matrix(
-    words: Words, data_type: ElementType, sizes: tuple[int, ...], value: Any
+    words: Words, data_type: ElementType, sizes: tuple[int, ...], value: object
 ) -> TensorDesc:
     """Return the result of the function `diagonal_matrix`.
 
@@ -57,7 +57,7 @@ def infer_diagonal_matrix(
     return result(where, data_type, sizes)
 
 
-def band_bounds(function: str, begin: Any, end: Any) -> tuple[int, int]:
+def band_bounds(function: str, begin: object, end: object) -> tuple[int, int]:
     """Return the bounds of a band, as a function takes them, as integers.
 
     Parameters
@@ -85,7 +85,7 @@ def band_bounds(function: str, begin: Any, end: Any) -> tuple[int, int]:
     return first, last + 1 if end is None and not is_infinite else last
 
 
-def _bound(value: Any, where: str) -> float:
+def _bound(value: object, where: str) -> float:
     """Return a bound of a band as an integer, which may be a symbol, or as infinity."""
     if isinstance(value, float) and math.isinf(value):
         return float(value)
@@ -115,7 +115,7 @@ class _DiagonalDescriptor(Descriptor):
     def __hash__(self) -> int:
         return hash(self._compared())
 
-    def _compared(self) -> tuple[Any, ...]:
+    def _compared(self) -> tuple[object, ...]:
         # As numbers, zeros of both signs are equal, and no NaN equals itself.
         values = [getattr(self, field) for field in self._fields()]
         return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])

@@ -1,7 +1,6 @@
 """Scalars that functions fill results with, as the types of these hold them."""
 
 import sys
-from typing import Any
 
 from dmlops.types.errors import refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
@@ -24,7 +23,7 @@ _VALUES = {
 }
 
 
-def held_value(where: str, value: Any, data_type: ElementType) -> int | float | bytes:
+def held_value(where: str, value: object, data_type: ElementType) -> int | float | bytes:
     """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others.
 
     Raises
@@ -53,7 +52,7 @@ def held_value(where: str, value: Any, data_type: ElementType) -> int | float | 
     return whole
 
 
-def held_bytes(where: str, value: Any, data_type: ElementType) -> bytes:
+def held_bytes(where: str, value: object, data_type: ElementType) -> bytes:
     """Return an element of a type, as it lies in memory; refuse what the type does not hold."""
     held = held_value(where, value, data_type)
     if isinstance(held, bytes):

@@ -64,21 +64,21 @@ def gathered_sizes(
 _STACKS = {"torch": "torch", "cupy": "cupy", "jax": "jnp", "jaxlib": "jnp", "dask": "da"}
 
 
-def check_mode(mode: Any) -> None:
+def check_mode(mode: object) -> None:
     """Refuse what is no mode of the function `gather_nd`."""
     if not isinstance(mode, str) or mode not in ("raise", "clip", "fill"):
         allowed = 'mode must be "raise", "clip" or "fill"'
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
 
 
-def plain_fill(value: Any, mode: str) -> Any:
+def plain_fill(value: object, mode: str) -> object:
     """Return what `gather_nd` fills with as a plain scalar; refuse what is none, and one without use."""
     value = fill_scalar(value, "gather_nd.fill_value")
     check_use(value, mode)
     return value
 
 
-def check_use(fill: Any, mode: str) -> None:
+def check_use(fill: object, mode: str) -> None:
     """Refuse another scalar than 0 where nothing is filled with it.
 
     Raises
@@ -91,7 +91,7 @@ def check_use(fill: Any, mode: str) -> None:
 
 
 def check_is_one_array(
-    indices: Any, convert: Callable[[Any, str], Any] | None = None, depth: int = 0
+    indices: object, convert: Callable[[object, str], object] | None = None, depth: int = 0
 ) -> None:
     """Refuse arrays in a tuple or a list, as NumPy's own indexing takes them; numbers may be nested.
 

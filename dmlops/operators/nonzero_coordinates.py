@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dmlops.operators.descriptor import INFERRED, Descriptor, check_holds, result
 from dmlops.operators.layout import merge
@@ -63,7 +63,7 @@ def infer_nonzero_coordinates(
     return coordinates, TensorDesc(count_type, ())
 
 
-def plain_fill(value: Any, integer: Callable[[Any, str], int] = arguments.integer) -> Fill:
+def plain_fill(value: object, integer: Callable[[object, str], int] = arguments.integer) -> Fill:
     """Return what fills the rows from the count on: an integer, one for each column, or None.
 
     Raises

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dmlops.operators.batching import BATCH, Batched, Layout
 from dmlops.operators.descriptor import Descriptor, check_holds, check_index_type, result
@@ -91,7 +91,7 @@ def infer_sample(
     return result(words.where("output_tensor", ".sizes"), index_type, tuple(rows))
 
 
-def batch_of_draws(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: Any) -> Batched:
+def batch_of_draws(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: object) -> Batched:
     """Return the one call for a batch; see `dmlops.operators.batching`."""
     n_rows_dims = len(shapes["logits"]) - 1
     layouts: dict[str, Layout] = {"logits": (BATCH, *range(n_rows_dims + 1))}

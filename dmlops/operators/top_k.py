@@ -70,7 +70,7 @@ class Selection(NamedTuple):
     index_type: Any = None
     given: tuple[str, ...] = ()
 
-    def arrays(self, others: Iterable[Any]) -> dict[str, Any]:
+    def arrays(self, others: Iterable[object]) -> dict[str, Any]:
         """Return the arrays beside `x` by their names."""
         return dict(zip(self.given, others, strict=True))
 

@@ -3,7 +3,7 @@
 import contextlib
 import enum
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from operator import index
 from typing import Any, NoReturn, TypeVar
@@ -19,7 +19,7 @@ MOST_DIMENSIONS = 64
 """The most dimensions that an array has, as in NumPy."""
 
 Member = TypeVar("Member", bound=enum.IntEnum)
-AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., object])
 _OTHER_NAMES: dict[str, dict[str, str]] = {}
 
 
@@ -39,7 +39,7 @@ def also_known_as(**names: str) -> Callable[[AnyFunction], AnyFunction]:
     return keep
 
 
-def refuse_unknown(function: str, unknown: dict[str, Any]) -> NoReturn:
+def refuse_unknown(function: str, unknown: Mapping[str, object]) -> NoReturn:
     """Raise Python's error of keyword arguments that a function does not have, with the right name."""
     name = next(iter(unknown))
     message = f"{function}() got an unexpected keyword argument '{name}'"
@@ -125,7 +125,7 @@ def integer(value: Any, where: str, kinds: str = "an integer") -> int:
     return number
 
 
-def integers(value: Any) -> Any:
+def integers(value: object) -> Any:
     """Return an argument that is an array of integers; NumPy would make floats of an empty list."""
     return empty(0, "int64") if isinstance(value, (list, tuple)) and not value else value
 

@@ -267,7 +267,7 @@ def _float_of(bits: int) -> float:
     return float(struct.unpack("<d", bits.to_bytes(8, "little"))[0])
 
 
-def fill_scalar(value: Any, where: str) -> Any:
+def fill_scalar(value: Any, where: str) -> object:
     """Return a value that can fill an array of any type.
 
     Returns

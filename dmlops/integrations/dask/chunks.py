@@ -14,7 +14,7 @@ from dmlops.array_libraries.base import describe_numpy_like
 from dmlops.types.errors import DmlError, error_text, refuse
 
 
-def as_dask_array(x: Any, where: str) -> da.Array:
+def as_dask_array(x: object, where: str) -> da.Array:
     """Return an argument as a dask array without masked elements."""
     try:
         # dask cannot choose chunks for an array without elements.
@@ -28,7 +28,7 @@ def as_dask_array(x: Any, where: str) -> da.Array:
     return x
 
 
-def check_not_masked(chunk: Any, where: str) -> None:
+def check_not_masked(chunk: object, where: str) -> None:
     """Refuse masked arrays. The chunks decide, because the description of a dask array may be wrong."""
     if isinstance(chunk, np.ma.MaskedArray):
         reason, allowed = "no operator takes a mask", "call dask.array.ma.filled(x, value) first"
@@ -66,12 +66,12 @@ def check_known(x: da.Array, axis: int, where: str) -> None:
         refuse(where, got, "the result depends on them", "call compute_chunk_sizes() on it first")
 
 
-def empty_like(x: Any, ndim: int, dtype: Any) -> Any:
+def empty_like(x: object, ndim: int, dtype: Any) -> Any:
     """Return the meta of a dask array: an array of the chunks' library, without elements."""
     # dask's meta_from_array converts elements, which is impossible for structured ones.
     return np.empty_like(meta_from_array(x), dtype, shape=(0,) * ndim)
 
 
-def beside(x: Any, array: Any) -> Any:
+def beside(x: Any, array: object) -> Any:
     """Return an array of indices in the memory of `x`, to which NumPy arrays are copied."""
     return np.asarray(array, like=x) if isinstance(array, np.ndarray) else array

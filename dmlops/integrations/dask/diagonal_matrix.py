@@ -12,7 +12,7 @@ from dmlops.operators.diagonal_matrix import band_bounds, infer_diagonal_matrix
 from dmlops.types.scalars import fill_scalar
 
 
-def diagonal_matrix(x: Any, *, value: Any = 1, begin: float = 0, end: float | None = None) -> da.Array:
+def diagonal_matrix(x: Any, *, value: object = 1, begin: float = 0, end: float | None = None) -> da.Array:
     """Return a copy of `x` with a band filled with `value`, as `dmlops.diagonal_matrix` does.
 
     There is no call without `x`: pass ``dask.array.zeros(shape, dtype=..., chunks=...)``.
@@ -29,7 +29,7 @@ def diagonal_matrix(x: Any, *, value: Any = 1, begin: float = 0, end: float | No
     return x.map_blocks(_fill_chunk, value=value, begin=begin, end=end, meta=meta_from_array(x))
 
 
-def _fill_chunk(x: Any, *, value: Any, begin: int, end: int, block_info: Any = None) -> Any:
+def _fill_chunk(x: object, *, value: object, begin: int, end: int, block_info: Any = None) -> object:
     (row, _), (column, _) = block_info[0]["array-location"][-2:]
     # The diagonal of the whole matrix on which the chunk's first element lies.
     shift = int(column - row)

@@ -33,7 +33,7 @@ class _Options(NamedTuple):
     """The options of a gather, as its tasks take them."""
 
     mode: Mode
-    fill_value: Any
+    fill_value: object
     wrap_negative: bool
 
 
@@ -94,7 +94,7 @@ def gather_nd(
     )
 
 
-def _in_memory(indices: Any) -> Any:
+def _in_memory(indices: object) -> object:
     """Return indices with known values as a NumPy array; None for lazy ones and other types."""
     if isinstance(indices, (list, tuple)):
         try:
@@ -104,7 +104,7 @@ def _in_memory(indices: Any) -> Any:
     return indices if isinstance(indices, np.ndarray) else None
 
 
-def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> dict[int, Any]:
+def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> dict[int, object]:
     """Return chunks of indices by axis, such that chunks of the result have the size that dask prefers."""
     n_dims = indices.ndim - 1
     if 0 in sizes:
@@ -114,7 +114,7 @@ def _chunks_of_tuples(x: da.Array, indices: da.Array, sizes: Sequence[int]) -> d
     return dict(enumerate(da.core.normalize_chunks(wanted, sizes, dtype=x.dtype)[:n_dims]))
 
 
-def _gather_from_chunk(x: Any, indices: Any, *, options: _Options) -> Any:
+def _gather_from_chunk(x: object, indices: object, *, options: _Options) -> object:
     chunks.check_not_masked(indices, _WHERE_INDICES)
     return dmlops.gather_nd(x, chunks.beside(x, indices), **options._asdict())
 
@@ -130,7 +130,7 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, options
     indexed = list(np.ndindex(x.numblocks[:end]))
     places = list(np.ndindex(indices.numblocks[:-1]))
     parts = places if known is None else slices_from_chunks(indices.chunks[:-1])
-    tasks: dict[Any, Any] = {}
+    tasks: dict[object, object] = {}
     after = []
     if known is None:
         after = [f"{name}-all-routed"]
@@ -156,7 +156,7 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, options
     return da.Array(graph, name, of_result, meta=meta_from_array(x, len(of_result)))
 
 
-def _check_range(indices: Any, bounds: Sequence[int], options: _Options) -> None:
+def _check_range(indices: object, bounds: Sequence[int], options: _Options) -> None:
     """Raise the error of a gather from an array with these bounds."""
     if options.mode == "raise" or (options.mode == "clip" and 0 in bounds):
         # An array of any size in a single byte.
@@ -195,7 +195,7 @@ def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], options: _Opti
     return np.stack(rows, axis=-1).reshape(*shape, len(rows))
 
 
-def _nothing(_: Any) -> None:
+def _nothing(_: object) -> None:
     """Wait for tasks: if all tuples are routed before a chunk of `x` is computed, it is freed at once."""
 
 
@@ -206,14 +206,14 @@ def _pointing_at(chunk: int, routed: Any) -> tuple[Any, Any]:
     return rows[begin:end, 1], rows[begin:end, 2:]
 
 
-def _answer(x: Any, routed: Any, chunk: int, _: None = None) -> Any:
+def _answer(x: object, routed: object, chunk: int, _: None = None) -> object:
     """Return the elements of a chunk of `x` that tuples point at."""
     _, tuples = _pointing_at(chunk, routed)
     # Every tuple is in range, and clamping is the cheapest mode.
     return dmlops.gather_nd(x, chunks.beside(x, tuples), mode="clip")
 
 
-def _merge(routed: Any, pointed_at: Sequence[int], answers: Sequence[Any], fill: Any) -> Any:
+def _merge(routed: Any, pointed_at: Sequence[int], answers: Sequence[Any], fill: object) -> object:
     """Return the answers of chunks of `x` at the positions of their tuples, and the fill elsewhere."""
     sizes, copied = routed.shape[:-1], answers[0].shape[1:]
     shape = math.prod(sizes), *copied

@@ -25,7 +25,7 @@ from dmlops.operators.nonzero_coordinates import infer_nonzero_coordinates
 from dmlops.types.data_types import index_data_type, numpy_dtype
 
 
-def nonzero_coordinates(x: Any, *, index_dtype: Any = None) -> NonzeroResult[da.Array]:
+def nonzero_coordinates(x: Any, *, index_dtype: object = None) -> NonzeroResult[da.Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
     The result has chunks of unknown size, one for each chunk of `x` along the first dimension, or more where
@@ -96,7 +96,7 @@ def _in_slabs(x: da.Array) -> tuple[da.Array, int]:
         axis += 1
 
 
-def _merged_in_slabs(pairs: da.Array, axis: int, columns: int, meta: Any) -> da.Array:
+def _merged_in_slabs(pairs: da.Array, axis: int, columns: int, meta: np.ndarray) -> da.Array:
     """Return the coordinates of all chunks, those of a slab in one."""
     name = f"nonzero_coordinates-{tokenize(pairs, axis)}"
     others = list(np.ndindex(pairs.numblocks[axis + 1 :]))
@@ -109,7 +109,7 @@ def _merged_in_slabs(pairs: da.Array, axis: int, columns: int, meta: Any) -> da.
     return da.Array(graph, name, ((math.nan,) * len(slabs), (columns,)), meta=meta)
 
 
-def _merge(pairs: Sequence[tuple[Any, Any]]) -> Any:
+def _merge(pairs: Sequence[tuple[object, object]]) -> object:
     """Return the coordinates in a slab, in element order."""
     if len(pairs) == 1:
         return pairs[0][0]
@@ -125,7 +125,7 @@ def _merge(pairs: Sequence[tuple[Any, Any]]) -> Any:
 
 def _coordinates_in_chunk(
     x: Any, *, columns: int, index_dtype: Any, block_info: Any = None
-) -> tuple[Any, Any]:
+) -> tuple[object, object]:
     """Return the coordinates in a chunk, and an array with their count."""
     coordinates, count = dmlops.nonzero_coordinates(x, index_dtype=index_dtype)
     coordinates = coordinates[:, :columns]

@@ -29,8 +29,8 @@ def top_k(
     axis: int = -1,
     largest: bool = True,
     sorted: bool = True,
-    starts: Any = None,
-    lengths: Any = None,
+    starts: object = None,
+    lengths: object = None,
     max_length: int | None = None,
     indices: Any = None,
     nan_last: bool = False,
@@ -166,7 +166,7 @@ class _Selection(NamedTuple):
         )
 
 
-def _select(block: Any, arrays: Any, selection: _Selection, **options: Any) -> tuple[da.Array, da.Array]:
+def _select(block: object, arrays: Any, selection: _Selection, **options: Any) -> tuple[da.Array, da.Array]:
     """Map blocks to pairs of values and indices, and return those as two arrays."""
     x, axis = arrays[0], selection.axis
     selected = list(x.chunks)
@@ -179,14 +179,14 @@ def _select(block: Any, arrays: Any, selection: _Selection, **options: Any) -> t
 
 
 def _select_from_chunk(
-    x: Any,
+    x: object,
     *others: Any,
     selection: _Selection,
     names: Sequence[str],
     size: int,
     max_length: int | None,
     block_info: Any = None,
-) -> tuple[Any, Any]:
+) -> tuple[object, object]:
     arrays = {name: chunks.beside(x, other) for name, other in zip(names, others, strict=True)}
     offset, dtype = block_info[0]["array-location"][selection.axis][0], selection.index_dtype
     if not arrays:
@@ -221,12 +221,12 @@ def _window(starts: Any, lengths: Any, size: int, max_length: int | None) -> tup
     return np.clip(start, 0, size), length
 
 
-def _merge(values: Any, indices: Any, *, selection: _Selection) -> tuple[Any, Any]:
+def _merge(values: object, indices: object, *, selection: _Selection) -> tuple[Any, Any]:
     # Candidates are in the order of their chunks, so positions of equal ones ascend with their indices.
     best, places = selection.run(values, index_dtype="int64")
     return best, np.take_along_axis(indices, places, selection.axis)
 
 
-def _merge_numbers(values: Any, indices: Any, *, selection: _Selection) -> tuple[Any, Any]:
+def _merge_numbers(values: object, indices: object, *, selection: _Selection) -> tuple[object, object]:
     """Merge candidates with numbers, of which -1 is padding."""
     return selection.run(values, indices=indices)

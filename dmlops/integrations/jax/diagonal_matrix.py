@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import level_set
@@ -21,10 +22,10 @@ from dmlops.types.opaque_types import type_name
 
 
 def diagonal_matrix(
-    x: Any = None,
+    x: object = None,
     *,
     shape: Sequence[int] | None = None,
-    dtype: Any = None,
+    dtype: object = None,
     value: complex = 1,
     begin: float = 0,
     end: float | None = None,
@@ -58,7 +59,7 @@ def diagonal_matrix(
 
 
 @bound_by(SPEC)
-def _bind(library: Any, operands: Sequence[Any], parameters: Sequence[Any]) -> BoundCall:
+def _bind(library: ArrayLibrary, operands: Sequence[Operand], parameters: Sequence[Any]) -> BoundCall:
     made, value, *bounds = parameters
     if made is None:
         return SPEC.bind(operands, (), None, number_of(value), *bounds)
@@ -67,7 +68,7 @@ def _bind(library: Any, operands: Sequence[Any], parameters: Sequence[Any]) -> B
     return MATRIX_WITHOUT_INPUT.bind((), (), made, number_of(value), *bounds)
 
 
-def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
+def _diagonal_matrix(x: Array, options: tuple[object, ...]) -> Array:
     *_, begin, end = options
 
     @jax.custom_jvp
@@ -75,7 +76,7 @@ def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
         return call_in_batches(SPEC, (x,), options)[0]
 
     @fill.defjvp
-    def differentiate(primals: Any, tangents: Any) -> Any:
+    def differentiate(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
         # DirectML has no matrices of bools.
         is_filled = _matrix_without_input((("uint8", primals[0].shape[-2:]), 1, begin, end))
         return fill(*primals), jnp.where(is_filled, 0, tangents[0])
@@ -83,5 +84,5 @@ def _diagonal_matrix(x: Array, options: tuple[Any, ...]) -> Any:
     return fill(x)
 
 
-def _matrix_without_input(options: tuple[Any, ...]) -> Any:
+def _matrix_without_input(options: tuple[object, ...]) -> Array:
     return call(MATRIX_WITHOUT_INPUT, (), options)[0]

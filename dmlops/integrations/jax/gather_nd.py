@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 import dmlops
+from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.gather_nd import SPEC
@@ -29,8 +30,8 @@ class _Options(NamedTuple):
 
 
 def gather_nd(
-    x: Any,
-    indices: Any,
+    x: object,
+    indices: object,
     *,
     batch_dims: int = 0,
     mode: Mode = "raise",
@@ -65,24 +66,24 @@ def gather_nd(
 
 
 @bound_by(SPEC)
-def _bind(library: Any, operands: Sequence[Any], parameters: Sequence[Any]) -> BoundCall:
+def _bind(library: ArrayLibrary, operands: Sequence[Operand], parameters: Sequence[Any]) -> BoundCall:
     batch_dims, mode, fill, wraps = parameters
     return SPEC.bind(operands, (), batch_dims, mode, number_of(fill), wraps)
 
 
-def _gather_nd(x: Array, indices: Array, options: _Options) -> Any:
+def _gather_nd(x: Array, indices: Array, options: _Options) -> Array:
     @jax.custom_jvp
     def gather(x: Array, indices: Array) -> Array:
         return call_in_batches(SPEC, (x, indices), options)[0]
 
     @gather.defjvp
-    def differentiate(primals: Any, tangents: Any) -> Any:
+    def differentiate(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
         return gather(*primals), _moved(tangents[0], primals[1], *options)
 
     return gather(x, indices)
 
 
-def _moved(x: Array, indices: Array, batch_dims: int, mode: str, _: Any, wraps: bool) -> Array:
+def _moved(x: Array, indices: Array, batch_dims: int, mode: str, _: object, wraps: bool) -> Array:
     """Return the result of a gather that fills with zeros, with JAX's own operations."""
     places, end = indices.shape[:-1], batch_dims + indices.shape[-1]
     shape = places + x.shape[end:]

@@ -11,7 +11,7 @@ from jax import Array
 
 import dmlops
 from dmlops import NonzeroResult
-from dmlops.array_libraries.base import are_nonzero
+from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.nonzero_coordinates import SPEC
@@ -57,27 +57,27 @@ def nonzero_coordinates(
 
 
 @bound_by(SPEC)
-def _bind(library: Any, operands: Sequence[Any], parameters: Sequence[Any]) -> BoundCall:
+def _bind(library: ArrayLibrary, operands: Sequence[Operand], parameters: Sequence[Any]) -> BoundCall:
     size, fill, index_type = parameters
     fill = tuple(fill) if isinstance(fill, list) else fill  # JSON has no tuples
     return SPEC.bind(operands, (), size, fill, SUPPORTED[index_type])
 
 
-def _nonzero_coordinates(x: Array, options: tuple[Any, ...]) -> Any:
+def _nonzero_coordinates(x: Array, options: tuple[object, ...]) -> object:
     # Neither result has a derivative.
     x = jax.lax.stop_gradient(x)
     return _find(are_nonzero(x, jnp.int64) if x.dtype == jnp.complex128 else x, options)
 
 
-def _find(x: Array, options: tuple[Any, ...]) -> Any:
+def _find(x: Array, options: tuple[object, ...]) -> Sequence[Array]:
     rows, fill, index_type = options
 
     @jax.custom_batching.custom_vmap
-    def find(x: Array) -> Any:
+    def find(x: Array) -> Sequence[Array]:
         return call(SPEC, (x,), options)
 
     @find.def_vmap
-    def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Any:
+    def find_in_batch(size: int, is_batched: Sequence[bool], x: Array) -> Sequence[Array]:
         check_input(x, "nonzero_coordinates.x")
         example = math.prod(x.shape[1:])
         # The positions in the whole batch, and then its end.
@@ -94,4 +94,5 @@ def _find(x: Array, options: tuple[Any, ...]) -> Any:
         results = coordinates, counts[:, 0].astype(index_type)
         return sharded_as_batch(results, is_batched, (x,)), (True, True)
 
-    return find(x)
+    found: Sequence[Array] = find(x)
+    return found

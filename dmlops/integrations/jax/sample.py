@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from jax import Array
 
+from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.sample import SPEC, split
@@ -15,15 +16,15 @@ from dmlops.types.data_types import SUPPORTED
 
 
 def sample(
-    logits: Any,
-    seeds: Any,
+    logits: object,
+    seeds: object,
     *,
-    steps: Any = 0,
-    temperature: Any = 1.0,
-    k: Any = None,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
-    index_dtype: Any = None,
+    steps: object = 0,
+    temperature: object = 1.0,
+    k: object = None,
+    top_p: object = 1.0,
+    min_p: object = 0.0,
+    index_dtype: object = None,
 ) -> Array:
     """Return one token per row of logits, drawn by a seed, as `dmlops.sample` does.
 
@@ -44,13 +45,13 @@ def sample(
 
 
 @bound_by(SPEC)
-def _bind(library: Any, operands: Sequence[Any], parameters: Sequence[Any]) -> BoundCall:
+def _bind(library: ArrayLibrary, operands: Sequence[Operand], parameters: Sequence[Any]) -> BoundCall:
     names, values, index_type = parameters
     spec = SPEC.with_arrays(tuple(names))
     return spec.bind(operands, (), (), SUPPORTED[index_type], tuple(names), tuple(values))
 
 
-def _sample(logits: Array, *inputs: Any) -> Any:
+def _sample(logits: Array, *inputs: Any) -> Array:
     *given, options = inputs
     names, *_ = options
     arrays = [jax.lax.stop_gradient(x) for x in (logits, *given)]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dmlops import TopKResult
+from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.call import BoundCall
 from dmlops.calls.dispatch import level_set
 from dmlops.functions.top_k import SPEC, given_arrays, plain_max_length
@@ -20,18 +21,18 @@ from dmlops.types.data_types import SUPPORTED
 
 
 def top_k(
-    x: Any,
+    x: object,
     k: int,
     *,
     axis: int = -1,
     largest: bool = True,
     sorted: bool = True,
-    starts: Any = None,
-    lengths: Any = None,
+    starts: object = None,
+    lengths: object = None,
     max_length: int | None = None,
-    indices: Any = None,
+    indices: object = None,
     nan_last: bool = False,
-    index_dtype: Any = None,
+    index_dtype: object = None,
 ) -> TopKResult[Array, Array]:
     """Return the `k` largest or smallest elements along an axis, and their indices.
 
@@ -64,22 +65,24 @@ def top_k(
 
 
 @bound_by(SPEC)
-def _bind(library: Any, operands: Sequence[Any], parameters: Sequence[Any]) -> BoundCall:
+def _bind(library: ArrayLibrary, operands: Sequence[Operand], parameters: Sequence[Any]) -> BoundCall:
     selection = Selection(*parameters)
     given, name = tuple(selection.given), selection.index_type
     selection = selection._replace(given=given, index_type=None if name is None else SUPPORTED[name])
     return SPEC.with_arrays(given).bind(operands, (), selection)
 
 
-def _top_k(x: Array, *inputs: Any) -> Any:
+def _top_k(x: Array, *inputs: Any) -> Sequence[Array]:
     *others, options = inputs
 
     @jax.custom_jvp
-    def select(x: Array, *others: Array) -> Any:
+    def select(x: Array, *others: Array) -> Sequence[Array]:
         return _select(x, *others, options)
 
     @select.defjvp
-    def differentiate(primals: Any, tangents: Any) -> Any:
+    def differentiate(
+        primals: Sequence[Array], tangents: Sequence[Array]
+    ) -> tuple[Sequence[Array], Sequence[Array]]:
         if "indices" in options.given:
             values, indices, places = _select_by_number(primals, options)
         else:
@@ -96,7 +99,8 @@ def _top_k(x: Array, *inputs: Any) -> Any:
         no_change = jax.custom_derivatives.zero_from_primal(indices)
         return (values, indices), (jnp.where(is_element, moved, 0), no_change)
 
-    return select(x, *others)
+    selected: Sequence[Array] = select(x, *others)
+    return selected
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -134,6 +138,6 @@ def _select_by_number(inputs: Sequence[Array], options: Selection) -> tuple[Arra
     return values, jnp.where(found < 0, none, chosen), jnp.where(found < 0, -1, places)
 
 
-def _select(x: Array, *inputs: Any) -> Any:
+def _select(x: Array, *inputs: Any) -> Sequence[Array]:
     *others, options = inputs
     return call_in_batches(SPEC.with_arrays(options.given), (x, *others), options)

@@ -18,7 +18,7 @@ from dmlops.operators.batching import BATCH, Layout
 from dmlops.types.errors import error_text, refuse, shown
 
 
-def untraced(value: Any, where: str) -> Any:
+def untraced(value: object, where: str) -> object:
     """Return a value that fills elements, unless it is traced."""
     if isinstance(value, jax.core.Tracer):
         reason = "kernels are planned for its value, and there is no derivative with respect to it"
@@ -27,7 +27,7 @@ def untraced(value: Any, where: str) -> Any:
     return value
 
 
-def as_number(value: Any, where: str) -> complex:
+def as_number(value: object, where: str) -> complex:
     """Return a scalar of `fill_scalar` that is a number; refuse others."""
     if not isinstance(value, (int, float, complex)):
         allowed = f"{where.rpartition('.')[2]} must be a number"
@@ -35,7 +35,7 @@ def as_number(value: Any, where: str) -> complex:
     return value
 
 
-def as_array(x: Any, where: str) -> Array:
+def as_array(x: object, where: str) -> Array:
     """Return a JAX array of what JAX takes; refuse what would lose more than the precision of numbers."""
     if isinstance(x, Array):
         return x
@@ -58,7 +58,7 @@ def as_array(x: Any, where: str) -> Array:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
-def traced(function: Callable[..., Any], inputs: Any, options: Sequence[Any], level: Any) -> Any:
+def traced(function: Callable[..., object], inputs: Any, options: Sequence[Any], level: object) -> object:
     """Trace a function once for inputs of the same kinds; the result depends on the current level."""
     return function(*map(_collected, inputs), options)
 
@@ -77,15 +77,15 @@ def _is_whole(spec: P) -> bool:
     return all(axes is None for axes in spec)
 
 
-def call_in_batches(spec: Spec, inputs: Sequence[Array], options: Any) -> Any:
+def call_in_batches(spec: Spec, inputs: Sequence[Array], options: Any) -> Sequence[Array]:
     """Call the kernels; vmap makes one call for all examples, by the batching rule of the operator."""
 
     @jax.custom_batching.custom_vmap
-    def run(*inputs: Array) -> Any:
+    def run(*inputs: Array) -> Sequence[Array]:
         return call(spec, inputs, options)
 
     @run.def_vmap
-    def run_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Any:
+    def run_batch(size: int, is_batched: Sequence[bool], *inputs: Array) -> Sequence[Array]:
         assert spec.batch is not None
         arrays = dict(zip(spec.parameters, inputs, strict=True))
         batched = {name for name, has_batch in zip(arrays, is_batched, strict=True) if has_batch}
@@ -100,7 +100,8 @@ def call_in_batches(spec: Spec, inputs: Sequence[Array], options: Any) -> Any:
         results = tuple([jnp.moveaxis(result, rule.batch_dim, 0) for result in results])
         return sharded_as_batch(results, is_batched, inputs), (True,) * len(results)
 
-    return run(*inputs)
+    results: Sequence[Array] = run(*inputs)
+    return results
 
 
 def _laid_out(x: Array, layout: Layout) -> Array:
@@ -109,10 +110,13 @@ def _laid_out(x: Array, layout: Layout) -> Array:
     return jnp.expand_dims(x, [place for place, d in enumerate(layout) if d is None])
 
 
-def sharded_as_batch(results: Any, is_batched: Sequence[bool], inputs: Sequence[Array]) -> Any:
+def sharded_as_batch(
+    results: Sequence[Array], is_batched: Sequence[bool], inputs: Sequence[Array]
+) -> Sequence[Array]:
     """Return results that are sharded over explicit axes of a mesh as the batch is, as JAX's own are."""
     batch = next(x for x, has_batch in zip(inputs, is_batched, strict=True) if has_batch)
     sharding = jax.typeof(batch).sharding
     if _is_whole(sharding.spec[:1]):
         return results
-    return jax.sharding.reshard(results, NamedSharding(sharding.mesh, P(sharding.spec[0])))
+    placed: Sequence[Array] = jax.sharding.reshard(results, NamedSharding(sharding.mesh, P(sharding.spec[0])))
+    return placed

@@ -44,7 +44,7 @@ class _Described(Jax):
         super().__init__()
         self._device = device
 
-    def device(self, array: Any) -> Device:
+    def device(self, array: object) -> Device:
         return self._device
 
 
@@ -71,10 +71,10 @@ class _Request(NamedTuple):
 
     function: str
     inputs: Sequence[tuple[str, Sequence[int]]]
-    parameters: Sequence[Any]
+    parameters: Sequence[object]
 
     @classmethod
-    def of(cls, spec: Spec, inputs: Sequence[Any], parameters: Sequence[Any]) -> "_Request":
+    def of(cls, spec: Spec, inputs: Sequence[Array], parameters: Sequence[object]) -> "_Request":
         """Return a request for arrays of these types and shapes."""
         for where, x in zip(spec.inputs, inputs, strict=True):
             check_input(x, where)
@@ -96,7 +96,7 @@ def bound_by(spec: Spec) -> Callable[[_Binder], _Binder]:
     return partial(_BINDERS.setdefault, spec.operator)
 
 
-def check_input(x: Any, where: str) -> None:
+def check_input(x: Array, where: str) -> None:
     """Refuse types that JAX alone has, and sizes that are symbols."""
     named_data_type(x.dtype.name, where)
     if not all(isinstance(size, int) for size in x.shape):
@@ -104,7 +104,7 @@ def check_input(x: Any, where: str) -> None:
         raise TypeError(error_text(where, f"shape {x.shape}", reason, allowed))
 
 
-def index_type_name(dtype: Any, function: str) -> str:
+def index_type_name(dtype: object, function: str) -> str:
     """Return the name of an ``index_dtype``; the default is JAX's default integer."""
     index_type = None if dtype is None else index_data_type(dtype, f"{function}.index_dtype")
     return (index_type or default_index_type(Jax())).name.lower()
@@ -125,7 +125,7 @@ def number_of(text: int | str) -> complex:
     return complex(*parts) if len(parts) == 2 else float(parts[0])
 
 
-def call(spec: Spec, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
+def call(spec: Spec, inputs: Sequence[Array], parameters: Sequence[object]) -> Sequence[Array]:
     """Add a call to the computation that is being traced, and return its results."""
     request, gpus = _Request.of(spec, inputs, parameters), _gpus()
     bound = request.bind(_Described(gpus[0] if gpus else CPU))
@@ -135,21 +135,23 @@ def call(spec: Spec, inputs: Sequence[Array], parameters: Sequence[Any]) -> Any:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
     text = json.dumps(request)
 
-    def on_host(*inputs: Array) -> Any:
-        return jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
+    def on_host(*inputs: Array) -> Sequence[Array]:
+        found: Sequence[Array] = jax.ffi.ffi_call(_TARGET, results)(*inputs, call=text)
+        return found
 
-    def on_gpu(*inputs: Array) -> Any:
+    def on_gpu(*inputs: Array) -> Sequence[Array]:
         # All kernels are loaded now, because none can be loaded while XLA records a CUDA graph.
         sizes = [_bound(text.encode(), gpu, 0).workspace_size for gpu in gpus]
         workspace = shaped((max(sizes),), np.uint8)
-        return jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)[:-1]
+        found: Sequence[Array] = jax.ffi.ffi_call(_TARGET, (*results, workspace))(*inputs, call=text)
+        return found[:-1]
 
     if not gpus:
         return _as_varying(on_host(*inputs), inputs)
     return _as_varying(jax.lax.platform_dependent(*inputs, cuda=on_gpu, default=on_host), inputs)
 
 
-def _as_varying(results: Any, inputs: Sequence[Array]) -> Any:
+def _as_varying(results: Sequence[Array], inputs: Sequence[Array]) -> Sequence[Array]:
     """Tell `jax.shard_map` that results vary along the same mesh axes as the inputs."""
     kinds = [jax.typeof(x) for x in inputs]
     axes = frozenset().union(

@@ -34,7 +34,7 @@ _INVALID_ARGUMENT, _ABORTED = 3, 10
 _Int, _Int64, _Pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
 
 
-def _structure(**members: Any) -> Any:
+def _structure(**members: object) -> Any:
     """Return a structure, whose first member is always its size."""
     fields = ("struct_size", ctypes.c_size_t), *members.items()
     return type("Structure", (ctypes.Structure,), {"_fields_": fields})
@@ -128,10 +128,10 @@ class _State(NamedTuple):
     """
 
     handlers: dict[tuple[str, str], Handler]
-    kept: list[Any]
-    running: Any
-    is_over: Any
-    errors: Sequence[Any]
+    kept: list[object]
+    running: ctypes.c_int64
+    is_over: ctypes.c_int64
+    errors: Sequence[ctypes.Structure]
 
     @classmethod
     def new(cls) -> "_State":
@@ -193,7 +193,7 @@ def register(name: str, platform: str, handler: Handler) -> None:
 
 
 def _register(name: str, platform: str) -> None:
-    def run(frame: Any, outcome: Any) -> None:
+    def run(frame: ctypes.Structure, outcome: "ctypes._Pointer[ctypes.c_int64]") -> None:
         try:
             frame = frame.contents
             if frame.extension:
@@ -209,7 +209,7 @@ def _register(name: str, platform: str) -> None:
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(entry)), platform=platform)
 
 
-def _entry(name: str, callback: Any) -> int:
+def _entry(name: str, callback: "ctypes._FuncPointer") -> int:
     """Return the address of machine code that calls the handler."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -230,7 +230,7 @@ def _entry(name: str, callback: Any) -> int:
     return int(library[name])
 
 
-def _describe(frame: Any) -> None:
+def _describe(frame: ctypes.Structure) -> None:
     """Answer the only question that XLA asks of a handler before it calls it."""
     extension = frame.extension.contents
     if extension.type != _METADATA:
@@ -251,7 +251,7 @@ def _describe(frame: Any) -> None:
     metadata.traits = _COMMAND_BUFFER_COMPATIBLE
 
 
-def _decoded(frame: Any) -> Call:
+def _decoded(frame: ctypes.Structure) -> Call:
     attributes, results = frame.attributes, frame.results
     if attributes.count != 1 or attributes.types[0] != _STRING:
         msg = "a call of dmlops has one attribute, a string"
@@ -266,11 +266,11 @@ def _decoded(frame: Any) -> Call:
     )
 
 
-def _addresses(buffers: Any) -> list[int]:
+def _addresses(buffers: ctypes.Structure) -> list[int]:
     return [buffer.contents.data or 0 for buffer in buffers.buffers[: buffers.count]]
 
 
-def _stream(frame: Any) -> int:
+def _stream(frame: ctypes.Structure) -> int:
     arguments = _StreamArguments(ctypes.sizeof(_StreamArguments), None, frame.context, None)
     if frame.api.contents.get_stream(arguments):
         msg = "XLA does not tell the stream"
@@ -278,7 +278,7 @@ def _stream(frame: Any) -> int:
     return arguments.stream or 0
 
 
-def _error(frame: Any, text: str) -> int:
+def _error(frame: ctypes.Structure, text: str) -> int:
     arguments = _ErrorArguments(
         ctypes.sizeof(_ErrorArguments), None, text.encode(errors="replace"), _INVALID_ARGUMENT
     )

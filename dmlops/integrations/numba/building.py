@@ -1,7 +1,7 @@
 """The parts of implementations that all operators share: checks of types, and the call in words."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
@@ -24,12 +24,12 @@ _SYMBOL = "dmlops_nopython_cell"
 llvm.add_symbol(_SYMBOL, calls.CELL)
 
 
-def is_none(kind: Any) -> bool:
+def is_none(kind: object) -> bool:
     """Return whether an argument is None or left out."""
     return getattr(kind, "value", kind) is None or isinstance(kind, types.NoneType)
 
 
-def refuse(where: str, kind: Any, allowed: str) -> NoReturn:
+def refuse(where: str, kind: object, allowed: str) -> NoReturn:
     """Refuse a type of an argument."""
     raise TypingError(error_text(f"dmlops.{where}", str(kind), "the call is compiled for its type", allowed))
 
@@ -44,12 +44,12 @@ def dtype_of(kind: Any, where: str) -> Any:
         refuse(where, kind, "it must be a type of numbers, dates, durations or records")
 
 
-def is_integer(kind: Any) -> bool:
+def is_integer(kind: object) -> bool:
     """Return whether an argument is an integer."""
     return isinstance(types.unliteral(getattr(kind, "value", kind)), types.Integer)
 
 
-def check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
+def check(function: str, integers: dict[str, object], **arrays: object) -> None:
     """Refuse other types of arguments than these, and None where it has no meaning."""
     for name, kind in integers.items():
         is_integer = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
@@ -66,7 +66,7 @@ def check(function: str, integers: dict[str, Any], **arrays: Any) -> None:
                 refuse(f"{function}.{name}", kind, "records must be of the type of those in x")
 
 
-def is_pair(function: str, out: Any) -> bool:
+def is_pair(function: str, out: object) -> bool:
     """Return whether there are two outputs; refuse all but these and none."""
     if is_none(out):
         return False
@@ -76,7 +76,7 @@ def is_pair(function: str, out: Any) -> bool:
     return True
 
 
-def named(kind: Any, where: str, default: Any) -> tuple[Any, int]:
+def named(kind: object, where: str, default: Any) -> tuple[Any, int]:
     """Return the type that an argument names, or the default, and the word for the argument."""
     if is_none(kind):
         return np.dtype(default), 0
@@ -86,7 +86,7 @@ def named(kind: Any, where: str, default: Any) -> tuple[Any, int]:
     return dtype, code_of(dtype)
 
 
-def value_code(value: Any, where: str) -> int:
+def value_code(value: object, where: str) -> int:
     """Return the type of the words of a scalar, which are as wide as they can be."""
     kind = getattr(value, "value", value)
     kind = types.unliteral(kind) if isinstance(kind, types.Type) else typeof(kind)
@@ -96,7 +96,7 @@ def value_code(value: Any, where: str) -> int:
     return code_of(np.dtype({"i": "i8", "u": "u8", "f": "f8", "c": "c16"}.get(dtype.kind, dtype)))
 
 
-def _leaves(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+def _leaves(builder: ir.IRBuilder, kind: object, value: object) -> list[tuple[object, object]]:
     """Return the types and the values in nested tuples, without None; without a builder, only the types."""
     if not isinstance(kind, types.BaseTuple):
         return [] if is_none(kind) else [(kind, value)]
@@ -104,9 +104,9 @@ def _leaves(builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
     return [leaf for part in parts for leaf in _leaves(builder, *part)]
 
 
-def as_words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
+def as_words(context: Any, builder: ir.IRBuilder, kinds: object, values: object) -> list[object]:
     """Return scalars as words: integers, or the bits of floats, complex numbers and dates."""
-    found: list[Any] = []
+    found: list[object] = []
     for kind, value in _leaves(builder, kinds, values):
         if isinstance(kind, types.Complex):
             for part in cgutils.unpack_tuple(builder, value):
@@ -119,7 +119,7 @@ def as_words(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
     return found
 
 
-def _kinds_of_words(*kinds: Any) -> list[Any]:
+def _kinds_of_words(*kinds: object) -> list[object]:
     """Return words that say what the words of scalars are: integers with a sign, without one, or floats."""
     found = []
     for kind, _ in (leaf for each in kinds for leaf in _leaves(None, each, None)):
@@ -131,7 +131,7 @@ def _kinds_of_words(*kinds: Any) -> list[Any]:
     return [I64(sum(kind << 2 * i for i, kind in enumerate(part))) for part in parts]
 
 
-def _described(builder: Any, kind: Any, array: Any) -> tuple[Any, list[Any]]:
+def _described(builder: ir.IRBuilder, kind: Any, array: ir.Value) -> tuple[object, list[object]]:
     """Return the word of an array in the key; its address, its sizes and, unless it is packed, strides."""
     is_packed = kind.layout == "C"
     flags = is_packed << words_of.IS_PACKED | (not kind.mutable) << words_of.IS_READ_ONLY
@@ -157,7 +157,9 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
         All arrays in the order in which the kernel takes their addresses.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: Any, builder: ir.IRBuilder, signature: Any, arguments: Sequence[ir.Value]
+    ) -> object:
         pairs = list(zip(signature.args, arguments, strict=True))
         number, key, rest, [is_given] = (as_words(context, builder, *pair) for pair in pairs[:4])
         leaves = _leaves(builder, *pairs[4])
@@ -194,7 +196,9 @@ def shape_with(typing_context, shape, axis, size, n_bytes):
     All sizes are 0 if elements of `n_bytes` then needed more bytes than 64 bits count.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: Any, builder: ir.IRBuilder, signature: Any, arguments: Sequence[ir.Value]
+    ) -> object:
         sizes, [axis], [size], [total] = (
             as_words(context, builder, *each) for each in zip(signature.args, arguments, strict=True)
         )
@@ -213,11 +217,11 @@ def shape_with(typing_context, shape, axis, size, n_bytes):
     return types.UniTuple(types.int64, len(shape))(shape, axis, size, n_bytes), generate
 
 
-def function(function: Callable[..., Any]) -> Callable[[Any], Any]:
+def function(function: Callable[..., object]) -> Callable[[Any], Any]:
     """Register what chooses the code of a function, for calls that the function itself would accept."""
     signature, name = inspect.signature(function), function.__name__
 
-    def register(choose: Callable[..., Any]) -> Callable[..., Any]:
+    def register(choose: Callable[..., object]) -> Callable[..., object]:
         # Numba would take any argument by position.
         def choose_for(*arguments, **options):
             try:

@@ -44,7 +44,7 @@ _last_errors: dict[int, BaseException] = {}
 class CallError(Exception):
     """What compiled callers raise: to make it gives the last error of the thread instead."""
 
-    def __new__(cls, *_: Any) -> Any:
+    def __new__(cls, *_: object) -> Any:
         """Return the error of a user's own class itself, and another one for each other."""
         error = _last_errors[threading.get_ident()]
         if isinstance(error, DmlError) or type(error).__module__ == "builtins":
@@ -52,7 +52,7 @@ class CallError(Exception):
         return error
 
 
-def code_of(dtype: "np.dtype[Any] | None") -> int:
+def code_of(dtype: "np.dtype | None") -> int:
     """Return a data type, or none, as the low 6 bytes of a word; of structured types, only the size."""
     if dtype is not None and dtype.names is not None:
         return ord("V") | dtype.itemsize << 8
@@ -195,7 +195,7 @@ def _words_from(address: int) -> Iterator[int]:
         address += 8
 
 
-def value_of(request: Request, first: int, last: int, code: int) -> Any:
+def value_of(request: Request, first: int, last: int, code: int) -> object:
     """Return the scalar of some words, of a type that `code` tells."""
     return np.array(request.words[first:last]).view(dtype_of_code(code))[0]
 

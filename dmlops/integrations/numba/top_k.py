@@ -1,5 +1,6 @@
 """`dmlops.top_k` in compiled functions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def shape_of_rows(typing_context, shape, axis, size, lengths, starts):
     windows = [kind for kind in (lengths, starts) if not building.is_none(kind)]
     rank = max([len(shape), *[len(kind) + 1 for kind in windows]])
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Sequence[ir.Value]) -> object:
         pairs = zip(signature.args, arguments, strict=True)
         of_x, [axis], [size], *others = (building.as_words(context, builder, *each) for each in pairs)
         one, added = I64(1), rank - len(of_x)

@@ -3,6 +3,7 @@
 Inputs that dmlops does not support, such as strings, go to onnx's own implementation.
 """
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class _LeftToOnnxError(Exception):
 class _Operator(OpRun):  # type: ignore[misc]
     """An operator that dmlops runs, or onnx if `_run` raises _LeftToOnnxError."""
 
-    def run(self, *inputs: Any, **options: Any) -> Any:
+    def run(self, *inputs: object, **options: Any) -> object:
         try:
             return super().run(*inputs, **options)
         except _LeftToOnnxError:
@@ -42,7 +43,7 @@ def _leave_unless(is_supported: bool) -> None:
         raise _LeftToOnnxError
 
 
-def _check_type(array: Any, types: Any = SUPPORTED) -> None:
+def _check_type(array: np.ndarray, types: Container[str] = SUPPORTED) -> None:
     is_plain = isinstance(array, (np.ndarray, np.generic)) and not isinstance(array, np.ma.MaskedArray)
     _leave_unless(is_plain and array.dtype.isnative and array.dtype.name in types)
 
@@ -59,18 +60,20 @@ def _number(k: Any) -> int:
 class TopK(_Operator):
     """TopK; ties by ascending index. If `sorted` is 0, the results are in order of index."""
 
-    def _run(self, x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Any, Any]:
+    def _run(
+        self, x: np.ndarray, k: object, *, axis: int = -1, largest: int = 1, sorted: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
         _check_type(x)
         found = dmlops.top_k(
             x, _number(k), axis=axis, largest=bool(largest), sorted=bool(sorted), index_dtype=np.int64
         )
-        return tuple(found)
+        return found.values, found.indices
 
 
 class NonZero(_Operator):
     """NonZero: one row per dimension, one column per element."""
 
-    def _run(self, x: Any) -> tuple[Any]:
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
         _check_type(x)
         return (np.ascontiguousarray(dmlops.nonzero_coordinates(x, index_dtype=np.int64).coordinates.T),)
 
@@ -78,7 +81,7 @@ class NonZero(_Operator):
 class GatherND(_Operator):
     """GatherND; an index out of range is an IndexOutOfRangeError."""
 
-    def _run(self, data: Any, indices: Any, *, batch_dims: int = 0) -> tuple[Any]:
+    def _run(self, data: np.ndarray, indices: np.ndarray, *, batch_dims: int = 0) -> tuple[np.ndarray]:
         _check_type(data)
         _check_type(indices, _INDEX_NAMES)
         return (dmlops.gather_nd(data, indices, batch_dims=batch_dims),)
@@ -87,7 +90,7 @@ class GatherND(_Operator):
 class Trilu(_Operator):
     """Trilu; the default is the upper triangle."""
 
-    def _run(self, x: Any, k: Any = None, *, upper: int = 1) -> tuple[Any]:
+    def _run(self, x: np.ndarray, k: object = None, *, upper: int = 1) -> tuple[np.ndarray]:
         _check_type(x)
         _leave_unless(x.ndim >= 2)
         triangle = dmlops.triu if upper else dmlops.tril
@@ -97,7 +100,7 @@ class Trilu(_Operator):
 class EyeLike(_Operator):
     """EyeLike; the default type is that of the input."""
 
-    def _run(self, x: Any, *, dtype: int | None = None, k: int = 0) -> tuple[Any]:
+    def _run(self, x: np.ndarray, *, dtype: int | None = None, k: int = 0) -> tuple[np.ndarray]:
         _leave_unless(x.ndim == 2)
         made = x.dtype if dtype is None else tensor_dtype_to_np_dtype(dtype)
         _leave_unless(made.isnative and made.name in SUPPORTED)
@@ -107,5 +110,5 @@ class EyeLike(_Operator):
 __all__ = ["OPERATORS"]
 
 # A list, because onnx before 1.23 appends operators of its own.
-OPERATORS: list[type[Any]] = [TopK, NonZero, GatherND, Trilu, EyeLike]
+OPERATORS: list[type] = [TopK, NonZero, GatherND, Trilu, EyeLike]
 """For the argument ``new_ops`` of `onnx.reference.ReferenceEvaluator`."""

@@ -31,7 +31,7 @@ def diagonal_matrix(
     *,
     shape: Sequence[int] | None = None,
     dtype: Any = None,
-    device: Any = None,
+    device: object = None,
     **options: Any,
 ) -> Tensor:
     """Return the matrix of `dmlops.diagonal_matrix`, as a tensor even without `x`.

@@ -26,7 +26,7 @@ def is_distributed(x: Tensor) -> bool:
     return type(x).__name__ == "DTensor"
 
 
-def distributed_rules() -> dict[str, Callable[..., Any]]:
+def distributed_rules() -> dict[str, Callable[..., object]]:
     """Return what runs the operators on DTensors; the first call registers it with torch."""
     return frameworks.torch_distributed.RULES  # type: ignore[no-any-return]
 
@@ -36,7 +36,7 @@ def torch_dtype(data_type: ElementType) -> torch.dtype:
     return getattr(torch, type_name(data_type))
 
 
-def tensor(x: Any, where: str) -> Tensor:
+def tensor(x: object, where: str) -> Tensor:
     """Return an array that must be a tensor here."""
     if not isinstance(x, Tensor):
         if not _is_array(x):
@@ -49,7 +49,7 @@ def tensor(x: Any, where: str) -> Tensor:
     return x
 
 
-def as_tensor(array: Any, where: str, beside: Tensor | None = None) -> Tensor:
+def as_tensor(array: object, where: str, beside: Tensor | None = None) -> Tensor:
     """Return an input of integers, which may be of another library, as a tensor; an int lies on a device."""
     if beside is not None and isinstance(array, (int, torch.SymInt)) and not isinstance(array, bool):
         _check_fits(array, where)
@@ -66,18 +66,18 @@ def as_tensor(array: Any, where: str, beside: Tensor | None = None) -> Tensor:
     return tensor(array, where)
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, (Sequence, int, float, complex)) or hasattr(x, "shape")
 
 
-def _check_fits(value: Any, where: str) -> None:
+def _check_fits(value: object, where: str) -> None:
     """Refuse an integer that torch's operators cannot pass."""
     if type(value) is int and (is_known(value < -(2**63)) or is_known(value >= 2**63)):
         reason = "torch passes integers to its operators in 64 bits with a sign"
         refuse(where, value, reason, "it must be in [-2**63, 2**63 - 1] in a graph, and with a derivative")
 
 
-def scalar(value: Any, where: str) -> Any:
+def scalar(value: object, where: str) -> Any:
     """Return a scalar that fills elements, which may be a symbol."""
     if isinstance(value, Tensor):
         refuse_as_scalar(where)
@@ -91,7 +91,7 @@ def scalar(value: Any, where: str) -> Any:
     return value
 
 
-def number(value: Any) -> Any:
+def number(value: object) -> Any:
     """Return a scalar of NumPy, which torch's compiler takes for an array, as Python's."""
     if not isinstance(value, np.ndarray) or value.ndim:
         return value
@@ -99,14 +99,14 @@ def number(value: Any) -> Any:
     return (converted.long() if converted.dtype is torch.bool else converted).item()
 
 
-def integer(value: Any, where: str) -> int:
+def integer(value: object, where: str) -> int:
     """Return an integer unchanged; it may be a symbol."""
     plain = arguments.integer(number(value), where)
     _check_fits(plain, where)
     return plain
 
 
-def real(value: Any, where: str) -> float:
+def real(value: object, where: str) -> float:
     """Return a real number unchanged; it may be a symbol."""
     plain = number(value)
     if arguments.is_symbol(plain) or type(plain) is float:
@@ -118,7 +118,7 @@ def real(value: Any, where: str) -> float:
     return float(found)
 
 
-def index_dtype(dtype: Any, out: Any, function: str) -> torch.dtype | None:
+def index_dtype(dtype: object, out: Any, function: str) -> torch.dtype | None:
     """Return the type of the indices of a call; None for int64."""
     if dtype is not None:
         return torch_dtype(index_data_type(dtype, f"{function}.index_dtype"))

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 _LARGEST = 2**63 - 1
 
 
-def is_known(condition: Any) -> bool:
+def is_known(condition: object) -> bool:
     """Return whether a condition is true, whatever its symbols stand for."""
     if isinstance(condition, bool) and not torch.compiler.is_compiling():
         return condition
@@ -46,7 +46,9 @@ class Selected(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, values: tuple[Tensor], indices: Tensor, spread: Any) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, values: tuple[Tensor], indices: Tensor, spread: Callable[..., Tensor]
+    ) -> Tensor:
         """Return the elements."""
         ctx.save_for_backward(indices)
         ctx.shape, ctx.spread = x.shape, spread
@@ -60,8 +62,8 @@ class Selected(torch.autograd.Function):  # type: ignore[misc]
 
 
 def selected(
-    x: Tensor, values: Tensor, indices: Tensor, spread: Callable[..., Any], select: Callable[..., Any]
-) -> Any:
+    x: Tensor, values: Tensor, indices: Tensor, spread: Callable[..., object], select: Callable[..., object]
+) -> Tensor:
     """Return selected elements as a function of `x`; `select` computes them by torch's own operators."""
     if is_known(x.numel() == 0):
         # The sum of no elements is zero, and connects the result to x.

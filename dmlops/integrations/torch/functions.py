@@ -20,7 +20,7 @@ from dmlops.integrations.torch.operators import CHECK_MEMORY, MODULES
 from dmlops.types.errors import argument_of, error_text, refuse, shown
 
 
-def run(spec: Spec, inputs: Sequence[Any], out: Any, stream: Any, *others: Any) -> Sequence[Tensor]:
+def run(spec: Spec, inputs: Sequence[object], out: Any, stream: object, *others: object) -> Sequence[Tensor]:
     """Run a function; `others` are its arguments that are no arrays."""
     if stream is not None:
         reason = "torch chooses the stream of calls that it differentiates or traces"
@@ -46,7 +46,7 @@ class _Outputs:
         The inputs by their names in texts.
     """
 
-    def __init__(self, spec: Spec, out: Sequence[Any], read: dict[str, Tensor]) -> None:
+    def __init__(self, spec: Spec, out: Sequence[Tensor], read: dict[str, Tensor]) -> None:
         self._out, self._names = out, spec.results
         self._written = {where: tensor(array, where) for where, array in zip(spec.outputs, out, strict=True)}
         self._differentiates = spec.has_derivative and any(map(is_tracked, read.values()))

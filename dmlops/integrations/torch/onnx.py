@@ -5,7 +5,7 @@ where TopK puts NaN.
 """
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from onnxscript import ir
@@ -25,18 +25,18 @@ _FAR = 2**31
 
 
 def top_k(
-    x: Any,
-    k: Any,
+    x: ir.Value,
+    k: int | ir.Value,
     axis: int,
     largest: bool,
     sorted: bool,
-    lengths: Any,
-    index_dtype: Any = None,
-    starts: Any = None,
-    indices: Any = None,
-    max_length: Any = None,
+    lengths: ir.Value | None,
+    index_dtype: int | None = None,
+    starts: ir.Value | None = None,
+    indices: ir.Value | None = None,
+    max_length: int | None = None,
     nan_last: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[ir.Value, ir.Value]:
     """Translate `dmlops.top_k`; ONNX does not say where NaN comes, so `nan_last` changes nothing."""
     for name, tensor in {"lengths": lengths, "starts": starts, "indices": indices}.items():
         if tensor is not None:
@@ -53,7 +53,7 @@ def top_k(
     return values, _as_type(indices, index_dtype)
 
 
-def nonzero_coordinates(x: Any, index_dtype: Any = None) -> tuple[Any, Any]:
+def nonzero_coordinates(x: ir.Value, index_dtype: int | None = None) -> tuple[ir.Value, ir.Value]:
     """Translate `dmlops.nonzero_coordinates`."""
     is_scalar = x.shape.rank() == 0
     coordinates = op.Transpose(op.NonZero(op.Reshape(x, _ints([1])) if is_scalar else x))
@@ -64,8 +64,12 @@ def nonzero_coordinates(x: Any, index_dtype: Any = None) -> tuple[Any, Any]:
 
 
 def nonzero_coordinates_static(
-    x: Any, size: Any, fill_value: Sequence[int] | None, index_dtype: Any = None, batch_dims: int = 0
-) -> tuple[Any, Any]:
+    x: ir.Value,
+    size: int | ir.Value,
+    fill_value: Sequence[int] | None,
+    index_dtype: int | None = None,
+    batch_dims: int = 0,
+) -> tuple[ir.Value, ir.Value]:
     """Translate `dmlops.nonzero_coordinates` with a size."""
     if batch_dims:
         _refuse("nonzero_coordinates", "a batch of torch.func.vmap", "pass one example at a time")
@@ -78,7 +82,14 @@ def nonzero_coordinates_static(
     return _as_type(padded, index_dtype), _as_type(count, index_dtype)
 
 
-def gather_nd(x: Any, indices: Any, batch_dims: int, mode: str, fill_value: Any, wrap_negative: bool) -> Any:
+def gather_nd(
+    x: ir.Value,
+    indices: ir.Value,
+    batch_dims: int,
+    mode: str,
+    fill_value: float | ir.Value,
+    wrap_negative: bool,
+) -> ir.Value:
     """Translate `dmlops.gather_nd`. With ``mode="raise"``, the runtime says what an error is like."""
     n_coordinates, indices = indices.shape[-1], op.Cast(indices, to=ir.DataType.INT64)
     if n_coordinates == 0:
@@ -101,7 +112,7 @@ def gather_nd(x: Any, indices: Any, batch_dims: int, mode: str, fill_value: Any,
     return op.Where(found, gathered, op.CastLike(_constant(fill_value), x))
 
 
-def diagonal_matrix(x: Any, value: Any, begin: Any, end: Any) -> Any:
+def diagonal_matrix(x: ir.Value, value: float | ir.Value, begin: int, end: int) -> ir.Value:
     """Translate `dmlops.diagonal_matrix`."""
     ones = op.Expand(_ints([1]), op.Shape(x, start=-2))
     low, high = (max(min(bound, _FAR), -_FAR) for bound in sorted((begin, end)))
@@ -116,23 +127,23 @@ def _refuse(where: str, got: str, allowed: str) -> NoReturn:
     raise UnsupportedFeatureError(error_text(where, got, "ONNX has no operator for it", allowed))
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: float | ir.Value) -> ir.Value:
     """Return a number, unless it is computed in the graph, as a constant."""
     if not isinstance(value, (bool, int, float)):
         return value
     return op.Constant(value=ir.tensor(np.array(value, "float64" if isinstance(value, float) else "int64")))
 
 
-def _ints(numbers: list[int]) -> Any:
+def _ints(numbers: list[int]) -> ir.Value:
     return op.Constant(value_ints=numbers)
 
 
-def _vector(number: Any) -> Any:
+def _vector(number: int | ir.Value) -> ir.Value:
     """Return a number, which may be computed in the graph, as a vector."""
     return _ints([number]) if isinstance(number, int) else op.Reshape(number, _ints([1]))
 
 
-def _as_type(indices: Any, dtype: Any) -> Any:
+def _as_type(indices: ir.Value, dtype: int | None) -> ir.Value:
     return indices if dtype is None else op.Cast(indices, to=dtype)
 
 

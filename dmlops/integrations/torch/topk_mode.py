@@ -33,8 +33,8 @@ class StableTopK(TorchFunctionMode):  # type: ignore[misc]
             _kernels.release(self)
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         """Run a function of torch, and `dmlops.top_k` in the place of topk."""
         if func is torch.topk or func is torch.Tensor.topk:
             named = {_OTHER_NAMES.get(name, name): value for name, value in (kwargs or {}).items()}
@@ -180,7 +180,7 @@ def _run(x: Tensor, *arguments: Any, **options: Any) -> Any:
     return tuple(_topk(x.detach(), *arguments, **options))
 
 
-def _run_into(x: Tensor, *arguments: Any, values: Tensor, indices: Tensor, **options: Any) -> Any:
+def _run_into(x: Tensor, *arguments: Any, values: Tensor, indices: Tensor, **options: Any) -> object:
     return tuple(_topk(x.detach(), *arguments, **options, out=(values, indices)))
 
 

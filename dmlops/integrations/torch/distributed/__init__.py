@@ -21,11 +21,11 @@ from dmlops.integrations.torch.operators import MODULES
 from dmlops.store.once import registered
 
 
-def _rule(run: Callable[[Any], Any], arguments: type[Any]) -> Callable[..., Any]:
+def _rule(run: Callable[[object], object], arguments: type) -> Callable[..., object]:
     return lambda *given, **named: run(arguments(*given, **named))
 
 
-RULES: dict[str, Callable[..., Any]] = {
+RULES: dict[str, Callable[..., object]] = {
     made.name(): _rule(import_module(f"{__name__}.{name}").run, arguments)
     for name, module in MODULES.items()
     for made, arguments in module.OPERATORS.items()
@@ -34,7 +34,7 @@ RULES: dict[str, Callable[..., Any]] = {
 
 
 def _register() -> dict[str, Callable[..., Any]]:
-    def dispatch(cls: Any, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def dispatch(cls: object, operator: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         return rules[operator.name()](*args, **(kwargs or {}))
 
     rules = dict(RULES)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -104,7 +104,9 @@ def all_gather(x: Tensor, mesh: DeviceMesh, cut: Cut) -> Tensor:
     return received.view(shape)
 
 
-def distributed(x: Any, where: str, mesh: DeviceMesh | None = None, *, any_shards: bool = False) -> DTensor:
+def distributed(
+    x: object, where: str, mesh: DeviceMesh | None = None, *, any_shards: bool = False
+) -> DTensor:
     """Return an argument that must be a DTensor, with the shard that its placements give this rank.
 
     With `any_shards`, the shards need not be successive parts.

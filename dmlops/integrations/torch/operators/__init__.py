@@ -37,7 +37,7 @@ def _fake_check(call: _MemoryCall) -> Tensor:
 
 
 def _check_batch(
-    info: Any, in_dims: Any, read: Sequence[Tensor], written: Sequence[Tensor], names: str
+    info: object, in_dims: Any, read: Sequence[Tensor], written: Sequence[Tensor], names: str
 ) -> tuple[Tensor, None]:
     for array, d, name in zip(written, in_dims[1], names.split(",")[len(read) :], strict=True):
         if d is None:

@@ -33,8 +33,8 @@ class DiagonalCall(NamedTuple):
 
 
 def front(
-    spec: Spec, inputs: Sequence[Any], out: Any, pattern: Any, value: Any, begin: Any, end: Any
-) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+    spec: Spec, inputs: Sequence[object], out: object, pattern: Any, value: Any, begin: object, end: object
+) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results.
 
     If `inputs` is empty, `pattern` has the arguments ``shape``, ``dtype`` and ``like``.
@@ -49,7 +49,7 @@ def front(
     else:
         x = _zeros(spec, pattern, out)
 
-    def fill() -> Any:
+    def fill() -> Tensor:
         # The difference is NaN for infinities and NaN.
         if torch.compiler.is_exporting() and x.is_floating_point() and is_known(value - value != 0):
             # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
@@ -59,7 +59,7 @@ def front(
     return read, fill
 
 
-def _zeros(spec: Spec, pattern: tuple[Any, Any, Any], out: Any) -> Tensor:
+def _zeros(spec: Spec, pattern: tuple[object, object, object], out: Any) -> Tensor:
     """Return zeros as the input of a diagonal matrix that has none."""
     where = spec.name
     shape, dtype, like = pattern

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,13 +34,13 @@ class GatherCall(NamedTuple):
 
 def front(
     spec: Spec,
-    inputs: Sequence[Any],
-    out: Any,
+    inputs: Sequence[object],
+    out: object,
     batch_dims: int,
     mode: str,
-    fill_value: Any,
+    fill_value: object,
     wrap_negative: bool,
-) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results."""
     fill = scalar(fill_value, "gather_nd.fill_value")
     if not arguments.is_symbol(fill):
@@ -50,7 +50,7 @@ def front(
     if isinstance(inputs[1], Sequence) and not indices.numel():  # NumPy makes floats of nothing
         indices = indices.long()
 
-    def gather() -> Any:
+    def gather() -> Tensor:
         of_batch = integer(batch_dims, "gather_nd.batch_dims")
         if torch.compiler.is_exporting() and x.is_floating_point() and is_known(fill - fill != 0):
             # AOTInductor passes the arguments of operators as JSON, which has no such numbers.
@@ -76,7 +76,7 @@ def _fake(call: GatherCall) -> Tensor:
     return symbols.empty(x, infer_gather_nd(SPEC.words, data, tuples, call.batch_dims))
 
 
-def _differentiate(call: GatherCall) -> Any:
+def _differentiate(call: GatherCall) -> Tensor:
     x, indices, batch_dims, mode, fill_value, wrap_negative = call
     # This refuses arguments that do not fit.
     values = GATHER_ND(*call._replace(x=call.x.detach()))
@@ -106,7 +106,7 @@ def _differentiate(call: GatherCall) -> Any:
     return selected(x, values, indices, spread, select)
 
 
-def _blocks(shape: Any, indices: Tensor, *, batch_dims: int, wraps: bool) -> tuple[Tensor, Tensor]:
+def _blocks(shape: Sequence[int], indices: Tensor, *, batch_dims: int, wraps: bool) -> tuple[Tensor, Tensor]:
     """Return the number of the block that each tuple points at, or of the nearest, and whether it is one."""
     numbers = torch.arange(math.prod(shape[:batch_dims]), device=indices.device)
     numbers = numbers.reshape((*shape[:batch_dims], *(1,) * (indices.dim() - 1 - batch_dims)))

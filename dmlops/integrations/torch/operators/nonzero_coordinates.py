@@ -52,8 +52,8 @@ class StaticCall(NamedTuple):
 
 
 def front(
-    spec: Spec, inputs: Sequence[Any], out: Any, size: int | None, fill_value: Any, index_dtype: Any
-) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+    spec: Spec, inputs: Sequence[object], out: Any, size: int | None, fill_value: object, index_dtype: object
+) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results."""
     where = spec.name
     x, dtype = tensor(inputs[0], f"{where}.x"), dtype_of(index_dtype, out, where)
@@ -67,7 +67,7 @@ def front(
         index_type = index_data_type(types[0], f"{where}.index_dtype")
         check_fill(fill, index_type, x.dim(), is_trimmed=size is None)
 
-    def find() -> Any:
+    def find() -> object:
         if size is None:
             return NONZERO_COORDINATES(x, dtype)
         asked = dtype if types[0] == types[1] else torch.int64
@@ -80,7 +80,7 @@ def front(
 
 
 def _types_of_rows(
-    x: Tensor, index_dtype: Any, out: Any, dtype: torch.dtype | None
+    x: Tensor, index_dtype: object, out: Any, dtype: torch.dtype | None
 ) -> tuple[torch.dtype, torch.dtype]:
     """Return the types of coordinates and count: `dtype`, or those of `out`."""
     of_count = dtype or torch.int64
@@ -171,7 +171,7 @@ def _batch(shapes: Mapping[str, Sequence[int]], batched: Set[str], call: StaticC
     return Batched({"x": (BATCH, *range(len(shapes["x"])))}, {"batch_dims": call.batch_dims + 1})
 
 
-def _refuse_batch(*arguments: Any) -> NoReturn:
+def _refuse_batch(*arguments: object) -> NoReturn:
     reason, remedy = "examples of torch.func.vmap may differ in their count", "size must be a number of rows"
     refuse("nonzero_coordinates.size", None, reason, remedy)
 

@@ -34,9 +34,9 @@ class Symbols:
     """Numbers for the sizes that are unknown while tracing: descriptors get these, results the symbols."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, Any] = {}
+        self._sizes: dict[int, object] = {}
 
-    def number(self, size: Any) -> int:
+    def number(self, size: int | torch.SymInt) -> int:
         """Return a size, or the number that stands for it."""
         if isinstance(size, int):
             return size
@@ -49,7 +49,7 @@ class Symbols:
         check_dimensions(where, x.dim())
         return TensorDesc(data_type_of(x.dtype, where), tuple(self.number(size) for size in x.shape))
 
-    def resized(self, desc: TensorDesc, axis: int, size: Any) -> TensorDesc:
+    def resized(self, desc: TensorDesc, axis: int, size: int | torch.SymInt) -> TensorDesc:
         """Return a description with another size along an axis, which may be unknown."""
         sizes = [*desc.sizes]
         sizes[axis] = self.number(size)
@@ -61,7 +61,13 @@ class Symbols:
         return x.new_empty((*batch, *sizes), dtype=torch_dtype(desc.data_type))
 
 
-def equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], other_shape: Any) -> TensorDesc:
+def equated(
+    where: str,
+    desc: TensorDesc,
+    shape: Sequence[int | torch.SymInt],
+    other: Sequence[int],
+    other_shape: Sequence[int | torch.SymInt],
+) -> TensorDesc:
     """Return the description of a tensor with the unknown ones of its leading sizes replaced by another's."""
     sizes_differ = f"{where}: got shape {tuple(shape)}, but x has sizes {tuple(other_shape)} there"
     sizes = [*desc.sizes]
@@ -73,7 +79,7 @@ def equated(where: str, desc: TensorDesc, shape: Any, other: Sequence[int], othe
 
 
 def broadcast(
-    where: str, desc: TensorDesc, shape: Sequence[Any], others: list[int], other_shape: list[Any]
+    where: str, desc: TensorDesc, shape: Sequence[object], others: list[int], other_shape: list[object]
 ) -> TensorDesc:
     """Return the description of a tensor with the unknown ones of its last sizes replaced by another's.
 
@@ -100,18 +106,18 @@ def broadcast(
 
 
 def _let_run(
-    what: str, name: str, function: Callable[..., Any], register: Callable[[Callable[..., Any]], object]
+    what: str, name: str, function: Callable[..., object], register: Callable[[Callable[..., object]], object]
 ) -> None:
     """Let torch call a function, in the place of that of an earlier import of dmlops."""
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> Any:
         return _code[what, name](*arguments)
 
     _code[what, name] = function
     registered("torch", (what, name), lambda: register(run))
 
 
-def _implement(name: str, function: Callable[..., Any], key: str) -> None:
+def _implement(name: str, function: Callable[..., object], key: str) -> None:
     with_keyset = key == "Autograd"
     _let_run(key, name, function, lambda run: _LIBRARY.impl(name, run, key, with_keyset=with_keyset))
 
@@ -185,7 +191,7 @@ def operator(
     return made
 
 
-def _prototype(arguments: type[Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+def _prototype(arguments: type[Any], fake: Callable[..., object]) -> Callable[..., object]:
     """Return a function of these parameters that returns what `fake` does."""
     hints, defaults = get_type_hints(arguments), arguments._field_defaults
 
@@ -206,14 +212,16 @@ def _prototype(arguments: type[Any], fake: Callable[..., Any]) -> Callable[..., 
     return prototype
 
 
-def _register_derivatives(made: Any, arguments: type[Any], differentiate: Callable[[Any], Any]) -> None:
+def _register_derivatives(
+    made: torch._ops.OpOverload, arguments: type[Any], differentiate: Callable[[Any], Any]
+) -> None:
     """Let `differentiate` run an operator if a derivative is requested.
 
     torch calls it once for each transformation, from the innermost on: only the tensors that this one tracks
     are tracked in the call.
     """
 
-    def run_or_differentiate(keys: Any, x: Tensor, *others: Any) -> Any:
+    def run_or_differentiate(keys: Any, x: Tensor, *others: object) -> object:
         if is_tracked(x):
             if is_distributed(x):
                 return distributed_rules()[made.name()](x, *others)
@@ -223,10 +231,12 @@ def _register_derivatives(made: Any, arguments: type[Any], differentiate: Callab
     _implement(made.name(), run_or_differentiate, "Autograd")
 
 
-def _register_vmap(made: Any, arguments: type[Any], fake: Callable[[Any], Any], batch: BatchingRule) -> None:
+def _register_vmap(
+    made: torch._ops.OpOverload, arguments: type[Any], fake: Callable[[object], object], batch: BatchingRule
+) -> None:
     """Let vmap make one call of an operator for all examples."""
 
-    def run_batch(info: Any, in_dims: Sequence[Any], *given: Any) -> Any:
+    def run_batch(info: Any, in_dims: Sequence[object], *given: object) -> object:
         call = arguments(*given)
         tensors = _tensors(call, in_dims)
         examples = {name: x if d is None else _example(x, d) for name, (x, d) in tensors.items()}
@@ -244,7 +254,7 @@ def _register_vmap(made: Any, arguments: type[Any], fake: Callable[[Any], Any], 
     implement_vmap(made, run_batch)
 
 
-def implement_vmap(made: Any, run_batch: Callable[..., Any]) -> None:
+def implement_vmap(made: torch._ops.OpOverload, run_batch: Callable[..., object]) -> None:
     """Let `run_batch` run an operator in vmap, in torch's own terms."""
     register = partial(torch.library.register_vmap, made, lib=_LIBRARY)
     _let_run("vmap", made.name(), run_batch, register)
@@ -265,7 +275,7 @@ def _tensors(call: Any, in_dims: Sequence[Any]) -> dict[str, tuple[Tensor, int |
 
 def _with_tensors(call: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Return a call with other tensors, named as `_tensors` does."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for name, value in zip(call._fields, call, strict=True):
         if isinstance(value, (list, tuple)):
             changes[name] = [tensors.get(f"{name}.{i}", each) for i, each in enumerate(value)]

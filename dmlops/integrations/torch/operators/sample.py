@@ -44,8 +44,13 @@ class SampleCall(NamedTuple):
 
 
 def front(
-    spec: Spec, inputs: Sequence[Any], out: Any, given: Sequence[Any], index_dtype: Any, *_: Any
-) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+    spec: Spec,
+    inputs: Sequence[object],
+    out: object,
+    given: Sequence[object],
+    index_dtype: object,
+    *_: object,
+) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results."""
     logits = tensor(inputs[0], "sample.logits")
     read = {"sample.logits": logits}
@@ -62,7 +67,7 @@ def front(
         tensors.append(array)
         numbers.append(number)
 
-    def draw() -> Any:
+    def draw() -> Tensor:
         dtype = dtype_of(index_dtype, None if out is None else (out, out), "sample")
         return (SAMPLE(logits, tensors, *numbers, dtype),)
 

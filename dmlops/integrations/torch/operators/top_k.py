@@ -41,14 +41,14 @@ class TopKCall(NamedTuple):
 
 
 def front(
-    spec: Spec, inputs: Sequence[Any], out: Any, selection: Selection
-) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+    spec: Spec, inputs: Sequence[object], out: object, selection: Selection
+) -> tuple[dict[str, Tensor], Callable[[], object]]:
     """Return the tensors that a call of the function reads, and what computes its results."""
     x = tensor(inputs[0], "top_k.x")
     arrays = selection.arrays(inputs[1:])
     given: Mapping[str, Any] = {name: as_tensor(array, f"top_k.{name}", x) for name, array in arrays.items()}
 
-    def select() -> Any:
+    def select() -> object:
         # With indices, results have their type.
         is_named = "indices" not in given or selection.index_type is not None
         return TOP_K(
@@ -152,7 +152,7 @@ def _differentiate(call: TopKCall) -> tuple[Tensor, Tensor]:
     return derivatives.selected(x, values, places, partial(derivatives.spread_along, axis), select), indices
 
 
-def _rows_of(x: Tensor, axis: int) -> tuple[Any, ...]:
+def _rows_of(x: Tensor, axis: int) -> tuple[object, ...]:
     return (*x.shape[:axis], *x.shape[axis + 1 :])
 
 
