@@ -165,7 +165,6 @@ def selected_kernel(element_size: int) -> Any:
     known_digits = known_function(element_size, KEEPING_THREADS)
     exclusive_sum = block_scan(KEEPING_THREADS)
     load_state, store_state = ptx.LOAD_RELAXED[TILE_STATE_BYTES], ptx.STORE_RELAXED[TILE_STATE_BYTES]
-    n_passes = n_selecting_passes(element_size)
     n_warps = KEEPING_THREADS // WARP_LANES
     n_totals = 2 * n_warps
     ones = (1 << 8 * element_size) - 1
@@ -280,8 +279,11 @@ def selected_kernel(element_size: int) -> Any:
         step = p.strides.x * element_size
         base += tile_first * step
         n_selected = min(p.k, length)
-        digits, n_needed = known_digits(areas, row, i64(n_passes), n_selected, False, found, totals)
+        digits, n_needed = known_digits(areas, row, s.number, n_selected, False, found, totals)
         key = key_type(digits) ^ key_type(ones)
+        if s.number == 0:
+            # All elements are selected.
+            key = key_type(0)
         bounds = unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format)
         mark(
             words,

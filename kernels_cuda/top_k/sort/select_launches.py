@@ -63,7 +63,7 @@ def select_launches(problem: Words, device: Words, given: Selection, out: Words)
     """Select from all rows, as many at a time as the workspace has room for."""
     x, selection = packed_rows(problem, device, given, out)
     size, axis_size = selection.element_size, selection.axis_size
-    n_passes = n_selecting_passes(size)
+    n_passes = n_selecting_passes(size) if selection.k < axis_size else 0
     count_bytes = n_passes * (DIGIT_COUNT_BYTES << SELECTED_BITS)
     most_tiles = ceil_div(axis_size, KEEPING_ROUND)
     row_bytes = count_bytes + n_passes * KNOWN_BYTES + most_tiles * TILE_STATE_BYTES
