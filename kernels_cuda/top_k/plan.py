@@ -187,7 +187,7 @@ def solve(algorithm: int, problem: Words, device: Words, selection: Selection, o
         status = grid_launches(problem, device, selection, out)
     elif algorithm == choice.COLUMNS:
         status = columns_launches(problem, device, selection, out)
-    elif algorithm == choice.SORT and serves_by_index(device, selection):
+    elif algorithm == choice.SORT and serves_by_index(problem, device, selection):
         status = select_launches(problem, device, selection, out)
     elif algorithm == choice.SORT:
         status = sort_launches(problem, device, selection, out)

@@ -16,7 +16,9 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTING_THREADS,
     KEEPING_ROUND,
     KEEPING_THREADS,
+    drops_most,
     packed_rows,
+    packs_rows,
     put_batch,
     put_clearing,
     put_source,
@@ -54,9 +56,16 @@ def n_selecting_passes(element_size: int) -> int:
     return ceil_div(8 * element_size, SELECTED_BITS)
 
 
-def serves_by_index(device: Words, selection: Selection) -> bool:
-    """Tell whether results are in order of index, and the counts of rows have 30 bits."""
-    return selection.is_by_index == 1 and selection.axis_size < device[NARROW_ELEMENTS]
+def serves_by_index(problem: Words, device: Words, selection: Selection) -> bool:
+    """Tell whether results by index are selected rather than sorted.
+
+    A sort that drops most elements first reads rows fewer times, and rows with gaps between their elements
+    should be read only once. Counts have 30 bits.
+    """
+    if selection.is_by_index == 0 or selection.axis_size >= device[NARROW_ELEMENTS]:
+        return False
+    is_packed = selection.x_step == 1 or packs_rows(problem, device, selection)
+    return is_packed and drops_most(device, selection) == 0
 
 
 def select_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:

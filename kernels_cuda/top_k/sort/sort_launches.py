@@ -229,7 +229,7 @@ class SortShape(NamedTuple):
     n_keep_tiles: int
 
 
-def _is_filtered(device: Words, selection: Selection) -> int:
+def drops_most(device: Words, selection: Selection) -> int:
     """Tell whether elements are dropped before those left are sorted."""
     n_bytes = selection.row_bytes * min(selection.n_rows, device[FILTERED_ROWS])
     selects_few = selection.k <= selection.axis_size // device[KEPT_SHARE]
@@ -256,7 +256,7 @@ def _shape(device: Words, selection: Selection) -> SortShape:
     position_size = POSITION_SIZES[1] if axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
     tile = sort_tile(element_size, position_size, 0)
     n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
-    is_filtered = _is_filtered(device, selection)
+    is_filtered = drops_most(device, selection)
     top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
     state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
     row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
@@ -338,13 +338,18 @@ def _take_areas(
     )
 
 
+def packs_rows(problem: Words, device: Words, selection: Selection) -> bool:
+    """Tell whether rows that lie side by side are copied first."""
+    n_bytes = bounded_product(selection.n_rows, selection.row_bytes)
+    is_whole = selection.is_transposed == 1 and selection.has_starts == 0
+    return is_whole and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]
+
+
 def packed_rows(problem: Words, device: Words, given: Selection, out: Words) -> tuple[int, Selection]:
     """Return the area of a copy of rows that lie side by side, or `NO_AREA`, and the selection from it."""
     x, selection = NO_AREA, given
-    n_bytes = bounded_product(selection.n_rows, selection.row_bytes)
-    is_whole = selection.is_transposed == 1 and selection.has_starts == 0
-    if is_whole and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
-        x = take(out, n_bytes)
+    if packs_rows(problem, device, given):
+        x = take(out, bounded_product(selection.n_rows, selection.row_bytes))
         _transpose(problem, device, selection, out, x)
         selection = selection._replace(x_step=1, x_row=selection.axis_size)
     return x, selection
