@@ -225,6 +225,7 @@ store_stream_u64x2 = _instruction(_void, [i64, u64, u64], "st.global.cs.v2.u64 [
 
 atomic_add_u32 = _instruction(u32, [i64, u32], "atom.relaxed.gpu.global.add.u32 $0, [$1], $2;")
 reduce_or_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.or.b32 [$0], $1;")
+reduce_add_u32 = _instruction(_void, [i64, u32], "red.relaxed.gpu.global.add.u32 [$0], $1;")
 reduce_add_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.add.u64 [$0], $1;")
 reduce_min_u64 = _instruction(_void, [i64, u64], "red.relaxed.gpu.global.min.u64 [$0], $1;")
 

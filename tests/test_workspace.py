@@ -8,6 +8,7 @@ from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDe
 from dmlops.calls import dispatch
 from dmlops.devices import cpu
 from dmlops.devices.memory import CPU
+from dmlops.operators import Options
 from tests.compiled import gather_of
 from tests.cuda_plans import planned, top_k
 
@@ -68,6 +69,19 @@ def test_top_k_of_all(arch, data_type, sizes):
     pairs = descriptor.input_tensor.element_count * (8 if data_type.bytes <= 4 else 16)
     # Two copies of the pairs, and some counts per tile.
     assert on_cuda(arch)(descriptor) <= 2 * pairs + pairs // 5 + SLACK
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "k"), [((1, 100_000_000), 50_000_000), ((1, 1 << 28), 1 << 27), ((64, 131_072), 100_000)]
+)
+def test_top_k_of_many_by_index(data_type, sizes, k):
+    """Nothing is sorted: there is room for counts alone."""
+    pytest.importorskip("numba_cuda")
+    pytest.importorskip("cuda.core")
+    found = planned(top_k(sizes, k, 1, data_type, TensorDataType.UINT32), Options(is_sorted=False))
+    n_elements = sizes[0] * sizes[1]
+    assert found.plan.workspace_size <= n_elements * max(4, data_type.bytes) // 10 + SLACK
 
 
 @pytest.mark.parametrize("data_type", TYPES, ids=str)

@@ -36,6 +36,7 @@ from kernels_cuda.top_k.short_rows.warp_launches import (
     WARP_LARGEST_K,
     warp_launches,
 )
+from kernels_cuda.top_k.sort.select_launches import select_launches, serves_by_index
 from kernels_cuda.top_k.sort.sort_launches import sort_launches
 
 
@@ -186,6 +187,8 @@ def solve(algorithm: int, problem: Words, device: Words, selection: Selection, o
         status = grid_launches(problem, device, selection, out)
     elif algorithm == choice.COLUMNS:
         status = columns_launches(problem, device, selection, out)
+    elif algorithm == choice.SORT and serves_by_index(problem, device, selection):
+        status = select_launches(problem, device, selection, out)
     elif algorithm == choice.SORT:
         status = sort_launches(problem, device, selection, out)
     else:

@@ -31,6 +31,8 @@ NAMES = (
     "codes",
     "order",
     "numbers",
+    "digit",
+    "selected",
 )
 (
     OFFSETS,
@@ -60,7 +62,9 @@ NAMES = (
     CODES,
     ORDER,
     NUMBERS,
-) = range(27)
+    DIGIT,
+    SELECTED,
+) = range(29)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

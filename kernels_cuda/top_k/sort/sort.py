@@ -68,13 +68,17 @@ def clear_kernel() -> Any:
     return clear_words
 
 
-def counting_functions(key_type: Any, shape: tuple[int, int, int], n_threads: int) -> tuple[Any, Any, Any]:
+def counting_functions(
+    key_type: Any, shape: tuple[int, int, int], n_threads: int, count_bytes: int = COUNT_BYTES
+) -> tuple[Any, Any, Any]:
     """Make what counts digits of keys in a block, and adds its counts to those of a row.
 
     `shape` is how many digits there are, their bits, and the lowest bit of them all.
     """
     n_digits, digit_bits, lowest = shape
     n_counters = n_digits << digit_bits
+    count_type = ptx.REGISTER[count_bytes]
+    reduce_add = ptx.reduce_add_u32 if count_bytes == 4 else ptx.reduce_add_u64
 
     @device_function
     def clear_counts(histogram, thread):
@@ -94,8 +98,8 @@ def counting_functions(key_type: Any, shape: tuple[int, int, int], n_threads: in
         counter = thread
         while counter < n_counters:
             if histogram[counter] != 0:
-                at = histograms + (row * n_counters + i64(counter)) * COUNT_BYTES
-                ptx.reduce_add_u64(at, u64(histogram[counter]))
+                at = histograms + (row * n_counters + i64(counter)) * count_bytes
+                reduce_add(at, count_type(histogram[counter]))
             counter += n_threads
 
     return clear_counts, count_digits, add_counts

@@ -179,6 +179,8 @@ def sort_variants(element_size: int) -> Iterator[Variant]:
     for digit_bits, n_digits in dict.fromkeys(counted):
         yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
     yield variant("keep", "sort.filter:keep_kernel", element_size)
+    yield variant("digit", "sort.select:digit_kernel", element_size)
+    yield variant("selected", "sort.select:selected_kernel", element_size)
     for position_size in POSITION_SIZES:
         for number in range(n_sort_tiles(element_size, position_size)):
             tile = sort_tile(element_size, position_size, number)
@@ -227,7 +229,7 @@ class SortShape(NamedTuple):
     n_keep_tiles: int
 
 
-def _is_filtered(device: Words, selection: Selection) -> int:
+def drops_most(device: Words, selection: Selection) -> int:
     """Tell whether elements are dropped before those left are sorted."""
     n_bytes = selection.row_bytes * min(selection.n_rows, device[FILTERED_ROWS])
     selects_few = selection.k <= selection.axis_size // device[KEPT_SHARE]
@@ -254,7 +256,7 @@ def _shape(device: Words, selection: Selection) -> SortShape:
     position_size = POSITION_SIZES[1] if axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
     tile = sort_tile(element_size, position_size, 0)
     n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
-    is_filtered = _is_filtered(device, selection)
+    is_filtered = drops_most(device, selection)
     top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
     state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
     row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
@@ -336,15 +338,26 @@ def _take_areas(
     )
 
 
-def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
-    """Sort whole rows, as many at a time as the workspace has room for."""
-    x, selection = NO_AREA, given
+def packs_rows(problem: Words, device: Words, selection: Selection) -> bool:
+    """Tell whether rows that lie side by side are copied first."""
     n_bytes = bounded_product(selection.n_rows, selection.row_bytes)
     is_whole = selection.is_transposed == 1 and selection.has_starts == 0
-    if is_whole and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]:
-        x = take(out, n_bytes)
+    return is_whole and problem[N_DIMS] <= 2 and n_bytes <= device[BATCH_BYTES]
+
+
+def packed_rows(problem: Words, device: Words, given: Selection, out: Words) -> tuple[int, Selection]:
+    """Return the area of a copy of rows that lie side by side, or `NO_AREA`, and the selection from it."""
+    x, selection = NO_AREA, given
+    if packs_rows(problem, device, given):
+        x = take(out, bounded_product(selection.n_rows, selection.row_bytes))
         _transpose(problem, device, selection, out, x)
         selection = selection._replace(x_step=1, x_row=selection.axis_size)
+    return x, selection
+
+
+def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
+    """Sort whole rows, as many at a time as the workspace has room for."""
+    x, selection = packed_rows(problem, device, given, out)
     shape = _shape(device, selection)
     areas = _take_areas(problem, device, selection, out, shape, x)
     first = 0
@@ -370,21 +383,18 @@ def _put_counting(
     batch: int,
 ) -> None:
     """Put what clears the counters, and counts the digits of a batch of rows, or their highest bits."""
-    n_cleared, element_size = areas.n_cleared, selection.element_size
-    n_blocks = ceil_div(n_cleared, CLEARED_BYTES)
-    begin(out, device, kernel_key(CLEAR, 0, 0, 0), Sizes(n_blocks, CLEARING_THREADS, 0, 1))
-    put_area(out, selection, areas.counters)
-    put_values(out, ClearParameters(n_cleared // VECTOR_BYTES))
+    element_size = selection.element_size
+    put_clearing(device, selection, out, areas.counters, areas.n_cleared)
     n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
     blocks_per_row = min(ceil_div(selection.axis_size, COUNTED_ELEMENTS), ceil_div(n_blocks, batch))
     kernel = kernel_key(HISTOGRAM, element_size, DIGIT_BITS, element_size)
     if shape.is_filtered:
         kernel = kernel_key(HISTOGRAM, element_size, top_bits(element_size), 1)
     begin(out, device, kernel, Sizes(batch * blocks_per_row, COUNTING_THREADS, 0, 1))
-    _put_source(out, selection, areas)
+    put_source(out, selection, areas.x)
     put_area(out, selection, areas.tops if shape.is_filtered else areas.histograms)
     put_area(out, selection, areas.offsets)
-    _put_batch(problem, selection, out, first)
+    put_batch(problem, selection, out, first)
     put_value(out, blocks_per_row)
 
 
@@ -401,7 +411,7 @@ def _put_keeping(
     """Put what drops most elements of a batch of rows."""
     kernel = kernel_key(KEEP, selection.element_size, 0, 0)
     begin(out, device, kernel, Sizes(batch * shape.n_keep_tiles, KEEPING_THREADS, 0, 1))
-    _put_source(out, selection, areas)
+    put_source(out, selection, areas.x)
     put_area(out, selection, areas.tops)
     put_area(out, selection, areas.buffers)
     put_area(out, selection, areas.histograms)
@@ -409,7 +419,7 @@ def _put_keeping(
     put_area(out, selection, areas.tile_sums)
     put_area(out, selection, areas.counters + selection.element_size * areas.counter_step)
     put_area(out, selection, areas.offsets)
-    _put_batch(problem, selection, out, first)
+    put_batch(problem, selection, out, first)
     put_values(out, KeepingParameters(shape.n_keep_tiles, shape.keep_size))
 
 
@@ -431,7 +441,7 @@ def _put_pass(
     kernel = kernel_key(SORT, element_size, shape.position_size, tile.n_threads)
     kernel = with_more(kernel, tile.n_items, tile.max_registers)
     begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
-    _put_source(out, selection, areas)
+    put_source(out, selection, areas.x)
     into = number + shape.is_filtered
     put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
     put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
@@ -441,20 +451,28 @@ def _put_pass(
     put_area(out, selection, areas.states + number * areas.state_step)
     put_area(out, selection, areas.counters + number * areas.counter_step)
     put_area(out, selection, areas.offsets)
-    _put_batch(problem, selection, out, first)
+    put_batch(problem, selection, out, first)
     put_values(out, SortParameters(shape.n_tiles, number * DIGIT_BITS, is_first, is_last))
 
 
-def _put_source(out: Words, selection: Selection, areas: SortAreas) -> None:
-    """Put pointers at x, or its copy, and at lengths."""
-    if areas.x < 0:
+def put_clearing(device: Words, selection: Selection, out: Words, area: int, n_bytes: int) -> None:
+    """Put what clears an area."""
+    n_blocks = ceil_div(n_bytes, CLEARED_BYTES)
+    begin(out, device, kernel_key(CLEAR, 0, 0, 0), Sizes(n_blocks, CLEARING_THREADS, 0, 1))
+    put_area(out, selection, area)
+    put_values(out, ClearParameters(n_bytes // VECTOR_BYTES))
+
+
+def put_source(out: Words, selection: Selection, x: int) -> None:
+    """Put pointers at x, or at its copy in an area, and at lengths."""
+    if x < 0:
         put_x(out, selection)
     else:
-        put_area(out, selection, areas.x)
+        put_area(out, selection, x)
     put_windows(out, selection)
 
 
-def _put_batch(problem: Words, selection: Selection, out: Words, first: int) -> None:
+def put_batch(problem: Words, selection: Selection, out: Words, first: int) -> None:
     """Put the first parameters of a kernel for rows from the first one on."""
     put_rows(out, problem, selection)
     put_first(out, first)

@@ -1,0 +1,328 @@
+"""The results of `sort` by index: nothing is sorted, but selected exactly, and written in order.
+
+1. `count_digit` takes twelve bits of the keys at a time, from the highest on: it counts these bits of all
+   keys that have the bits before them in common with the k-th key. The counts tell which bits that has.
+2. `write_selected` reads the rows once more. It writes the elements above the k-th key, and the first ones
+   that equal it, by ascending position. A tile learns where its own begin as those of `sort_digit` do.
+
+This reads a row once for each twelve bits, and once or twice more; it needs no room for elements.
+"""
+
+from typing import Any
+
+from numba import cuda
+
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.runtime.compiler import device_function, linked_function
+from kernels_cuda.scan import block_scan
+from kernels_cuda.top_k.shared.keys import element_functions
+from kernels_cuda.top_k.shared.launches import RowParameters, Windows
+from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.rows import part_of
+from kernels_cuda.top_k.shared.shapes import WARP_LANES
+from kernels_cuda.top_k.sort.select_launches import (
+    DIGIT_COUNT_BYTES,
+    KNOWN_BYTES,
+    SELECTED_BITS,
+    SELECTED_WORDS,
+    TILE_STATE_BYTES,
+    SelectAreas,
+    SelectParameters,
+    n_selecting_passes,
+)
+from kernels_cuda.top_k.sort.sort import counting_functions
+from kernels_cuda.top_k.sort.sort_launches import (
+    COUNTED_ELEMENTS,
+    COUNTED_PER_THREAD,
+    COUNTING_THREADS,
+    KEEPING_ROUND,
+    KEEPING_THREADS,
+    KEPT_PER_THREAD,
+)
+
+_N_BINS = 1 << SELECTED_BITS
+# The state of a tile: how many of its elements are above the k-th key, and how many equal it; whether that is
+# known of the tile, or of all tiles up to it.
+_SUM_BITS, _FLAG_SHIFT = 31, 62
+_SUM = (1 << _SUM_BITS) - 1
+_OF_TILE, _OF_ALL = 1, 2
+_REGISTERS = 64
+
+
+def known_function(element_size: int, n_threads: int) -> Any:
+    """Make the device function that adds a digit to those of the k-th key that are known."""
+    exclusive_sum = block_scan(n_threads)
+    n_passes = n_selecting_passes(element_size)
+    n_each = _N_BINS // n_threads
+
+    @linked_function
+    def known_digits(areas, row, number, n_selected, is_writing, found, totals):
+        """Return the first `number` digits of the k-th key, and which of the keys with these digits it is.
+
+        They are those of its complement. `found` is a shared array of two.
+        """
+        thread = u32(cuda.threadIdx.x)
+        known = areas.known + (row * n_passes + number) * KNOWN_BYTES
+        digits = u64(0)
+        needed = u64(n_selected)
+        if number > 1:
+            digits = ptx.load_u64(known - KNOWN_BYTES)
+            needed = ptx.load_u64(known - KNOWN_BYTES + 8)
+        if number > 0:
+            if thread == 0:
+                found[0] = digits
+                found[1] = needed
+            cuda.syncthreads()
+            amounts = cuda.local.array(n_each, u32)
+            first = thread * u32(n_each)
+            counts = areas.counts + ((row * n_passes + number - 1) * _N_BINS + i64(first)) * DIGIT_COUNT_BYTES
+            amount = u32(0)
+            for at in range(n_each):
+                amounts[at] = ptx.load_u32(counts + at * DIGIT_COUNT_BYTES)
+                amount += amounts[at]
+            through, _ = exclusive_sum(amount, thread, totals)
+            shift = u64(max(8 * element_size - SELECTED_BITS * number, i64(0)))
+            for at in range(n_each):
+                before = through
+                through += amounts[at]
+                if before < u32(needed) <= through:
+                    found[0] = digits | (u64(first + u32(at)) << shift)
+                    found[1] = needed - u64(before)
+            cuda.syncthreads()
+            digits = found[0]
+            needed = found[1]
+            if is_writing and thread == 0 and number < n_passes:
+                ptx.store_u64(known, digits)
+                ptx.store_u64(known + 8, needed)
+        return digits, u32(needed)
+
+    return known_digits
+
+
+def digit_kernel(element_size: int) -> Any:
+    """Make `count_digit` for one width of elements."""
+    functions = element_functions(element_size)
+    key_type, ordered_key, load_element = functions.key_type, functions.ordered_key, functions.load_element
+    find_row, _, _ = row_functions(element_size)
+    known_digits = known_function(element_size, COUNTING_THREADS)
+    shape = (1, SELECTED_BITS, 0)
+    clear_counts, _, add_counts = counting_functions(key_type, shape, COUNTING_THREADS, DIGIT_COUNT_BYTES)
+    n_passes = n_selecting_passes(element_size)
+    n_warps = COUNTING_THREADS // WARP_LANES
+    ones = (1 << 8 * element_size) - 1
+
+    @cuda.jit(max_registers=32)
+    def count_digit(x, windows: Windows, areas: SelectAreas, offsets, p: RowParameters, s: SelectParameters):
+        ptx.grid_dependency_wait()
+        histogram = cuda.shared.array(_N_BINS, u32)
+        totals = cuda.shared.array(n_warps, u32)
+        found = cuda.shared.array(2, u64)
+        counters = ptx.shared_address(histogram)
+        thread = u32(cuda.threadIdx.x)
+        row, part = part_of(i64(cuda.blockIdx.x), s.n_parts)
+        base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
+        clear_counts(histogram, thread)
+        n_selected = min(p.k, length)
+        digits, _ = known_digits(areas, row, s.number, n_selected, part == 0, found, totals)
+        cuda.syncthreads()
+        open_bits = 8 * element_size - SELECTED_BITS * s.number
+        shift = key_type(max(open_bits - SELECTED_BITS, i64(0)))
+        known_mask = key_type(0)
+        if s.number != 0:
+            known_mask = key_type(ones) >> key_type(open_bits) << key_type(open_bits)
+        step = p.strides.x * element_size
+        keys = cuda.local.array(COUNTED_PER_THREAD, key_type)
+        first = part * COUNTED_ELEMENTS + i64(thread)
+        while first < length:
+            address = base + first * step
+            n_left = u32(min(length - first, i64(COUNTED_ELEMENTS)))
+            for item in range(COUNTED_PER_THREAD):
+                keys[item] = key_type(0)
+                if u32(item * COUNTING_THREADS) < n_left:
+                    keys[item] = load_element(address)
+                address += COUNTING_THREADS * step
+            for item in range(COUNTED_PER_THREAD):
+                key = ordered_key(keys[item], p.key_format) ^ key_type(ones)
+                counts = (key ^ key_type(digits)) & known_mask == 0
+                counts = counts and u32(item * COUNTING_THREADS) < n_left
+                bin = u32(key >> shift) & u32(_N_BINS - 1)
+                ptx.count_shared_if(counters + (bin << 2), counts)
+            first += s.n_parts * COUNTED_ELEMENTS
+        cuda.syncthreads()
+        add_counts(histogram, areas.counts, row * n_passes + s.number, thread)
+
+    return count_digit
+
+
+def selected_kernel(element_size: int) -> Any:
+    """Make `write_selected` for one width of elements."""
+    functions = element_functions(element_size)
+    key_type, load_element = functions.key_type, functions.load_element
+    unfolding_of, unfolded_element = functions.unfolding_of, functions.unfolded_element
+    unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
+    find_row, write_result, pad_results = row_functions(element_size)
+    known_digits = known_function(element_size, KEEPING_THREADS)
+    exclusive_sum = block_scan(KEEPING_THREADS)
+    load_state, store_state = ptx.LOAD_RELAXED[TILE_STATE_BYTES], ptx.STORE_RELAXED[TILE_STATE_BYTES]
+    n_warps = KEEPING_THREADS // WARP_LANES
+    n_totals = 2 * n_warps
+    ones = (1 << 8 * element_size) - 1
+
+    @device_function
+    def state_of(flag, n_above, n_ties):
+        return u64(n_above) | (u64(n_ties) << u64(_SUM_BITS)) | (u64(flag) << u64(_FLAG_SHIFT))
+
+    @linked_function
+    def sums_before(states, tile, lane):
+        """Return the sums of the tiles before one; a warp asks for 32 of them at a time."""
+        n_above = u32(0)
+        n_ties = u32(0)
+        before = tile - 1 - i64(lane)
+        searching = tile > 0
+        while searching:
+            state = state_of(_OF_ALL, u32(0), u32(0))
+            if before >= 0:
+                state = load_state(states + before * TILE_STATE_BYTES)
+            # The lanes up to the first one that has the sums of all tiles.
+            have_all = ptx.ballot(state >> u64(_FLAG_SHIFT) == _OF_ALL)
+            needed = have_all ^ (have_all - 1)
+            if ptx.ballot(state == 0) & needed == 0:
+                counts = (needed >> lane) & 1
+                n_above += ptx.warp_add((u32(state) & u32(_SUM)) * counts)
+                n_ties += ptx.warp_add((u32(state >> u64(_SUM_BITS)) & u32(_SUM)) * counts)
+                before -= WARP_LANES
+                searching = have_all == 0
+        return n_above, n_ties
+
+    @linked_function
+    def mark(words, ties, address, step, count, bounds, unfolding):
+        """Mark the elements of a tile that are above the k-th key, and those that equal it, by a bit each."""
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        threshold, next_above = bounds
+        elements = cuda.local.array(KEPT_PER_THREAD, key_type)
+        word = warp
+        # What is left of the tile from the first element of the warp on.
+        n_left = max(count, warp << 5) - (warp << 5)
+        while n_left > 0:
+            for item in range(KEPT_PER_THREAD):
+                elements[item] = key_type(0)
+                if u32(item * KEEPING_THREADS) + lane < n_left:
+                    elements[item] = load_element(address)
+                address += KEEPING_THREADS * step
+            for item in range(KEPT_PER_THREAD):
+                exists = u32(item * KEEPING_THREADS) + lane < n_left
+                unfolded = unfolded_element(elements[item], unfolding)
+                reached = ptx.ballot(u32(exists and unfolded >= threshold))
+                above = ptx.ballot(u32(exists and next_above != 0 and unfolded >= next_above))
+                if lane == 0:
+                    words[word + u32(item * n_warps)] = above
+                    ties[word + u32(item * n_warps)] = reached & ~above
+            word += u32(KEPT_PER_THREAD * n_warps)
+            n_left = max(n_left, u32(KEEPING_ROUND)) - u32(KEEPING_ROUND)
+
+    @linked_function
+    def count_marks(words, places, n_words, totals):
+        """Count the marks before each word; return how many there are."""
+        thread = u32(cuda.threadIdx.x)
+        words_each = (n_words + u32(KEEPING_THREADS - 1)) // u32(KEEPING_THREADS)
+        amount = u32(0)
+        number = thread * words_each
+        end = min(number + words_each, n_words)
+        while number < end:
+            amount += ptx.popcount_u32(words[number])
+            number += 1
+        place, total = exclusive_sum(amount, thread, totals)
+        number = thread * words_each
+        while number < end:
+            places[number] = place
+            place += ptx.popcount_u32(words[number])
+            number += 1
+        return total
+
+    @cuda.jit(max_registers=_REGISTERS)
+    def write_selected(
+        x,
+        windows: Windows,
+        values,
+        indices,
+        areas: SelectAreas,
+        offsets,
+        p: RowParameters,
+        s: SelectParameters,
+    ):
+        ptx.grid_dependency_wait()
+        words = cuda.shared.array(SELECTED_WORDS, u32)
+        ties = cuda.shared.array(SELECTED_WORDS, u32)
+        places = cuda.shared.array(SELECTED_WORDS, u32)
+        tie_places = cuda.shared.array(SELECTED_WORDS, u32)
+        totals = cuda.shared.array(n_totals, u32)
+        shared = cuda.shared.array(3, u32)
+        found = cuda.shared.array(2, u64)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        warp = thread >> 5
+        if thread == 0:
+            shared[0] = ptx.atomic_add_u32(areas.next_tile, u32(1))
+        cuda.syncthreads()
+        row = i64(shared[0] // u32(s.n_parts))
+        tile = i64(shared[0]) - row * s.n_parts
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
+        tile_first = tile * s.size
+        rank = max(length, tile_first) + i64(thread)
+        pad_results(values, indices, rank, KEEPING_THREADS, min(p.k, tile_first + s.size), p)
+        if tile_first >= length:
+            return
+        count = u32(min(s.size, length - tile_first))
+        step = p.strides.x * element_size
+        base += tile_first * step
+        n_selected = min(p.k, length)
+        digits, n_needed = known_digits(areas, row, s.number, n_selected, False, found, totals)
+        key = key_type(digits) ^ key_type(ones)
+        if s.number == 0:
+            # All elements are selected.
+            key = key_type(0)
+        bounds = unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format)
+        mark(
+            words,
+            ties,
+            base + i64(thread) * step,
+            step,
+            count,
+            bounds,
+            unfolding_of(p.unfolded_format, False),
+        )
+        cuda.syncthreads()
+        n_words = (count + 31) >> 5
+        n_above = count_marks(words, places, n_words, totals)
+        n_ties = count_marks(ties, tie_places, n_words, ptx.shared_from(totals, n_warps))
+        if warp == 0:
+            row_states = areas.tiles + row * s.n_parts * TILE_STATE_BYTES
+            state = row_states + tile * TILE_STATE_BYTES
+            if lane == 0:
+                store_state(state, state_of(_OF_ALL if tile == 0 else _OF_TILE, n_above, n_ties))
+            above_before, ties_before = sums_before(row_states, tile, lane)
+            if lane == 0:
+                store_state(state, state_of(_OF_ALL, above_before + n_above, ties_before + n_ties))
+                shared[1] = above_before
+                shared[2] = ties_before
+        cuda.syncthreads()
+
+        below = ptx.lanes_below()
+        number = warp
+        while number < n_words:
+            above = words[number]
+            tied = ties[number]
+            tie = shared[2] + tie_places[number] + ptx.popcount_u32(tied & below)
+            rank = i64(shared[1] + places[number] + ptx.popcount_u32(above & below) + min(tie, n_needed))
+            is_selected = (above >> lane) & 1 != 0 or ((tied >> lane) & 1 != 0 and tie < n_needed)
+            # Elements that have changed since they were counted may be too many.
+            if is_selected and rank < n_selected:
+                within = i64((number << 5) + lane)
+                element = load_element(base + within * step)
+                write_result(values, indices, rank, element, tile_first + within, p)
+            number += n_warps
+
+    return write_selected
