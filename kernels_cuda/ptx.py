@@ -300,6 +300,67 @@ multiply_wide_u32 = _instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", _P
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
 
+# A count of 64 and more gives 0.
+shift_right_u64 = _instruction(u64, [u64, u32], "shr.u64 $0, $1, $2;", _PURE)
+
+# Floats travel as their bits. `max` takes the number where the other one is NaN.
+max_f32 = _instruction(
+    u32,
+    [u32, u32],
+    "{ .reg .f32 a, b; mov.b32 a, $1; mov.b32 b, $2; max.f32 a, a, b; mov.b32 $0, a; }",
+    _PURE,
+)
+f32_of_f16 = _instruction(
+    u32,
+    [u32],
+    "{ .reg .b16 half; .reg .f32 a; cvt.u16.u32 half, $1; cvt.f32.f16 a, half; mov.b32 $0, a; }",
+    _PURE,
+)
+f16_of_f32 = _instruction(
+    u32,
+    [u32],
+    "{ .reg .b16 half; .reg .f32 a; mov.b32 a, $1; cvt.rn.f16.f32 half, a; cvt.u32.u16 $0, half; }",
+    _PURE,
+)
+f64_of_f32 = _instruction(
+    u64,
+    [u32],
+    "{ .reg .f32 a; .reg .f64 b; mov.b32 a, $1; cvt.f64.f32 b, a; mov.b64 $0, b; }",
+    _PURE,
+)
+f64_of_integer = _instruction(u64, [u64], "{ .reg .f64 a; cvt.rn.f64.u64 a, $1; mov.b64 $0, a; }", _PURE)
+# The largest float that is not above.
+f32_below = _instruction(
+    u32,
+    [u64],
+    "{ .reg .f32 a; .reg .f64 b; mov.b64 b, $1; cvt.rm.f32.f64 a, b; mov.b32 $0, a; }",
+    _PURE,
+)
+
+
+def _of_doubles(name: str) -> Any:
+    text = f"{{ .reg .f64 a, b; mov.b64 a, $1; mov.b64 b, $2; {name}.f64 a, a, b; mov.b64 $0, a; }}"
+    return _instruction(u64, [u64, u64], text, _PURE)
+
+
+add_down_f64, subtract_f64 = _of_doubles("add.rz"), _of_doubles("sub.rn")
+
+
+def _exponent(kind: Any, bits: int, converted: str) -> Any:
+    # (element, low, magic, largest, factor), of `sample.arithmetic.Weighing`; 2^52 + 2^40 is added to the
+    # product, whose last bit then is that of an integer.
+    text = (
+        f"{{ .reg .f{bits} x, low; .reg .f64 a, b, c; mov.b{bits} x, $1; mov.b{bits} low, $2; "
+        f"max.f{bits} x, x, low; {converted} mov.b64 b, $3; add.rz.f64 a, a, b; mov.b64 b, $4; "
+        "sub.rn.f64 a, b, a; mov.b64 b, $5; mov.b64 c, 0x4330010000000000; fma.rz.f64 a, a, b, c; "
+        "mov.b64 $0, a; }"
+    )
+    return _instruction(u64, [kind, kind, u64, u64, u64], text, _PURE)
+
+
+exponent_f32 = _exponent(u32, 32, "cvt.f64.f32 a, x;")
+exponent_f64 = _exponent(u64, 64, "mov.b64 a, x;")
+
 # (words a and b, selector): digit i of the selector names what byte i of the result is; b's are 4 to 7.
 permute = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)
 

@@ -17,13 +17,14 @@ def _constants():
     with localcontext() as context:
         context.prec = 80
         ln2 = Decimal(2).ln()
-        step = Decimal(1) / 256
+        step = Decimal(1) / 128
         c4 = ln2**4 / 24
         c1 = ln2 - step**3 / 4 * c4
         c2 = ln2**2 / 2 - step**2 * 5 / 4 * c4
         c3 = ln2**3 / 6 - 2 * step * c4
-        powers = [_rounded((2**40 - 1) * (-ln2 * i * step).exp()) for i in range(256)]
-        return _rounded(2**62 / ln2), [_rounded(c * 2**32) for c in (c1, c2, c3)], powers
+        powers = [_rounded((2**39 - 1) * (-ln2 * i * step).exp()) for i in range(128)]
+        factors = [_rounded(c * 2**bits) for c, bits in ((c1, 32), (c2, 25), (c3, 18))]
+        return _rounded(2**62 / ln2), factors, powers
 
 
 LOG2_E, (C1, C2, C3), POWERS = _constants()
@@ -35,15 +36,15 @@ def weight(x, largest, temperature):
         return FULL
     t, exponent = math.frexp(temperature)
     unit = Fraction(2) ** (exponent - 1 - 41)
-    difference = math.trunc(Fraction(largest) / unit) - math.trunc(Fraction(x) / unit)
+    difference = math.floor(Fraction(largest) / unit) - math.floor(Fraction(x) / unit)
     if difference >= 2**47:
         return 0
     factor = (LOG2_E << 36) // int(t * 2**53)
-    power = (difference * factor) >> 47
-    whole, index, rest = power >> 40, power >> 32 & 255, power & (2**32 - 1)
-    inner = C1 - (rest * (C2 - (rest * C3 >> 40)) >> 40)
-    found = POWERS[index] - ((POWERS[index] >> 8) * (rest * inner >> 32) >> 32)
-    return found >> (whole + 3)
+    power = (difference * factor) >> 48
+    whole, index, rest = power >> 39, power >> 32 & 127, power & (2**32 - 1)
+    inner = C1 - (rest * (C2 - (rest * C3 >> 32)) >> 32)
+    found = POWERS[index] - ((POWERS[index] >> 7) * (rest * inner >> 32) >> 32)
+    return found >> (whole + 2)
 
 
 def philox(key, counter):

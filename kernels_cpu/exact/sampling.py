@@ -8,11 +8,11 @@ order of their values: the magnitude bits, negative below zero. Both zeros have 
 A weight is exp((x - largest) / temperature) on a scale on which 1 is `FULL` = 2^37 - 1: a sum of 2^26 weights
 has 63 bits. For a temperature t * 2^E with 1 <= t < 2, these are the steps:
 
-1. Truncate x and the largest element to multiples of 2^(E - 41), and subtract: D.
-2. Multiply by C = log2(e) / t, in units of 2^-46: Y = D * C >> 47 is the exponent in units of 2^-40.
-3. A table of powers of 2^(-1/256) and a cubic polynomial give 2^-Y, which is shifted by the whole part of Y.
+1. Round x and the largest element down to multiples of 2^(E - 41), and subtract: D.
+2. Multiply by C = log2(e) / t, in units of 2^-46: Y = D * C >> 48 is the exponent in units of 2^-39.
+3. A table of powers of 2^(-1/128) and a cubic polynomial give 2^-Y, which is shifted by the whole part of Y.
 
-Relative to the largest weight, steps 1 and 2 are off by at most 2^-38.9, step 3 by 2^-38.7, and the
+Relative to the largest weight, steps 1 and 2 are off by at most 2^-38.6, step 3 by 2^-37.4, and the
 bits that the last shift drops by 2^-37: together by less than 2^-36. The unit of step 1 is a fixed part of
 the temperature, so a small temperature magnifies no rounding. D is found in a coarser unit, that in which the
 largest element has 62 bits, if that element exceeds 2^20 temperatures: those with a weight are then so close
@@ -30,23 +30,26 @@ MASK = (1 << 32) - 1
 _DIGITS = 61  # bits of an element as a multiple of the row's unit
 _UNIT = 41  # the unit is 2^-41 of the temperature's power of two, or larger
 _LIMIT = (1 << 47) - 1  # larger differences have no weight at any temperature
-_LOG2_E = 6653256548922161246  # log2(e) * 2^62
-# 2^-r = 1 - r * (c1 - r * (c2 - r * c3)) for r < 2^-8, in units of 2^-32: an economised Taylor polynomial.
-_C1, _C2, _C3 = 2977044471, 1031764203, 238065601
+LOG2_E = 6653256548922161246  # log2(e) * 2^62
+# 2^-r = 1 - r * (c1 - r * (c2 - r * c3)) for r < 2^-7, in units of 2^-32, 2^-25 and 2^-18: an economised Taylor
+# polynomial. Each product with r, in units of 2^-39, is one of 32 bits of which the upper half is kept.
+C1, C2, C3 = 2977044467, 8060639, 14511
 _GREEDY, _DEFAULT = -1, -1
 
-_TABLE_BITS = 8
+TABLE_BITS = 7
+POWER_BITS = 39
+"""Bits of a power of the table, and of an exponent's fraction."""
 
 
 def _powers() -> tuple[int, ...]:
-    """Return 2^(-i / 256) on a scale of 2^40 - 1, rounded."""
+    """Return 2^(-i / 128) on a scale of 2^39 - 1, rounded."""
     bits = 192
     root = 1 << (bits - 1)
-    for _ in range(_TABLE_BITS):
+    for _ in range(TABLE_BITS):
         root = math.isqrt(root << bits)
     powers, power = [], 1 << bits
-    for _ in range(1 << _TABLE_BITS):
-        powers.append((power * ((1 << 40) - 1) + (1 << (bits - 1))) >> bits)
+    for _ in range(1 << TABLE_BITS):
+        powers.append((power * ((1 << POWER_BITS) - 1) + (1 << (bits - 1))) >> bits)
         power = power * root >> bits
     return tuple(powers)
 
@@ -83,6 +86,7 @@ class Arithmetic(NamedTuple):
     key_of: Any
     decayed: Any
     weight: Any
+    factor_of: Any
     scale_of: Any
     temperature_of: Any
     share_of: Any
@@ -120,14 +124,14 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         high, low = difference >> 32, difference & MASK
         factor_high, factor_low = factor >> 32, factor & MASK
         exponent = (product(high, factor_high) << 32) + (product(low, factor_low) >> 32 & MASK)
-        exponent = (exponent + product(high, factor_low) + product(low, factor_high)) >> 15
+        exponent = (exponent + product(high, factor_low) + product(low, factor_high)) >> 16
         rest = exponent & MASK
-        inner = (_C2 - (product(rest, _C3) >> 40)) & MASK
-        inner = (_C1 - (product(rest, inner) >> 40)) & MASK
+        inner = (C2 - (product(rest, C3) >> 32)) & MASK
+        inner = (C1 - (product(rest, inner) >> 32)) & MASK
         inner = product(rest, inner) >> 32 & MASK
-        power = power_of(powers, exponent >> 32 & 255)
-        power -= product(power >> 8 & MASK, inner) >> 32 & MASK
-        return power >> min((exponent >> 40) + 3, 63)
+        power = power_of(powers, exponent >> 32 & 127)
+        power -= product(power >> 7 & MASK, inner) >> 32 & MASK
+        return power >> min((exponent >> 39) + 2, 63)
 
     @compiled
     def weight(key: Any, scale: Scale, powers: Any) -> Any:
@@ -141,8 +145,8 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         if field > 0:
             fraction |= 1 << scale.mantissa
         below = scale.top - max(field, 1)
-        digits = (fraction << (_DIGITS - scale.mantissa)) >> min(max(below, 0), 63)
-        difference = scale.position - ((digits ^ sign) - sign)
+        digits = fraction << (_DIGITS - scale.mantissa)
+        difference = scale.position - (((digits ^ sign) - sign) >> min(max(below, 0), 63))
         is_weighed = (magnitude < scale.infinity) & (below >= 0) & (difference <= scale.limit)
         difference = difference << scale.shift if is_weighed else 0
         found = decayed(difference, scale.factor, powers)
@@ -218,22 +222,26 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         return max(kept, 1)
 
     @compiled
-    def scale_of(largest: Any, digits: Any, exponent: Any, width: Any, mantissa: Any, least: Any) -> Any:
-        """Return the `Scale` of a row, of its largest key and its temperature."""
+    def factor_of(digits: Any, exponent: Any) -> Any:
+        """Return C of a temperature, log2(e) * 2^98 / m, digit by digit."""
+        if digits < 0 or exponent >= 1 << 15:
+            return 0
+        factor = LOG2_E // digits
+        rest = LOG2_E - factor * digits
+        for n_bits in (10, 10, 10, 6):
+            rest <<= n_bits
+            quotient = rest // digits
+            factor = (factor << n_bits) + quotient
+            rest -= quotient * digits
+        return factor
+
+    @compiled
+    def scale_of(largest: Any, factor: Any, exponent: Any, width: Any, mantissa: Any, least: Any) -> Any:
+        """Return the `Scale` of a row, of its largest key and C and the exponent of its temperature."""
         infinity = ((1 << (width - 1 - mantissa)) - 1) << mantissa
         bias = (1 << (width - 2 - mantissa)) - 1
         magnitude = abs(largest)
         power = exponent + 52
-        # C = log2(e) * 2^98 / m, digit by digit.
-        factor = 0
-        if power < 1 << 16:
-            factor = _LOG2_E // digits
-            rest = _LOG2_E - factor * digits
-            for n_bits in (10, 10, 10, 6):
-                rest <<= n_bits
-                quotient = rest // digits
-                factor = (factor << n_bits) + quotient
-                rest -= quotient * digits
         top = max(max(magnitude >> mantissa, 1) - bias + 1, power + _DIGITS - _UNIT)
         shift = min(top - (power + _DIGITS - _UNIT), 47)
         top += bias
@@ -244,8 +252,8 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         field = magnitude >> mantissa
         if field > 0:
             position |= 1 << mantissa
-        position = (position << (_DIGITS - mantissa)) >> min(max(top - max(field, 1), 0), 63)
-        position = (position ^ sign) - sign
+        position = ((position << (_DIGITS - mantissa)) ^ sign) - sign
+        position >>= min(max(top - max(field, 1), 0), 63)
         return Scale(largest, position, top, shift, _LIMIT >> shift, factor, mantissa, infinity, least)
 
     @compiled
@@ -270,7 +278,16 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         return product(high, total_high) + (middle >> 32 & MASK) + (carry >> 32) + (other >> 32)
 
     return Arithmetic(
-        compiled(_key_of), decayed, weight, scale_of, temperature_of, share_of, share, random_word, part
+        compiled(_key_of),
+        decayed,
+        weight,
+        factor_of,
+        scale_of,
+        temperature_of,
+        share_of,
+        share,
+        random_word,
+        part,
     )
 
 

@@ -54,7 +54,8 @@ def _product(a: Any, b: Any) -> Any:
 
 _arithmetic = sampling.arithmetic(njit, _product, njit(sampling.power_of))
 _key_of, _weight, _scale_of = _arithmetic.key_of, _arithmetic.weight, _arithmetic.scale_of
-_temperature_of, _share_of, _share = _arithmetic.temperature_of, _arithmetic.share_of, _arithmetic.share
+_factor_of, _temperature_of = _arithmetic.factor_of, _arithmetic.temperature_of
+_share_of, _share = _arithmetic.share_of, _arithmetic.share
 _random_word, _part = _arithmetic.random_word, _arithmetic.part
 
 
@@ -294,7 +295,8 @@ def _draw_listed(
     if reals[0] < 0:
         return indices[0]
     least = _share(reals[4], reals[5], FULL)
-    scale = _scale_of(keys[0], reals[0], reals[1], table.element_bits, table.mantissa, least)
+    factor = _factor_of(reals[0], reals[1])
+    scale = _scale_of(keys[0], factor, reals[1], table.element_bits, table.mantissa, least)
     total = int64(0)
     for i in range(count):
         weights[i] = _weight(keys[i], scale, _POWERS)
@@ -336,7 +338,8 @@ def _token(
     if reals[0] < 0:
         return _first_of(x, row, largest)
     least = _share(reals[4], reals[5], FULL)
-    scale = _scale_of(largest, reals[0], reals[1], table.element_bits, table.mantissa, least)
+    factor = _factor_of(reals[0], reals[1])
+    scale = _scale_of(largest, factor, reals[1], table.element_bits, table.mantissa, least)
     if not is_counted and reals[2] < 0:
         return _draw_all(x, row, scale, word, scratch)
     cut = Cut(int64(0), int64(0))

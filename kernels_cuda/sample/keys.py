@@ -17,6 +17,8 @@ from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.sample.parameters import VECTOR, WARPS
 from kernels_cuda.sample.shared import block_largest, team_functions
 
+_HALF_MANTISSA = 10  # of float16
+_NEGATIVE_INFINITY = 0xFF800000
 IN_FLIGHT = 4
 """Vectors that a thread loads before it uses the first, where it has little to do with them."""
 
@@ -27,9 +29,13 @@ class KeyFunctions(NamedTuple):
     register: Any
     per_vector: int
     skipped: Any
-    key_at: Any
+    element_at: Any
+    key_of: Any
+    element_of: Any
+    value_of: Any
     segment_of: Any
     load: Any
+    element_in: Any
     key_in: Any
     shifted: Any
     signed: Any
@@ -38,33 +44,79 @@ class KeyFunctions(NamedTuple):
     first_of: Any
 
 
+def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, Any, Any]:
+    """Make the functions that begin, go on with and end the search for the largest element.
+
+    Floats of 32 bits are compared as such, and others as their keys.
+    """
+    register = ptx.REGISTER[element_size]
+    is_wide = element_size == 8
+
+    @device_function
+    def lowest(p):
+        return register(0) if is_wide else register(_NEGATIVE_INFINITY)
+
+    @device_function
+    def larger(best, element, p):
+        if is_wide:
+            return max(best, key_of(element, p))
+        return ptx.max_f32(best, value_of(element, p))
+
+    @device_function
+    def key_of_largest(best, p):
+        if is_wide:
+            return best
+        element = best
+        if element_size == 2:
+            element = best >> 16
+            if p.mantissa == _HALF_MANTISSA:
+                element = ptx.f16_of_f32(best)
+        return key_of(element, p)
+
+    return lowest, larger, key_of_largest
+
+
 @functools.cache
 def key_functions(element_size: int, cluster: int) -> KeyFunctions:
     """Make the functions for one element width."""
     register = ptx.REGISTER[element_size]
-    read, read_if = ptx.READ[element_size], ptx.READ_IF[element_size]
+    read = ptx.READ[element_size]
     bits, bias = 8 * element_size, 1 << (8 * element_size - 1)
     per_vector = VECTOR // element_size
     mask, ones = (1 << bits) - 1, (1 << 64) - 1
     team = team_functions(cluster)
 
     @device_function
-    def key_of(element, infinity):
+    def key_of(element, p):
         magnitude = element & register(bias - 1)
         key = register(bias) + magnitude
         if element & register(bias) != 0:
             key = register(bias) - magnitude
-        if magnitude > register(infinity):
+        if magnitude > register(p.infinity):
             key = register(0)
         return key
 
     @device_function
-    def key_at(at, p, i, is_there):
-        """Return the key of an element, or 0 if it is not there."""
-        key = key_of(read_if(at + i64(i) * p.x_step, u32(is_there)), p.infinity)
-        if not is_there:
-            key = register(0)
-        return key
+    def element_of(key):
+        """Return an element that has a key."""
+        element = register(key - register(bias))
+        if key < register(bias):
+            element = (register(bias) - key) | register(bias)
+        return element
+
+    @device_function
+    def value_of(element, p):
+        """Return an element as a float of 32 bits at least."""
+        if element_size == 2:
+            value = element << 16
+            if p.mantissa == _HALF_MANTISSA:
+                value = ptx.f32_of_f16(element)
+            return value
+        return element
+
+    @device_function
+    def element_at(at, p, i):
+        return read(at + i64(i) * p.x_step)
 
     @device_function
     def skipped(at, p):
@@ -108,9 +160,14 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return low, high
 
     @device_function
+    def element_in(words):
+        """Return the first element of a vector."""
+        return register(words[0] & u64(mask))
+
+    @device_function
     def key_in(words, p):
         """Return the key of the first element of a vector."""
-        return key_of(register(words[0] & u64(mask)), p.infinity)
+        return key_of(element_in(words), p)
 
     @device_function
     def shifted(words):
@@ -128,11 +185,13 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return a key as `sampling` has it; as a difference with a sign, it could leave 64 bits."""
         return i64(u64(key) - u64(bias))
 
+    lowest, larger, key_of_largest = _reduction(element_size, key_of, value_of)
+
     @device_function
     def largest(at, p, rank, thread):
-        """Return the largest key of a thread."""
+        """Return the largest key of a thread; that of -inf stands for NaN."""
         vector, end = segment_of(at, p, rank, thread)
-        best = register(0)
+        best = lowest(p)
         while vector < end:
             words = (
                 load(at, p, vector, end),
@@ -143,10 +202,10 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
             for number in range(IN_FLIGHT):
                 rest = words[number]
                 for _ in range(per_vector):
-                    best = max(best, key_in(rest, p))
+                    best = larger(best, element_in(rest), p)
                     rest = shifted(rest)
             vector += 32 * IN_FLIGHT
-        return best
+        return key_of_largest(best, p)
 
     @device_function
     def team_largest(own, thread, arrays):
@@ -177,9 +236,13 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         register,
         per_vector,
         skipped,
-        key_at,
+        element_at,
+        key_of,
+        element_of,
+        value_of,
         segment_of,
         load,
+        element_in,
         key_in,
         shifted,
         signed,

@@ -8,7 +8,7 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.arithmetic import ARITHMETIC
+from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions
 from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import FEW, LIST, THREADS
 from kernels_cuda.sample.shared import block_largest, block_sum, team_functions
@@ -20,7 +20,7 @@ _PER_LANE = THREADS // 32
 def listed_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that lists, orders and draws; it returns -2 if the list overflows."""
     keys = key_functions(element_size, cluster)
-    team = team_functions(cluster)
+    team, weigh = team_functions(cluster), weigh_functions(element_size)
     bits = 8 * element_size
     per_vector = keys.per_vector
 
@@ -34,15 +34,17 @@ def listed_functions(element_size: int, cluster: int) -> Any:
             for j in range(_PER_LANE):
                 maxima[j] = bins[thread + 32 * j]
             found = u64(0)
-            bit = u64(1) << (bits - 1)
-            while bit != 0:
+            # Loops that are not unrolled: code that runs once takes longer to load than to run.
+            left = ptx.same_u32(u32(bits))
+            while left > 0:
+                left -= 1
+                bit = u64(1) << u64(left)
                 reached = u32(0)
                 for j in range(_PER_LANE):
                     if maxima[j] >= found | bit:
                         reached += 1
                 if i64(ptx.warp_add(reached)) >= count:
                     found |= bit
-                bit >>= 1
             if thread == 0:
                 room[0] = found
         cuda.syncthreads()
@@ -81,17 +83,19 @@ def listed_functions(element_size: int, cluster: int) -> Any:
     @device_function
     def gather(thread, bins, mail):
         """Append the lists of the other blocks to that of the first, whose numbers are in the third slot."""
-        n = u32(mail[2 * cluster])
-        for other in range(1, cluster):
-            of_other = u32(mail[2 * cluster + other])
-            i = thread
-            while i < of_other:
-                for half in range(2):
-                    place = ptx.shared_address(bins) + (half * LIST + i) * 8
-                    value = ptx.load_cluster_u64(ptx.cluster_address(place, u32(other)))
-                    bins[half * LIST + n + i] = value
-                i += THREADS
-            n += of_other
+        # Equally many threads for each block.
+        other = thread // u32(THREADS // cluster)
+        n = u32(0)
+        for before in range(cluster):
+            if before < other:
+                n += u32(mail[2 * cluster + before])
+        of_other = u32(mail[2 * cluster + other])
+        i = thread & u32(THREADS // cluster - 1)
+        while other > 0 and i < of_other:
+            for half in range(2):
+                place = ptx.shared_address(bins) + (half * LIST + i) * 8
+                bins[half * LIST + n + i] = ptx.load_cluster_u64(ptx.cluster_address(place, other))
+            i += THREADS // cluster
         cuda.syncthreads()
 
     @device_function
@@ -112,20 +116,12 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
 
     @device_function
-    def draw(p, request, count, thread, arrays):
+    def draw(request, weighing, count, thread, arrays):
         """Return the token, of the ordered elements."""
-        powers, _, listed, _, _, room = arrays
-        scale = ARITHMETIC.scale_of(
-            keys.signed(listed[0]),
-            request.temperature,
-            request.temperature_exponent,
-            bits,
-            p.mantissa,
-            request.least,
-        )
+        _, _, listed, _, _, room = arrays
         weight = u64(0)
         if thread < count:
-            weight = u64(ARITHMETIC.weight(keys.signed(listed[thread]), scale, ptx.shared_address(powers)))
+            weight = weigh.of_key(keys.signed(listed[thread]), weighing)
             listed[2 * FEW + thread] = weight
         total = block_sum(weight, thread, room)
         goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, i64(total)))
@@ -151,7 +147,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         return i64(block_largest(found, thread, room))
 
     @device_function
-    def draw_listed(at, p, request, own, rank, thread, arrays):
+    def draw_listed(at, p, request, weighing, own, rank, thread, arrays):
         """Return the token of a row, by the first block; -2 if there are too many elements for a list."""
         _, bins, listed, _, mail, room = arrays
         threshold = threshold_of(own, request.count, thread, bins, room)
@@ -166,7 +162,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
                 # NaN is not listed.
                 count = min(u32(n), u32(request.count))
                 order(u32(n), count, thread, bins, listed)
-                token = draw(p, request, count, thread, arrays)
+                token = draw(request, weighing, count, thread, arrays)
         team.meet()
         return token
 

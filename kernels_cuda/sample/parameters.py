@@ -17,6 +17,9 @@ LIST = 1024
 """Elements at or above the threshold that a block has room for."""
 BINS = 2048
 DIGIT_BITS = BINS.bit_length() - 1
+N_POWERS = 128
+COPIES = 16
+"""Copies of the table of powers, so that the 16 lanes that shared memory serves at a time use one each."""
 NARROW_DEPTH = 3
 """Dimensions of rows that a launch has as values; those of more are in the workspace."""
 FLOAT_SIZES = 2, 4, 8
@@ -44,7 +47,7 @@ def sample_variant(key: int) -> Variant:
     cluster = variant.parameters[1] if variant.parameters else 1
     if cluster == 1:
         return variant
-    return variant._replace(cluster=PORTABLE_CLUSTER, since=CLUSTERS_FROM)
+    return variant._replace(cluster=cluster, since=CLUSTERS_FROM)
 
 
 class Parameters(NamedTuple):

@@ -18,12 +18,14 @@ from kernels_cpu.sample.problem_words import (
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function, integers
-from kernels_cuda.sample.arithmetic import ARITHMETIC, fill_powers
+from kernels_cuda.sample.arithmetic import ARITHMETIC, N_SCALE, fill_powers, weigh_functions
 from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.listed import listed_functions
 from kernels_cuda.sample.parameters import (
     BINS,
+    COPIES,
     FEW,
+    N_POWERS,
     NARROW_DEPTH,
     THREADS,
     WARPS,
@@ -73,6 +75,8 @@ def _real(address, kind, value):
 class Request(NamedTuple):
     """The parameters of a row."""
 
+    is_counted: Any
+    """Whether k leaves out an element."""
     count: Any
     word_low: Any
     word_high: Any
@@ -82,10 +86,14 @@ class Request(NamedTuple):
     top_p: Any
     top_p_exponent: Any
     least: Any
+    factor: Any
+
+
+N_REQUEST = len(Request._fields)
 
 
 @device_function
-def _request_of(addresses, kinds, values):
+def _request_of(addresses, n, kinds, values):
     """Return the parameters of a row, by the addresses of those that are arrays."""
     seed = _integer(addresses[2 + SEED], kinds.seed, values.seed)
     step = _integer(addresses[2 + STEP], kinds.step, values.step)
@@ -98,17 +106,31 @@ def _request_of(addresses, kinds, values):
     bits, width, mantissa = _real(addresses[2 + MIN_P], kinds.min_p, values.min_p)
     min_p, min_p_exponent = ARITHMETIC.share_of(bits, width, mantissa, 0)
     least = ARITHMETIC.share(min_p, min_p_exponent, FULL)
-    return Request(count, low, high, temperature, temperature_exponent, top_p, top_p_exponent, least)
+    factor = ARITHMETIC.factor_of(temperature, temperature_exponent)
+    is_counted = i64(0 < count < n)
+    return Request(
+        is_counted,
+        count,
+        low,
+        high,
+        temperature,
+        temperature_exponent,
+        top_p,
+        top_p_exponent,
+        least,
+        factor,
+    )
 
 
 def rows_kernel(element_size: int, cluster: int) -> Any:
     """Make the kernel for one element width, with so many blocks per row."""
-    keys = key_functions(element_size, cluster)
+    keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     team = team_functions(cluster)
     draw_listed = listed_functions(element_size, cluster)
     draw_selected = selected_functions(element_size, cluster)
     bias = 1 << (8 * element_size - 1)
     n_listed, n_sums, n_mail, n_room = 3 * FEW, 2 * WARPS * cluster, _N_MAIL * cluster, WARPS + 4
+    n_powers = N_POWERS * COPIES
     n_dimensions = NARROW_DEPTH * DIMENSION
 
     # Two blocks share a multiprocessor.
@@ -128,7 +150,9 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
         dims: integers(n_dimensions),
         far,
     ):
-        powers = cuda.shared.array(256, i64)
+        powers = cuda.shared.array(n_powers, i64)
+        asked = cuda.shared.array(N_REQUEST, i64)
+        scale = cuda.shared.array(N_SCALE, i64)
         bins = cuda.shared.array(BINS, u64)
         listed = cuda.shared.array(n_listed, u64)
         sums = cuda.shared.array(n_sums, u64)
@@ -168,18 +192,38 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
                     addresses[i] += coordinate * dimensions[first + X_STRIDE + i]
                 rest = upper
             at = addresses[0]
-            request = _request_of(addresses, kinds, values)
+            # By one warp, while the others begin to read.
+            if thread < 32:
+                request = _request_of(addresses, p.n, kinds, values)
+                for i in range(N_REQUEST):
+                    if thread == i:
+                        asked[i] = i64(request[i])
             own = keys.largest(at, p, rank, thread)
             largest = keys.team_largest(own, thread, arrays)
+            request = Request(
+                asked[0],
+                asked[1],
+                asked[2],
+                asked[3],
+                asked[4],
+                asked[5],
+                asked[6],
+                asked[7],
+                asked[8],
+                asked[9],
+            )
             token = i64(-2)
             if u64(largest) <= u64(bias) - u64(p.infinity):
                 token = i64(-1)
             elif request.temperature < 0:
                 token = keys.first_of(at, p, rank, thread, own, largest, arrays)
-            elif 0 < request.count <= FEW and request.count < p.n:
-                token = draw_listed(at, p, request, own, rank, thread, arrays)
-            if token == -2:
-                token = draw_selected(at, p, request, largest, rank, thread, arrays)
+            else:
+                value = keys.value_of(keys.element_of(largest), p)
+                weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
+                if request.is_counted != 0 and request.count <= FEW:
+                    token = draw_listed(at, p, request, weighing, own, rank, thread, arrays)
+                if token == -2:
+                    token = draw_selected(at, p, request, weighing, largest, rank, thread, arrays)
             if rank == 0 and thread == 0:
                 if p.index_size == 8:
                     ptx.store_u64(addresses[1], u64(token))

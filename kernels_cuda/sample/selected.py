@@ -1,17 +1,18 @@
 """The token of a row by digits of distances from the largest key: for top_p, large k, and neither."""
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
+from kernels_cpu.exact.sampling import FULL
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.arithmetic import ARITHMETIC, inlined_weight
+from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions
 from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
-from kernels_cuda.sample.shared import block_inclusive_sum, block_largest, block_sum, team_functions, warp_sum
+from kernels_cuda.sample.shared import block_inclusive_sum, block_sum, team_functions, warp_sum
 
 _PER_THREAD = BINS // THREADS
 
@@ -19,7 +20,7 @@ _PER_THREAD = BINS // THREADS
 @device_function
 def add_to_bin(bins, digit, amount):
     """Add to a bin of 64 bits by its halves: the lower one tells whether it has gone round."""
-    place = ptx.shared_address(bins) + digit * 8
+    place = bins + digit * 8
     low = u32(amount)
     high = u32(amount >> 32)
     old = ptx.atomic_add_shared_u32(place, low)
@@ -29,48 +30,128 @@ def add_to_bin(bins, digit, amount):
         ptx.reduce_add_shared_u32(place + 4, high)
 
 
+class Cut(NamedTuple):
+    """What a pass over the elements of a row is to know."""
+
+    largest: Any
+    distance: Any
+    """What has been found of the distance."""
+    above: Any
+    """The lowest bit of that."""
+    by_weight: Any
+    n_near: Any
+    """Weights in other bins than so many first ones are not added there, but up."""
+    bins: Any
+    weighing: Any
+
+
 @functools.cache
 def selected_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that selects and draws."""
-    keys = key_functions(element_size, cluster)
+    keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     register, per_vector = keys.register, keys.per_vector
-    team, weight_of = team_functions(cluster), inlined_weight(element_size)
+    team = team_functions(cluster)
     bits = 8 * element_size
 
     @device_function
-    def tied_weight(largest, distance, scale, powers):
-        """Return the weight at a distance, or 1 if that is none."""
-        key = keys.signed(register(largest - distance))
-        return u64(max(ARITHMETIC.weight(key, scale, ptx.shared_address(powers)), 1))
+    def fast_weight(element, p, weighing):
+        return weigh.fast(keys.value_of(element, p), weighing)
 
     @device_function
-    def add_up(at, p, rank, thread, largest, distance, above, scale, by_weight, bins, powers):
-        """Add each element whose distance has the digits found so far to the bin of its next digit."""
-        shift = max(above - DIGIT_BITS, 0)
-        vector, end = keys.segment_of(at, p, rank, thread)
-        ahead = keys.load(at, p, vector, end)
-        while vector < end:
-            words = ahead
-            vector += 32
+    def any_weight(element, p, weighing):
+        if weighing.is_fast:
+            return weigh.fast(keys.value_of(element, p), weighing)
+        return weigh.of_key(keys.signed(keys.key_of(element, p)), weighing)
+
+    @device_function
+    def tied_weight(largest, distance, weighing):
+        """Return the weight at a distance, or 1 if that is none."""
+        return max(weigh.of_key(keys.signed(register(largest - distance)), weighing), u64(1))
+
+    def weighed_passes(weight_of: Any) -> tuple[Any, Any, Any]:
+        """Make the functions that add an element to a sum of weights, and to a number of ties or to a bin."""
+
+        @device_function
+        def add(element, p, cut, total, n_ties):
+            return total + weight_of(element, p, cut.weighing), n_ties
+
+        @device_function
+        def add_near(element, p, cut, total, n_ties):
+            found = register(cut.largest - keys.key_of(element, p))
+            if found < cut.distance:
+                total += weight_of(element, p, cut.weighing)
+            if found == cut.distance:
+                n_ties += 1
+            return total, n_ties
+
+        @device_function
+        def add_to_bins(element, p, cut, total, n_ties):
+            """Add to the bin of the next digit, if the distance has the digits found so far."""
+            found = register(cut.largest - keys.key_of(element, p))
+            shift = max(cut.above - DIGIT_BITS, 0)
+            is_member = True
+            if cut.above < bits:
+                is_member = (found ^ cut.distance) >> register(cut.above) == 0
+            if is_member:
+                digit = u32(found >> register(shift)) & u32((1 << (cut.above - shift)) - 1)
+                if not cut.by_weight:
+                    ptx.count_shared(cut.bins + digit * 8)
+                else:
+                    weight = weight_of(element, p, cut.weighing)
+                    if digit >= cut.n_near:
+                        total += weight
+                    elif weight != 0:
+                        add_to_bin(cut.bins, digit, weight)
+            return total, n_ties
+
+        return add, add_near, add_to_bins
+
+    def pass_over(visits: Any, slow_visits: Any, number: int) -> Any:
+        """Make the function that visits the elements of a thread; it returns the sum and the number of ties."""
+        visit, slow_visit = visits[number], slow_visits[number]
+
+        @device_function
+        def visit_all(at, p, rank, thread, cut):
+            total = u64(0)
+            n_ties = u32(0)
+            vector, end = keys.segment_of(at, p, rank, thread)
             ahead = keys.load(at, p, vector, end)
-            # A loop that is not unrolled: weighing takes much code.
-            left = ptx.same_u32(u32(per_vector))
-            while left > 0:
-                key = keys.key_in(words, p)
-                words = keys.shifted(words)
-                left -= 1
-                found = register(largest - key)
-                is_member = True
-                if above < bits:
-                    is_member = (found ^ distance) >> register(above) == 0
-                if is_member:
-                    digit = u32(found >> register(shift)) & u32((1 << (above - shift)) - 1)
-                    if not by_weight:
-                        ptx.count_shared(ptx.shared_address(bins) + digit * 8)
-                    else:
-                        weight = weight_of(key, scale, powers)
-                        if weight != 0:
-                            add_to_bin(bins, digit, weight)
+            while vector < end:
+                words = ahead
+                vector += 32
+                ahead = keys.load(at, p, vector, end)
+                if cut.weighing.is_fast:
+                    for _ in range(per_vector):
+                        total, n_ties = visit(keys.element_in(words), p, cut, total, n_ties)
+                        words = keys.shifted(words)
+                else:
+                    # A loop that is not unrolled: weighing takes much code.
+                    left = ptx.same_u32(u32(per_vector))
+                    while left > 0:
+                        total, n_ties = slow_visit(keys.element_in(words), p, cut, total, n_ties)
+                        words = keys.shifted(words)
+                        left -= 1
+            return total, n_ties
+
+        return visit_all
+
+    visits, slow_visits = weighed_passes(fast_weight), weighed_passes(any_weight)
+    sum_all, sum_near, fill_bins = (pass_over(visits, slow_visits, number) for number in range(3))
+
+    @device_function
+    def near_bins(thread, largest, weighing, room):
+        """Return how many bins of the first digit are likely to hold all that stays.
+
+        Elements nearer than these have a weight of 2^-12 of the largest or more. All others, which are most
+        of a row, would wait for each other to add their weights to few bins.
+        """
+        n_near = u64(0)
+        for j in range(_PER_THREAD):
+            nearest = register(thread * _PER_THREAD + j) << register(bits - DIGIT_BITS)
+            key = keys.signed(register(largest - nearest))
+            if nearest <= largest and weigh.of_key(key, weighing) > FULL >> 12:
+                n_near += 1
+        return u32(block_sum(n_near, thread, room))
 
     @device_function
     def merge(thread, bins):
@@ -90,34 +171,27 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return totals
 
     @device_function
-    def select(at, p, request, rank, thread, largest, scale, by_weight, total, arrays):
+    def select(at, p, request, rank, thread, largest, weighing, by_weight, total, arrays):
         """Return the distance at which elements or weights reach a goal, what they are before, and the goal.
 
         The goal is the count, or the share top_p of a total, which is that of all weights if it is negative.
         """
-        powers, bins, _, _, _, room = arrays
+        _, bins, _, _, mail, room = arrays
+        n_near = u32(BINS)
+        if by_weight:
+            n_near = near_bins(thread, largest, weighing, room)
         distance = register(0)
         before = u64(0)
         goal = u64(request.count)
-        above = i64(bits)
+        # A loop that is not unrolled, as each step weighs elements.
+        above = i64(ptx.same_u32(u32(bits)))
         while above > 0:
             shift = max(above - DIGIT_BITS, 0)
             for j in range(_PER_THREAD):
                 bins[thread * _PER_THREAD + j] = u64(0)
             cuda.syncthreads()
-            add_up(
-                at,
-                p,
-                rank,
-                thread,
-                largest,
-                distance,
-                above,
-                scale,
-                by_weight,
-                bins,
-                ptx.shared_address(powers),
-            )
+            cut = Cut(largest, distance, above, by_weight, n_near, ptx.shared_address(bins), weighing)
+            far, _ = fill_bins(at, p, rank, thread, cut)
             totals = merge(thread, bins)
             own = u64(0)
             for j in range(_PER_THREAD):
@@ -125,8 +199,15 @@ def selected_functions(element_size: int, cluster: int) -> Any:
             inclusive, of_all = block_inclusive_sum(own, thread, room)
             if above == bits and by_weight:
                 if total < 0:
-                    total = i64(of_all)
+                    far = team.sum(block_sum(far, thread, room), 3, thread, mail)
+                    total = i64(of_all + far)
                 goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, total))
+                if goal > of_all and n_near < BINS:
+                    # More stays than was likely.
+                    n_near = u32(BINS)
+                    team.meet()
+                    continue
+            n_near = u32(BINS)
             reached = before + inclusive - own
             if reached < goal <= reached + own:
                 digit = u32(0)
@@ -146,31 +227,16 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return distance, before, goal
 
     @device_function
-    def sum_segments(at, p, rank, thread, largest, distance, scale, arrays):
+    def sum_segments(at, p, rank, thread, cut, are_all, arrays):
         """Tell the first block the sum of the weights nearer than a distance, and how many are at it.
 
         Return the sum over the row, to all blocks.
         """
-        powers, _, _, sums, mail, room = arrays
-        powers_at = ptx.shared_address(powers)
-        vector, end = keys.segment_of(at, p, rank, thread)
-        total = u64(0)
-        n_ties = u32(0)
-        ahead = keys.load(at, p, vector, end)
-        while vector < end:
-            words = ahead
-            vector += 32
-            ahead = keys.load(at, p, vector, end)
-            left = ptx.same_u32(u32(per_vector))
-            while left > 0:
-                key = keys.key_in(words, p)
-                words = keys.shifted(words)
-                left -= 1
-                found = register(largest - key)
-                if found < distance:
-                    total += weight_of(key, scale, powers_at)
-                if found == distance:
-                    n_ties += 1
+        _, _, _, sums, mail, room = arrays
+        if are_all:
+            total, n_ties = sum_all(at, p, rank, thread, cut)
+        else:
+            total, n_ties = sum_near(at, p, rank, thread, cut)
         total = warp_sum(total)
         n_ties = ptx.warp_add(n_ties)
         if thread & 31 == 0:
@@ -209,73 +275,87 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return segment, rest, ties_before
 
     @device_function
-    def draw(at, p, request, thread, largest, distance, ties, scale, arrays):
-        """Return the token of a row, whose segments have been added up."""
-        powers, _, _, sums, _, room = arrays
-        powers_at = ptx.shared_address(powers)
-        of_tied = tied_weight(largest, distance, scale, powers)
-        segment, target, ties_before = choose_segment(request, thread, ties, of_tied, sums, room)
-        skipped = keys.skipped(at, p)
-        first = u32(i64(segment) * p.segment)
-        end = u32(min(i64(first) + p.segment, p.n + i64(skipped)))
-        token = u64(0)
-        while first < end and token == 0:
-            i = first + thread - skipped
-            is_there = skipped <= first + thread < end
-            key = keys.key_at(at, p, i, is_there)
-            found = register(largest - key)
-            is_tied = u64(0)
-            if is_there and found == distance:
-                is_tied = u64(1)
-            inclusive, n_tied = block_inclusive_sum(is_tied, thread, room)
-            weight = u64(0)
-            if is_there and (found < distance or (is_tied != 0 and ties_before + inclusive <= ties)):
-                weight = u64(ARITHMETIC.weight(keys.signed(key), scale, powers_at))
-            ties_before += n_tied
-            inclusive, total = block_inclusive_sum(weight, thread, room)
-            if inclusive - weight <= target < inclusive:
-                token = u64(i) + 1
-            token = block_largest(token, thread, room)
-            target -= min(total, target)
-            first += THREADS
-        return i64(token) - 1
+    def walk(at, p, first, last, cut, ties, target):
+        """Return the sum of the weights of what stays of some elements, up to where it exceeds a target, and that."""
+        total = u64(0)
+        while first < last and total <= target:
+            element = keys.element_at(at, p, first)
+            found = register(cut.largest - keys.key_of(element, p))
+            stays = found < cut.distance
+            if found == cut.distance and ties > 0:
+                stays = True
+                ties -= 1
+            if stays:
+                total += any_weight(element, p, cut.weighing)
+            first += 1
+        return total, first - 1
 
     @device_function
-    def draw_selected(at, p, request, largest, rank, thread, arrays):
+    def count_ties(at, p, first, last, cut):
+        n_ties = u64(0)
+        while first < last:
+            if register(cut.largest - keys.key_of(keys.element_at(at, p, first), p)) == cut.distance:
+                n_ties += 1
+            first += 1
+        return n_ties
+
+    @device_function
+    def draw(at, p, request, thread, cut, ties, arrays):
+        """Return the token of a row, whose segments have been added up: each thread reads some elements of one."""
+        _, _, _, sums, _, room = arrays
+        of_tied = tied_weight(cut.largest, cut.distance, cut.weighing)
+        segment, target, ties_before = choose_segment(request, thread, ties, of_tied, sums, room)
+        skipped = i64(keys.skipped(at, p))
+        first = i64(segment) * p.segment - skipped
+        end = min(first + p.segment, p.n)
+        each = (p.segment + (THREADS - 1)) // THREADS
+        last = min(first + i64(thread + 1) * each, end)
+        first = max(first + i64(thread) * each, 0)
+        if ties > 0:
+            n_ties = count_ties(at, p, first, last, cut)
+            inclusive, _ = block_inclusive_sum(n_ties, thread, room)
+            ties -= min(ties, ties_before + inclusive - n_ties)
+        total, _ = walk(at, p, first, last, cut, ties, ~u64(0))
+        if thread == 0:
+            room[WARPS] = u64(0)
+        inclusive, _ = block_inclusive_sum(total, thread, room)
+        if inclusive - total <= target < inclusive:
+            _, token = walk(at, p, first, last, cut, ties, target - (inclusive - total))
+            room[WARPS] = u64(token)
+        cuda.syncthreads()
+        return i64(room[WARPS])
+
+    @device_function
+    def draw_selected(at, p, request, weighing, largest, rank, thread, arrays):
         """Return the token of a row, by the first block."""
-        powers, _, _, _, _, _ = arrays
-        scale = ARITHMETIC.scale_of(
-            keys.signed(largest),
-            request.temperature,
-            request.temperature_exponent,
-            bits,
-            p.mantissa,
-            request.least,
-        )
         # All elements stay but NaN, whose distance no other has.
         distance = largest
         ties = u64(0)
         total = i64(-1)
-        is_counted = 0 < request.count < p.n
+        is_counted = request.is_counted != 0
+        are_all = not is_counted and request.top_p < 0
         is_done = False
+        bins_at = ptx.shared_address(arrays[1])
+        cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, weighing)
         while not is_done:
             by_weight = not is_counted
             if is_counted or request.top_p >= 0:
                 distance, before, goal = select(
-                    at, p, request, rank, thread, largest, scale, by_weight, total, arrays
+                    at, p, request, rank, thread, largest, weighing, by_weight, total, arrays
                 )
                 weight = u64(1)
                 if by_weight:
-                    weight = tied_weight(largest, distance, scale, powers)
+                    weight = tied_weight(largest, distance, weighing)
                 ties = (goal - before + weight - 1) // weight
             is_done = by_weight or request.top_p < 0
             is_counted = False
-            total = i64(sum_segments(at, p, rank, thread, largest, distance, scale, arrays))
+            cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, weighing)
+            total = i64(sum_segments(at, p, rank, thread, cut, are_all, arrays))
             if ties > 0:
-                total += i64(ties * tied_weight(largest, distance, scale, powers))
+                total += i64(ties * tied_weight(largest, distance, weighing))
         token = i64(0)
         if rank == 0:
-            token = draw(at, p, request, thread, largest, distance, ties, scale, arrays)
+            token = draw(at, p, request, thread, cut, ties, arrays)
         return token
 
     return draw_selected

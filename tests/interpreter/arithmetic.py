@@ -4,6 +4,9 @@
 predicates are booleans.
 """
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
 from tests.interpreter.memory import SIGNED, UNSIGNED, fault_if
@@ -55,6 +58,40 @@ def _elementwise(function, n_operands):
         return (kind.bits,) * n_operands, compute
 
     return make
+
+
+def _exactly(x):
+    return Fraction(x) if math.isfinite(x) else None
+
+
+def _towards_zero(exact, nearest):
+    """Return the last float up to an exact number, by the nearest one."""
+    if exact is None or not math.isfinite(nearest) or abs(Fraction(nearest)) <= abs(exact):
+        return nearest
+    return math.nextafter(nearest, 0.0)
+
+
+def _add_or_fuse(instruction, kind):
+    """Make additions, and products with an addend, that may round towards zero."""
+    n_operands = 3 if instruction.name == "fma" else 2
+    if "rz" not in instruction.modifiers:
+        if n_operands == 3:
+            return None
+        return _elementwise(np.add, 2)(instruction, kind)
+
+    def one(*operands):
+        *factors, addend = map(float, operands)
+        exact = [_exactly(x) for x in operands]
+        found = None if None in exact else math.prod(exact[:-1], start=Fraction(1)) + exact[-1]
+        with np.errstate(all="ignore"):
+            rounded = float(np.prod(np.array(factors)) + addend) if found is None else float(found)
+        return _towards_zero(found, rounded)
+
+    def compute(*operands):
+        rows = zip(*(viewed(kind, operand).tolist() for operand in operands), strict=True)
+        return unsigned(np.array([one(*row) for row in rows]))
+
+    return (kind.bits,) * n_operands, compute
 
 
 def _of_bits(function, n_operands):
@@ -234,8 +271,17 @@ def _select(instruction, kind):
 
 def _convert(instruction, source):
     target = instruction.types[0]
-    types = SIGNED if target.kind == "s" else UNSIGNED
-    return (source.bits,), lambda a: unsigned(viewed(source, a).astype(types[target.bits]))
+    types = {"s": SIGNED, "f": FLOAT}.get(target.kind, UNSIGNED)
+
+    def compute(a):
+        given = viewed(source, a)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = given.astype(types[target.bits])
+            if "rm" in instruction.modifiers:
+                found = np.where(found > given, np.nextafter(found, -np.inf, dtype=found.dtype), found)
+        return unsigned(found)
+
+    return (source.bits,), compute
 
 
 def _copy(instruction, kind):
@@ -246,12 +292,13 @@ _MAKERS = {
     **{
         name: _elementwise(function, 2)
         for name, function in {
-            "add": np.add,
             "sub": np.subtract,
-            "min": np.minimum,
-            "max": np.maximum,
+            # Of a NaN and a number, the number.
+            "min": np.fmin,
+            "max": np.fmax,
         }.items()
     },
+    **dict.fromkeys(("add", "fma"), _add_or_fuse),
     "and": _of_bits(np.bitwise_and, 2),
     "or": _of_bits(np.bitwise_or, 2),
     "xor": _of_bits(np.bitwise_xor, 2),
