@@ -111,8 +111,13 @@ def _sample(task: Task, tokens: Any) -> str | None:
 
 
 def _torch_sample(task: Task, tokens: Any) -> str | None:
-    inputs = tuple([to_numpy(array) for array in task.inputs])
-    return _sample(Task(task.workload, inputs, task.threads), to_numpy(tokens))
+    x, k, top_p = task.x.double(), task.workload.k or task.x.shape[-1], task.workload.top_p
+    weights = (x - x.amax(-1, keepdim=True)).exp()
+    drawn = weights.gather(-1, tokens.long().reshape(-1, 1))
+    before = weights.where(weights > drawn, 0).sum(-1)
+    of_first = weights.topk(k, -1).values.sum(-1)
+    is_wrong = ((weights > drawn).sum(-1) >= k) | (before > (top_p + 1e-9) * of_first) | (drawn[:, 0] == 0)
+    return "a token does not stay" if is_wrong.any() else None
 
 
 def _gather_nd(task: Task, output: Any) -> str | None:

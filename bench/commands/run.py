@@ -28,7 +28,7 @@ AGAIN_SECONDS = 1.0
 
 def run(
     suite: Annotated[
-        str, typer.Option(metavar="NAME", help="One of operators, serving, data, layouts, sizes.")
+        str, typer.Option(metavar="NAME", help="One of operators, serving, sampling, data, layouts, sizes.")
     ] = "operators",
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
@@ -49,7 +49,7 @@ def run(
 ) -> None:
     """Compare dmlops with the other libraries that are installed, each in its best form.
 
-    The suites: all operators, the top-k of serving language models on a GPU with its ties, and sweeps of
+    The suites: all operators, the top-k of serving language models on a GPU with its ties, tokens of language models, and sweeps of
     dmlops alone through kinds of data, types and layouts, and sizes, which look for slow cases.
     """
     from bench.suites import SUITES  # noqa: PLC0415 - for this command only
