@@ -33,11 +33,12 @@ def sampling(device: str) -> Iterator[Workload]:
 
 
 def changed_tokens(device: str, threads: int) -> Iterator[tuple[str, str, float | str]]:
-    """Yield a filter, a contender and the share of its tokens that another batch changes, or why there is none.
+    """Yield filters, contenders and shares of tokens that another batch changes, or why there is none.
 
-    The second half of a batch is drawn again alone, with the same seeds: those of the rows, or the generator's.
+    Half of a batch is drawn again alone, with the same seeds: those of the rows, or the generator's.
     """
     rows = 64 if device == CPU else 256
+    half = slice(rows // 2, None)
     source = data.source(device)
     for k, top_p in _FILTERS:
         made = [
@@ -45,12 +46,15 @@ def changed_tokens(device: str, threads: int) -> Iterator[tuple[str, str, float 
             for n in (rows, rows // 2)
         ]
         x, seeds = made[0].inputs(source)
-        tasks = Task(made[0], (x, seeds), threads), Task(made[1], (x[rows // 2 :], seeds[rows // 2 :]), threads)
+        tasks = (
+            Task(made[0], (x, seeds), threads),
+            Task(made[1], (x[half], seeds[half]), threads),
+        )
         for who in contenders("sample", device):
             shown: float | str
             try:
                 both, alone = (_drawn(who, task) for task in tasks)
-                shown = float((both[rows // 2 :] != alone).mean())
+                shown = float((both[half] != alone).mean())
             except NotServedError as error:
                 shown = str(error)
             yield f"k {k or 'all'}, top_p {top_p}", who.name, shown

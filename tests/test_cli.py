@@ -45,11 +45,11 @@ def test_help_is_light():
     """
     printed = run_script(script)
     assert printed.rstrip().endswith("[]")
-    for name in ("demo", "info", "warmup", "top-k", "nonzero", "gather", "diagonal"):
+    for name in ("demo", "info", "warmup", "top-k", "nonzero", "gather", "sample", "diagonal"):
         assert name in printed
 
 
-COMMAND_LINES = ("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "diagonal")
+COMMAND_LINES = ("", "demo", "info", "warmup", "cache", "top-k", "nonzero", "gather", "sample", "diagonal")
 
 
 @pytest.mark.quick
@@ -415,3 +415,24 @@ def test_mistakes_are_told_in_one_line(command, no_gpu, monkeypatch, tmp_path, l
     assert re.fullmatch(r"dmlops: .+\n", error)
     assert text in error
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_sample(command, no_gpu, tmp_path):
+    """Parameters are numbers, files, or arrays in files."""
+    x = np.random.default_rng(0).standard_normal((6, 50)).astype("float32")
+    seeds, shares = np.arange(6), np.linspace(0, 1, 6)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "given.npz", seeds=seeds, shares=shares)
+    options = ["--seeds", f"{tmp_path}/given.npz:seeds", "--top-p", f"{tmp_path}/given.npz:shares"]
+    options += ["--steps", "3", "--temperature", "0.5", "-k", "7", "-o", f"{tmp_path}/tokens.npy"]
+    code, printed, _ = command("sample", f"{tmp_path}/x.npy", *options)
+    assert code == 0
+    assert "tokens int64 (6,)" in printed
+    expected = dmlops.sample(x, seeds, steps=3, temperature=0.5, k=7, top_p=shares)
+    assert np.array_equal(np.load(tmp_path / "tokens.npy"), expected)
+    assert_refused(
+        command("sample", f"{tmp_path}/x.npy", "--seeds", "warm"), "--seeds: 'warm' is not a number"
+    )
+    assert_refused(
+        command("sample", f"{tmp_path}/x.npy", "--seeds", "1", "--min-p", "2"), "sample: sample.min_p: got 2"
+    )

@@ -49,8 +49,9 @@ def run(
 ) -> None:
     """Compare dmlops with the other libraries that are installed, each in its best form.
 
-    The suites: all operators, the top-k of serving language models on a GPU with its ties, tokens of language models, and sweeps of
-    dmlops alone through kinds of data, types and layouts, and sizes, which look for slow cases.
+    The suites: all operators, the top-k of serving language models on a GPU with its ties, tokens of language
+    models, and sweeps of dmlops alone through kinds of data, types and layouts, and sizes, which look for
+    slow cases.
     """
     from bench.suites import SUITES  # noqa: PLC0415 - for this command only
 

@@ -18,6 +18,7 @@ app.command("cache")(cache.cache)
 app.command("top-k")(files.top_k)
 app.command("nonzero")(files.nonzero)
 app.command("gather")(files.gather)
+app.command("sample")(files.sample)
 app.command("diagonal")(files.diagonal)
 
 

@@ -31,6 +31,10 @@ def _array_option(text: str) -> Any:
     return typer.Option(metavar="FILE", show_default=False, help=text)
 
 
+def _number_option(text: str) -> Any:
+    return typer.Option(metavar="NUMBER|FILE", help=text)
+
+
 def top_k(
     file: FileArgument,
     *,
@@ -154,6 +158,48 @@ def gather(
     if along_axis is not None:
         result = np.moveaxis(result, -1, along_axis)
     _finish(f"gather from {x.name} by {by}", ([result], how), ("output",), output)
+
+
+def sample(
+    file: FileArgument,
+    *,
+    seeds: Annotated[str, _number_option("The seed of each row.")],
+    steps: Annotated[str, _number_option("The number of the draw.")] = "0",
+    temperature: Annotated[str, _number_option("What differences are divided by; 0 is greedy.")] = "1",
+    k: Annotated[
+        str, typer.Option("-k", metavar="NUMBER|FILE", help="The k largest take part; 0 stands for all.")
+    ] = "0",
+    top_p: Annotated[str, _number_option("The share of the weights that stays.")] = "1",
+    min_p: Annotated[str, _number_option("The least share of the largest weight.")] = "0",
+    index_dtype: IndexTypeOption = "int64",
+    device: DeviceOption = Device.AUTO,
+    output: OutputOption = None,
+) -> None:
+    """Draw one token per row of logits, by a seed: the same on every device."""
+    texts = {
+        "seeds": seeds,
+        "steps": steps,
+        "temperature": temperature,
+        "k": k,
+        "top_p": top_p,
+        "min_p": min_p,
+    }
+    numbers: dict[str, Any] = {}
+    paths = {}
+    for name, text in texts.items():
+        if text == str(STANDARD) or ".np" in text:
+            paths[name] = Path(text)
+        else:
+            numbers[name] = _number(text, f"--{name.replace('_', '-')}" if len(name) > 1 else "-k")
+    outputs.check(output, [file, *paths.values()])
+    _check_one_is_standard("sample", [file, *paths.values()])
+    x, arrays = open_input(file), [open_input(path, "numbers").array for path in paths.values()]
+
+    def draw(x: Any, *arrays: Any) -> Any:
+        return dmlops.sample(x, **numbers, **dict(zip(paths, arrays, strict=True)), index_dtype=index_dtype)
+
+    ran = _run("sample", device, draw, x.array, *arrays)
+    _finish(f"sample of {x.name}", ran, ("tokens",), output)
 
 
 def _check_one_is_standard(command: str, files: Sequence[Path]) -> None:

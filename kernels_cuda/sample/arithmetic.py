@@ -105,9 +105,7 @@ def _of_key(key, scale, powers):
     words = cuda.local.array(N_SCALE, i64)
     for i in range(N_SCALE):
         words[i] = i64(ptx.load_shared_u64(scale + u32(8 * i)))
-    row = Scale(
-        words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8]
-    )
+    row = Scale(words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
     return ARITHMETIC.weight(key, row, powers)
 
 
@@ -196,9 +194,7 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         inner = u32(C2) - ptx.multiply_high_u32(rest, u32(C3))
         inner = u32(C1) - ptx.multiply_high_u32(rest, inner)
         inner = ptx.multiply_high_u32(rest, inner)
-        power = ptx.load_shared_u64(
-            weighing.lane_powers + (whole & ((1 << TABLE_BITS) - 1)) * (8 * COPIES)
-        )
+        power = ptx.load_shared_u64(weighing.lane_powers + (whole & ((1 << TABLE_BITS) - 1)) * (8 * COPIES))
         power -= u64(ptx.multiply_high_u32(u32(power >> _ROUND_SHIFT), inner))
         # The exponent has two more in its whole part: powers have two more bits than weights.
         weight = ptx.shift_right_u64(power, whole >> TABLE_BITS & 0x1FFF)

@@ -8,6 +8,7 @@ graph is built.
 from dmlops.integrations.dask.diagonal_matrix import diagonal_matrix
 from dmlops.integrations.dask.gather_nd import gather_nd
 from dmlops.integrations.dask.nonzero_coordinates import nonzero_coordinates
+from dmlops.integrations.dask.sample import sample
 from dmlops.integrations.dask.top_k import top_k
 
-__all__ = ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"]
+__all__ = ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k"]

@@ -1,0 +1,69 @@
+"""Tokens of chunked logits: rows are independent of each other."""
+
+from typing import Any
+
+import dask.array as da
+
+import dmlops
+from dmlops.functions.sample import FUNCTION, split
+from dmlops.integrations.dask import chunks
+from dmlops.operators.sample import PARAMETERS, infer_sample
+from dmlops.types.data_types import index_data_type, numpy_dtype
+from dmlops.types.errors import refuse
+
+
+def sample(
+    logits: Any,
+    seeds: Any,
+    *,
+    steps: Any = 0,
+    temperature: Any = 1.0,
+    k: Any = None,
+    top_p: Any = 1.0,
+    min_p: Any = 0.0,
+    index_dtype: Any = "int64",
+) -> da.Array:
+    """Return one token per row of logits, drawn by a seed, as `dmlops.sample` does.
+
+    The last dimension must be one chunk; the result has the chunks of the others. Parameters may be numbers,
+    or arrays of NumPy or Dask.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> sample(da.asarray([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], chunks=(1, 3)), [1, 2], temperature=0.5).compute()
+    array([2, 2])
+    """
+    x = chunks.as_dask_array(logits, "sample.logits")
+    given = dict(zip(PARAMETERS, (seeds, steps, temperature, k, top_p, min_p), strict=True))
+    names, found, _ = split(list(given.values()))
+    arrays = [chunks.as_dask_array(a, f"sample.{name}") for name, a in zip(names, found, strict=True)]
+    index_type = index_data_type(index_dtype, "sample.index_dtype")
+    with chunks.mark_unknown_sizes(x, *arrays):
+        described = {
+            name: chunks.describe(a, f"sample.{name}") for name, a in zip(names, arrays, strict=True)
+        }
+        infer_sample(FUNCTION.words, chunks.describe(x, "sample.logits"), index_type, described)
+    if x.numblocks[-1] > 1:
+        got = f"{x.numblocks[-1]} chunks along the last dimension"
+        refuse("sample.logits", got, "a token depends on its whole row", "call rechunk({-1: -1}) on it first")
+    if arrays:
+        for d in range(x.ndim - 1):
+            chunks.check_known(x, d, "sample.logits")
+    rows = [da.broadcast_to(array, x.shape[:-1]).rechunk(x.chunks[:-1])[..., None] for array in arrays]
+    options = {name: value for name, value in given.items() if name not in names}
+    dtype = numpy_dtype(index_type)
+    return da.map_blocks(
+        _sample_chunk,
+        x,
+        *rows,
+        names=names,
+        options=options | {"index_dtype": dtype},
+        drop_axis=x.ndim - 1,
+        meta=chunks.empty_like(x, x.ndim - 1, dtype),
+    )
+
+
+def _sample_chunk(x: Any, *others: Any, names: tuple[str, ...], options: dict[str, Any]) -> Any:
+    rows = {name: chunks.beside(x, array)[..., 0] for name, array in zip(names, others, strict=True)}
+    return dmlops.sample(x, **rows, **options)
