@@ -430,9 +430,6 @@ def test_sample(command, no_gpu, tmp_path):
     assert "tokens int64 (6,)" in printed
     expected = dmlops.sample(x, seeds, steps=3, temperature=0.5, k=7, top_p=shares)
     assert np.array_equal(np.load(tmp_path / "tokens.npy"), expected)
-    assert_refused(
-        command("sample", f"{tmp_path}/x.npy", "--seeds", "warm"), "--seeds: 'warm' is not a number"
-    )
-    assert_refused(
-        command("sample", f"{tmp_path}/x.npy", "--seeds", "1", "--min-p", "2"), "sample: sample.min_p: got 2"
-    )
+    drawn = "sample", f"{tmp_path}/x.npy", "--seeds"
+    assert_refused(command(*drawn, "warm"), "--seeds: 'warm' is not a number")
+    assert_refused(command(*drawn, "1", "--min-p", "2"), "sample: sample.min_p: got 2")

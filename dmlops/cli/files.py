@@ -15,6 +15,7 @@ from dmlops.cli.ending import CommandError, users_errors
 from dmlops.cli.inputs import STANDARD, Array, FileArgument, Input, open_input
 from dmlops.cli.outputs import OutputOption
 from dmlops.cli.placement import Device, place
+from dmlops.operators.sample import PARAMETERS
 from dmlops.types.errors import counted, cut, shown
 
 DeviceOption = Annotated[Device, typer.Option(help="Where it runs; auto is a GPU if one can be used.")]
@@ -31,8 +32,8 @@ def _array_option(text: str) -> Any:
     return typer.Option(metavar="FILE", show_default=False, help=text)
 
 
-def _number_option(text: str) -> Any:
-    return typer.Option(metavar="NUMBER|FILE", help=text)
+def _number_option(text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar="NUMBER|FILE", help=text)
 
 
 def top_k(
@@ -166,9 +167,7 @@ def sample(
     seeds: Annotated[str, _number_option("The seed of each row.")],
     steps: Annotated[str, _number_option("The number of the draw.")] = "0",
     temperature: Annotated[str, _number_option("What differences are divided by; 0 is greedy.")] = "1",
-    k: Annotated[
-        str, typer.Option("-k", metavar="NUMBER|FILE", help="The k largest take part; 0 stands for all.")
-    ] = "0",
+    k: Annotated[str, _number_option("The k largest take part; 0 stands for all.", "-k")] = "0",
     top_p: Annotated[str, _number_option("The share of the weights that stays.")] = "1",
     min_p: Annotated[str, _number_option("The least share of the largest weight.")] = "0",
     index_dtype: IndexTypeOption = "int64",
@@ -176,17 +175,10 @@ def sample(
     output: OutputOption = None,
 ) -> None:
     """Draw one token per row of logits, by a seed: the same on every device."""
-    texts = {
-        "seeds": seeds,
-        "steps": steps,
-        "temperature": temperature,
-        "k": k,
-        "top_p": top_p,
-        "min_p": min_p,
-    }
+    given = seeds, steps, temperature, k, top_p, min_p
     numbers: dict[str, Any] = {}
     paths = {}
-    for name, text in texts.items():
+    for name, text in zip(PARAMETERS, given, strict=True):
         if text == str(STANDARD) or ".np" in text:
             paths[name] = Path(text)
         else:

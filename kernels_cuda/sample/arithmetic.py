@@ -16,7 +16,7 @@ from kernels_cpu.exact.sampling import C1, C2, C3, LOG2_E, POWER_BITS, TABLE_BIT
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
-from kernels_cuda.sample.parameters import COPIES, N_POWERS, THREADS
+from kernels_cuda.sample.parameters import COPIES, THREADS
 
 _ROUND_SHIFT = POWER_BITS - 32
 _FLOAT_BIAS = 1023
@@ -154,7 +154,7 @@ def _prepared_wide(value, factor, power):
 
 @functools.cache
 def weigh_functions(element_size: int) -> WeighFunctions:
-    """Make the functions for one element width; elements travel as their bits, as floats of 32 bits at least."""
+    """Make the functions for one element width; `fast` takes floats of 32 bits at least, as their bits."""
     bits = 8 * element_size
     prepared = _prepared_wide if element_size == 8 else _prepared_narrow
     exponent = ptx.exponent_f64 if element_size == 8 else ptx.exponent_f32

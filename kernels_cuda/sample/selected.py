@@ -107,7 +107,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return add, add_near, add_to_bins
 
     def pass_over(visits: Any, slow_visits: Any, number: int) -> Any:
-        """Make the function that visits the elements of a thread; it returns the sum and the number of ties."""
+        """Make the function that visits the elements of a thread; it returns the sum, and how many tie."""
         visit, slow_visit = visits[number], slow_visits[number]
 
         @device_function
@@ -276,7 +276,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def walk(at, p, first, last, cut, ties, target):
-        """Return the sum of the weights of what stays of some elements, up to where it exceeds a target, and that."""
+        """Add up the weights of what stays until they exceed a target; return the sum, and where it does."""
         total = u64(0)
         while first < last and total <= target:
             element = keys.element_at(at, p, first)
@@ -301,7 +301,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     @device_function
     def draw(at, p, request, thread, cut, ties, arrays):
-        """Return the token of a row, whose segments have been added up: each thread reads some elements of one."""
+        """Return the token of a row, whose segments have been added up; each thread reads a part of one."""
         _, _, _, sums, _, room = arrays
         of_tied = tied_weight(cut.largest, cut.distance, cut.weighing)
         segment, target, ties_before = choose_segment(request, thread, ties, of_tied, sums, room)

@@ -31,19 +31,20 @@ def sample(
     Examples
     --------
     >>> import dask.array as da
-    >>> sample(da.asarray([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], chunks=(1, 3)), [1, 2], temperature=0.5).compute()
+    >>> logits = da.asarray([[1.0, 3.0, 2.0], [0.0, 0.0, 9.0]], chunks=(1, 3))
+    >>> sample(logits, [1, 2], temperature=0.5).compute()
     array([2, 2])
     """
     x = chunks.as_dask_array(logits, "sample.logits")
     given = dict(zip(PARAMETERS, (seeds, steps, temperature, k, top_p, min_p), strict=True))
     names, found, _ = split(list(given.values()))
-    arrays = [chunks.as_dask_array(a, f"sample.{name}") for name, a in zip(names, found, strict=True)]
+    where = [f"sample.{name}" for name in names]
+    arrays = [chunks.as_dask_array(array, place) for array, place in zip(found, where, strict=True)]
     index_type = index_data_type(index_dtype, "sample.index_dtype")
     with chunks.mark_unknown_sizes(x, *arrays):
-        described = {
-            name: chunks.describe(a, f"sample.{name}") for name, a in zip(names, arrays, strict=True)
-        }
-        infer_sample(FUNCTION.words, chunks.describe(x, "sample.logits"), index_type, described)
+        described = [chunks.describe(array, place) for array, place in zip(arrays, where, strict=True)]
+        of_rows = dict(zip(names, described, strict=True))
+        infer_sample(FUNCTION.words, chunks.describe(x, "sample.logits"), index_type, of_rows)
     if x.numblocks[-1] > 1:
         got = f"{x.numblocks[-1]} chunks along the last dimension"
         refuse("sample.logits", got, "a token depends on its whole row", "call rechunk({-1: -1}) on it first")
