@@ -32,6 +32,8 @@ WAYS = (
 )
 # Of these, a cluster of blocks has a part of each row.
 BLOCK, CLUSTER = {"cluster_elements": 1 << 40}, {"cluster_elements": 1}
+# A part of a row is read before all of it.
+GUESS = BLOCK | {"guessed_elements": 1}
 
 
 def described(array):
@@ -68,7 +70,9 @@ def drawn(x, policy, **given):
     ("dtype", "policy"),
     [
         ("float32", BLOCK),
+        ("float16", GUESS),
         *(exhaustive("float32", CLUSTER), exhaustive("float16", BLOCK), exhaustive("float16", CLUSTER)),
+        *(exhaustive("float32", GUESS), exhaustive("float64", GUESS)),
         *(exhaustive("float64", BLOCK), exhaustive("float64", CLUSTER)),
     ],
 )

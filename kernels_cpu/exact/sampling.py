@@ -32,7 +32,7 @@ _UNIT = 41  # the unit is 2^-41 of the temperature's power of two, or larger
 _LIMIT = (1 << 47) - 1  # larger differences have no weight at any temperature
 LOG2_E = 6653256548922161246  # log2(e) * 2^62
 # 2^-r = 1 - r * (c1 - r * (c2 - r * c3)) for r < 2^-7, in units of 2^-32, 2^-25 and 2^-18: an economised
-# Taylor polynomial. Each product with r, in units of 2^-39, is one of 32 bits of which the upper half is kept.
+# Taylor polynomial. Of each product with r, in units of 2^-39, the upper 32 bits are kept.
 C1, C2, C3 = 2977044467, 8060639, 14511
 _GREEDY, _DEFAULT = -1, -1
 

@@ -39,6 +39,9 @@ class KeyFunctions(NamedTuple):
     key_in: Any
     shifted: Any
     signed: Any
+    lowest: Any
+    largest_in: Any
+    key_of_largest: Any
     largest: Any
     team_largest: Any
     first_of: Any
@@ -188,6 +191,16 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
     lowest, larger, key_of_largest = _reduction(element_size, key_of, value_of)
 
     @device_function
+    def largest_in(words, best, p):
+        """Return the largest element of some vectors, or what it was before."""
+        for number in range(IN_FLIGHT):
+            rest = words[number]
+            for _ in range(per_vector):
+                best = larger(best, element_in(rest), p)
+                rest = shifted(rest)
+        return best
+
+    @device_function
     def largest(at, p, rank, thread):
         """Return the largest key of a thread; that of -inf stands for NaN."""
         vector, end = segment_of(at, p, rank, thread)
@@ -199,11 +212,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
                 load(at, p, vector + 64, end),
                 load(at, p, vector + 96, end),
             )
-            for number in range(IN_FLIGHT):
-                rest = words[number]
-                for _ in range(per_vector):
-                    best = larger(best, element_in(rest), p)
-                    rest = shifted(rest)
+            best = largest_in(words, best, p)
             vector += 32 * IN_FLIGHT
         return key_of_largest(best, p)
 
@@ -246,6 +255,9 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         key_in,
         shifted,
         signed,
+        lowest,
+        largest_in,
+        key_of_largest,
         largest,
         team_largest,
         first_of,

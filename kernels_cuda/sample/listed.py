@@ -9,8 +9,8 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions
-from kernels_cuda.sample.keys import key_functions
-from kernels_cuda.sample.parameters import FEW, LIST, THREADS
+from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
+from kernels_cuda.sample.parameters import FEW, LIST, THREADS, WARPS
 from kernels_cuda.sample.shared import block_largest, block_sum, team_functions
 
 _PER_LANE = THREADS // 32
@@ -18,11 +18,12 @@ _PER_LANE = THREADS // 32
 
 @functools.cache
 def listed_functions(element_size: int, cluster: int) -> Any:
-    """Make the device function that lists, orders and draws; it returns -2 if the list overflows."""
+    """Make the device function that lists, orders and draws, and the one before it that reads a part."""
     keys = key_functions(element_size, cluster)
     team, weigh = team_functions(cluster), weigh_functions(element_size)
-    bits = 8 * element_size
-    per_vector = keys.per_vector
+    bits, bias, is_wide = 8 * element_size, 1 << (8 * element_size - 1), element_size == 8
+    register, per_vector = keys.register, keys.per_vector
+    n_parts = 2 if is_wide else 1
 
     @device_function
     def threshold_of(own, count, thread, bins, room):
@@ -53,6 +54,46 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         return found
 
     @device_function
+    def largest_of_part(at, p, thread):
+        """Return the largest key of a thread in a part of the row."""
+        end = u32((p.n + i64(keys.skipped(at, p)) + (per_vector - 1)) // per_vector)
+        apart = end // u32(IN_FLIGHT * WARPS)
+        vector = (thread >> 5) * apart + (thread & 31)
+        words = (
+            keys.load(at, p, vector, end),
+            keys.load(at, p, vector + WARPS * apart, end),
+            keys.load(at, p, vector + 2 * WARPS * apart, end),
+            keys.load(at, p, vector + 3 * WARPS * apart, end),
+        )
+        return keys.key_of_largest(keys.largest_in(words, keys.lowest(p), p), p)
+
+    @device_function
+    def likely_count(count, n):
+        """Return how many of the largest elements of that part are beyond `count` of the row, or more.
+
+        Four times the deviation of their number is added to it.
+        """
+        expected = (count * (IN_FLIGHT * THREADS * per_vector) + (n - 1)) // n
+        more = i64(0)
+        while more * more < 16 * expected:
+            more += 1
+        return expected + more + 4
+
+    @device_function
+    def is_among(words, threshold, p):
+        """Return whether any element of a vector may be listed."""
+        found = u32(0)
+        if not is_wide:
+            least = keys.value_of(keys.element_of(register(threshold)), p)
+        for _ in range(per_vector):
+            if is_wide:
+                found |= u32(keys.key_in(words, p) >= threshold)
+            else:
+                found |= ptx.at_least_f32(keys.value_of(keys.element_in(words), p), least)
+            words = keys.shifted(words)
+        return found != 0
+
+    @device_function
     def collect(at, p, rank, thread, threshold, bins, room):
         """List the elements of a block at or above a threshold; return how many there are."""
         counter = ptx.shared_address(room)
@@ -61,24 +102,38 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
         vector, end = keys.segment_of(at, p, rank, thread)
         while vector < end:
-            words = keys.load(at, p, vector, end), keys.load(at, p, vector + 32, end)
-            for number in range(2):
+            words = (
+                keys.load(at, p, vector, end),
+                keys.load(at, p, vector + 32, end),
+                keys.load(at, p, vector + 64, end),
+                keys.load(at, p, vector + 96, end),
+            )
+            for number in range(IN_FLIGHT):
                 rest = words[number]
-                i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
-                for _ in range(per_vector):
-                    key = u64(keys.key_in(rest, p))
-                    if key >= threshold and key != 0:
-                        place = ptx.atomic_add_shared_u32(counter, u32(1))
-                        if place < LIST:
-                            bins[place] = key
-                            bins[LIST + place] = u64(i)
-                    rest = keys.shifted(rest)
-                    i += 1
-            vector += 64
+                if is_among(rest, threshold, p):
+                    i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
+                    for _ in range(per_vector):
+                        key = u64(keys.key_in(rest, p))
+                        if key >= threshold and key != 0:
+                            place = ptx.atomic_add_shared_u32(counter, u32(1))
+                            if place < LIST:
+                                put(bins, place, key, i)
+                        rest = keys.shifted(rest)
+                        i += 1
+            vector += 32 * IN_FLIGHT
         cuda.syncthreads()
         n = room[0]
         cuda.syncthreads()
         return n
+
+    @device_function
+    def put(bins, place, key, index):
+        """Write an element to a list: the larger, the earlier in order."""
+        if is_wide:
+            bins[place] = key
+            bins[LIST + place] = u64(~u32(index))
+        else:
+            bins[place] = (key << 32) | u64(~u32(index))
 
     @device_function
     def gather(thread, bins, mail):
@@ -92,9 +147,9 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         of_other = u32(mail[2 * cluster + other])
         i = thread & u32(THREADS // cluster - 1)
         while other > 0 and i < of_other:
-            for half in range(2):
-                place = ptx.shared_address(bins) + (half * LIST + i) * 8
-                bins[half * LIST + n + i] = ptx.load_cluster_u64(ptx.cluster_address(place, other))
+            for part in range(n_parts):
+                place = ptx.shared_address(bins) + (part * LIST + i) * 8
+                bins[part * LIST + n + i] = ptx.load_cluster_u64(ptx.cluster_address(place, other))
             i += THREADS // cluster
         cuda.syncthreads()
 
@@ -103,15 +158,23 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         """Write the first `count` of `n` listed elements in order: their keys, and their indices."""
         i = thread
         while i < n:
-            key = bins[i]
-            index = bins[LIST + i]
+            element = bins[i]
+            key, index = element >> 32, ~u32(element)
             place = u32(0)
-            for j in range(n):
-                if bins[j] > key or (bins[j] == key and bins[LIST + j] < index):
-                    place += 1
+            if is_wide:
+                key = element
+                other = bins[LIST + i]
+                index = ~u32(other)
+                for j in range(n):
+                    if bins[j] > element or (bins[j] == element and bins[LIST + j] > other):
+                        place += 1
+            else:
+                for j in range(n):
+                    if bins[j] > element:
+                        place += 1
             if place < count:
                 listed[place] = key
-                listed[FEW + place] = index
+                listed[FEW + place] = u64(index)
             i += THREADS
         cuda.syncthreads()
 
@@ -147,23 +210,34 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         return i64(block_largest(found, thread, room))
 
     @device_function
-    def draw_listed(at, p, request, weighing, own, rank, thread, arrays):
-        """Return the token of a row, by the first block; -2 if there are too many elements for a list."""
-        _, bins, listed, _, mail, room = arrays
-        threshold = threshold_of(own, request.count, thread, bins, room)
-        threshold = team.largest(threshold, 1, thread, mail)
-        n = team.sum(collect(at, p, rank, thread, threshold, bins, room), 2, thread, mail)
+    def draw_listed(at, p, request, own, is_guess, rank, thread, arrays, scale):
+        """Return the token of a row, by the first block, from the largest keys of threads.
+
+        It is -2 if too many elements are at or above the threshold, or if those keys are from a part of the
+        row and too few are.
+        """
+        powers, bins, listed, _, mail, room = arrays
+        count = request.count
+        if is_guess:
+            count = likely_count(count, p.n)
+        threshold = team.largest(threshold_of(own, count, thread, bins, room), 1, thread, mail)
+        n = i64(team.sum(collect(at, p, rank, thread, threshold, bins, room), 2, thread, mail))
         token = i64(-2)
-        if n <= LIST:
+        if n <= LIST and (n >= request.count or not is_guess):
             token = i64(0)
             if rank == 0:
                 if cluster > 1:
                     gather(thread, bins, mail)
                 # NaN is not listed.
-                count = min(u32(n), u32(request.count))
-                order(u32(n), count, thread, bins, listed)
-                token = draw(request, weighing, count, thread, arrays)
+                n_first = min(u32(n), u32(request.count))
+                order(u32(n), n_first, thread, bins, listed)
+                largest = register(listed[0])
+                token = i64(-1)
+                if u64(largest) > u64(bias) - u64(p.infinity):
+                    value = keys.value_of(keys.element_of(largest), p)
+                    weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
+                    token = draw(request, weighing, n_first, thread, arrays)
         team.meet()
         return token
 
-    return draw_listed
+    return largest_of_part, draw_listed

@@ -62,6 +62,8 @@ class Parameters(NamedTuple):
     mantissa: int
     infinity: int
     index_size: int
+    guessed_from: int
+    """Elements of a row from which on a small k is first tried with a threshold from a part of them."""
     n_dims: int
 
 

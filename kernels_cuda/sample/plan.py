@@ -56,6 +56,8 @@ class Policy(NamedTuple):
     many_elements: int = 32768
     # Blocks that are launched at most; they take one row after the other.
     most_blocks: int = 1 << 20
+    # A row of at least so many elements is read once where k is small, if a part of it tells the threshold.
+    guessed_elements: int = 65536
 
 
 def _bytes_of(format_word: int) -> int:
@@ -121,6 +123,7 @@ def plan(problem: Words, device: Words, out: Words) -> int:
             mantissa,
             infinity,
             problem[INDEX_SIZE],
+            device[OWN_WORDS + 4],
             n_dims,
         ),
     )

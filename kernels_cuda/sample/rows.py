@@ -122,11 +122,28 @@ def _request_of(addresses, n, kinds, values):
     )
 
 
+@device_function
+def _request_in(asked):
+    """Return the parameters of a row that a warp has written to shared memory."""
+    return Request(
+        asked[0],
+        asked[1],
+        asked[2],
+        asked[3],
+        asked[4],
+        asked[5],
+        asked[6],
+        asked[7],
+        asked[8],
+        asked[9],
+    )
+
+
 def rows_kernel(element_size: int, cluster: int) -> Any:
     """Make the kernel for one element width, with so many blocks per row."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     team = team_functions(cluster)
-    draw_listed = listed_functions(element_size, cluster)
+    largest_of_part, draw_listed = listed_functions(element_size, cluster)
     draw_selected = selected_functions(element_size, cluster)
     bias = 1 << (8 * element_size - 1)
     n_listed, n_sums, n_mail, n_room = 3 * FEW, 2 * WARPS * cluster, _N_MAIL * cluster, WARPS + 4
@@ -193,37 +210,38 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
                 rest = upper
             at = addresses[0]
             # By one warp, while the others begin to read.
-            if thread < 32:
+            if thread >= THREADS - 32:
                 request = _request_of(addresses, p.n, kinds, values)
                 for i in range(N_REQUEST):
-                    if thread == i:
+                    if thread == i + (THREADS - 32):
                         asked[i] = i64(request[i])
-            own = keys.largest(at, p, rank, thread)
-            largest = keys.team_largest(own, thread, arrays)
-            request = Request(
-                asked[0],
-                asked[1],
-                asked[2],
-                asked[3],
-                asked[4],
-                asked[5],
-                asked[6],
-                asked[7],
-                asked[8],
-                asked[9],
-            )
             token = i64(-2)
-            if u64(largest) <= u64(bias) - u64(p.infinity):
-                token = i64(-1)
-            elif request.temperature < 0:
-                token = keys.first_of(at, p, rank, thread, own, largest, arrays)
-            else:
+            largest = keys.register(0)
+            # A small k is first tried with what a part of the row tells.
+            is_guess = cluster == 1 and p.n >= p.guessed_from and (kinds.k != 0 or values.k != 0)
+            is_tried = False
+            while not is_tried:
+                if is_guess:
+                    own = largest_of_part(at, p, thread)
+                    cuda.syncthreads()
+                else:
+                    own = keys.largest(at, p, rank, thread)
+                    largest = keys.team_largest(own, thread, arrays)
+                request = _request_in(asked)
+                is_few = request.is_counted != 0 and request.count <= FEW
+                if not is_guess and u64(largest) <= u64(bias) - u64(p.infinity):
+                    token = i64(-1)
+                elif request.temperature < 0:
+                    if not is_guess:
+                        token = keys.first_of(at, p, rank, thread, own, largest, arrays)
+                elif is_few:
+                    token = draw_listed(at, p, request, own, is_guess, rank, thread, arrays, scale)
+                is_tried = token != -2 or not is_guess
+                is_guess = False
+            if token == -2:
                 value = keys.value_of(keys.element_of(largest), p)
                 weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
-                if request.is_counted != 0 and request.count <= FEW:
-                    token = draw_listed(at, p, request, weighing, own, rank, thread, arrays)
-                if token == -2:
-                    token = draw_selected(at, p, request, weighing, largest, rank, thread, arrays)
+                token = draw_selected(at, p, request, weighing, largest, rank, thread, arrays)
             if rank == 0 and thread == 0:
                 if p.index_size == 8:
                     ptx.store_u64(addresses[1], u64(token))
