@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cuda.kernel_keys import KernelFamily, kernel_key, variant_of
+from kernels_cuda.kernel_keys import PARAMETER_BITS, KernelFamily, kernel_key, variant_of
 from kernels_cuda.layout import TABLE_WRITERS, WRITE_TABLE
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER, Variant
 
@@ -44,7 +44,7 @@ def variants() -> Iterator[Variant]:
 def sample_variant(key: int) -> Variant:
     """Return the kernel that an integer stands for."""
     variant = variant_of(key, FAMILIES)
-    cluster = variant.parameters[1] if variant.parameters else 1
+    cluster = key >> (2 * PARAMETER_BITS) if variant.parameters else 1
     if cluster == 1:
         return variant
     return variant._replace(cluster=cluster, since=CLUSTERS_FROM)
