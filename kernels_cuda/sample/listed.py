@@ -97,6 +97,8 @@ def listed_functions(element_size: int, cluster: int) -> Any:
     def collect(at, p, rank, thread, threshold, bins, room):
         """List the elements of a block at or above a threshold; return how many there are."""
         counter = ptx.shared_address(room)
+        # Not NaN.
+        threshold = max(threshold, u64(bias) - u64(p.infinity))
         if thread == 0:
             room[0] = u64(0)
         cuda.syncthreads()
@@ -114,7 +116,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
                     i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
                     for _ in range(per_vector):
                         key = u64(keys.key_in(rest, p))
-                        if key >= threshold and key != 0:
+                        if key >= threshold:
                             place = ptx.atomic_add_shared_u32(counter, u32(1))
                             if place < LIST:
                                 put(bins, place, key, i)
