@@ -164,14 +164,15 @@ def weigh_functions(element_size: int) -> WeighFunctions:
     def prepare(value, key, request, p, thread, powers, scale):
         """Return the `Weighing` of a row by its largest element, of which `key` is the key with a sign."""
         power = request.temperature_exponent + 52
-        row = ARITHMETIC.scale_of(
-            key, request.factor, request.temperature_exponent, bits, p.mantissa, request.least
-        )
-        for i in range(N_SCALE):
-            if thread == i:
-                scale[i] = row[i]
         is_fast, low, magic, largest, factor = prepared(value, request.factor, power)
-        cuda.syncthreads()
+        if not is_fast:
+            row = ARITHMETIC.scale_of(
+                key, request.factor, request.temperature_exponent, bits, p.mantissa, request.least
+            )
+            for i in range(N_SCALE):
+                if thread == i:
+                    scale[i] = row[i]
+            cuda.syncthreads()
         at = ptx.shared_address(powers)
         lane_powers = at + (thread & (COPIES - 1)) * 8
         return Weighing(
@@ -203,3 +204,16 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         return weight
 
     return WeighFunctions(prepare, fast, _of_any_key)
+
+
+@functools.cache
+def weight_of_element(keys: Any, weigh: WeighFunctions) -> Any:
+    """Make the device function that weighs an element of any row, by `key_functions`."""
+
+    @device_function
+    def weight(element, p, weighing):
+        if weighing.is_fast:
+            return weigh.fast(keys.value_of(element, p), weighing)
+        return weigh.of_key(keys.signed(keys.key_of(element, p)), weighing)
+
+    return weight

@@ -35,6 +35,7 @@ class KeyFunctions(NamedTuple):
     value_of: Any
     segment_of: Any
     load: Any
+    group: Any
     element_in: Any
     key_in: Any
     shifted: Any
@@ -163,6 +164,28 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return low, high
 
     @device_function
+    def group(at, p, vector, end):
+        """Return the words of the vectors that a thread loads together, 32 vectors apart."""
+        first = i64(vector) * per_vector - i64(skipped(at, p))
+        are_whole = p.x_step == element_size and first >= 0 and vector + 32 * (IN_FLIGHT - 1) < end
+        if are_whole and first + (32 * (IN_FLIGHT - 1) + 1) * per_vector <= p.n:
+            place = at + first * element_size
+            words = (
+                ptx.read_u64x2(place),
+                ptx.read_u64x2(place + 32 * VECTOR),
+                ptx.read_u64x2(place + 64 * VECTOR),
+                ptx.read_u64x2(place + 96 * VECTOR),
+            )
+        else:
+            words = (
+                load(at, p, vector, end),
+                load(at, p, vector + 32, end),
+                load(at, p, vector + 64, end),
+                load(at, p, vector + 96, end),
+            )
+        return words
+
+    @device_function
     def element_in(words):
         """Return the first element of a vector."""
         return register(words[0] & u64(mask))
@@ -206,13 +229,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         vector, end = segment_of(at, p, rank, thread)
         best = lowest(p)
         while vector < end:
-            words = (
-                load(at, p, vector, end),
-                load(at, p, vector + 32, end),
-                load(at, p, vector + 64, end),
-                load(at, p, vector + 96, end),
-            )
-            best = largest_in(words, best, p)
+            best = largest_in(group(at, p, vector, end), best, p)
             vector += 32 * IN_FLIGHT
         return key_of_largest(best, p)
 
@@ -251,6 +268,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         value_of,
         segment_of,
         load,
+        group,
         element_in,
         key_in,
         shifted,

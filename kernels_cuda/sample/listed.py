@@ -8,12 +8,13 @@ from numba import cuda
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions
+from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions, weight_of_element
 from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
 from kernels_cuda.sample.parameters import FEW, LIST, THREADS, WARPS
-from kernels_cuda.sample.shared import block_largest, block_sum, team_functions
+from kernels_cuda.sample.shared import block_inclusive_sum, block_largest, block_sum, team_functions
 
-_PER_LANE = THREADS // 32
+_DIGIT_BITS = 8
+_DIGITS = 1 << _DIGIT_BITS
 
 
 @functools.cache
@@ -21,35 +22,43 @@ def listed_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that lists, orders and draws, and the one before it that reads a part."""
     keys = key_functions(element_size, cluster)
     team, weigh = team_functions(cluster), weigh_functions(element_size)
+    any_weight = weight_of_element(keys, weigh)
     bits, bias, is_wide = 8 * element_size, 1 << (8 * element_size - 1), element_size == 8
     register, per_vector = keys.register, keys.per_vector
     n_parts = 2 if is_wide else 1
 
     @device_function
     def threshold_of(own, count, thread, bins, room):
-        """Return a key that at least `count` maxima of threads reach, or 0: found by the first warp."""
-        bins[thread] = u64(own)
-        cuda.syncthreads()
-        if thread < 32:
-            maxima = cuda.local.array(_PER_LANE, u64)
-            for j in range(_PER_LANE):
-                maxima[j] = bins[thread + 32 * j]
-            found = u64(0)
-            # Loops that are not unrolled: code that runs once takes longer to load than to run.
-            left = ptx.same_u32(u32(bits))
-            while left > 0:
-                left -= 1
-                bit = u64(1) << u64(left)
-                reached = u32(0)
-                for j in range(_PER_LANE):
-                    if maxima[j] >= found | bit:
-                        reached += 1
-                if i64(ptx.warp_add(reached)) >= count:
-                    found |= bit
-            if thread == 0:
-                room[0] = found
-        cuda.syncthreads()
-        found = room[0]
+        """Return a key that at least `count` maxima of threads reach, or 0: digit by digit."""
+        key = u64(own)
+        found = u64(0)
+        before = u64(0)
+        # A loop that is not unrolled: code that runs once takes longer to load than to run.
+        above = i64(ptx.same_u32(u32(bits)))
+        if count > THREADS:
+            above = i64(0)
+        while above > 0:
+            shift = u64(above - _DIGIT_BITS)
+            if thread < _DIGITS:
+                bins[thread] = u64(0)
+            cuda.syncthreads()
+            if above == bits or (key ^ found) >> u64(above) == 0:
+                # The largest digit has the first bin.
+                digit = (_DIGITS - 1) - (u32(key >> shift) & (_DIGITS - 1))
+                ptx.count_shared(ptx.shared_address(bins) + digit * 8)
+            cuda.syncthreads()
+            own_count = u64(0)
+            if thread < _DIGITS:
+                own_count = bins[thread]
+            inclusive, _ = block_inclusive_sum(own_count, thread, room)
+            reached = before + inclusive
+            if reached - own_count < u64(count) <= reached:
+                room[WARPS] = u64((_DIGITS - 1) - thread)
+                room[WARPS + 1] = reached - own_count
+            cuda.syncthreads()
+            found |= room[WARPS] << shift
+            before = room[WARPS + 1]
+            above -= _DIGIT_BITS
         cuda.syncthreads()
         return found
 
@@ -104,12 +113,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
         vector, end = keys.segment_of(at, p, rank, thread)
         while vector < end:
-            words = (
-                keys.load(at, p, vector, end),
-                keys.load(at, p, vector + 32, end),
-                keys.load(at, p, vector + 64, end),
-                keys.load(at, p, vector + 96, end),
-            )
+            words = keys.group(at, p, vector, end)
             for number in range(IN_FLIGHT):
                 rest = words[number]
                 if is_among(rest, threshold, p):
@@ -156,59 +160,80 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
 
     @device_function
+    def count_larger(element, other, half, n, bins):
+        """Return how many listed elements are larger, of each second four or pair."""
+        found = u32(0)
+        if is_wide:
+            j = half
+            while j < n:
+                if bins[j] > element or (bins[j] == element and bins[LIST + j] > other):
+                    found += 1
+                j += 2
+        else:
+            at = ptx.shared_address(bins) + half * 32
+            end = ptx.shared_address(bins) + n * 8
+            while at < end:
+                first, second = ptx.load_shared_u64x2(at)
+                third, fourth = ptx.load_shared_u64x2(at + 16)
+                found += u32(first > element) + u32(second > element)
+                found += u32(third > element) + u32(fourth > element)
+                at += 64
+        return found
+
+    @device_function
     def order(n, count, thread, bins, listed):
-        """Write the first `count` of `n` listed elements in order: their keys, and their indices."""
-        i = thread
-        while i < n:
+        """Write the first `count` of `n` listed elements in order: their keys, and their indices.
+
+        Two threads count the elements that are before one.
+        """
+        if not is_wide and thread < 8:
+            bins[n + thread] = u64(0)
+        cuda.syncthreads()
+        i = thread >> 1
+        while i - (thread >> 1) < n:
             element = bins[i]
-            key, index = element >> 32, ~u32(element)
-            place = u32(0)
+            other = u64(0)
+            key = element >> 32
+            index = ~u32(element)
             if is_wide:
+                other = bins[LIST + min(i, u32(LIST - 1))]
                 key = element
-                other = bins[LIST + i]
                 index = ~u32(other)
-                for j in range(n):
-                    if bins[j] > element or (bins[j] == element and bins[LIST + j] > other):
-                        place += 1
-            else:
-                for j in range(n):
-                    if bins[j] > element:
-                        place += 1
-            if place < count:
+            place = count_larger(element, other, thread & 1, n, bins)
+            place += ptx.shuffle_xor_u32(place, 1)
+            if i < n and place < count and thread & 1 == 0:
                 listed[place] = key
                 listed[FEW + place] = u64(index)
-            i += THREADS
+            i += THREADS // 2
         cuda.syncthreads()
 
     @device_function
-    def draw(request, weighing, count, thread, arrays):
+    def draw(request, weighing, p, count, thread, arrays):
         """Return the token, of the ordered elements."""
         _, _, listed, _, _, room = arrays
         weight = u64(0)
         if thread < count:
-            weight = weigh.of_key(keys.signed(listed[thread]), weighing)
-            listed[2 * FEW + thread] = weight
-        total = block_sum(weight, thread, room)
-        goal = u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, i64(total)))
-        before = u64(0)
-        if thread < count:
-            for j in range(thread):
-                before += listed[2 * FEW + j]
-        if before >= goal:
+            weight = any_weight(keys.element_of(register(listed[thread])), p, weighing)
+        inclusive, total = block_inclusive_sum(weight, thread, room)
+        if inclusive - weight >= u64(ARITHMETIC.share(request.top_p, request.top_p_exponent, i64(total))):
             weight = u64(0)
-        cuda.syncthreads()
         if thread < count:
             listed[2 * FEW + thread] = weight
         total = block_sum(weight, thread, room)
         target = u64(ARITHMETIC.part(request.word_low, request.word_high, i64(total)))
+        # Two threads add up the weights of smaller indices.
+        i = thread >> 1
         before = u64(0)
-        if thread < count:
-            for j in range(count):
-                if listed[FEW + j] < listed[FEW + thread]:
+        index = u64(0)
+        if i < count:
+            index = listed[FEW + i]
+            for j in range(thread & 1, count, 2):
+                if listed[FEW + j] < index:
                     before += listed[2 * FEW + j]
+        before += ptx.shuffle_xor_u64(before, 1)
         found = u64(0)
-        if weight > 0 and before <= target < before + weight:
-            found = listed[FEW + thread]
+        if i < count and before <= target < before + listed[2 * FEW + i]:
+            found = index
         return i64(block_largest(found, thread, room))
 
     @device_function
@@ -238,7 +263,7 @@ def listed_functions(element_size: int, cluster: int) -> Any:
                 if u64(largest) > u64(bias) - u64(p.infinity):
                     value = keys.value_of(keys.element_of(largest), p)
                     weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
-                    token = draw(request, weighing, n_first, thread, arrays)
+                    token = draw(request, weighing, p, n_first, thread, arrays)
         team.meet()
         return token
 

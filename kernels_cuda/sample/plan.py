@@ -57,7 +57,7 @@ class Policy(NamedTuple):
     # Blocks that are launched at most; they take one row after the other.
     most_blocks: int = 1 << 20
     # A row of at least so many elements is read once where k is small, if a part of it tells the threshold.
-    guessed_elements: int = 1 << 40
+    guessed_elements: int = 65536
 
 
 def _bytes_of(format_word: int) -> int:

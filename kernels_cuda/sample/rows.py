@@ -28,6 +28,7 @@ from kernels_cuda.sample.parameters import (
     N_POWERS,
     NARROW_DEPTH,
     THREADS,
+    VECTOR,
     WARPS,
     Kinds,
     Parameters,
@@ -170,7 +171,7 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
         powers = cuda.shared.array(n_powers, i64)
         asked = cuda.shared.array(N_REQUEST, i64)
         scale = cuda.shared.array(N_SCALE, i64)
-        bins = cuda.shared.array(BINS, u64)
+        bins = cuda.shared.array(BINS, u64, VECTOR)
         listed = cuda.shared.array(n_listed, u64)
         sums = cuda.shared.array(n_sums, u64)
         mail = cuda.shared.array(n_mail, u64)

@@ -9,8 +9,8 @@ from kernels_cpu.exact.sampling import FULL
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions
-from kernels_cuda.sample.keys import key_functions
+from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions, weight_of_element
+from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
 from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
 from kernels_cuda.sample.shared import block_inclusive_sum, block_sum, team_functions, warp_sum
 
@@ -50,7 +50,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     """Make the device function that selects and draws."""
     keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
     register, per_vector = keys.register, keys.per_vector
-    team = team_functions(cluster)
+    team, any_weight = team_functions(cluster), weight_of_element(keys, weigh)
     bits = 8 * element_size
 
     @device_function
@@ -58,15 +58,9 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return weigh.fast(keys.value_of(element, p), weighing)
 
     @device_function
-    def any_weight(element, p, weighing):
-        if weighing.is_fast:
-            return weigh.fast(keys.value_of(element, p), weighing)
-        return weigh.of_key(keys.signed(keys.key_of(element, p)), weighing)
-
-    @device_function
-    def tied_weight(largest, distance, weighing):
+    def tied_weight(largest, distance, p, weighing):
         """Return the weight at a distance, or 1 if that is none."""
-        return max(weigh.of_key(keys.signed(register(largest - distance)), weighing), u64(1))
+        return max(any_weight(keys.element_of(register(largest - distance)), p, weighing), u64(1))
 
     def weighed_passes(weight_of: Any) -> tuple[Any, Any, Any]:
         """Make the functions that add an element to a sum of weights, and to a number of ties or to a bin."""
@@ -106,40 +100,40 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         return add, add_near, add_to_bins
 
-    def pass_over(visits: Any, slow_visits: Any, number: int) -> Any:
+    def pass_over(visits: Any, slow_visits: Any, which: int) -> Any:
         """Make the function that visits the elements of a thread; it returns the sum, and how many tie."""
-        visit, slow_visit = visits[number], slow_visits[number]
+        visit, slow_visit = visits[which], slow_visits[which]
 
         @device_function
         def visit_all(at, p, rank, thread, cut):
             total = u64(0)
             n_ties = u32(0)
             vector, end = keys.segment_of(at, p, rank, thread)
-            ahead = keys.load(at, p, vector, end)
             while vector < end:
-                words = ahead
-                vector += 32
-                ahead = keys.load(at, p, vector, end)
-                if cut.weighing.is_fast:
-                    for _ in range(per_vector):
-                        total, n_ties = visit(keys.element_in(words), p, cut, total, n_ties)
-                        words = keys.shifted(words)
-                else:
-                    # A loop that is not unrolled: weighing takes much code.
-                    left = ptx.same_u32(u32(per_vector))
-                    while left > 0:
-                        total, n_ties = slow_visit(keys.element_in(words), p, cut, total, n_ties)
-                        words = keys.shifted(words)
-                        left -= 1
+                words = keys.group(at, p, vector, end)
+                vector += 32 * IN_FLIGHT
+                for number in range(IN_FLIGHT):
+                    rest = words[number]
+                    if cut.weighing.is_fast:
+                        for _ in range(per_vector):
+                            total, n_ties = visit(keys.element_in(rest), p, cut, total, n_ties)
+                            rest = keys.shifted(rest)
+                    else:
+                        # A loop that is not unrolled: weighing takes much code.
+                        left = ptx.same_u32(u32(per_vector))
+                        while left > 0:
+                            total, n_ties = slow_visit(keys.element_in(rest), p, cut, total, n_ties)
+                            rest = keys.shifted(rest)
+                            left -= 1
             return total, n_ties
 
         return visit_all
 
     visits, slow_visits = weighed_passes(fast_weight), weighed_passes(any_weight)
-    sum_all, sum_near, fill_bins = (pass_over(visits, slow_visits, number) for number in range(3))
+    sum_all, sum_near, fill_bins = (pass_over(visits, slow_visits, which) for which in range(3))
 
     @device_function
-    def near_bins(thread, largest, weighing, room):
+    def near_bins(thread, largest, p, weighing, room):
         """Return how many bins of the first digit are likely to hold all that stays.
 
         Elements nearer than these have a weight of 2^-12 of the largest or more. All others, which are most
@@ -148,8 +142,8 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         n_near = u64(0)
         for j in range(_PER_THREAD):
             nearest = register(thread * _PER_THREAD + j) << register(bits - DIGIT_BITS)
-            key = keys.signed(register(largest - nearest))
-            if nearest <= largest and weigh.of_key(key, weighing) > FULL >> 12:
+            element = keys.element_of(register(largest - nearest))
+            if nearest <= largest and any_weight(element, p, weighing) > FULL >> 12:
                 n_near += 1
         return u32(block_sum(n_near, thread, room))
 
@@ -179,7 +173,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         _, bins, _, _, mail, room = arrays
         n_near = u32(BINS)
         if by_weight:
-            n_near = near_bins(thread, largest, weighing, room)
+            n_near = near_bins(thread, largest, p, weighing, room)
         distance = register(0)
         before = u64(0)
         goal = u64(request.count)
@@ -303,7 +297,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     def draw(at, p, request, thread, cut, ties, arrays):
         """Return the token of a row, whose segments have been added up; each thread reads a part of one."""
         _, _, _, sums, _, room = arrays
-        of_tied = tied_weight(cut.largest, cut.distance, cut.weighing)
+        of_tied = tied_weight(cut.largest, cut.distance, p, cut.weighing)
         segment, target, ties_before = choose_segment(request, thread, ties, of_tied, sums, room)
         skipped = i64(keys.skipped(at, p))
         first = i64(segment) * p.segment - skipped
@@ -345,14 +339,14 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                 )
                 weight = u64(1)
                 if by_weight:
-                    weight = tied_weight(largest, distance, weighing)
+                    weight = tied_weight(largest, distance, p, weighing)
                 ties = (goal - before + weight - 1) // weight
             is_done = by_weight or request.top_p < 0
             is_counted = False
             cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, weighing)
             total = i64(sum_segments(at, p, rank, thread, cut, are_all, arrays))
             if ties > 0:
-                total += i64(ties * tied_weight(largest, distance, weighing))
+                total += i64(ties * tied_weight(largest, distance, p, weighing))
         token = i64(0)
         if rank == 0:
             token = draw(at, p, request, thread, cut, ties, arrays)

@@ -5,7 +5,7 @@ from typing import Any
 import dask.array as da
 
 import dmlops
-from dmlops.functions.sample import FUNCTION, split
+from dmlops.functions.sample import SPEC, split
 from dmlops.integrations.dask import chunks
 from dmlops.operators.sample import PARAMETERS, infer_sample
 from dmlops.types.data_types import index_data_type, numpy_dtype
@@ -44,7 +44,7 @@ def sample(
     with chunks.mark_unknown_sizes(x, *arrays):
         described = [chunks.describe(array, place) for array, place in zip(arrays, where, strict=True)]
         of_rows = dict(zip(names, described, strict=True))
-        infer_sample(FUNCTION.words, chunks.describe(x, "sample.logits"), index_type, of_rows)
+        infer_sample(SPEC.words, chunks.describe(x, "sample.logits"), index_type, of_rows)
     if x.numblocks[-1] > 1:
         got = f"{x.numblocks[-1]} chunks along the last dimension"
         refuse("sample.logits", got, "a token depends on its whole row", "call rechunk({-1: -1}) on it first")
