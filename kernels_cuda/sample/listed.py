@@ -89,20 +89,6 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         return expected + more + 4
 
     @device_function
-    def is_among(words, threshold, p):
-        """Return whether any element of a vector may be listed."""
-        found = u32(0)
-        if not is_wide:
-            least = keys.value_of(keys.element_of(register(threshold)), p)
-        for _ in range(per_vector):
-            if is_wide:
-                found |= u32(keys.key_in(words, p) >= threshold)
-            else:
-                found |= ptx.at_least_f32(keys.value_of(keys.element_in(words), p), least)
-            words = keys.shifted(words)
-        return found != 0
-
-    @device_function
     def collect(at, p, rank, thread, threshold, bins, room):
         """List the elements of a block at or above a threshold; return how many there are."""
         counter = ptx.shared_address(room)
@@ -113,20 +99,19 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         cuda.syncthreads()
         vector, end = keys.segment_of(at, p, rank, thread)
         while vector < end:
-            words = keys.group(at, p, vector, end)
-            for number in range(IN_FLIGHT):
+            words = keys.load(at, p, vector, end), keys.load(at, p, vector + 32, end)
+            for number in range(2):
                 rest = words[number]
-                if is_among(rest, threshold, p):
-                    i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
-                    for _ in range(per_vector):
-                        key = u64(keys.key_in(rest, p))
-                        if key >= threshold:
-                            place = ptx.atomic_add_shared_u32(counter, u32(1))
-                            if place < LIST:
-                                put(bins, place, key, i)
-                        rest = keys.shifted(rest)
-                        i += 1
-            vector += 32 * IN_FLIGHT
+                i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
+                for _ in range(per_vector):
+                    key = u64(keys.key_in(rest, p))
+                    if key >= threshold:
+                        place = ptx.atomic_add_shared_u32(counter, u32(1))
+                        if place < LIST:
+                            put(bins, place, key, i)
+                    rest = keys.shifted(rest)
+                    i += 1
+            vector += 64
         cuda.syncthreads()
         n = room[0]
         cuda.syncthreads()

@@ -10,7 +10,7 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function
 from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions, weight_of_element
-from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
+from kernels_cuda.sample.keys import key_functions
 from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
 from kernels_cuda.sample.shared import block_inclusive_sum, block_sum, team_functions, warp_sum
 
@@ -109,22 +109,22 @@ def selected_functions(element_size: int, cluster: int) -> Any:
             total = u64(0)
             n_ties = u32(0)
             vector, end = keys.segment_of(at, p, rank, thread)
+            ahead = keys.load(at, p, vector, end)
             while vector < end:
-                words = keys.group(at, p, vector, end)
-                vector += 32 * IN_FLIGHT
-                for number in range(IN_FLIGHT):
-                    rest = words[number]
-                    if cut.weighing.is_fast:
-                        for _ in range(per_vector):
-                            total, n_ties = visit(keys.element_in(rest), p, cut, total, n_ties)
-                            rest = keys.shifted(rest)
-                    else:
-                        # A loop that is not unrolled: weighing takes much code.
-                        left = ptx.same_u32(u32(per_vector))
-                        while left > 0:
-                            total, n_ties = slow_visit(keys.element_in(rest), p, cut, total, n_ties)
-                            rest = keys.shifted(rest)
-                            left -= 1
+                words = ahead
+                vector += 32
+                ahead = keys.load(at, p, vector, end)
+                if cut.weighing.is_fast:
+                    for _ in range(per_vector):
+                        total, n_ties = visit(keys.element_in(words), p, cut, total, n_ties)
+                        words = keys.shifted(words)
+                else:
+                    # A loop that is not unrolled: weighing takes much code.
+                    left = ptx.same_u32(u32(per_vector))
+                    while left > 0:
+                        total, n_ties = slow_visit(keys.element_in(words), p, cut, total, n_ties)
+                        words = keys.shifted(words)
+                        left -= 1
             return total, n_ties
 
         return visit_all
