@@ -287,6 +287,17 @@ def test_numbers(name, n, k):
         run_top_k(name, TensorDataType.FLOAT32, rows, k, is_sorted, False, numbers=some)
 
 
+@pytest.mark.parametrize("misleads", [exhaustive(False), nightly(True)])
+def test_numbers_of_more_ties_than_a_block_holds(misleads):
+    """A sample tells which numbers come first, unless the sampled ones are the last."""
+    rng, n = np.random.default_rng(5), 16_384
+    numbers = np.stack([rng.permutation(n), 3 * rng.permutation(n) - 1])
+    if misleads:
+        numbers[:, ::4] += 1 << 40
+    run_top_k("block", TensorDataType.FLOAT32, np.ones((2, n), np.float32), 60, True, numbers=numbers)
+    run_top_k("block", TensorDataType.INT16, np.ones((2, n), np.int16), 60, False, numbers=numbers)
+
+
 def test_ties_by_index():
     """More elements tie than a block has room for, and what is larger is among them."""
     rows = np.random.default_rng(7).choice(np.float32([2, 1, 0]), (2, 1501), p=[0.02, 0.48, 0.5])

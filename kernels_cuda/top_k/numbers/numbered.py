@@ -32,7 +32,7 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.pair_sort import pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import load_index, row_offsets
-from kernels_cuda.top_k.shared.shapes import pair_bytes
+from kernels_cuda.top_k.shared.shapes import WARP_LANES, pair_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
 # Elements that follow each other in the order of keys are compared with each other, if no more have one key.
@@ -46,9 +46,9 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
     """Make the kernel for one element width and block size."""
     functions = element_functions(element_size)
     key_type, ordered_key, restore = functions.key_type, functions.ordered_key, functions.restore
-    load_element, read_if = functions.load_element, ptx.READ_IF[element_size]
+    read_if = ptx.READ_IF[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
-    load_number, number_key, key_at = number_functions(element_size)
+    load_number, number_key, pack, key_of = number_functions(element_size)
     search = search_function(element_size, n_threads)
     wide, narrow = threshold_functions(n_threads, u64), threshold_functions(n_threads, key_type)
     new_scratch, wide_extremes = wide.new_scratch, wide.block_extremes
@@ -61,6 +61,8 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
     most = n_threads * ITEMS_PER_THREAD
     sort_wide, sort_narrow = pair_sort(8, n_threads, most), pair_sort(max(element_size, 4), n_threads, most)
     narrow_bytes = pair_bytes(element_size)
+    n_warps = n_threads // WARP_LANES
+    n_counts = ITEMS_PER_THREAD * n_warps
     load_narrow = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
     store_narrow = ptx.store_shared_u64x2 if element_size == 8 else ptx.store_shared_u32x2
 
@@ -112,31 +114,43 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         return threshold
 
     @linked_function
-    def take(areas, keys, positions, n_given, bound, row, sums, m, thread):
+    def take(areas, keys, positions, n_given, bound, row, sums, m, ids):
         """Make candidates of what takes part and reaches a bound, in order; return how many these are.
 
         A bound is a key, and whether elements that have it reach it.
         """
         pairs, key_pairs = areas
+        thread, lane, warp = ids
+        counts = pairs + u32(m.counters_offset)
+        own_count = counts + (warp << 2)
         threshold, takes_equal = bound
         numbers = cuda.local.array(ITEMS_PER_THREAD, u64)
         for item in range(ITEMS_PER_THREAD):
-            numbers[item] = u64(m.excluded)
             is_reached = keys[item] > threshold or (keys[item] == threshold and takes_equal)
-            if u32(item * n_threads) + thread < n_given and is_reached:
-                numbers[item] = load_number(row, i64(positions[item]), m)
-        n_taken = u32(0)
+            is_reached = u32(item * n_threads) + thread < n_given and is_reached
+            numbers[item] = load_number(row, i64(positions[item]), is_reached, m)
         for item in range(ITEMS_PER_THREAD):
-            if u32(item * n_threads) < n_given:
-                is_taken = numbers[item] != u64(m.excluded)
-                place, amount = exclusive_sum(u32(is_taken), thread, sums)
-                place += n_taken
-                if is_taken:
-                    at = pairs + place * PAIR_BYTES
-                    ptx.store_shared_u64x2(at, number_key(numbers[item], m), u64(positions[item]))
-                    store_narrow(key_pairs + place * narrow_bytes, keys[item], key_type(place))
-                n_taken += amount
-                cuda.syncthreads()
+            amount = ptx.popcount_u32(ptx.ballot(u32(numbers[item] != u64(m.excluded))))
+            if lane == 0:
+                ptx.store_shared_u32(own_count + u32(4 * item * n_warps), amount)
+        cuda.syncthreads()
+        amount = u32(0)
+        if thread < n_counts:
+            amount = ptx.load_shared_u32(counts + (thread << 2))
+        before, n_taken = exclusive_sum(amount, thread, sums)
+        if thread < n_counts:
+            ptx.store_shared_u32(counts + (thread << 2), before)
+        cuda.syncthreads()
+        for item in range(ITEMS_PER_THREAD):
+            is_taken = numbers[item] != u64(m.excluded)
+            place = ptx.popcount_u32(ptx.ballot(u32(is_taken)) & ptx.lanes_below())
+            place += ptx.load_shared_u32(own_count + u32(4 * item * n_warps))
+            if is_taken:
+                packed = pack(keys[item], positions[item])
+                at = pairs + place * PAIR_BYTES
+                ptx.store_shared_u64x2(at, number_key(numbers[item], m), packed)
+                store_narrow(key_pairs + place * narrow_bytes, keys[item], key_type(place))
+        cuda.syncthreads()
         return n_taken
 
     @linked_function
@@ -147,10 +161,10 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         pair = thread
         while pair < n_pairs:
             at = pairs + pair * PAIR_BYTES
-            key, position = ptx.load_shared_u64x2(at)
+            key, packed = ptx.load_shared_u64x2(at)
             if by_position:
-                key = ~position
-                ptx.store_shared_u64x2(at, key, position)
+                key = ~u64(u32(packed))
+                ptx.store_shared_u64x2(at, key, packed)
             lowest = min(lowest, key)
             pair += n_threads
         lowest, _ = wide_extremes(scratch, lowest, u64(0), ids)
@@ -158,13 +172,19 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         cuda.syncthreads()
         sort_wide(pairs, counters, n_pairs, lowest, scratch.extremes, scratch.sums, thread)
         cuda.syncthreads()
-        pair = thread
-        while by_position and pair < n_pairs:
-            at = pairs + pair * PAIR_BYTES
-            _, position = ptx.load_shared_u64x2(at)
-            key = number_key(load_number(row, i64(position), m), m)
-            ptx.store_shared_u64x2(at, key, position)
-            pair += n_threads
+        if by_position:
+            numbers = cuda.local.array(ITEMS_PER_THREAD, u64)
+            for item in range(ITEMS_PER_THREAD):
+                pair = u32(item * n_threads) + thread
+                position = i64(0)
+                if pair < n_pairs:
+                    _, packed = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
+                    position = i64(u32(packed))
+                numbers[item] = load_number(row, position, pair < n_pairs, m)
+            for item in range(ITEMS_PER_THREAD):
+                pair = u32(item * n_threads) + thread
+                if pair < n_pairs:
+                    ptx.store_shared_u64(pairs + pair * PAIR_BYTES, number_key(numbers[item], m))
 
     @linked_function
     def sort_by_key(areas, counters, n_pairs, makes_keys, row, scratch, p, ids):
@@ -176,8 +196,8 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         while pair < n_pairs:
             at = key_pairs + pair * narrow_bytes
             if makes_keys:
-                _, position = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
-                store_narrow(at, key_type(key_at(row, i64(position), p)), key_type(pair))
+                _, packed = ptx.load_shared_u64x2(pairs + pair * PAIR_BYTES)
+                store_narrow(at, key_type(key_of(packed, row, p)), key_type(pair))
             key, _ = load_narrow(at)
             lowest = min(lowest, key)
             pair += n_threads
@@ -293,14 +313,15 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         elif n_selected < n_given:
             threshold = threshold_of_row(room, keys, n_given, n_selected, key_scratch, ids)
             bound = threshold, True
-        n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, thread)
+        n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, ids)
         is_complete = n_pairs >= n_selected or (is_held and bound[0] == 0)
         if is_held and not is_complete:
             bound = key_type(0), True
-            n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, thread)
+            n_pairs = take(areas, keys, positions, n_given, bound, row, scratch.sums, m, ids)
             is_complete = True
         if not is_complete:
-            n_pairs = search(pairs, bound[0], n_pairs, row, scratch, p, m, ids)
+            found_areas = pairs, dynamic_shared_array(u64)
+            n_pairs = search(found_areas, bound[0], n_pairs, row, scratch, p, m, ids)
 
         # Of short elements, many have the same key.
         by_number = m.is_sorted == 0 or element_size <= 2
@@ -338,9 +359,10 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
                 if not by_number:
                     rank = rank_in_run(areas, n_pairs, place, key, slot)
             if rank < n_written:
-                number, position = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
-                address = base + i64(position) * step
-                bits = load_element(address) if m.is_sorted == 0 else restore(key, p.key_format, address)
+                number, packed = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
+                if m.is_sorted == 0:
+                    key = key_type(key_of(packed, row, p))
+                bits = restore(key, p.key_format, base + i64(u32(packed)) * step)
                 write_result(values, outputs, rank, bits, i64(~number ^ u64(m.flip)), p)
             place += n_threads
         pad_results(values, outputs, n_written + thread, n_threads, p.k, p)

@@ -6,6 +6,9 @@ what is at or above the range fits into shared memory, it is listed. Each step r
 of those of its elements whose keys reach the range.
 
 Larger keys come first: numbers and positions are complemented.
+
+Where more elements than fit have the key of the last one, a sample of their numbers tells a threshold that
+hardly more than k reach; if it does not, all begins with the key.
 """
 
 import functools
@@ -18,11 +21,12 @@ from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.numbers.numbered_launches import PAIR_BYTES
 from kernels_cuda.top_k.shared.keys import element_functions
-from kernels_cuda.top_k.shared.rows import load_raw
 from kernels_cuda.top_k.shared.threshold import CROWDED, FOUND, bit_length_u64, threshold_functions
 
 # Elements that a thread loads before it uses the first.
 _AHEAD = 8
+# The first k are looked for by a sample only if so many of the sample are among them: others are too few.
+_FEWEST_SAMPLED = 32
 # More than enough if elements stay as they are.
 _MOST_ROUNDS = 100
 
@@ -36,15 +40,35 @@ class Row(NamedTuple):
     length: Any
 
 
+class NumberFunctions(NamedTuple):
+    """Device functions for one element width.
+
+    ``load_number(row, position, exists, m)`` loads the number of an element that exists, and that of what
+    takes no part of others; ``number_key(bits, m)`` makes a key of it. ``pack(key, position)`` makes one word
+    of an element, and ``key_of(packed, row, p)`` its key of that; the lower half is the position.
+    """
+
+    load_number: Any
+    number_key: Any
+    pack: Any
+    key_of: Any
+
+
 @functools.cache
-def number_functions(element_size: int) -> tuple[Any, Any, Any]:
-    """Make what loads the number of an element, and what makes keys of a number and of an element."""
+def number_functions(element_size: int) -> NumberFunctions:
+    """Make the functions for one element width."""
     functions = element_functions(element_size)
-    ordered_key, load_element = functions.ordered_key, functions.load_element
+    ordered_key, load_element, key_type = functions.ordered_key, functions.load_element, functions.key_type
+    read_if_4, read_if_8 = ptx.READ_IF[4], ptx.READ_IF[8]
+    has_room = element_size <= 4
 
     @device_function
-    def load_number(row, position, m):
-        return load_raw(row.numbers + position * m.step * m.size, m.size)
+    def load_number(row, position, exists, m):
+        # Without branches: compilers would wait for each load.
+        address = row.numbers + position * m.step * m.size
+        bits = u64(read_if_4(address, u32(exists and m.size == 4)))
+        bits |= read_if_8(address, u32(exists and m.size == 8))
+        return bits if exists else u64(m.excluded)
 
     @device_function
     def number_key(bits, m):
@@ -54,23 +78,44 @@ def number_functions(element_size: int) -> tuple[Any, Any, Any]:
     def key_at(row, position, p):
         return u64(ordered_key(load_element(row.base + position * p.strides.x * element_size), p.key_format))
 
-    return load_number, number_key, key_at
+    if has_room:
+
+        @device_function
+        def pack(key, position):
+            return u64(key) << 32 | u64(position)
+
+        @device_function
+        def key_of(packed, row, p):
+            return key_type(packed >> 32)
+
+    else:
+
+        @device_function
+        def pack(key, position):
+            return u64(position)
+
+        @device_function
+        def key_of(packed, row, p):
+            return key_at(row, i64(packed), p)
+
+    return NumberFunctions(load_number, number_key, pack, key_of)
 
 
 @functools.cache
 def search_function(element_size: int, n_threads: int) -> Any:
     """Make the device function for one element width and block size."""
     functions = element_functions(element_size)
-    key_type, ordered_key, load_element = functions.key_type, functions.ordered_key, functions.load_element
-    load_number, number_key, _ = number_functions(element_size)
+    key_type, ordered_key, read_if = functions.key_type, functions.ordered_key, ptx.READ_IF[element_size]
+    load_number, number_key, pack, _ = number_functions(element_size)
     finding = threshold_functions(n_threads, u64)
     find_digit, block_extremes = finding.find_digit, finding.block_extremes
+    find_threshold = finding.find_threshold
     digit_bits = n_threads.bit_length() - 1
     tile = _AHEAD * n_threads
     ones = (1 << 8 * element_size) - 1
 
     @device_function
-    def list_one(pairs, counters, position, is_listed, m, lane):
+    def list_one(pairs, counters, packed, is_listed, m, lane):
         """List an element of each lane, as far as there is room."""
         listed = ptx.ballot(u32(is_listed))
         if listed != 0:
@@ -79,7 +124,7 @@ def search_function(element_size: int, n_threads: int) -> Any:
                 slot = ptx.add_shared_if(counters + (FOUND << 2), ptx.popcount_u32(listed), u32(1))
             slot = ptx.shuffle_from_u32(slot, u32(0)) + ptx.popcount_u32(listed & ptx.lanes_below())
             if is_listed and slot < u32(m.capacity):
-                ptx.store_shared_u64x2(pairs + slot * PAIR_BYTES, u64(0), u64(position))
+                ptx.store_shared_u64x2(pairs + slot * PAIR_BYTES, u64(0), packed)
 
     @linked_function
     def read_row(pairs, prefix, extent, is_counting, shift, row, scratch, p, m, ids):
@@ -93,6 +138,8 @@ def search_function(element_size: int, n_threads: int) -> Any:
         thread, lane, _ = ids
         bins, counters = ptx.shared_address(scratch.histogram), ptx.shared_address(scratch.counters)
         elements = cuda.local.array(_AHEAD, key_type)
+        numbers = cuda.local.array(_AHEAD, u64)
+        step = p.strides.x * element_size
         least = ~u64(0)
         most = u64(0)
         has_below = False
@@ -103,17 +150,16 @@ def search_function(element_size: int, n_threads: int) -> Any:
         while first < row.length:
             for item in range(_AHEAD):
                 position = first + item * n_threads + i64(thread)
-                elements[item] = key_type(0)
-                if position < row.length:
-                    elements[item] = load_element(row.base + position * p.strides.x * element_size)
+                elements[item] = read_if(row.base + position * step, u32(position < row.length))
             for item in range(_AHEAD):
                 position = first + item * n_threads + i64(thread)
-                key = u64(ordered_key(elements[item], p.key_format))
-                bits = u64(m.excluded)
-                if position < row.length and key >= first_key:
-                    bits = load_number(row, position, m)
-                elif position < row.length:
-                    has_below = True
+                elements[item] = ordered_key(elements[item], p.key_format)
+                is_reached = u64(elements[item]) >= first_key
+                has_below = has_below or (position < row.length and not is_reached)
+                numbers[item] = load_number(row, position, position < row.length and is_reached, m)
+            for item in range(_AHEAD):
+                position = first + item * n_threads + i64(thread)
+                key, bits = u64(elements[item]), numbers[item]
                 takes_part = bits != u64(m.excluded)
                 value, after = key, number_key(bits, m)
                 is_above = False
@@ -130,7 +176,8 @@ def search_function(element_size: int, n_threads: int) -> Any:
                     digit = u32((value - low) >> u64(shift))
                     ptx.count_shared_if(bins + (digit << 2), u32(is_within))
                 else:
-                    list_one(pairs, counters, position, is_above or (takes_part and value >= low), m, lane)
+                    is_listed = is_above or (takes_part and value >= low)
+                    list_one(pairs, counters, pack(elements[item], position), is_listed, m, lane)
                     if takes_part and value == low:
                         least = min(least, after)
                         most = max(most, after)
@@ -140,13 +187,46 @@ def search_function(element_size: int, n_threads: int) -> Any:
         return least, most
 
     @linked_function
-    def search(pairs, lowest, n_above, row, scratch, p, m, ids):
+    def sampled_number(room, lowest, n_left, row, scratch, p, m, ids):
+        """Return a number that about as many as there is room for reach, of elements with the key `lowest`.
+
+        It is 0 if these are not many.
+        """
+        thread, _, _ = ids
+        elements = cuda.local.array(_AHEAD, key_type)
+        most = u64(0)
+        apart = row.length // tile
+        for item in range(_AHEAD):
+            position = (item * n_threads + i64(thread)) * apart
+            elements[item] = read_if(row.base + position * p.strides.x * element_size, u32(1))
+        for item in range(_AHEAD):
+            position = (item * n_threads + i64(thread)) * apart
+            has_key = u64(ordered_key(elements[item], p.key_format)) == lowest
+            bits = load_number(row, position, has_key, m)
+            sampled = u64(0)
+            if bits != u64(m.excluded):
+                sampled = number_key(bits, m)
+            room[u32(item * n_threads) + thread] = sampled
+            most = max(most, sampled)
+        _, most = block_extremes(scratch, most, most, ids)
+        # The spare room is for the error of the sample on both sides.
+        rank = u32(i64(n_left + (u32(m.capacity) - u32(p.k)) // 2) // max(apart, i64(1)))
+        number = u64(0)
+        if _FEWEST_SAMPLED <= rank <= tile:
+            number, _, _ = find_threshold(room, u32(tile), (u64(0), most), rank, rank + 1, scratch, ids)
+        cuda.syncthreads()
+        return number
+
+    @linked_function
+    def search(areas, lowest, n_above, row, scratch, p, m, ids):
         """List at least the first `p.k` elements of a row, in any order; return how many these are.
 
         At least `p.k` elements have the key `lowest` or a larger one, and `n_above` of those with a larger
-        one take part. At first, all of these are listed.
+        one take part. At first, all of these are listed, or those that a sample tells. `areas` are the
+        address of the pairs, and an array there.
         """
         thread, _, _ = ids
+        pairs, room = areas
         low = u64(lowest)
         high = low
         n_left = u32(p.k) - n_above
@@ -157,6 +237,10 @@ def search_function(element_size: int, n_threads: int) -> Any:
         is_counting = False
         searching = True
         n_rounds = u32(0)
+        sampled = sampled_number(room, low, n_left, row, scratch, p, m, ids)
+        is_sampled = sampled != 0
+        if is_sampled:
+            field, key_before, low, high = u32(1), u64(lowest), sampled, ~u64(0)
         while searching:
             if thread == 0:
                 scratch.counters[FOUND] = u32(0)
@@ -175,11 +259,16 @@ def search_function(element_size: int, n_threads: int) -> Any:
             else:
                 least, most = block_extremes(scratch, least, most, ids)
                 n_found = scratch.counters[FOUND]
-                is_counting = n_found > u32(m.capacity)
+                is_counting = n_found > u32(m.capacity) and not is_sampled
                 # Too few of them take part: those below may be selected, too.
                 begins_anew = n_found < u32(p.k) and scratch.counters[CROWDED] != 0
-                searching = (is_counting or begins_anew) and n_rounds < _MOST_ROUNDS
-                if begins_anew:
+                begins_anew = begins_anew and not is_sampled
+                is_wrong = is_sampled and not u32(p.k) <= n_found <= u32(m.capacity)
+                searching = (is_counting or begins_anew or is_wrong) and n_rounds < _MOST_ROUNDS
+                if is_sampled:
+                    field, key_before, low, high = u32(0), u64(0), u64(lowest), u64(lowest)
+                    is_sampled = False
+                elif begins_anew:
                     low, high = u64(0), u64(ones)
                     n_left = u32(p.k)
                 elif low == high:

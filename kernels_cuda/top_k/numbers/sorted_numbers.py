@@ -28,7 +28,7 @@ _NO_CODE = (1 << 64) - 1
 def codes_kernel() -> Any:
     """Make `write_codes`."""
     find_row, _, _ = row_functions(4)
-    load_number, _, _ = number_functions(4)
+    load_number = number_functions(4).load_number
 
     @cuda.jit
     def write_codes(
@@ -49,12 +49,11 @@ def codes_kernel() -> Any:
         end = min((part + 1) * MOVED_ELEMENTS, p.axis_size)
         while at < end:
             code = u64(_NO_CODE)
-            if at < length:
-                bits = load_number(row, at, m)
-                if bits != u64(m.excluded):
-                    code = bits ^ u64(m.flip)
-                    # There is no number between those before and behind -1.
-                    code -= u64(code > u64(m.excluded) ^ u64(m.flip))
+            bits = load_number(row, at, at < length, m)
+            if bits != u64(m.excluded):
+                code = bits ^ u64(m.flip)
+                # There is no number between those before and behind -1.
+                code -= u64(code > u64(m.excluded) ^ u64(m.flip))
             ptx.store_u64(codes + (number * p.axis_size + at) * CODE_BYTES, code)
             at += MOVING_THREADS
 
@@ -98,7 +97,7 @@ def numbers_kernel(element_size: int) -> Any:
     """Make `write_numbers` for one element width."""
     load_element = ptx.LOAD[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
-    load_number, _, _ = number_functions(element_size)
+    load_number = number_functions(element_size).load_number
 
     @cuda.jit
     def write_numbers(
@@ -129,7 +128,7 @@ def numbers_kernel(element_size: int) -> Any:
                 pad_results(values, outputs, rank, 1, rank + 1, p)
             else:
                 found = order + (number * p.axis_size + place) * m.found_size
-                bits = load_number(row, load_index(found, m.found_size), m)
+                bits = load_number(row, load_index(found, m.found_size), True, m)
                 element = load_element(selected + at * element_size)
                 write_result(values, outputs, rank, element, i64(bits), p)
             rank += MOVING_THREADS
