@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import Device
@@ -12,6 +13,9 @@ from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
 from kernels_cpu.problems import Problem
+
+if TYPE_CHECKING:
+    from kernels_cpu.plan import Plan
 
 HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
     {"cpu": FeatureLevel.EXTENDED, "cuda": FeatureLevel.EXTENDED}
@@ -41,7 +45,7 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> PlanInS
         make = kernels.plan
         if device.kind == "cpu":
             make = partial(once.imported("kernels_cpu.plan").HostPlan, kernels)
-        planned: PlanInSteps = make(problem, target)
+        planned: Plan = make(problem, target)
         return planned
     except OSError as error:
         what = f"the kernels of {operator}"

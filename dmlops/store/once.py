@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from types import FrameType, ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from dmlops.types.errors import DmlError
 
@@ -46,7 +46,7 @@ _PATIENCE_SECONDS = 2
 
 _made: dict[Hashable, Any] = {}
 # The work that each thread is doing now.
-_at_work: "dict[int, _Work]" = {}
+_at_work: "dict[int, _Work[Any]]" = {}
 VERSION: str = vars(sys.modules[__name__.partition(".")[0]])["__version__"]
 """The version of this copy of dmlops; another copy may take its place in `sys.modules`."""
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -121,7 +121,7 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
         return function(*arguments)
     work = _Work(function, arguments)
     work.start()
-    return work.result()  # type: ignore[no-any-return]
+    return work.result()
 
 
 def is_waited_for() -> bool:
@@ -141,15 +141,15 @@ def tell(report: Callable[..., object], *arguments: object) -> None:
         work.tell(functools.partial(report, *arguments))
 
 
-class _Work:
+class _Work(Generic[T]):
     """A call for a thread of its own, or for the thread that waits if there can be no other."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+    def __init__(self, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
         self._function, self._arguments = function, arguments
         self._process = os.getpid()
         # Whichever thread pops the only element makes the call.
         self._to_do = [None]
-        self._outcome: list[Callable[[], Any]] = []
+        self._outcome: list[Callable[[], T]] = []
         self._reports: deque[Callable[[], object]] = deque()
         self._has_begun = self._has_ended = False
         # Released when there are reports, or when the work has ended.
@@ -217,7 +217,7 @@ class _Work:
             return False
         return True
 
-    def result(self) -> Any:
+    def result(self) -> T:
         """Wait, and return or raise what the function did."""
         while not self._has_ended:
             if self._news.acquire(timeout=_PATIENCE_SECONDS):

@@ -39,10 +39,9 @@ def numpy_dtype(data_type: ElementType) -> np.dtype:
 
 @functools.cache
 def _make_dtype(data_type: ElementType) -> np.dtype:
-    name: Any = type_name(data_type)
-    if name.startswith(("bfloat", "float8")):
-        name = getattr(once.imported("ml_dtypes"), name)
-    dtype: np.dtype = np.dtype(name)
+    name = type_name(data_type)
+    is_extension = name.startswith(("bfloat", "float8"))
+    dtype: np.dtype = np.dtype(getattr(once.imported("ml_dtypes"), name) if is_extension else name)
     return dtype
 
 
