@@ -173,6 +173,32 @@ def test_what_takes_calls_over_is_offered_from_above():
             assert not [text for text in texts if str(text).startswith("dmlops.integrations.")], path
 
 
+# These list what users import from them, or replace `torch.topk` and ONNX's own operators.
+LIST_OPERATORS = (
+    "calls/dispatch.py",
+    "integrations/dask/__init__.py",
+    "integrations/jax/__init__.py",
+    "integrations/onnx/__init__.py",
+    "integrations/torch/__init__.py",
+    "integrations/torch/topk_mode.py",
+)
+
+
+def test_general_modules_name_no_operator():
+    """So a new one needs no edit there: what they do with operators, they do with each `Spec`."""
+    operators = set(dmlops.functions.SPECS)
+    for folder in ("array_libraries", "calls", "devices", "integrations", "store"):
+        for path in (ROOT / "dmlops" / folder).rglob("*.py"):
+            name = path.relative_to(ROOT / "dmlops").as_posix()
+            if path.stem in operators or name in LIST_OPERATORS:
+                continue
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            found = {node.value for node in nodes if isinstance(node, ast.Constant)}
+            found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+            found |= {node.id for node in nodes if isinstance(node, ast.Name)}
+            assert not found & operators, name
+
+
 @pytest.mark.parametrize("operator", ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"])
 def test_plans_for_gpus_need_neither_a_compiler_nor_cuda(operator):
     """So they can be compiled, and answer, where none of these is installed."""

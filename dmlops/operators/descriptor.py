@@ -1,13 +1,11 @@
 """The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
 import json
-import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
-from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
+from dmlops.operators.descriptor_json import from_plain, parsed, refuse_constant, tensor_for, to_plain, unique
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
 from dmlops.types.data_types import SUPPORTED, member_named
@@ -22,13 +20,7 @@ from dmlops.types.errors import (
     shown,
 )
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
-from dmlops.types.scalars import as_real, real_of, scalar_bits
 from dmlops.types.tensor import TensorDesc
-
-# JSON has no such numbers. Other NaNs are written as the bits of a float64, and so are subnormal numbers,
-# whose decimal digits Python gets wrong while the processor flushes them to zero.
-_NOT_FINITE = {"inf": 0x7FF << 52, "-inf": 0xFFF << 52, "nan": 0x7FF8 << 48}
-_BITS = re.compile("0x[0-9a-f]{16}")
 
 INFERRED: Any = None
 """The default of outputs: a descriptor that is made has them all."""
@@ -252,7 +244,7 @@ class Descriptor:
 
     def to_json(self) -> str:
         """Return the descriptor as JSON text."""
-        fields = {field: _to_plain(getattr(self, field)) for field in self._fields()}
+        fields = {field: to_plain(getattr(self, field)) for field in self._fields()}
         return json.dumps({"operator": self.name, **fields})
 
     @classmethod
@@ -280,7 +272,7 @@ class Descriptor:
             raise TypeError(error_text(where, shown(text), "it is not text", allowed))
         try:
             data = json.loads(
-                text, parse_float=_parsed, parse_constant=_refuse_constant, object_pairs_hook=_unique
+                text, parse_float=parsed, parse_constant=refuse_constant, object_pairs_hook=unique
             )
         except InvalidDescriptorError:
             raise
@@ -308,7 +300,7 @@ class Descriptor:
             if key not in known:
                 reason = f"{name} has none of that name"
                 refuse(name, f"field {shown(key)}", reason, f"its fields are {names}")
-        values = {key: _from_plain(f"{name}.{key}", value) for key, value in data.items()}
+        values = {key: from_plain(f"{name}.{key}", value) for key, value in data.items()}
         return form(**values)  # type: ignore[no-any-return]
 
     def _lowest_level(self) -> FeatureLevel | None:
@@ -419,7 +411,7 @@ def _unsupported(
 
 def result(where: str, data_type: ElementType, sizes: tuple[int, ...]) -> TensorDesc:
     """Return the description of a packed result; an error about its sizes begins with `where`."""
-    return _tensor_for(where, "TensorDesc.sizes", TensorDesc, data_type, sizes)
+    return tensor_for(where, "TensorDesc.sizes", TensorDesc, data_type, sizes)
 
 
 def check_strides(where: str, output: TensorDesc) -> None:
@@ -447,62 +439,3 @@ def check_index_type(where: str, data_type: ElementType) -> TensorDataType:
         allowed = f"{where.rpartition('.')[2]} must be uint32, uint64, int32 or int64"
         raise TypeError(error_text(where, type_name(data_type), "it is not an index type", allowed))
     return data_type
-
-
-def _tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: object) -> TensorDesc:
-    """Return a tensor that `make` makes; its errors begin with `where` in the place of `name`."""
-    try:
-        return make(*arguments)
-    except InvalidDescriptorError as error:
-        raise InvalidDescriptorError(where + str(error).removeprefix(name)) from None
-
-
-def _to_plain(value: object) -> object:
-    if isinstance(value, TensorDesc):
-        return value.to_dict()
-    if isinstance(value, IntEnum):
-        return value.name
-    if isinstance(value, float):
-        bits = scalar_bits(value, TensorDataType.FLOAT64)
-        if bits >> 52 & 0x7FF in (0, 0x7FF) and bits % (1 << 63):
-            names = (name for name, number in _NOT_FINITE.items() if number == bits)
-            return next(names, f"{bits:#018x}")
-    return value
-
-
-def _from_plain(where: str, value: object) -> object:
-    if where.endswith("_tensor"):
-        return None if value is None else _tensor_for(where, "TensorDesc", TensorDesc.from_dict, value)
-    if where.endswith(".value"):
-        if not isinstance(value, str):
-            return value
-        bits = int(value, 16) if _BITS.fullmatch(value) else _NOT_FINITE.get(value)
-        return value if bits is None else real_of(bits, TensorDataType.FLOAT64)
-    if isinstance(value, bool):
-        refuse(where, shown(value), "true and false are no integers", "it must be an integer")
-    return value
-
-
-def _parsed(text: str) -> object:
-    """Return a number with a fraction or an exponent as a float, or as a Decimal beyond its range."""
-    from decimal import Decimal  # noqa: PLC0415 - `import dmlops` does not need it
-
-    written = Decimal(text)
-    number = as_real(written)
-    return number if isinstance(number, float) else written
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    allowed = 'write a string, "nan", "inf" or "-inf"'
-    refuse("Descriptor.from_json", name, "JSON has no such number", allowed)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object as a dictionary; refuse one that has two members of one name."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        twice = next(name for name in counts if counts[name] > 1)
-        reason = "only one of them could count"
-        refuse("Descriptor.from_json", f"{shown(twice)} {counts[twice]} times", reason, "names must differ")
-    return members

@@ -57,13 +57,13 @@ def check(function: str, integers: dict[str, object], **arrays: object) -> None:
         if not (is_integer or is_bound or (name in _MAY_BE_NONE and is_none(kind))):
             refuse(f"{function}.{name}", kind, "it must be an integer")
     for name, kind in arrays.items():
-        may_be_none = name in _MAY_BE_NONE and (function, name) != ("gather_nd", "indices")
-        if not (may_be_none and is_none(kind)):
-            if not isinstance(kind, types.Array):
-                refuse(f"{function}.{name}", kind, "it must be an array")
-            dtype, x = dtype_of(kind, f"{function}.{name}"), arrays.get("x", kind)
-            if dtype.names is not None and dtype != dtype_of(x, f"{function}.x"):
-                refuse(f"{function}.{name}", kind, "records must be of the type of those in x")
+        if name in _MAY_BE_NONE and is_none(kind):
+            continue
+        if not isinstance(kind, types.Array):
+            refuse(f"{function}.{name}", kind, "it must be an array")
+        dtype, x = dtype_of(kind, f"{function}.{name}"), arrays.get("x", kind)
+        if dtype.names is not None and dtype != dtype_of(x, f"{function}.x"):
+            refuse(f"{function}.{name}", kind, "records must be of the type of those in x")
 
 
 def is_pair(function: str, out: object) -> bool:

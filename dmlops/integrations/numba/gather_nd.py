@@ -38,6 +38,8 @@ CHECK = operation(3, _bind, changes={CHECKS: 1}, expected=-1)
 def _gather_nd(x, indices, batch_dims=0, mode="raise", fill_value=0, wrap_negative=True, out=None):
     integers = {"batch_dims": batch_dims, "wrap_negative": wrap_negative}
     check("gather_nd", integers, x=x, indices=indices, out=out)
+    if is_none(indices):
+        refuse("gather_nd.indices", indices, "it must be an array")
     name = getattr(mode, "literal_value", getattr(mode, "value", mode))
     if name not in _MODES:
         refuse("gather_nd.mode", mode, f"it must be a literal of {', '.join(_MODES)}")

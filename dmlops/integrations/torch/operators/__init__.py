@@ -4,20 +4,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from dmlops import NonzeroResult, TopKResult
 from dmlops.functions import SPECS
 from dmlops.integrations.torch.memory import check_known_strides, check_memory
 from dmlops.integrations.torch.operators.registration import implement_vmap, operator
 from dmlops.types.errors import refuse
-
-# Exported programs that return these can be saved.
-_register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
-if _register is not None:
-    for _result in (TopKResult, NonzeroResult):
-        _register(_result, serialized_type_name=f"dmlops.{_result.__name__}")
 
 MODULES = {name: import_module(f"{__name__}.{name}") for name in SPECS}
 """By the name of the function: each has its operators, and what makes a call of them from its arguments."""

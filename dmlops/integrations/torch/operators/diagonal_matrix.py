@@ -1,6 +1,7 @@
 """``torch.ops.dmlops.diagonal_matrix``."""
 
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -100,6 +101,18 @@ def _band(x: Tensor, begin: int, end: int) -> Tensor:
     nothing = torch.zeros((), dtype=torch.bool, device=x.device)
     band: Tensor = DIAGONAL_MATRIX(nothing.expand(x.shape[-2:]), 1, begin, end)
     return band
+
+
+def to_onnx(onnx: ModuleType, call: Any) -> object:
+    """Translate a call."""
+    op, (x, value, begin, end) = onnx.op, call
+    ones = op.Expand(onnx.ints([1]), op.Shape(x, start=-2))
+    low, high = (max(min(bound, onnx.FAR), -onnx.FAR) for bound in sorted((begin, end)))
+    upper = op.Trilu(ones, op.Constant(value_int=low), upper=1)
+    band = op.Trilu(upper, op.Constant(value_int=high - 1), upper=0)
+    value = onnx.constant(value)
+    choice = (op.CastLike(value, x), x) if begin <= end else (x, op.CastLike(value, x))
+    return op.Where(op.Cast(band, to=onnx.DataType.BOOL), *choice)
 
 
 DIAGONAL_MATRIX = operator(

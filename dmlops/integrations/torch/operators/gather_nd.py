@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,6 +123,32 @@ def _are_in_range(x: Tensor, indices: Tensor, batch_dims: int, wraps: bool) -> T
     """Return whether each slice of a gather is in range, in a shape that broadcasts with the result."""
     _, found = _blocks(x.shape, indices, batch_dims=batch_dims, wraps=wraps)
     return found.reshape(*found.shape, *(1,) * (x.dim() - batch_dims - indices.shape[-1]))
+
+
+def to_onnx(onnx: ModuleType, call: Any) -> object:
+    """Translate a call. With ``mode="raise"``, the runtime says what an error is like."""
+    op, (x, indices, batch_dims, mode, fill_value, wrap_negative) = onnx.op, call
+    n_coordinates, indices = indices.shape[-1], op.Cast(indices, to=onnx.DataType.INT64)
+    if n_coordinates == 0:
+        onnx.refuse("gather_nd.indices", "tuples without coordinates", "a tuple needs at least 1")
+    sizes = op.Shape(x, start=batch_dims, end=batch_dims + n_coordinates)
+    is_negative = op.Less(indices, onnx.ints([0]))
+    if mode == "raise":
+        # The size is out of range.
+        indices = indices if wrap_negative else op.Where(is_negative, sizes, indices)
+        return op.GatherND(x, indices, batch_dims=batch_dims)
+    places = op.Where(is_negative, op.Add(indices, sizes), indices) if wrap_negative else indices
+    nearest = op.Max(op.Min(places, op.Sub(sizes, onnx.ints([1]))), onnx.ints([0]))
+    gathered = op.GatherND(x, nearest, batch_dims=batch_dims)
+    if mode == "clip":
+        return gathered
+    n_there = op.ReduceSum(
+        op.Cast(op.Equal(places, nearest), to=onnx.DataType.INT64), onnx.ints([-1]), keepdims=0
+    )
+    found = op.Equal(n_there, onnx.ints([n_coordinates]))
+    for _ in range(x.shape.rank() - batch_dims - n_coordinates):
+        found = op.Unsqueeze(found, onnx.ints([-1]))
+    return op.Where(found, gathered, op.CastLike(onnx.constant(fill_value), x))
 
 
 GATHER_ND = operator(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -11,10 +12,10 @@ from torch import Tensor
 from dmlops import functions
 from dmlops.calls.binding import Spec
 from dmlops.calls.dispatch import level_or
-from dmlops.functions.nonzero_coordinates import SPEC
+from dmlops.functions.nonzero_coordinates import SPEC, NonzeroResult
 from dmlops.integrations.torch.arguments import index_dtype as dtype_of
 from dmlops.integrations.torch.arguments import integer, tensor, torch_dtype
-from dmlops.integrations.torch.operators.registration import Symbols, implement_vmap, operator
+from dmlops.integrations.torch.operators.registration import Symbols, implement_vmap, operator, save_as_part
 from dmlops.operators.batching import BATCH, Batched
 from dmlops.operators.descriptor import check_index_type
 from dmlops.operators.nonzero_coordinates import (
@@ -176,6 +177,34 @@ def _refuse_batch(*arguments: object) -> NoReturn:
     refuse("nonzero_coordinates.size", None, reason, remedy)
 
 
+def _to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
+    op, x = onnx.op, call.x
+    is_scalar = x.shape.rank() == 0
+    coordinates = op.Transpose(op.NonZero(op.Reshape(x, onnx.ints([1])) if is_scalar else x))
+    count = op.Squeeze(op.Shape(coordinates, start=0, end=1))
+    if is_scalar:
+        coordinates = op.Slice(coordinates, onnx.ints([0]), onnx.ints([0]), onnx.ints([1]))
+    return onnx.as_type(coordinates, call.index_dtype), onnx.as_type(count, call.index_dtype)
+
+
+def to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
+    """Translate a call, with a size or without."""
+    if isinstance(call, NonzeroCall):
+        return _to_onnx(onnx, call)
+    op = onnx.op
+    if call.batch_dims:
+        onnx.refuse("nonzero_coordinates", "a batch of torch.func.vmap", "pass one example at a time")
+    coordinates, count = _to_onnx(onnx, NonzeroCall(call.x))
+    size = onnx.vector(call.size)
+    rows = op.Slice(coordinates, onnx.ints([0]), size, onnx.ints([0]))
+    lacking = op.Sub(size, op.Shape(rows, start=0, end=1))
+    fills = op.Expand(
+        onnx.ints([*(call.fill_value or [0])]), op.Concat(lacking, op.Shape(rows, start=1), axis=0)
+    )
+    padded = op.Concat(rows, fills, axis=0)
+    return onnx.as_type(padded, call.index_dtype), onnx.as_type(count, call.index_dtype)
+
+
 _DYNAMIC = torch.Tag.dynamic_output_shape, torch.Tag.cudagraph_unsafe
 NONZERO_COORDINATES = operator(
     "nonzero_coordinates", NonzeroCall, functions.nonzero_coordinates, _fake, tags=_DYNAMIC
@@ -184,4 +213,5 @@ implement_vmap(NONZERO_COORDINATES, _refuse_batch)
 NONZERO_COORDINATES_STATIC = operator(
     "nonzero_coordinates_static", StaticCall, _run_static, _fake_static, batch=_batch
 )
+save_as_part(NonzeroResult)
 OPERATORS = {NONZERO_COORDINATES: NonzeroCall, NONZERO_COORDINATES_STATIC: StaticCall}

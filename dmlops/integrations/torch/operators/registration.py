@@ -134,6 +134,13 @@ def hide_from_compiler() -> None:
     torch.compiler.assume_constant_result(dtype_name)  # it could not trace NumPy's error
 
 
+def save_as_part(result: type[Any]) -> None:
+    """Let exported programs that return a result of this type be saved."""
+    register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
+    if register is not None:
+        register(result, serialized_type_name=f"dmlops.{result.__name__}")
+
+
 def operator(
     name: str,
     arguments: type[Any],
@@ -177,7 +184,10 @@ def operator(
         results = function(*plain[:n_leading], **options)
         return results if isinstance(results, Tensor) else tuple(results)
 
-    schema = torch.library.infer_schema(_prototype(arguments, fake), mutates_args=(), op_name=name)
+    def prototype() -> None: ...
+
+    prototype.__signature__ = signature_of(arguments, fake)  # type: ignore[attr-defined]
+    schema = torch.library.infer_schema(prototype, mutates_args=(), op_name=name)
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout, *tags)
     registered("torch", schema, lambda: _LIBRARY.define(schema, tags=tags))
     _implement(name, run, "CompositeExplicitAutograd")
@@ -191,25 +201,20 @@ def operator(
     return made
 
 
-def _prototype(arguments: type[Any], fake: Callable[..., object]) -> Callable[..., object]:
-    """Return a function of these parameters that returns what `fake` does."""
+def signature_of(arguments: type[Any], fake: Callable[..., object] | None = None) -> inspect.Signature:
+    """Return the signature of a function of these parameters, which returns what `fake` does."""
     hints, defaults = get_type_hints(arguments), arguments._field_defaults
-
-    def prototype() -> None: ...
-
-    prototype.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=defaults.get(name, inspect.Parameter.empty),
-                annotation=hints[name],
-            )
-            for name in arguments._fields
-        ],
-        return_annotation=get_type_hints(fake)["return"],
-    )
-    return prototype
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=defaults.get(name, inspect.Parameter.empty),
+            annotation=hints[name],
+        )
+        for name in arguments._fields
+    ]
+    result = inspect.Signature.empty if fake is None else get_type_hints(fake)["return"]
+    return inspect.Signature(parameters, return_annotation=result)
 
 
 def _register_derivatives(

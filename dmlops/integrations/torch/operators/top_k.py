@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -9,10 +10,10 @@ from torch import Tensor
 
 from dmlops import functions
 from dmlops.calls.binding import Spec, check_device
-from dmlops.functions.top_k import SPEC
+from dmlops.functions.top_k import SPEC, TopKResult
 from dmlops.integrations.torch import derivatives
 from dmlops.integrations.torch.arguments import as_tensor, index_dtype, integer, tensor, torch_dtype
-from dmlops.integrations.torch.operators.registration import Symbols, broadcast, operator
+from dmlops.integrations.torch.operators.registration import Symbols, broadcast, operator, save_as_part
 from dmlops.operators.top_k import Rows, Selection, broadcast_rows, check_type_of_numbers, infer_top_k
 from dmlops.types import arguments
 from dmlops.types.data_types import index_data_type
@@ -156,5 +157,23 @@ def _rows_of(x: Tensor, axis: int) -> tuple[object, ...]:
     return (*x.shape[:axis], *x.shape[axis + 1 :])
 
 
+def to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
+    """Translate a call; ONNX does not say where NaN comes, so `nan_last` changes nothing."""
+    for name in call.given():
+        onnx.refuse(f"top_k.{name}", "a tensor", "leave it out")
+    op, x, axis = onnx.op, call.x, call.axis
+    kind, x = x.dtype, op.Reshape(x, onnx.ints([1])) if x.shape.rank() == 0 else x
+    if kind == onnx.DataType.BOOL:
+        x = op.Cast(x, to=onnx.DataType.UINT8)
+    k = onnx.vector(call.k)
+    values, indices = op.TopK(x, k, axis=axis, largest=int(call.largest), sorted=1)
+    if not call.sorted:
+        indices, _ = op.TopK(indices, k, axis=axis, largest=0, sorted=1)
+        values = op.GatherElements(x, indices, axis=axis)
+    values = op.Cast(values, to=kind) if kind == onnx.DataType.BOOL else values
+    return values, onnx.as_type(indices, call.index_dtype)
+
+
 TOP_K = operator("top_k", TopKCall, functions.top_k, _fake, differentiate=_differentiate, batch=SPEC.batch)
+save_as_part(TopKResult)
 OPERATORS = {TOP_K: TopKCall}
