@@ -9,7 +9,6 @@ from tests.scripts import ROOT
 CAN_COMPILE = find_spec("numba_cuda") is not None
 ARE_SHIPPED = any(ROOT.glob("dmlops/kernels/sm_*.kernels"))
 """Whether the package under test was built with kernels: then nothing is compiled, and Numba not imported."""
-ARE_SHIPPED_FOR_CPU = any(ROOT.glob("dmlops/kernels/*64*.kernels"))
 
 NO_COMPILER = "numba-cuda is not installed"
 needs_compilations = pytest.mark.skipif(

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.kernel_sources import ARE_SHIPPED, ARE_SHIPPED_FOR_CPU, CAN_COMPILE, NO_COMPILER
+from tests.kernel_sources import ARE_SHIPPED, CAN_COMPILE, NO_COMPILER
 from tests.scripts import run_script
 
 # The test of memory makes so many calls.
@@ -112,9 +112,8 @@ SIX_THREADS = """
 @pytest.mark.skipif(not CAN_COMPILE and not ARE_SHIPPED, reason=NO_COMPILER)
 @pytest.mark.parametrize("library", serve(*LIBRARIES))
 def test_first_calls_from_six_threads(library, tmp_path):
-    # Calls on torch tensors are native code of the CPU, compiled unless its kernels are shipped, too.
-    compiles_at_first = not ARE_SHIPPED or (library == "torch" and not ARE_SHIPPED_FOR_CPU)
-    for compiles in (compiles_at_first, False):
+    # The native code of calls on torch tensors is compiled without Numba.
+    for compiles in (not ARE_SHIPPED, False):
         printed = run_script(
             BEGIN, LIBRARIES[library], CALLS, SIX_THREADS, DMLOPS_CACHE_DIR=str(tmp_path)
         ).split()
