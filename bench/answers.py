@@ -18,7 +18,7 @@ def fault(task: Task, answer: Any) -> str | None:
     """Return the fault of an answer, or None; torch tensors are checked on their own device."""
     results = answer if isinstance(answer, tuple) else (answer,)
     operator = task.workload.operator
-    if all(libraries.is_torch(array) for array in (*task.inputs, *results)):
+    if operator in _TORCH and all(libraries.is_torch(array) for array in (*task.inputs, *results)):
         return _TORCH[operator](task, *results)
     host = Task(task.workload, tuple(map(to_numpy, task.inputs)), task.threads)
     return _NUMPY[operator](host, *map(to_numpy, results))
@@ -55,6 +55,21 @@ def _top_k(task: Task, values: Any, indices: Any) -> str | None:
     positions = np.arange(x.shape[-1])
     selected = (keys > last_key) | ((keys == last_key) & (positions <= last_index))
     return None if (selected.sum(-1) == indices.shape[-1]).all() else "not the first k of the order"
+
+
+def _top_k_rows(task: Task, values: Any, indices: Any) -> str | None:
+    x, *others = task.inputs
+    numbers = dict(zip(task.workload.names, others, strict=True)).get("indices")
+    k = task.workload.k
+    expected = np.full(values.shape, -np.inf).astype(values.dtype), np.full_like(indices, -1)
+    for row, (start, length) in enumerate(zip(*task.workload.windows, strict=True)):
+        part = (x[row] if x.ndim > 1 else x)[start : start + length]
+        given = np.arange(start, start + length) if numbers is None else numbers[row]
+        order = np.lexsort((given, ~_keys(part)))[:k]
+        if not task.workload.is_sorted:
+            order = order[np.argsort(given[order], kind="stable")]
+        expected[0][row, : len(order)], expected[1][row, : len(order)] = part[order], given[order]
+    return _same(values, expected[0], "values") or _same(indices, expected[1], "indices")
 
 
 def _top_k_of_lengths(task: Task, values: Any, indices: Any) -> str | None:
@@ -184,6 +199,7 @@ def _torch_diagonal_matrix(task: Task, output: Any) -> str | None:
 
 _NUMPY: dict[str, Callable[..., str | None]] = {
     "top_k": _top_k,
+    "top_k_rows": _top_k_rows,
     "nonzero_coordinates": _nonzero_coordinates,
     "sample": _sample,
     "gather_nd": _gather_nd,

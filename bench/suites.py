@@ -12,6 +12,7 @@ from bench import sweeps
 from bench.operators import operators
 from bench.peers import OURS, contenders
 from bench.records import SORTS, Record, least_of
+from bench.rows import rows
 from bench.runner import Pace
 from bench.sampling import sampling
 from bench.serving import serving
@@ -81,6 +82,7 @@ SUITES = {
     "operators": Suite(operators, {CPU: 420.0, CUDA: 200.0}, has_peers=True, is_brief=False),
     "serving": Suite(serving, {CPU: 1.0, CUDA: 900.0}, has_peers=True, has_contests=True),
     "sampling": Suite(sampling, {CPU: 60.0, CUDA: 60.0}, has_peers=True),
+    "rows": Suite(rows, {CPU: 30.0, CUDA: 60.0}),
     "data": Suite(sweeps.kinds_of_data, {CPU: 240.0, CUDA: 150.0}),
     "layouts": Suite(sweeps.layouts, {CPU: 240.0, CUDA: 150.0}),
     "sizes": Suite(sweeps.sizes, {CPU: 240.0, CUDA: 150.0}),

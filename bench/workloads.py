@@ -1,6 +1,7 @@
 """Workloads: problems of the operators with the data that they are measured on."""
 
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from math import prod
 from typing import Any, ClassVar
 
@@ -148,6 +149,87 @@ class TopK(Workload):
         """Make the arrays."""
         (x,) = super().inputs(source)
         return (x, source.integers(row_lengths(self.lengths, *self.shape))) if self.lengths else (x,)
+
+
+# Elements of a segment on average.
+SEGMENT = 92
+# The arrays that tell what takes part, and by which numbers.
+_ROWS = {
+    "lengths": ("lengths",),
+    "windows": ("starts", "lengths"),
+    "equal": ("starts", "lengths"),
+    "long_tail": ("starts", "lengths"),
+    "numbers": ("indices",),
+}
+
+
+def segment_lengths(kind: str, size: int) -> list[int]:
+    """Return the lengths of the segments of an array: equal, or by Zipf's law in no order.
+
+    Examples
+    --------
+    >>> segment_lengths("equal", 276), segment_lengths("long_tail", 276)
+    ([92, 92, 92], [144, 53, 77])
+    """
+    n_segments = size // SEGMENT
+    if kind == "equal":
+        return [SEGMENT] * n_segments
+    ranks = [1 + 7919 * segment % n_segments for segment in range(n_segments)]
+    shares = [rank**-0.9 for rank in ranks]
+    total = sum(shares)
+    return [int(size * share / total) for share in shares]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopKOfRows(Workload):
+    """Select the `k` largest elements of windows of rows, of segments of one row, or by numbers.
+
+    Attributes
+    ----------
+    rows : str
+        Windows that begin with their rows ("lengths") or anywhere ("windows"), segments that are "equal" or
+        have a "long_tail", or "numbers" of the elements.
+    is_sorted : bool
+        Whether results are in order of value, and not of index or number.
+    """
+
+    operator = "top_k_rows"
+    k: int
+    rows: str
+    is_sorted: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments beside the input."""
+        return _ROWS[self.rows]
+
+    @property
+    def windows(self) -> tuple[list[int], list[int]]:
+        """Where windows begin, and how long they are."""
+        if len(self.shape) == 1:
+            lengths = segment_lengths(self.rows, self.size)
+            return [0, *accumulate(lengths[:-1])], lengths
+        n_rows, size = self.shape
+        if self.rows == "numbers":
+            return [0] * n_rows, [size] * n_rows
+        farthest = 32
+        starts = [7 * row % farthest if self.rows == "windows" else 0 for row in range(n_rows)]
+        return starts, [size - farthest] * n_rows
+
+    @property
+    def bytes_moved(self) -> int:
+        """The least that must be read and written, with 4-byte indices."""
+        _, lengths = self.windows
+        return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
+
+    def inputs(self, source: Any) -> tuple[Any, ...]:
+        """Make the arrays."""
+        (x,) = super().inputs(source)
+        if self.rows == "numbers":
+            return x, source.indices(self.shape, (1 << 30,), "int64")[..., 0]
+        starts, lengths = self.windows
+        others = {"starts": starts, "lengths": lengths}
+        return x, *[source.integers(others[name]) for name in self.names]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import dmlops
 from bench import answers
 from bench.data import NumPySource
 from bench.peers import Task
-from bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK
+from bench.workloads import DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, TopKOfRows
 
 pytestmark = pytest.mark.quick
 
@@ -120,4 +120,28 @@ def test_rows_of_some_length_are_padded(convert):
     for place, value, index in (((0, 2), 9, -1), ((0, 2), -np.inf, 2), ((0, 1), 9, 2), ((1, 2), 5, 0)):
         wrong = values.copy(), indices.copy()
         wrong[0][place], wrong[1][place] = value, np.int64(index).astype(np.uint32)
+        assert fault_of(convert, workload, inputs, *wrong)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "shape"),
+    [
+        ("lengths", (3, 50)),
+        ("windows", (3, 50)),
+        ("equal", (460,)),
+        ("long_tail", (460,)),
+        ("numbers", (3, 50)),
+    ],
+)
+def test_rows_of_windows_segments_and_numbers(convert, rows, shape, is_sorted):
+    workload = TopKOfRows(name="", reason="", shape=shape, k=20, rows=rows, is_sorted=is_sorted, data="ties")
+    inputs = workload.inputs(NumPySource())
+    values, indices = dmlops.top_k(
+        inputs[0], 20, sorted=is_sorted, **dict(zip(workload.names, inputs[1:], strict=True))
+    )
+    assert fault_of(convert, workload, inputs, values, indices) is None
+    for row, other in ((0, 1), (2, 9)):
+        wrong = values.copy(), indices.copy()
+        wrong[1][row, [0, other]] = wrong[1][row, [other, 0]]
         assert fault_of(convert, workload, inputs, *wrong)

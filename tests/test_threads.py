@@ -177,3 +177,25 @@ def test_while_another_thread_imports_torch():
         print(dmlops.top_k([1, 3, 2], 1).indices, dmlops.eye(1), dmlops.tril([[1, 2]]))
     """
     assert run_script(script).split() == ["[1]", "[[1.]]", "[[1", "0]]"]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", exhaustive("int8"), exhaustive("bfloat16"), exhaustive("int64")]
+)
+@pytest.mark.parametrize("n_threads", [2, exhaustive(5), exhaustive(40)])
+def test_whole_sorts_are_merged_from_segments(dtype, n_threads):
+    """Few distinct elements tie across segments; a row may be strided, and some of it left out."""
+    dmlops.set_num_threads(n_threads)
+    rng, n = random("whole sorts"), 70_001
+    tied = rng.integers(-3, 4, n).astype(dtype)
+    info = np.iinfo(dtype) if dtype.startswith("int") else None
+    distinct = rng.integers(info.min, info.max, n, dtype, endpoint=True) if info else rng.standard_normal(n)
+    rows = np.stack([tied, distinct.astype(dtype), np.sort(tied), np.full(n, 3, dtype)])
+    for row in (*rows, rows.T[:, 1], rows[1, ::-1]):
+        for k, options in ((n, {}), (n - 9999, {"largest": False})):
+            expected = reference.top_k(row, k, **options)
+            for result, answer in zip(dmlops.top_k(row, k, **options), expected, strict=True):
+                assert_same(result, answer)
+    few = dmlops.top_k(rows[:2], n)
+    for result, answer in zip(few, reference.top_k(rows[:2], n), strict=True):
+        assert_same(result, answer)

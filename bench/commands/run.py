@@ -28,7 +28,8 @@ AGAIN_SECONDS = 1.0
 
 def run(
     suite: Annotated[
-        str, typer.Option(metavar="NAME", help="One of operators, serving, sampling, data, layouts, sizes.")
+        str,
+        typer.Option(metavar="NAME", help="One of operators, serving, sampling, rows, data, layouts, sizes."),
     ] = "operators",
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
     threads: Annotated[
@@ -50,8 +51,8 @@ def run(
     """Compare dmlops with the other libraries that are installed, each in its best form.
 
     The suites: all operators, the top-k of serving language models on a GPU with its ties, tokens of language
-    models, and sweeps of dmlops alone through kinds of data, types and layouts, and sizes, which look for
-    slow cases.
+    models, and sweeps of dmlops alone through windows and segments, kinds of data, types and layouts, and
+    sizes, which look for slow cases.
     """
     from bench.suites import SUITES  # noqa: PLC0415 - for this command only
 
@@ -90,7 +91,9 @@ def _chosen(
     table: Sequence["Workload"], operators: Sequence[str], texts: Sequence[str], quick: bool
 ) -> list["Workload"]:
     """Return the workloads that the options choose; list all names if a text is in none."""
-    table = [each for each in table if each.operator in operators and (each.quick or not quick)]
+    # Calls with windows or numbers are calls of `top_k`.
+    of_operators = (each for each in table if each.operator.removesuffix("_rows") in operators)
+    table = [each for each in of_operators if each.quick or not quick]
     for text in texts:
         if not any(text in each.name for each in table):
             for each in table:

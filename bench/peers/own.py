@@ -10,7 +10,7 @@ from bench.peers.gather_nd import gathered_shape
 from bench.peers.nonzero_coordinates import count
 from bench.peers.table import OURS, Call, Task, contender
 from bench.peers.top_k import selected_shape
-from bench.workloads import CPU, CUDA, TopK
+from bench.workloads import CPU, CUDA, TopK, TopKOfRows
 
 
 def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
@@ -21,6 +21,13 @@ def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
     largest = workload.largest
     out, is_sorted = (empty(x, shape), empty(x, shape, "uint32")), workload.is_sorted
     return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths, out=out)
+
+
+def _own_top_k_rows(task: Task, x: Any, *others: Any) -> Call:
+    workload: TopKOfRows = task.workload
+    k, is_sorted = workload.k, workload.is_sorted
+    given: dict[str, Any] = dict(zip(workload.names, others, strict=True))
+    return lambda: dmlops.top_k(x, k, sorted=is_sorted, **given)
 
 
 def _own_nonzero_coordinates(task: Task, x: Any) -> Call:
@@ -65,6 +72,7 @@ def _own(operator: str, prepare: Callable[..., Call]) -> None:
 
 
 _own("top_k", _own_top_k)
+_own("top_k_rows", _own_top_k_rows)
 _own("nonzero_coordinates", _own_nonzero_coordinates)
 _own("gather_nd", _own_gather_nd)
 _own("sample", _own_sample)

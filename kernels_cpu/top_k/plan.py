@@ -12,14 +12,15 @@ short_rows   searched contiguous, and short enough for the first-level cache
 rows         searched contiguous, or copied in parts; in segments if there are fewer rows than threads
 side_by_side searched adjacent, like the columns of a matrix: one lane for each
 columns      searched adjacent, after copying a part of the rows
-sort         sorted   each by one thread
+sort         sorted   each by one thread; fewer rows than threads in segments, if nearly all is selected
 ============ ======== ==========================================================================
 
 Rows whose elements have numbers are another algorithm, `numbered`.
 
 The addresses of a run are those of x, the lengths, the starts and the numbers (if there are some), the
 values, the indices and the workspace. Its units are rows, segments of rows, or groups of columns; its result
-says nothing. Segments keep their lists until a second launch merges them.
+says nothing. Segments keep their lists until a second launch merges them; that of sorted segments has a task
+for each part of the result.
 """
 
 from collections.abc import Iterator
@@ -81,6 +82,7 @@ from kernels_cpu.top_k.table import (
     GAPS_FROM,
     GROUP,
     MAX_REFINED,
+    MAX_SORTED_SEGMENTS,
     MIN_REFINED,
     PADDED_TO,
     RANK_LIMIT,
@@ -97,7 +99,7 @@ ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side", "numbered
 """The algorithms of a single kernel: `select` in the module of that name."""
 ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NUMBERED, NOTHING = range(7)
 _N_OF_TWO_KERNELS = 2  # rows and columns have a kernel for lists to be ranked, and one for lists to be sorted
-_MERGE = 15
+_MERGE, _MERGE_SORTED, _SORT_SEGMENTS = 15, 14, 13
 # lengths, starts, x, values, indices, workspace
 _OPERANDS = (INTEGER, INTEGER, BYTES, BYTES, BYTES, INTEGER)
 
@@ -109,6 +111,8 @@ SHORT_ROWS_KEY_BYTES = 1 << 13  # keys that are written before they are read aga
 
 RUN_BYTES = 1 << 22  # part of a row that is searched at a time; each run lists about k elements
 MIN_CAPACITY = 512
+
+MIN_SORTED_SEGMENT = 1 << 14
 
 SIDE_BY_SIDE_MAX_K = 60  # the list of a random row then stays well below `RANK_LIMIT`
 SIDE_BY_SIDE_MIN_ROWS = SIDE_BY_SIDE_COLUMNS // 2
@@ -135,6 +139,12 @@ def kernel_of(key: int) -> Kernel:
     name, keys, sorts = key & 15, pointer("i", key >> 4 & 15), bool(key >> 8)
     if name == _MERGE:
         return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", (keys, *_OPERANDS), (sorts,))
+    if name in (_MERGE_SORTED, _SORT_SEGMENTS):
+        function, of_what = (
+            ("merge", "merge_sorted") if name == _MERGE_SORTED else ("select", "sort_segments")
+        )
+        signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
+        return Kernel(f"top_k_{of_what}", f"kernels_cpu.top_k.sorted_segments:{function}", signature)
     algorithm = ALGORITHMS[name]
     parameters = (sorts,) if name < _N_OF_TWO_KERNELS else ()
     numbers = (INTEGER,) if name == NUMBERED else ()
@@ -150,6 +160,8 @@ def all_kernels() -> Iterator[Kernel]:
             for name in range(len(ALGORITHMS) if k == 1 else _N_OF_TWO_KERNELS):
                 yield kernel_of(kernel_key(name, element_size, k))
             yield kernel_of(kernel_key(_MERGE, element_size, k))
+        for name in (_SORT_SEGMENTS, _MERGE_SORTED):
+            yield kernel_of(kernel_key(name, element_size, 1))
 
 
 class Shape(NamedTuple):
@@ -224,7 +236,7 @@ def _whole_tiles(shape: Shape, n_bytes: int) -> int:
     return min(ceil_div(n_bytes, GROUP * LINE_BYTES) * GROUP * shape.line, shape.longest)
 
 
-def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
+def _choose(shape: Shape, are_whole: bool, is_sorted: bool, threads: int) -> Choice:
     """Choose the algorithm; `are_whole` tells whether no row has a window of its own."""
     element_size, k, n = shape.element_size, shape.k, shape.longest
     row_bytes = product(n, element_size)
@@ -236,6 +248,10 @@ def _choose(shape: Shape, are_whole: bool, threads: int) -> Choice:
         capacity = k + (k >> 3) + 2 * WORD
         if 4 * k >= 3 * n or capacity > n:
             capacity = n
+            segments = min(n_tasks // shape.n_rows, n // MIN_SORTED_SEGMENT, MAX_SORTED_SEGMENTS)
+            if segments > 1 and are_whole and is_sorted:
+                segment = ceil_div(n, segments)
+                return Choice(SORT, segment, segment, 0, segment, ceil_div(n, segment), n_tasks)
         return Choice(SORT, capacity, n, 0 if shape.are_contiguous else 1, n, 1, n_tasks)
     capacity = min(max(4 * k, MIN_CAPACITY), n) + WORD
     if shape.are_contiguous:
@@ -295,18 +311,25 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     if problem[NUMBER_SIZE] > 0:
         choice = _choose_numbered(shape, host[THREADS])
     else:
-        choice = _choose(shape, problem[LENGTH_SIZE] + problem[START_SIZE] == 0, host[THREADS])
+        are_whole = problem[LENGTH_SIZE] + problem[START_SIZE] == 0
+        choice = _choose(shape, are_whole, problem[IS_SORTED] != 0, host[THREADS])
     begin_plan(out, choice.algorithm)
     n_units = shape.n_rows * choice.segments
     if choice.algorithm in (COLUMNS, SIDE_BY_SIDE):
         n_units = shape.n_rows // shape.last_size * ceil_div(shape.last_size, choice.columns)
     n_tasks = choice.n_tasks if choice.segments == 1 else n_units
-    begin_tasks(out, kernel_key(choice.algorithm, shape.element_size, shape.k), n_units, n_tasks, 3)
+    kernel = choice.algorithm
+    if choice.algorithm == SORT and choice.segments > 1:
+        kernel = _SORT_SEGMENTS
+    begin_tasks(out, kernel_key(kernel, shape.element_size, shape.k), n_units, n_tasks, 3)
     _put_operands(problem, out)
     _put_table(problem, out, shape, choice)
     out[WORKSPACE] = product(out[WORKSPACE], out[LAUNCHES + GRID])
     if choice.segments > 1:
-        begin_tasks(out, kernel_key(_MERGE, shape.element_size, shape.k), 1, 1, 0)
+        if choice.algorithm == SORT:
+            begin_tasks(out, kernel_key(_MERGE_SORTED, shape.element_size, 1), n_units, n_units, 3)
+        else:
+            begin_tasks(out, kernel_key(_MERGE, shape.element_size, shape.k), 1, 1, 0)
         _put_operands(problem, out)
         put_values_of(out, LAUNCHES)
     return 0

@@ -16,6 +16,8 @@ BINS = 1 << DIGIT_BITS
 GAP = 8  # records between two bins of a list of `GAPS_FROM` or more
 GAPS_FROM = 1 << 16
 
+MAX_SORTED_SEGMENTS = 16  # of each element of a result, the first ones that are left are compared
+
 GROUP = 16  # vectors of a tile; a group is a lane of them
 STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
 MIN_REFINED, MAX_REFINED = 8, 512  # tiles whose elements may be compared in pairs
