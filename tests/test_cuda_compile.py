@@ -34,7 +34,7 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-    "dmlops_sample_rows_": (700, 1750),
+    "dmlops_sample_rows_": (800, 1750),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
     "dmlops_top_k_numbered_8_": (1700, 1700),

@@ -4,13 +4,14 @@ A block, or a cluster of blocks where rows are few and long, does everything in 
 pass finds the largest element, and each thread's own maximum.
 
 - With a small k, the k-th largest of these maxima is a threshold: the second pass lists the elements at or
-  above it, which one block orders, weighs and draws from.
+  above it, which one block orders, weighs and draws from. A block that has a long row to itself first tries
+  a threshold that a part of the row makes likely, and then lists at once.
 - Otherwise k and top_p are found digit by digit: a histogram has the number of elements, or the sum of their
   weights, for each value of a digit of the distance from the largest key. What stays is all elements up to a
   distance, and of those at that distance the first ones. Warps add up the weights of what stays in their
   segments of the row, and the segment that the token is in is read again.
 
-Bytes moved: each row two times, and once more for each digit of k and of top_p.
+Bytes moved: each row once with a small k, or else two times, and once more for each digit of k and of top_p.
 
 =============  ==================================================================================
 `plan`         what may be tuned, and the launch, as a function of integers

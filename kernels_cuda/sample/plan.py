@@ -50,10 +50,6 @@ class Policy(NamedTuple):
 
     # A cluster of blocks shares a row of at least so many elements.
     cluster_elements: int = 16384
-    # Where there are many rows, so many blocks share one of at least so many elements: rows are then read for
-    # the second time from the cache.
-    many_cluster: int = 1
-    many_elements: int = 32768
     # Blocks that are launched at most; they take one row after the other.
     most_blocks: int = 1 << 20
     # A row of at least so many elements is read once where k is small, if a part of it tells the threshold.
@@ -80,13 +76,13 @@ def plan(problem: Words, device: Words, out: Words) -> int:
     if n_rows == 0:
         begin_plan(out, NOTHING)
         return PLANNED
-    cluster = 1
-    if device[ARCH] >= _CLUSTER_ARCH:
-        if n >= device[OWN_WORDS] and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]:
-            cluster = PORTABLE_CLUSTER
-        elif n >= device[OWN_WORDS + 2]:
-            cluster = device[OWN_WORDS + 1]
-    begin_plan(out, CLUSTERS_OF_BLOCKS if cluster > 1 else BLOCKS)
+    is_shared = (
+        device[ARCH] >= _CLUSTER_ARCH
+        and n >= device[OWN_WORDS]
+        and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]
+    )
+    cluster = PORTABLE_CLUSTER if is_shared else 1
+    begin_plan(out, CLUSTERS_OF_BLOCKS if is_shared else BLOCKS)
     n_given = 0
     for i in range(N_PARAMETERS):
         if problem[FORMATS + i] != 0:
@@ -98,7 +94,7 @@ def plan(problem: Words, device: Words, out: Words) -> int:
         far_at = table.workspace_at
         for i in range(n_far):
             out[place(table, i)] = _dimension_word(problem, n_dims, i)
-    n_blocks = min(product(n_rows, cluster), device[OWN_WORDS + 3] // cluster * cluster)
+    n_blocks = min(product(n_rows, cluster), device[OWN_WORDS + 1] // cluster * cluster)
     begin_launch(out, kernel_key(ROWS_KERNEL, element_size, cluster), n_blocks, THREADS, 0, cluster)
     put_pointer(out, 0, 0)
     slot = 1
@@ -123,7 +119,7 @@ def plan(problem: Words, device: Words, out: Words) -> int:
             mantissa,
             infinity,
             problem[INDEX_SIZE],
-            device[OWN_WORDS + 4],
+            device[OWN_WORDS + 2],
             n_dims,
         ),
     )
