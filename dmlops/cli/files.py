@@ -77,7 +77,7 @@ def top_k(
     for name, path in given.items():
         others.append(open_input(path, "numbers" if name == "indices" else "windows").array)
 
-    def select(x: Any, *others: object) -> object:
+    def select(x: object, *others: object) -> object:
         arrays: Any = dict(zip(given, others, strict=True))
         return dmlops.top_k(
             x,
@@ -187,7 +187,7 @@ def sample(
     _check_one_is_standard("sample", [file, *paths.values()])
     x, arrays = open_input(file), [open_input(path, "numbers").array for path in paths.values()]
 
-    def draw(x: Any, *arrays: Any) -> Any:
+    def draw(x: object, *arrays: object) -> object:
         return dmlops.sample(x, **numbers, **dict(zip(paths, arrays, strict=True)), index_dtype=index_dtype)
 
     ran = _run("sample", device, draw, x.array, *arrays)

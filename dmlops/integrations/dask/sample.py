@@ -13,15 +13,15 @@ from dmlops.types.errors import refuse
 
 
 def sample(
-    logits: Any,
-    seeds: Any,
+    logits: object,
+    seeds: object,
     *,
-    steps: Any = 0,
-    temperature: Any = 1.0,
-    k: Any = None,
-    top_p: Any = 1.0,
-    min_p: Any = 0.0,
-    index_dtype: Any = "int64",
+    steps: object = 0,
+    temperature: object = 1.0,
+    k: object = None,
+    top_p: object = 1.0,
+    min_p: object = 0.0,
+    index_dtype: object = "int64",
 ) -> da.Array:
     """Return one token per row of logits, drawn by a seed, as `dmlops.sample` does.
 
@@ -65,6 +65,6 @@ def sample(
     )
 
 
-def _sample_chunk(x: Any, *others: Any, names: tuple[str, ...], options: dict[str, Any]) -> Any:
+def _sample_chunk(x: object, *others: object, names: tuple[str, ...], options: dict[str, Any]) -> object:
     rows = {name: chunks.beside(x, array)[..., 0] for name, array in zip(names, others, strict=True)}
     return dmlops.sample(x, **rows, **options)

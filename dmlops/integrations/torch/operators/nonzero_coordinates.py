@@ -177,7 +177,7 @@ def _refuse_batch(*arguments: object) -> NoReturn:
     refuse("nonzero_coordinates.size", None, reason, remedy)
 
 
-def _to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
+def _to_onnx(onnx: ModuleType, call: Any) -> tuple[object, object]:
     op, x = onnx.op, call.x
     is_scalar = x.shape.rank() == 0
     coordinates = op.Transpose(op.NonZero(op.Reshape(x, onnx.ints([1])) if is_scalar else x))
@@ -187,7 +187,7 @@ def _to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
     return onnx.as_type(coordinates, call.index_dtype), onnx.as_type(count, call.index_dtype)
 
 
-def to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
+def to_onnx(onnx: ModuleType, call: Any) -> tuple[object, object]:
     """Translate a call, with a size or without."""
     if isinstance(call, NonzeroCall):
         return _to_onnx(onnx, call)

@@ -136,7 +136,7 @@ def hide_from_compiler() -> None:
 
 def save_as_part(result: type[Any]) -> None:
     """Let exported programs that return a result of this type be saved."""
-    register: Any = getattr(torch.utils._pytree, "_register_namedtuple", None)
+    register = getattr(torch.utils._pytree, "_register_namedtuple", None)
     if register is not None:
         register(result, serialized_type_name=f"dmlops.{result.__name__}")
 

@@ -37,7 +37,7 @@ class SampleCall(NamedTuple):
         chosen = [number if array is None else array for array, number in pairs]
         return dict(zip(PARAMETERS, chosen, strict=True))
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Tensor]:
         """Return the parameters that are tensors, by name."""
         pairs = zip(PARAMETERS, self.given, strict=True)
         return {name: array for name, array in pairs if array is not None}

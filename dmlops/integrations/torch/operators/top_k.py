@@ -35,7 +35,7 @@ class TopKCall(NamedTuple):
     max_length: int | None = None
     nan_last: bool = False
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Tensor]:
         """Return the tensors beside `x` that there are, by name."""
         arrays = {"lengths": self.lengths, "starts": self.starts, "indices": self.indices}
         return {name: array for name, array in arrays.items() if array is not None}
@@ -157,7 +157,7 @@ def _rows_of(x: Tensor, axis: int) -> tuple[object, ...]:
     return (*x.shape[:axis], *x.shape[axis + 1 :])
 
 
-def to_onnx(onnx: ModuleType, call: Any) -> tuple[Any, Any]:
+def to_onnx(onnx: ModuleType, call: Any) -> tuple[object, object]:
     """Translate a call; ONNX does not say where NaN comes, so `nan_last` changes nothing."""
     for name in call.given():
         onnx.refuse(f"top_k.{name}", "a tensor", "leave it out")
