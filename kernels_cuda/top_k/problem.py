@@ -469,16 +469,21 @@ def unfolded_format(
     --------
     >>> [hex(number) for number in unfolded_format(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True, 0)]
     ['0x7fffffff', '0x1', '0x7f800001', '0x0']
+
+    Of bools whose smallest come first, whole words are made unfolded, too:
+
+    >>> [hex(number) for number in unfolded_format(1, 0, 0xFF, 0, False, 0)]
+    ['0x0', '0xffffffff', '0xffffffff', '0xffffffff']
     """
     ones = all_bits(element_size)
     direction = 0 if largest else ones
     # Of integers, and of bools that are made unfolded as these.
     offset = sign
-    change = 0 if flip != 0 else direction ^ sign
     if flip != 0 and sign == 0:
         flip = 0
     elif flip != 0:
         offset = infinity + 1 if largest and not nan_last else infinity ^ ones
+    change = 0 if flip != 0 else direction ^ sign
     if element_size == 8:
         return UnfoldedFormat(flip, direction, offset, change)
     unused = max(32 - 8 * element_size, 0)
