@@ -304,6 +304,13 @@ def test_ties_by_index():
     run_top_k("block", TensorDataType.FLOAT32, rows, 50, False)
 
 
+@pytest.mark.exhaustive
+def test_group_maxima_of_bools():
+    """Set bytes differ in their bits, and tie; the first groups that have a False come first."""
+    rows = hard_rows("set_bytes", np.dtype(bool), (1, 600_005))
+    run_top_k("grid-coarse_groups", TensorDataType.BOOL, rows, 90, True, False)
+
+
 @pytest.mark.parametrize("is_sorted", [True, False])
 def test_rows_in_parts_that_are_filled_up(is_sorted):
     """Some have fewer elements than are selected, or none, and elements equal what fills parts up."""
