@@ -1,6 +1,7 @@
 """Integers in CUDA kernels: unsigned types keep their width, as in C; other code has Numba's own types."""
 
 import importlib
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -43,6 +44,23 @@ def test_as_in_c(name):
     compiler.import_numba_registries()
     with once.LOCK, compiler.compiler_lock.global_compiler_lock, compiler._typing_as_in_c():
         assert result_type(function, arguments) == expected
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Size(NamedTuple):
+    y: Any
+    x: Any
+
+
+def test_named_tuples_of_as_many_numbers_are_not_each_other():
+    compiler.import_numba_registries()
+    with once.LOCK, compiler.compiler_lock.global_compiler_lock, compiler._typing_as_in_c():
+        assert result_type(lambda a, b: Point(a, b).x, (u32, u64)) == u32
+        assert result_type(lambda a, b: Size(a, b).x, (u32, u64)) == u64
 
 
 def test_other_functions_are_compiled_as_numba_does():

@@ -155,7 +155,9 @@ def _typing_as_in_c() -> Iterator[None]:
     def get_call_type(function: Any, context: Any, arguments: Any, keywords: Any) -> Any:
         if keywords or not all(isinstance(argument, _SCALARS) for argument in arguments):
             return as_numba_does(function, context, arguments, keywords)
-        # Numba makes a new function of every conversion such as ``u32(i)``; they have the same key.
+        if function.typing_key is types.NamedTupleClass:  # all of them have the same key
+            return as_numba_does(function, context, arguments, keywords)
+        # Numba makes a new function of every conversion such as ``u32(i)``; they have the same key, too.
         key = function.typing_key, tuple(arguments)
         if key not in _TYPED:
             signature = _unsigned_signature(*key)
