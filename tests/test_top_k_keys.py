@@ -20,27 +20,25 @@ KINDS = [
 ] + [(8, "bool", 0)]
 
 
-def expected_key(pattern, bits, kind, infinity, largest):
+def expected_key(pattern, bits, kind, infinity, largest, nan_last):
     """Return the ordered key of a bit pattern: the largest comes first.
 
-    NaNs share a key, and so do zeros and, of bools, all set bytes.
+    That of a float is its distance from minus infinity, counted in floats, and NaNs have the next one after
+    that of infinity. Where the smallest come first, or NaN last, keys are complements.
     """
     sign, ones = 1 << (bits - 1), (1 << bits) - 1
     if kind == "unsigned":
         key = pattern
     elif kind == "bool":
-        key = ones if pattern else 0
+        key = 1 if pattern else 0
     elif kind == "signed":
         key = pattern ^ sign
     else:
-        magnitude = pattern & (sign - 1)
+        magnitude, is_negative = pattern & (sign - 1), bool(pattern & sign) != nan_last
+        key = infinity - magnitude if is_negative else infinity + magnitude
         if magnitude > infinity:
-            key = ones
-        elif magnitude == 0:
-            key = sign
-        else:
-            key = pattern ^ (ones if pattern & sign else sign)
-    return key if largest else key ^ ones
+            key = 2 * infinity + 1
+    return key ^ ones if nan_last or not largest else key
 
 
 def samples(bits):
@@ -68,24 +66,25 @@ def test_unfolded_keys(bits, kind, infinity, largest, nan_last):
     register = max(bits, 32)
     unused, most = register - bits, (1 << register) - 1
     words = [signed(mask) for mask in format_]
-    masks = [mask & ones for mask in problems.key_format(bits // 8, *words, largest, nan_last)]
+    format_ = problems.key_format(bits // 8, *words, largest, nan_last)
+    direction, unordered = format_.direction & ones, format_.unordered & ones
     numbers = [number & most for number in problems.unfolded_format(bits // 8, *words, largest, nan_last)]
-    shift, lone_zero, first_nan, last_nan, raw_flip, turn, offset, change = numbers
+    raw_flip, factor, offset, change = numbers
     draw = random.Random(1)
     keys = {}
     for pattern in samples(bits):
         # The part of a register that an element leaves free holds anything.
         content = pattern << unused | draw.getrandbits(register) >> bits if unused else pattern
         flipped = content ^ (raw_flip if content >> (register - 1) else 0)
-        raw = (flipped ^ turn if bits == 64 else flipped * turn) + offset & most
+        raw = (flipped ^ factor if bits == 64 else flipped * factor) + offset & most
         if kind != "float" and bits < 64:
             assert (content ^ change) >> unused == raw >> unused
         raw >>= unused
-        key = raw + shift & ones
-        key = masks[3] if key == lone_zero else key
-        key = masks[5] if first_nan <= raw <= last_nan else key
-        expected = expected_key(pattern, bits, kind, infinity, largest)
-        assert key == (0 if nan_last and expected == ones else expected)
+        distance = raw ^ direction
+        if kind == "float" and distance > infinity:
+            distance -= 1
+        key = min(distance, unordered) ^ direction
+        assert key == expected_key(pattern, bits, kind, infinity, largest, nan_last)
         keys.setdefault(raw, key)
     in_order = [keys[raw] for raw in sorted(keys)]
     assert in_order == sorted(in_order)

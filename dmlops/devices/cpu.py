@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -75,9 +76,10 @@ def sources() -> str:
 
 @functools.cache
 def compiles_plans() -> bool:
-    """Return whether plans can be compiled, for which their sources must be installed, not bytecode alone."""
+    """Return whether plans can be compiled: llvmlite and their sources must be there, not bytecode alone."""
     source_of = getattr(threads.__loader__, "get_source", None)
-    return source_of is not None and source_of(threads.__name__) is not None
+    has_sources = source_of is not None and source_of(threads.__name__) is not None
+    return has_sources and find_spec("llvmlite") is not None
 
 
 def target() -> "Target":
