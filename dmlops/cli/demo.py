@@ -1,4 +1,4 @@
-"""`dmlops demo`: the four operators on a photo and on word embeddings, checked and timed against NumPy."""
+"""`dmlops demo`: four operators on a photo and on word embeddings, checked and timed against NumPy."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 def demo(
     device: Annotated[Device, typer.Option(help="auto: the CPU, and a GPU if there is one.")] = Device.AUTO,
 ) -> None:
-    """Run all four operators on a photo and on word embeddings, and check them against NumPy."""
+    """Run four operators on a photo and on word embeddings, and check them against NumPy."""
     places, why_no_gpu = _places(device)
     photo, words, vectors = _data()
     out.print(

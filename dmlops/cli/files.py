@@ -164,17 +164,25 @@ def gather(
 def sample(
     file: FileArgument,
     *,
-    seeds: Annotated[str, _number_option("The seed of each row.")],
-    steps: Annotated[str, _number_option("The number of the draw.")] = "0",
-    temperature: Annotated[str, _number_option("What differences are divided by; 0 is greedy.")] = "1",
-    k: Annotated[str, _number_option("The k largest take part; 0 stands for all.", "-k")] = "0",
-    top_p: Annotated[str, _number_option("The share of the weights that stays.")] = "1",
-    min_p: Annotated[str, _number_option("The least share of the largest weight.")] = "0",
+    seeds: Annotated[str, _number_option("The seed of each row, a 64-bit integer.")],
+    steps: Annotated[str, _number_option("The number of the draw with that seed.")] = "0",
+    temperature: Annotated[str, _number_option("Divides the logits; 0 takes the largest.")] = "1",
+    k: Annotated[str, _number_option("Only the k largest take part; 0 means all.", "-k")] = "0",
+    top_p: Annotated[
+        str, _number_option("Only the largest that make up this share of the weights take part.")
+    ] = "1",
+    min_p: Annotated[
+        str, _number_option("The least weight that takes part, as a share of the largest.")
+    ] = "0",
     index_dtype: IndexTypeOption = "int64",
     device: DeviceOption = Device.AUTO,
     output: OutputOption = None,
 ) -> None:
-    """Draw one token per row of logits, by a seed: the same on every device."""
+    """Draw one token per row of logits: the same for the same seed, on every device and in every batch.
+
+    Each parameter is a number, or a file with a number per row. A row in which no element has a weight, such
+    as one of NaN alone, gives -1.
+    """
     given = seeds, steps, temperature, k, top_p, min_p
     numbers: dict[str, Any] = {}
     paths = {}

@@ -37,7 +37,7 @@ _WITH_NAME = re.compile(r"(.+\.npz):(.+)", re.DOTALL)
 _TOP_K, _NONZERO = frozenset({"values", "indices"}), frozenset({"coordinates", "count"})
 Use = Literal["data", "numbers", "tuples", "positions", "windows"]
 """The use of an array: as data, as any integers, as index tuples, as positions along an axis, or as starts or
-lengths, which no command gives."""
+lengths, which no command writes."""
 # The array that a command takes from another command's results.
 _RESULTS: dict[frozenset[str], dict[Use, str]] = {
     _TOP_K: {"data": "values", "numbers": "indices", "positions": "indices"},

@@ -1,4 +1,4 @@
-"""Tokens of chunked logits: rows are independent of each other."""
+"""Tokens of chunked logits: each chunk of rows is drawn by itself."""
 
 from typing import Any
 
@@ -25,8 +25,30 @@ def sample(
 ) -> da.Array:
     """Return one token per row of logits, drawn by a seed, as `dmlops.sample` does.
 
-    The last dimension must be one chunk; the result has the chunks of the others. Parameters may be numbers,
-    or arrays of NumPy or Dask.
+    Parameters
+    ----------
+    logits : dask.array.Array
+        Of shape (..., n), with one chunk along the last dimension. Arrays of NumPy and lists are converted.
+    seeds, steps, temperature, k, top_p, min_p
+        As in `dmlops.sample`: numbers, or arrays of NumPy or Dask that broadcast to the shape of `logits`
+        without the last dimension.
+    index_dtype : data type
+        The type of the tokens: uint32, uint64, int32 or int64.
+
+    Returns
+    -------
+    dask.array.Array
+        One token per row, in the shape and the chunks of `logits` without the last dimension.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If the last dimension has several chunks, an array does not fit, or a parameter is an array and sizes
+        of other dimensions are unknown.
+
+    Notes
+    -----
+    Each task reads one chunk of `logits`, and the part of each array that belongs to its rows.
 
     Examples
     --------
