@@ -180,8 +180,7 @@ def sample(
 ) -> None:
     """Draw one token per row of logits: the same for the same seed, on every device and in every batch.
 
-    Each parameter is a number, or a file with a number per row. A row in which no element has a weight, such
-    as one of NaN alone, gives -1.
+    Parameters are numbers, or files with a number per row. A row in which nothing has a weight gives -1.
     """
     given = seeds, steps, temperature, k, top_p, min_p
     numbers: dict[str, Any] = {}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import Device
-from dmlops.devices.plans import PlanInSteps
 from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
@@ -23,7 +22,7 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each device serves."""
 
 
-def plan(operator: str, problem: Problem, device: Device, where: str) -> PlanInSteps:
+def plan(operator: str, problem: Problem, device: Device, where: str) -> "Plan":
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from dmlops.devices.memory import read_integer, take_scratch
-from dmlops.devices.plans import HostKernels, PlanInSteps
+from dmlops.devices.plans import HostKernels
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
@@ -22,7 +22,7 @@ from kernels_cpu.host_words import WORDS
 from kernels_cpu.kernel import Kernel, LoadedKernel
 
 if TYPE_CHECKING:
-    from kernels_cpu.plan import Target
+    from kernels_cpu.plan import Plan, Target
 
 SCRATCH = (ctypes.c_int64 * 1)()
 """The address of scratch memory that native calls keep for the next one."""
@@ -124,7 +124,7 @@ class Host:
 
     def first_outside(
         self,
-        plan: PlanInSteps,
+        plan: "Plan",
         check: Mapping[int, int],
         indices: int,
         meanwhile: Callable[[], object] | None,
@@ -133,7 +133,7 @@ class Host:
 
         Parameters
         ----------
-        plan : PlanInSteps
+        plan : Plan
             That of a gather.
         check : mapping of int to int
             Its step that checks.
@@ -147,7 +147,7 @@ class Host:
         return plan.step(check, 0, indices, 0, 0)
 
     def count(
-        self, plan: PlanInSteps, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: "Plan", step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
         return plan.step(step, x, 0, count, scratch)

@@ -13,7 +13,6 @@ import numpy as np
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device, aligned
-from dmlops.devices.plans import PlanInSteps
 from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key, warn_once
@@ -22,6 +21,7 @@ from dmlops.types.errors import DmlError
 from kernels_cpu.kernel import Kernel, LoadedKernel
 
 if TYPE_CHECKING:
+    from kernels_cpu.plan import Plan
     from kernels_cuda.runtime.variant import Target, Variant
 
     Words = ctypes.Array[ctypes.c_int64]
@@ -202,7 +202,7 @@ class Stream:
 
     def first_outside(
         self,
-        plan: PlanInSteps,
+        plan: "Plan",
         check: Mapping[int, int],
         indices: int,
         meanwhile: Callable[[], object] | None,
@@ -216,7 +216,7 @@ class Stream:
         return -1 if first == NO_OFFENDER else first
 
     def count(
-        self, plan: PlanInSteps, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: "Plan", step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write the number of non-zero elements, and wait for it."""
         plan.step(step, self.handle, x, 0, count, scratch)

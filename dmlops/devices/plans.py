@@ -1,15 +1,15 @@
-"""Plans and kernels as calls see them: what the packages of kernels of both devices offer."""
+"""What calls use of a plan, and of an operator's package of kernels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kernels_cpu.kernel import Kernel
 
 
 class Plan(Protocol):
-    """A problem with its kernels, ready to run any number of times from any thread.
+    """One or several problems with their kernels, ready to run any number of times from any thread.
 
-    Functions take addresses, on a GPU behind the handle of a stream.
+    `kernels_cpu.plan.Plan` is that of one problem. On a GPU, the handle of a stream precedes the addresses.
     """
 
     @property
@@ -24,21 +24,7 @@ class Plan(Protocol):
         """Load all kernels."""
 
     def launch(self, *arguments: int) -> int:
-        """Run the whole, and write all outputs; return its result on the host."""
-
-
-class PlanInSteps(Plan, Protocol):
-    """The plan of one problem, of which steps can be run, too: a step changes words of the problem."""
-
-    @property
-    def algorithm(self) -> int:
-        """The operator's number of what runs."""
-
-    def prepared(self, changes: Mapping[int, int] = ...) -> Callable[..., int] | None:
-        """Load all kernels of a step."""
-
-    def step(self, changes: Mapping[int, int], *arguments: int) -> int:
-        """Run a step; return its result on the host."""
+        """Write all outputs; return the result on the host."""
 
 
 class HostKernels(Protocol):

@@ -1,13 +1,13 @@
 """Gathers that raise for an index out of range, before anything is written to the caller's memory.
 
-A gather itself is safe for any indices. Nobody has seen a new output yet, so that it may be written before
-the check has ended.
+A gather itself is safe for any indices. A new output may therefore be written before the check has ended:
+nobody has seen it yet.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,18 +17,22 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
 from dmlops.devices.cuda import NO_OFFENDER, POSITION
 from dmlops.devices.memory import CPU
-from dmlops.devices.plans import PlanInSteps
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import IndexOutOfRangeError, error_text, refuse
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.gather_nd.problem_words import CHECKS
 
+if TYPE_CHECKING:
+    from kernels_cpu.plan import Plan
+
+# The words of the problem that make a gather a check.
+_CHECK: Mapping[int, int] = MappingProxyType({CHECKS: 1})
 _ReadInteger = Callable[[int, np.dtype], int]
-"""Returns the integer of a type at an address."""
+"""Returns the integer at an address, of a type."""
 
 
 class BoundCheckedGather(BoundCall):
-    """A gather as a bound call.
+    """A gather that raises for indices out of range, as a bound call.
 
     Parameters
     ----------
@@ -39,9 +43,8 @@ class BoundCheckedGather(BoundCall):
     """
 
     waits = True
-    plan: PlanInSteps
+    plan: "Plan"
     expected = 0
-    _CHECK: Mapping[int, int] = MappingProxyType({CHECKS: 1})
 
     def __init__(self, *bound: Any, batch_dims: int, wraps: bool, **others: Any) -> None:
         super().__init__(*bound, **others)
@@ -50,14 +53,14 @@ class BoundCheckedGather(BoundCall):
     def load(self) -> None:
         """Load the kernels of the gather and of the check."""
         super().load()
-        self.plan.prepared(self._CHECK)
+        self.plan.prepared(_CHECK)
 
     def run(
         self, executor: Executor, addresses: Sequence[int], made: list[object], workspace: int = 0
     ) -> list[object]:
         """Gather, or raise the error; see `BoundCall.run`."""
         gather = partial(self.launch, executor, addresses) if made else None
-        first = executor.first_outside(self.plan, self._CHECK, addresses[1], gather)
+        first = executor.first_outside(self.plan, _CHECK, addresses[1], gather)
         if first >= 0:
             _refuse_tuple(self, self.inputs, addresses[1], first, executor.read)
         if not made:
@@ -71,7 +74,7 @@ class BoundCheckedGather(BoundCall):
 
 
 class CheckedGather(Kind):
-    """A gather that raises for indices out of range, before it writes to memory of the caller."""
+    """The kind of a `BoundCheckedGather`: its native calls, of the gather and of the check."""
 
     call: BoundCheckedGather
     native: Any  # of a device or of the host
@@ -79,17 +82,16 @@ class CheckedGather(Kind):
     def __init__(self, call: BoundCall, arrays: Sequence[object], *, has_out: bool) -> None:
         super().__init__(call, arrays, has_out=has_out)
         n_given = len(arrays) - len(call.inputs) if has_out else 0
-        self._check: Any = type(self.native)(call, self.operands, n_given, {CHECKS: 1})
+        self._check: Any = type(self.native)(call, self.operands, n_given, _CHECK)
         self._has_out, self._is_on_host = has_out, call.device == CPU
 
     def run(self, arrays: tuple[object, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call, or raise for an index out of range; return whether it is done."""
-        # Nobody has seen a new output yet, so that it may be written before the check has ended.
         arguments = arrays + limits + sizes
         return self._run_on_host(arguments) if self._is_on_host else self._run_on_device(arguments)
 
     def _run_on_host(self, arguments: tuple[Any, ...]) -> bool:
-        # A gather returns 0 if all tuples were in range, and -1 if it has read none.
+        # A gather returns 0 if all tuples were in range, and -1 if it has not read them.
         outside = None if self._has_out else self.native(arguments)
         if outside == 0:
             return True
@@ -125,18 +127,18 @@ class CheckedGather(Kind):
 def _refuse_tuple(
     call: BoundCheckedGather, inputs: Sequence[TensorDesc], at: int, first: int, read: _ReadInteger
 ) -> None:
-    """Raise the error that names a gather's tuple at a position, in element order, unless it is in range.
+    """Raise the error that names an index tuple of a gather, unless the tuple is in range.
 
     Parameters
     ----------
-    call : BoundCall
+    call : BoundCheckedGather
         A gather of the same kind.
     inputs : sequence of TensorDesc
         The input and the indices.
     at : int
         The address of the indices.
     first : int
-        The position.
+        The position of the tuple, in element order.
     read : callable
         Reads the memory of the indices.
     """

@@ -4,13 +4,12 @@ import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmlops.calls.call import BoundCall, Executor
 from dmlops.calls.kinds import NO_ARRAY_ERRORS, Kind
 from dmlops.devices import cuda_driver
 from dmlops.devices.memory import CPU, take_scratch
-from dmlops.devices.plans import PlanInSteps
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import refuse
 from kernels_cpu.nonzero_coordinates.plan import ONE_PASS
@@ -24,6 +23,9 @@ from kernels_cpu.nonzero_coordinates.problem_words import (
     WHOLE,
 )
 
+if TYPE_CHECKING:
+    from kernels_cpu.plan import Plan
+
 _COUNT: Mapping[int, int] = MappingProxyType({STEP: COUNT})
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
 _ONE_PASS_BYTES = 1 << 20
@@ -33,7 +35,7 @@ class BoundTrimmedList(BoundCall):
     """A list of non-zero elements as a bound call."""
 
     waits = True
-    plan: PlanInSteps
+    plan: "Plan"
 
     @property
     def _most_bytes(self) -> int:
