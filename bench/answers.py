@@ -115,14 +115,14 @@ def _nonzero_coordinates(task: Task, coordinates: Any, count: Any) -> str | None
 
 
 def _sample(task: Task, tokens: Any) -> str | None:
-    """Check that tokens are drawn from what may stay; other tests check the draw."""
+    """Check that k and top_p leave the tokens in; other tests check the draw."""
     x, k, top_p = task.x.astype(np.float64), task.workload.k or task.x.shape[-1], task.workload.top_p
     weights = np.exp(x - x.max(-1, keepdims=True))
     drawn = np.take_along_axis(weights, tokens.astype(np.int64)[:, None], -1)
     before = np.where(weights > drawn, weights, 0).sum(-1)
     of_first = np.sort(weights, -1)[:, -k:].sum(-1)
     is_wrong = ((weights > drawn).sum(-1) >= k) | (before > (top_p + 1e-9) * of_first) | (drawn[:, 0] == 0)
-    return "a token does not stay" if is_wrong.any() else None
+    return "a token is one that k or top_p leaves out" if is_wrong.any() else None
 
 
 def _torch_sample(task: Task, tokens: Any) -> str | None:
@@ -132,7 +132,7 @@ def _torch_sample(task: Task, tokens: Any) -> str | None:
     before = weights.where(weights > drawn, 0).sum(-1)
     of_first = weights.topk(k, -1).values.sum(-1)
     is_wrong = ((weights > drawn).sum(-1) >= k) | (before > (top_p + 1e-9) * of_first) | (drawn[:, 0] == 0)
-    return "a token does not stay" if is_wrong.any() else None
+    return "a token is one that k or top_p leaves out" if is_wrong.any() else None
 
 
 def _gather_nd(task: Task, output: Any) -> str | None:

@@ -7,12 +7,12 @@ from typing import Any
 from bench.sweeps import Sweep
 from bench.workloads import CPU, SEGMENT, TopK, TopKOfRows
 
-# The largest ratio of a point's time to that of the first, per byte.
+# How much longer per byte a point may take than the first one of its sweep.
 WINDOWS, SEGMENTS, NUMBERS = 1.1, 1.5, 2.0
 
 
 def rows(device: str) -> Iterator[Sweep]:
-    """Yield the sweeps of a device, whose first points are what the others are compared with."""
+    """Yield the sweeps of a device; the other points of a sweep are compared with its first one."""
     about: dict[str, Any] = {"name": "", "device": device}
     reason = "sparse attention: a query's keys lie anywhere in a buffer"
     for shape, k, dtype in (((2000, 3000), 64, "bfloat16"), ((2000, 900), 10, "float32")):

@@ -151,9 +151,9 @@ class TopK(Workload):
         return (x, source.integers(row_lengths(self.lengths, *self.shape))) if self.lengths else (x,)
 
 
-# Elements of a segment on average.
+# The average number of elements of a segment.
 SEGMENT = 92
-# The arrays that tell what takes part, and by which numbers.
+# The arguments beside the input, for each kind of rows.
 _ROWS = {
     "lengths": ("lengths",),
     "windows": ("starts", "lengths"),
@@ -182,7 +182,7 @@ def segment_lengths(kind: str, size: int) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TopKOfRows(Workload):
-    """Select the `k` largest elements of windows of rows, of segments of one row, or by numbers.
+    """Select the `k` largest elements of windows, of segments of one row, or of rows with numbers.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ from bench.workloads import CPU, CUDA
 
 
 def _draw(torch: Any, weights: Any, top_p: float) -> Any:
-    """Draw from weights in descending order, of which the first ones stay that have a share of the sum."""
+    """Draw from weights in descending order, only from the first ones, whose share of the sum is `top_p`."""
     if top_p < 1:
         weights = torch.where(weights.cumsum(-1) - weights < top_p, weights, 0)
     return torch.multinomial(weights, 1)
@@ -56,7 +56,7 @@ def _(task: Task) -> Call:
     shares = torch.full((rows,), top_p, device=x.device) if top_p < 1 else None
 
     def draw() -> Any:
-        # It writes to the logits, and takes float32.
+        # The filter writes to the logits, and takes float32.
         kept = sampler.apply_top_k_top_p(x.to(torch.float32, copy=True), counts, shares)
         return sampler.random_sample(torch.softmax(kept, -1, dtype=torch.float32), {})
 

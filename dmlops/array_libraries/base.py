@@ -101,7 +101,7 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def beside(self, operands: Sequence[Operand], place: int, where: str, stream: int | None) -> Operand:
-        """Return what NumPy has made of an int or a list as calls on an array of this library take it.
+        """Return an int or a list that NumPy has converted, as calls on arrays of this library take it.
 
         An int becomes an array on a GPU; lists stay on the host.
 
@@ -110,7 +110,7 @@ class ArrayLibrary:
         operands : sequence of Operand
             The inputs; the first one is of this library.
         place : int
-            Which of them it is.
+            The place of the converted one.
         where, stream
             As `as_input` takes them.
         """

@@ -1,4 +1,4 @@
-"""The frameworks that take calls over: modules that `dmlops` offers by name, imported when asked for.
+"""The modules of frameworks that take calls over. `dmlops` registers their names; each is imported on demand.
 
 A module is an attribute here, because torch's compiler cannot trace a call that imports one.
 """
@@ -11,7 +11,7 @@ _offered: dict[str, str] = {}
 
 
 def offer(**modules: str) -> None:
-    """Let attributes of this module be other modules, imported when they are first read."""
+    """Register modules as attributes of this one; each is imported when it is first read."""
     _offered.update(modules)
 
 

@@ -164,7 +164,7 @@ def _as_plain(array: Any, where: str) -> np.ndarray:
 
 
 def _exact(given: object, plain: np.ndarray, where: str) -> np.ndarray:
-    """Return integers that NumPy has made floats or objects of, because int64 does not hold them all."""
+    """Return integers exactly if NumPy has made floats or objects of them because int64 is too narrow."""
     if plain.dtype != object and not (np.abs(plain) >= _BEYOND_INT64).any():
         return plain
     integers = np.array(given, object)

@@ -56,13 +56,13 @@ class Spec:
     fields : mapping of str to str
         The parameter for each field of the operator's descriptor.
     made : mapping of str to str, optional
-        The parameters that say of which type the outputs are, if the caller gives none.
+        The parameter that says the type of each output field, if the caller gives no outputs.
     operator : str, optional
-        The function of which this one is a form.
+        The function that this one is a form of; by default, the function itself.
     has_derivative : bool
         Whether the result has a derivative by the first input.
     convert : callable, optional
-        Turns the first input, its name and the stream's handle into what kernels read.
+        Makes what kernels read of the first input, its name in texts, and the handle of the stream.
     batch : callable, optional
         Says how a call on a batch of examples is one call (`dmlops.operators.batching`).
     """
@@ -70,7 +70,7 @@ class Spec:
     def __init__(
         self,
         name: str,
-        bind: "Callable[..., BoundCall]",
+        bind: _Make,
         inputs: tuple[str, ...],
         results: Mapping[str, str],
         fields: Mapping[str, str],
@@ -106,9 +106,9 @@ class Spec:
         self._with: dict[tuple[str, ...], Spec] = {(): self}
 
     def with_arrays(self, names: tuple[str, ...]) -> "Spec":
-        """Return the function of more arrays: parameters that may also be left out, or be numbers.
+        """Return the form of the function in which these parameters are arrays, and not numbers or left out.
 
-        A result is of the type of the array of its name, if there is one.
+        If one of them has the name of a result, the result has its type.
         """
         found = self._with.get(names)
         if found is None:

@@ -21,8 +21,8 @@ from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
 
-# The constructor of a named tuple calls this as well, and takes three times as long.
 Kept = TypeVar("Kept")
+# The constructor of a named tuple calls this as well, and takes three times as long.
 new_tuple: Any = tuple.__new__
 
 _log = logging.getLogger("dmlops")
@@ -75,7 +75,7 @@ class Kind:
             return self.into_new(inputs, limits, sizes)
         if self._was_written is None:
             return out if self.run(given, limits, sizes) else None
-        # As in `BoundCall`.
+        # An interrupt may come between the write and the line that tells of it, as in `BoundCall`.
         try:
             is_done = self.run(given, limits, sizes)
             if is_done:
@@ -148,9 +148,7 @@ class Kinds:
             return None
         try:
             kind = self._kinds.get(_key(parameters, inputs, out))
-        except NO_ARRAY_ERRORS:
-            return None
-        except KeyError:
+        except (KeyError, *NO_ARRAY_ERRORS):
             return None
         if kind is None or stream is None:
             return None if kind is None else kind(inputs, out, sizes)

@@ -138,14 +138,15 @@ def sample(
 
 
 def split(given: Sequence[object]) -> tuple[tuple[str, ...], list[object], tuple[int, ...]]:
-    """Return the parameters that are arrays, which have a number for each row, and those that are numbers.
+    """Separate the parameters that are arrays, with a number for each row, from those that are numbers.
 
     Returns
     -------
     names, arrays : tuple of str, list of array
-        The former.
+        The parameters that are arrays.
     values : tuple of int
-        The latter as 64 bits with a sign, those of a float64 for real numbers; 0 for arrays.
+        For each parameter its value as a signed 64-bit integer: a float by the bits of its float64; 0 stands
+        for an array.
     """
     names, arrays, values = [], [], []
     for name, value in zip(PARAMETERS, given, strict=True):

@@ -11,19 +11,19 @@ BATCH = -1
 """Stands for the dimension of the batch in a layout."""
 
 Layout = Sequence[int | None]
-"""For each dimension of an array, that of an example which it is, `BATCH`, or None for one of size 1."""
+"""For each dimension of an array: a dimension of an example, `BATCH`, or None for a new one of size 1."""
 
 
 class Batched(NamedTuple):
-    """The one call.
+    """The one call for a whole batch.
 
     Attributes
     ----------
     layouts : mapping of str to Layout
-        Of the arrays by parameter; those without a layout are passed as they are. One that has no batch is
-        repeated where its layout has one.
+        How arrays are laid out, by parameter; an array without a layout is passed as it is. One that has no
+        batch is repeated along `BATCH`.
     changes : mapping of str to int
-        The arguments that are other ones than those of an example.
+        The arguments that differ from those of an example.
     batch_dim : int
         The dimension of the results that is the batch.
     """
@@ -34,7 +34,7 @@ class Batched(NamedTuple):
 
 
 BatchingRule = Callable[[Mapping[str, Sequence[int]], Set[str], Any], Batched]
-"""Takes the shapes of an example's arrays by parameter, those with a batch, and the arguments."""
+"""Takes the shapes of an example's arrays by parameter, the names of batched ones, and the arguments."""
 
 
 def batch_in_front(shapes: Mapping[str, Sequence[int]], batched: Set[str], arguments: object) -> Batched:

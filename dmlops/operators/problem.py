@@ -93,7 +93,7 @@ class Operator(NamedTuple):
 def key_masks(data_type: ElementType, *, nat_last: bool = False) -> KeyMasks:
     """Return the masks of a type; `nat_last`: dates are in descending order, and NaT comes last."""
     if isinstance(data_type, OpaqueType):
-        # Kernels of the CPU add the sign: 1 less, and NaT wraps around to the end of all dates.
+        # Kernels of the CPU add the sign. If that is one less, NaT wraps around to the end of all dates.
         sign = 1 << (data_type.bits - 1) if nat_last else data_type.highest_bits
         return KeyMasks(sign, 0, (1 << data_type.bits) - 1)
     if data_type is TensorDataType.BOOL:

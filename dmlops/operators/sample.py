@@ -27,14 +27,15 @@ _FLOATS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleCall(Descriptor):
-    """A call, for the levels above DirectML's alone.
+    """A call of `sample`, which only the feature level EXTENDED has.
 
     Parameters
     ----------
     input_tensor, output_tensor : TensorDesc
         The logits and the tokens.
     values : tuple of int
-        The parameters that are numbers, as 64 bits with a sign: of floats those of a float64; 0 for arrays.
+        For each parameter its value as a signed 64-bit integer: a float by the bits of its float64; 0 stands
+        for an array.
     given : mapping of str to TensorDesc
         The parameters that are arrays.
     """

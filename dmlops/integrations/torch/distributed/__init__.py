@@ -6,8 +6,8 @@ Every rank of the mesh makes the same call, and runs the kernels on its own shar
 - `sample` of a sharded vocabulary does the same with a small k, and sends the logits otherwise;
 - `gather_nd` with ``mode="raise"`` sends one number, so that an error on one rank is raised on all of them.
 
-In addition, `lengths` and `indices` are redistributed to match `x`. `x` itself is never sent: a layout that
-would require it is refused.
+In addition, the arrays beside `x` or `logits` are redistributed to match it. `x` itself is never sent: a
+layout that would require it is refused.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ RULES: dict[str, Callable[..., object]] = {
     for name, module in MODULES.items()
     for made, arguments in module.OPERATORS.items()
 }
-"""By the names of the operators; registered with torch, in the place of DTensor's own dispatch."""
+"""What runs each operator, by its name; registered with torch in the place of DTensor's own dispatch."""
 
 
 def _register() -> dict[str, Callable[..., Any]]:
@@ -43,5 +43,5 @@ def _register() -> dict[str, Callable[..., Any]]:
     return rules
 
 
-# Those of an earlier import of dmlops make way for these.
+# These rules replace those of an earlier import of dmlops.
 registered("torch", "rules of DTensor", _register).update(RULES)

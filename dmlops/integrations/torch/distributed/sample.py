@@ -13,7 +13,7 @@ from dmlops.integrations.torch.operators.sample import SampleCall
 from dmlops.operators.sample import infer_sample
 from dmlops.types.data_types import index_data_type
 
-# More candidates of each rank are not sent, but all logits.
+# With a larger k, ranks send all their logits instead of candidates.
 _MOST_CANDIDATES = 1024
 
 
@@ -31,7 +31,7 @@ def run(call: SampleCall) -> DTensor:
     options = call.parameters() | local | {"index_dtype": dtype}
     placements = [Replicate() if p.is_shard(axis) else p for p in x.placements]
     if cuts_of(x, axis) and "k" not in local and 0 < k <= _MOST_CANDIDATES and k < x.shape[axis]:
-        # NaN would be the first candidate, and weighs as much as minus infinity.
+        # NaN would be the first candidate. It weighs nothing, as minus infinity does.
         rows = torch.where(x.to_local().isnan(), -math.inf, x.to_local().detach())
         known = whole(rows, x.device_mesh, x.placements, x.shape)
         # The candidates are in the order of their indices, by which tokens are drawn.

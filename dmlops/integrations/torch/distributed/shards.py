@@ -21,7 +21,7 @@ _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather
 
 
 def is_cut(placement: Placement, axis: int) -> bool:
-    """Return whether a placement divides an axis, into parts that follow each other or others."""
+    """Return whether a placement divides an axis, into successive parts or in another way."""
     return placement.is_shard(axis) or (
         not (placement.is_replicate() or placement.is_partial()) and getattr(placement, "dim", None) == axis
     )
@@ -47,11 +47,11 @@ class Cut(NamedTuple):
     Attributes
     ----------
     sizes : list of int
-        Of the shards, by rank.
+        The sizes of the shards, by rank.
     rank : int
-        Which of them is this process's.
+        The rank of this process.
     mesh_dim : int
-        Over which dimension of the mesh those are that have the others.
+        The dimension of the mesh along which the other shards lie.
     """
 
     sizes: list[int]
@@ -114,7 +114,8 @@ def distributed(
     if not isinstance(x, DTensor):
         got, reason = instance_of(x), "another argument is a DTensor"
         raise TypeError(error_text(where, got, reason, "distribute_tensor(x, mesh, placements) makes it one"))
-    # A level refuses empty shards, and so some ranks; and the types and sizes of what the others exchange.
+    # At a level of DirectML, ranks with empty shards would refuse the call, and so would the exchange between
+    # the others, by its types and sizes.
     check_extended(where, "a DTensor", "DirectML computes on one device")
     got = f"a DTensor on {x.device_mesh}"
     if mesh is not None and x.device_mesh != mesh:

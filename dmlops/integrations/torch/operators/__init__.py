@@ -12,7 +12,7 @@ from dmlops.integrations.torch.operators.registration import implement_vmap, ope
 from dmlops.types.errors import refuse
 
 MODULES = {name: import_module(f"{__name__}.{name}") for name in SPECS}
-"""By the name of the function: each has its operators, and what makes a call of them from its arguments."""
+"""The module of each function by its name: its operators, and `front`, which prepares a call of them."""
 
 OPERATORS = tuple([made for module in MODULES.values() for made in module.OPERATORS])
 """The operators of ``torch.ops.dmlops`` that compute something."""
