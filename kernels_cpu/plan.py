@@ -29,9 +29,9 @@ class Target(NamedTuple):
     threads : int
         How many threads the work may be spread over.
     load : callable
-        Gives a plan its kernels, ready to be called.
+        Returns a kernel, ready to be called.
     compiles_plans : bool
-        Whether plans are compiled too.
+        Whether plans are compiled, too, or run as Python.
     """
 
     threads: int
@@ -47,13 +47,13 @@ def planned(
     Parameters
     ----------
     plan : callable
-        The plan, which runs where it is not compiled.
+        The plan, which runs as Python if it is not compiled.
     compiled : LoadedKernel or None
-        The same, compiled.
+        Its compiled form.
     inputs : sequence of words
         The problem, and what else the plan reads.
     room : int
-        How many words there may be.
+        The most words that the plan may write.
     """
     out = array("q", bytes(8 * room))
     if compiled is None:
@@ -65,13 +65,13 @@ def planned(
 class Plan(ABC):
     """A problem of one operator on one device, ready to run any number of times from any thread.
 
-    A problem may have several steps, which differ by words of the problem: `changes` maps the places of these
-    to what they are.
+    A problem may have several steps, which differ in words of the problem: `changes` maps the places of these
+    words to their values.
 
     Attributes
     ----------
     algorithm : int
-        The operator's number of it.
+        The number of the algorithm, which the operator defines.
     variant : str
         The algorithm, and why it was chosen.
     workspace_size : int
@@ -113,7 +113,7 @@ class Plan(ABC):
         return made
 
     def changed(self, changes: Mapping[int, int]) -> list[int]:
-        """Return the words of the problem, of which some are others."""
+        """Return the words of the problem with these changes."""
         problem = list(self._problem)
         for word, value in changes.items():
             problem[word] = value
@@ -129,7 +129,7 @@ class Plan(ABC):
         Parameters
         ----------
         changes : mapping of int to int
-            What tells the step apart.
+            The words of the problem that make the step.
         *arguments : int
             On a GPU the stream; the addresses of the operands, and of the workspace, which is aligned to 256
             bytes on a GPU, and to 64 on the host.
@@ -179,7 +179,7 @@ class Launch(NamedTuple):
     prefixes: list[bytes]
     """For each task, the kernel's arguments before its pointers: the address of the table, and integers."""
     pointers: list[tuple[int, int]]
-    """Slots and offsets."""
+    """For each pointer its slot and its offset in bytes."""
     pack: Callable[..., bytes]
 
     def blocks(self, addresses: Sequence[int]) -> list[bytes]:
@@ -228,7 +228,7 @@ class Launches:
         return len(self._launches) == 1 and len(self._launches[0].prefixes) == 1
 
     def run_one(self, *addresses: int) -> int:
-        """Run the only task; return what it does."""
+        """Run the only task; return its result."""
         kernel, _, (prefix,), pointers, pack = self._launches[0]
         given = [0 if slot < 0 else addresses[slot] + offset for slot, offset in pointers]
         return kernel.call(prefix + pack(*given))

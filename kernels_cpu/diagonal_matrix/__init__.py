@@ -20,5 +20,5 @@ __all__ = [
 
 
 def described(problem: DiagonalProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     return f"row segments, {KINDS[words[ALGORITHM]]}"

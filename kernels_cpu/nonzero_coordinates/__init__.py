@@ -20,5 +20,5 @@ __all__ = [
 
 
 def described(problem: NonzeroProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     return "one pass" if words[ALGORITHM] == ONE_PASS else f"two passes, parts: {words[LAUNCHES + BLOCK]}"

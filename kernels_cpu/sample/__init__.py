@@ -20,7 +20,7 @@ __all__ = [
 
 
 def described(problem: SampleProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     if words[ALGORITHM] == NOTHING:
         return "nothing to do"
     return f"rows of {8 * problem.element_size} bits; tasks: {words[LAUNCHES + GRID]}"

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def described(problem: TopKProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     algorithm = words[ALGORITHM]
     if algorithm == NOTHING:
         return "nothing to do"

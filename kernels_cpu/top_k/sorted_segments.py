@@ -1,7 +1,7 @@
 """A row that is sorted nearly whole, by several threads.
 
-Each task sorts a segment of a row. Then each task merges a part of the result, which begins somewhere in each
-segment: all have the same number of ranks.
+Each task sorts a segment of a row. Then each task merges an equal part of the result, for which it finds
+where that part begins and ends in each segment.
 """
 
 from typing import Any
@@ -75,7 +75,7 @@ def select(
 
 @njit
 def list_of(workspace: int, keys: Array, problem: Problem, task: int, is_sorted: bool) -> Scratch:
-    """Return the list of a task that has its sorted segment, or the other one."""
+    """Return the list that holds the sorted segment of a task, or its spare list."""
     lists, sorting = scratch_of(workspace, keys, problem, task), sorting_of(workspace, problem, task)
     in_spare = integers_at(workspace + task * problem.task_size + problem.listed)[0] != 0
     if in_spare == is_sorted:
@@ -103,7 +103,7 @@ def find_begins(
     """Find how many records of each sorted segment are among the first `rank` of all."""
     n_segments = problem.segments
     low, high = int64(-PADDING - 1), int64(PADDING)
-    # The largest record that no more than `rank` others are less than.
+    # Search for the largest value with at most `rank` records below it.
     while low < high:
         middle = high - int64((np.uint64(high) - np.uint64(low)) >> np.uint64(1))
         before = 0

@@ -61,7 +61,7 @@ plan_device = partial(device_words, policy=Policy())
 
 
 def described(problem: DiagonalProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     algorithm = _NAMES[words[ALGORITHM]]
     if words[N_LAUNCHES] == 0:
         return f"diagonal_matrix: {algorithm}"

@@ -81,7 +81,7 @@ def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -
 
 
 def described(problem: GatherProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     return f"gather_nd {_algorithm(problem, words)}"
 
 

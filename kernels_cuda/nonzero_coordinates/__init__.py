@@ -61,7 +61,7 @@ _NAMES = ("one block", "contiguous mask", "strided mask", "transposed mask")
 
 
 def described(problem: NonzeroProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     name = f"nonzero_coordinates {8 * problem.element_size}-bit, {_NAMES[words[ALGORITHM]]}"
     return f"{name}, {len(problem.sizes)} columns"
 

@@ -22,8 +22,8 @@ SMALL_IN_FLIGHT = 4  # elements that a thread of the small kernel loads, at most
 SMALL_LIMIT = SMALL_THREADS * SMALL_IN_FLIGHT
 
 
-# Kernels that read the input are made for an element size; `mask_strided` also for whether it is wide, and
-# `expand` for the columns that it writes, the size of coordinates, and whether it is wide.
+# Kernels that read the input are compiled for an element size; `strided_mask_kernel` also for whether it is
+# wide, and `expand_kernel` for the columns that it writes, the size of coordinates, and whether it is wide.
 SMALL_KERNEL, MASK_KERNEL, MASK_STRIDED_KERNEL, MASK_TRANSPOSED_KERNEL = range(1, 5)
 COUNT_KERNEL, SCAN_KERNEL, EXPAND_KERNEL = range(5, 8)
 _MASKS, _ROWS = "kernels_cuda.nonzero_coordinates.masks", "kernels_cuda.nonzero_coordinates.rows"

@@ -43,7 +43,7 @@ class DevicePlan(Plan):
     Parameters
     ----------
     kernels : module
-        The package of the operator's kernels, for what they are called.
+        The package of the operator's kernels, which names and describes them.
     problem : Problem
         What is planned.
     target : Target
@@ -51,7 +51,7 @@ class DevicePlan(Plan):
     make : callable
         Returns the words of a plan for those of a problem.
     steps : sequence of mappings
-        Steps whose kernels are loaded beside those of the whole, whatever the addresses are.
+        Steps whose kernels are loaded at once, as those of the whole problem are, for aligned operands.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ def device_plan(
     policy: Sequence[int] | None = None,
     steps: Sequence[Mapping[int, int]] = (),
 ) -> DevicePlan:
-    """Return the plan of an operator whose plans are whole where there is memory for the operands.
+    """Return the plan of an operator that has a plan for every problem whose operands fit into memory.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ pass finds the largest element, and each thread's own maximum.
 
 - With a small k, the k-th largest of these maxima is a threshold: the second pass lists the elements at or
   above it, which one block orders, weighs and draws from. A block that has a long row to itself first tries
-  a threshold that a part of the row makes likely, and then lists at once.
+  a threshold from a part of the row, so that it can list elements in its only pass.
 - Otherwise k and top_p are found digit by digit: a histogram has the number of elements, or the sum of their
   weights, for each value of a digit of the distance from the largest key. What stays is all elements up to a
   distance, and of those at that distance the first ones. Warps add up the weights of what stays in their
@@ -15,9 +15,11 @@ Bytes moved: each row once with a small k, or else two times, and once more for 
 
 =============  ==================================================================================
 `plan`         what may be tuned, and the launch, as a function of integers
-`dispatch`     a planned problem, ready to be launched
 `parameters`   what launches and kernels agree on
 `rows`         the kernel
+`listed`       the token of a row with a small k
+`selected`     the token of any other row
+`keys`         how elements are read, and their keys
 `shared`       what the threads of a block or of a cluster do together
 `arithmetic`   `kernels_cpu.exact.sampling` for GPUs
 =============  ==================================================================================
@@ -59,7 +61,7 @@ plan_device = partial(device_words, policy=Policy())
 
 
 def described(problem: SampleProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     algorithm = _NAMES[words[ALGORITHM]]
     if words[N_LAUNCHES] == 0:
         return f"sample: {algorithm}"

@@ -95,7 +95,7 @@ class WeighFunctions(NamedTuple):
 
     prepare: Any
     fast: Any
-    """The weight of an element as `values_of` gives it, if `Weighing.is_fast`."""
+    """The weight of an element as `value_of` of `keys` gives it, if `Weighing.is_fast`."""
     of_key: Any
     """The weight of a key with a sign."""
 

@@ -50,9 +50,9 @@ class Policy(NamedTuple):
 
     # A cluster of blocks shares a row of at least so many elements.
     cluster_elements: int = 16384
-    # Blocks that are launched at most; they take one row after the other.
+    # The most blocks that are launched; each takes one row after the other.
     most_blocks: int = 1 << 20
-    # A row of at least so many elements is read once where k is small, if a part of it tells the threshold.
+    # With a small k, a row of at least so many elements is read once, if a part of it gives the threshold.
     guessed_elements: int = 65536
 
 

@@ -1,8 +1,8 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-One of twelve algorithms is chosen by the shape alone (`choice`), and `numbers` ends it where the caller
-numbers the elements. They are eight families, each of which has
-a folder with everything that belongs to its algorithms:
+One of twelve algorithms is chosen by the shape alone (`choice`); if the caller numbers the elements,
+`numbered` completes its result. Each of the eight families has a folder with everything that belongs to its
+algorithms:
 
 ==============  =========  ======================================  ===========================================
 family          algorithm  rows that it is for                     what it promises
@@ -17,7 +17,7 @@ read_once       one_pass   from about 1000 on, k <= 128            one read, the
 many_blocks     cluster    few long ones; by value, k <= 4096      one read, in a cluster's shared memory
                 grid       few, very long or strided ones          all blocks read; then one block per row
 columns         columns    side by side in memory, small k         one read, one lane per row
-sort            sort       any, any k                              a radix sort, of what a filter leaves
+sort            sort       any, any k                              a radix sort, or a selection by index
 copy            copy       any, k is all of it, by index           one read
 numbers         numbered   the caller numbers elements             what another finds; ties by number
 ==============  =========  ======================================  ===========================================
@@ -27,9 +27,9 @@ The `plan` of a problem is one function of integers, which Python runs, and whic
 kernels in the module of its name, and its limits, shapes, variants and launches in ``<name>_launches``,
 which needs neither Numba nor CUDA. Longer kernels are divided: the modules that begin with the same name,
 and `candidates` of columns, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
-cluster, `filter` of sort. `shared` has what several families use: keys, rows and their results, groups of
-neighbouring elements and their maxima, thresholds, the order of candidates, and launches that order results
-by index.
+cluster, `filter` and `select` of sort. `shared` has what several families use: keys, rows and their results,
+groups of neighbouring elements and their maxima, thresholds, the order of candidates, and launches that order
+results by index.
 
 All compare ordered keys (`shared.keys`), so a kernel is compiled for an element width, not for a data type.
 Each gives the exact answer for any data. Only the sort waits for other blocks, and a cluster for its own.

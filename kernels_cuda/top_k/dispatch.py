@@ -228,7 +228,7 @@ def plan(
 
 
 def described(given: TopKProblem, words: Words) -> str:
-    """Return what is said of a plan: the algorithm, and why it was chosen."""
+    """Return the text about a plan: the algorithm, and why it was chosen."""
     n_launches = words[N_LAUNCHES]
     if n_launches == 0:
         return "nothing to do"

@@ -1,11 +1,11 @@
-"""The results of `sort` by index: nothing is sorted, but selected exactly, and written in order.
+"""The results of `sort` in order of index: elements are selected exactly, and not sorted.
 
 1. `count_digit` takes twelve bits of the keys at a time, from the highest on: it counts these bits of all
-   keys that have the bits before them in common with the k-th key. The counts tell which bits that has.
+   keys whose higher bits are those of the k-th key. The counts give the next bits of the k-th key.
 2. `write_selected` reads the rows once more. It writes the elements above the k-th key, and the first ones
-   that equal it, by ascending position. A tile learns where its own begin as those of `sort_digit` do.
+   that equal it, by ascending position. A tile finds the place of its own results as in `sort_digit`.
 
-This reads a row once for each twelve bits, and once or twice more; it needs no room for elements.
+This reads a row once for each twelve bits, and once or twice more. The workspace holds no elements.
 """
 
 from typing import Any
