@@ -18,7 +18,7 @@ from kernels_cpu import nopython_call as words_of
 from kernels_cpu.intrinsics.building import I64, reserved
 
 _MAY_BE_NONE = ("size", "fill_value", "lengths", "starts", "indices", "max_length", "end", "out")
-# These may be infinite.
+# Bounds may be infinite, and are floats then.
 _BOUNDS = ("begin", "end")
 _SYMBOL = "dmlops_nopython_cell"
 llvm.add_symbol(_SYMBOL, calls.CELL)
@@ -50,7 +50,7 @@ def is_integer(kind: object) -> bool:
 
 
 def check(function: str, integers: dict[str, object], **arrays: object) -> None:
-    """Refuse other types of arguments than these, and None where it has no meaning."""
+    """Refuse arguments of other types than integers and arrays, and None where it has no meaning."""
     for name, kind in integers.items():
         is_integer = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
         is_bound = name in _BOUNDS and types.unliteral(getattr(kind, "value", kind)) == types.float64

@@ -29,7 +29,7 @@ from kernels_cpu.kernel import WORD_MASK
 from kernels_cpu.native_call import FIXED_WORDS, Operand
 
 UNSIGNED, FLOAT, KINDS_IN_WORD = 1, 2, 31
-"""What a word of a scalar is, if not an integer with a sign: 2 bits each, in words after all scalars."""
+"""The kind of a scalar's word; 0 is a signed integer. Kinds take 2 bits each, in words after all scalars."""
 
 _ENTRY = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 4)
 # Compiled callers refer to the cell of their version for the life of the process, and to its callback. Slots
@@ -42,10 +42,10 @@ _last_errors: dict[int, BaseException] = {}
 
 
 class CallError(Exception):
-    """What compiled callers raise: to make it gives the last error of the thread instead."""
+    """The class that compiled callers raise; constructing it gives the last error of the thread."""
 
     def __new__(cls, *_: object) -> Any:
-        """Return the error of a user's own class itself, and another one for each other."""
+        """Return a new error of the same type, or the error itself if its class is the user's own."""
         error = _last_errors[threading.get_ident()]
         if isinstance(error, DmlError) or type(error).__module__ == "builtins":
             return type(error)(*error.args)  # nothing else refers to it
@@ -150,26 +150,26 @@ class Request(NamedTuple):
 
 
 Bindable = tuple[Spec, int, tuple[Any, ...]]
-"""A function, how many arrays are inputs, and what `bind` takes besides."""
+"""A function, the number of its inputs, and the other arguments of `bind`."""
 
 
 class _Operation(NamedTuple):
-    """What a block may ask for.
+    """An operation that a block may ask for.
 
     Attributes
     ----------
     bind : callable
-        Returns the function for a request.
+        Returns the function that serves a request, and its arguments.
     reads_bits : bool
         Whether sizes may be floats.
     has_value_in_key : bool
         Whether the scalars in the key are all that a kind fixes.
     changes : mapping of int to int
-        Words of the problem that are other ones than those of the function.
+        Words of the problem that differ from those of the function.
     expected : int, optional
-        The result of a call that has succeeded, if it is another one than that of the function.
+        What the kernel of a successful call returns, if that differs from the function.
     check : callable, optional
-        Refuses a request that the function itself would take.
+        Refuses requests that the function itself would serve.
     """
 
     bind: Callable[[Request], Bindable]
@@ -184,7 +184,7 @@ _OPERATIONS: dict[int, _Operation] = {}
 
 
 def operation(number: int, bind: Callable[[Request], Bindable], **options: Any) -> int:
-    """Register an operation by its number in blocks, which is for ever: Numba caches callers."""
+    """Register an operation by its number in blocks, which must never change: Numba caches callers."""
     _OPERATIONS[number] = _Operation(bind, **options)
     return number
 

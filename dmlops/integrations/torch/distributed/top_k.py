@@ -33,8 +33,8 @@ _POSITION_BITS = 40
 def run(call: TopKCall) -> tuple[DTensor, DTensor]:
     """Place the results like `x`, but replicate them where `x` shards the axis.
 
-    With numbers, but without windows, nobody asks for positions: shards of the axis may be any. Rows of the
-    windows of a one-dimensional `x` are placed like these, but replicated where `x` is sharded.
+    With numbers and without windows, no positions are needed, so the axis may be sharded in any way. Results
+    of segments of a one-dimensional `x` are placed like the windows, but replicated where `x` is sharded.
     """
     is_windowed = call.lengths is not None or call.starts is not None
     x = shards.distributed(call.x, "top_k.x", any_shards=call.indices is not None and not is_windowed)

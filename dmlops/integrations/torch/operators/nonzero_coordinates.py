@@ -43,7 +43,7 @@ class NonzeroCall(NamedTuple):
 
 
 class StaticCall(NamedTuple):
-    """The arguments of the operator with a number of rows; the fill has one value, or one a column."""
+    """The arguments of the operator with a number of rows; the fill has one value, or one per column."""
 
     x: Tensor
     size: int

@@ -125,7 +125,7 @@ def _differentiate(call: TopKCall) -> tuple[Tensor, Tensor]:
         # A copy, because the caller may write to the indices before the backward pass.
         places = indices.to(torch.int64, copy=True)
     else:
-        # Where an element comes by its number tells its position, too.
+        # The order of the numbers gives the position of each element, too.
         _fake(call)  # this refuses arguments that do not fit
         order, ranks = derivatives.order_of_numbers(numbers, x, axis)
         values, found = TOP_K(*call._replace(x=x.detach(), index_dtype=None, indices=ranks))
