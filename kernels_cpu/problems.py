@@ -1,6 +1,6 @@
-"""The problems of all operators, as plain integers: what `dmlops` hands to kernels, which plan it.
+"""The problems of all operators as plain integers. `dmlops` makes them, and packages of kernels plan them.
 
-Both sides of the seam know these classes, and no other ones of each other.
+These are the only classes that both sides of the seam know.
 """
 
 from typing import NamedTuple

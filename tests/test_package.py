@@ -199,7 +199,9 @@ def test_general_modules_name_no_operator():
             assert not found & operators, name
 
 
-@pytest.mark.parametrize("operator", ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"])
+@pytest.mark.parametrize(
+    "operator", ["diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k"]
+)
 def test_plans_for_gpus_need_neither_a_compiler_nor_cuda(operator):
     """So they can be compiled, and answer, where none of these is installed."""
     script = f"""

@@ -30,7 +30,7 @@ _SMALL_BYTES = 1 << 16
 
 
 class KindForm(NamedTuple):
-    """What an operator says of a kind of its calls, for native code to make others of the kind.
+    """How native code can make other calls of a kind, as its operator says.
 
     Attributes
     ----------

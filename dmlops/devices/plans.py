@@ -1,4 +1,4 @@
-"""What calls use of a plan, and of an operator's package of kernels."""
+"""The interfaces of a plan and of an operator's package of kernels, as calls use them."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

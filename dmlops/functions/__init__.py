@@ -18,4 +18,4 @@ from dmlops.functions.top_k import top_k as top_k
 SPECS: Mapping[str, Spec] = {
     operator.name: import_module(f"{__name__}.{operator.name}").SPEC for operator in OPERATORS.values()
 }
-"""What integrations iterate over, by the names of the functions."""
+"""The `Spec` of each function by its name; integrations iterate over them."""

@@ -126,7 +126,7 @@ def _of_rows(
 
 
 class _Selection(NamedTuple):
-    """What all blocks of a call select.
+    """The selection that a call makes from each block.
 
     Attributes
     ----------

@@ -113,7 +113,7 @@ _TEXTS = (
 
 
 class _State(NamedTuple):
-    """What XLA uses for the life of the process, and all imports of dmlops share.
+    """The objects that XLA uses for the life of the process, and that all imports of dmlops share.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the operators are in ONNX, for the argument ``custom_translation_table`` of ``torch.onnx.export``.
+"""The operators in ONNX: the argument ``custom_translation_table`` of ``torch.onnx.export``.
 
 TopK, NonZero, GatherND and Trilu of opset 18 do the work, so the model runs without dmlops. ONNX does not say
 where TopK puts NaN. The translations are in the modules of the operators, which take this module as `onnx`.

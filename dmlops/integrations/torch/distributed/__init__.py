@@ -30,7 +30,7 @@ RULES: dict[str, Callable[..., object]] = {
     for name, module in MODULES.items()
     for made, arguments in module.OPERATORS.items()
 }
-"""What runs each operator, by its name; registered with torch in the place of DTensor's own dispatch."""
+"""The function that runs each operator, by its name; registered in the place of DTensor's own dispatch."""
 
 
 def _register() -> dict[str, Callable[..., Any]]:

@@ -26,7 +26,7 @@ from dmlops.operators.top_k import broadcast_rows, infer_top_k
 from dmlops.types.data_types import index_data_type
 from dmlops.types.errors import refuse
 
-# Where an element comes from: its rank, and its position on that.
+# The origin of an element: its rank, above so many bits for its position there.
 _POSITION_BITS = 40
 
 
