@@ -3,7 +3,7 @@
 import functools
 import struct
 from array import array
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 INTEGER = "i64"
@@ -115,13 +115,6 @@ class Table:
         except OverflowError:  # an unsigned integer beyond the signed ones
             self.words = array("Q", [word & WORD_MASK for word in words])
         self.address, _ = self.words.buffer_info()
-
-    def replaced(self, words: Mapping[int, int]) -> "Table":
-        """Return a copy in which the words at some indices are others."""
-        copied = list(self.words)
-        for i, word in words.items():
-            copied[i] = word
-        return Table(copied)
 
 
 Arguments = Sequence[int | Table]
