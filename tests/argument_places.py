@@ -54,6 +54,7 @@ _STARTS, _LENGTHS = np.array([1, 0, -2]), np.array([8, 2, 0])
 _TUPLES, _FAR = np.array([[2, 5], [-1, 0], [1, -8]]), np.array([[2, 5], [-1, 0], [1, 8]])
 _COLUMNS = np.array([[[2], [-1]], [[0], [1]], [[5], [7]]])
 _BATCH = {"batch_dims": 1, "mode": "clip"}
+_SEEDS = "--seeds seeds.npy"
 CASES = [
     Case("top_k", "k", (3,), flags="-k 3"),
     Case("top_k", "axis", (2,), {"axis": 0}, flags="-k 2 --axis 0"),
@@ -131,18 +132,23 @@ CASES = [
     ),
     Case("gather_nd", "out", (), _BATCH, {"indices": _COLUMNS, "out": np.zeros((3, 2), np.float32)}),
     *[
-        Case("sample", name, (), options, {"seeds": np.array([1, 2, 3]), **arrays})
-        for name, options, arrays in (
-            ("seeds", {}, {}),
-            ("steps", {}, {"steps": np.array([0, 1, 9])}),
-            ("temperature", {"temperature": 30.0}, {}),
-            ("temperature of each row", {}, {"temperature": np.array([0, 9, 99], np.float32)}),
-            ("k", {"k": 3}, {}),
-            ("k of each row", {}, {"k": np.array([1, 3, 8])}),
-            ("top_p", {"top_p": 0.5}, {}),
-            ("min_p", {"min_p": 0.2}, {}),
-            ("index_dtype", {"index_dtype": "int32"}, {}),
-            ("out", {}, {"out": np.zeros(3, np.int64)}),
+        Case("sample", name, (), options, {"seeds": np.array([1, 2, 3]), **arrays}, flags=flags)
+        for name, options, arrays, flags in (
+            ("seeds", {}, {}, _SEEDS),
+            ("steps", {}, {"steps": np.array([0, 1, 9])}, f"{_SEEDS} --steps steps.npy"),
+            ("temperature", {"temperature": 30.0}, {}, f"{_SEEDS} --temperature 30"),
+            (
+                "temperature of each row",
+                {},
+                {"temperature": np.array([0, 9, 99], np.float32)},
+                f"{_SEEDS} --temperature temperature.npy",
+            ),
+            ("k", {"k": 3}, {}, f"{_SEEDS} -k 3"),
+            ("k of each row", {}, {"k": np.array([1, 3, 8])}, f"{_SEEDS} -k k.npy"),
+            ("top_p", {"top_p": 0.5}, {}, f"{_SEEDS} --top-p 0.5"),
+            ("min_p", {"min_p": 0.2}, {}, f"{_SEEDS} --min-p 0.2"),
+            ("index_dtype", {"index_dtype": "int32"}, {}, f"{_SEEDS} --index-dtype int32"),
+            ("out", {}, {"out": np.zeros(3, np.int64)}, None),
         )
     ],
     Case("diagonal_matrix", "value", (), {"value": 99}, flags="--value 99"),
@@ -340,7 +346,8 @@ def in_dask(case):
 
     from dmlops.integrations import dask
 
-    x, arrays = da.from_array(case.x, chunks=4), _converted(case, np.copy)[1]
+    chunks = (2, -1) if case.function == "sample" else 4  # a token depends on its whole row
+    x, arrays = da.from_array(case.x, chunks=chunks), _converted(case, np.copy)[1]
     results = call(case, x, arrays, dask)
     compare([result.compute(scheduler="sync") for result in results], expected(case))
 
@@ -349,6 +356,7 @@ COMMANDS = {
     "top_k": "top-k",
     "nonzero_coordinates": "nonzero",
     "gather_nd": "gather",
+    "sample": "sample",
     "diagonal_matrix": "diagonal",
 }
 
