@@ -3,7 +3,6 @@
 import ctypes
 from array import array as words_array
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from dmlops.calls.call import BoundCall
@@ -17,11 +16,10 @@ from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
 from kernels_cpu.kernel import Kernel
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
-from kernels_cpu.plan import Launches, planned
+from kernels_cpu.plan import NO_CHANGES, Launches, planned
 from kernels_cpu.problems import Problem
 
 _ERROR = (1 << native_call.STATUS_BITS) - 1
-NO_CHANGES: Mapping[int, int] = MappingProxyType({})
 
 HostWords = ctypes.Array[ctypes.c_int64]
 """Words of a host or a device, which plans read."""
@@ -39,7 +37,7 @@ class Native:
     n_given : int
         How many of them, at the end, are outputs that the caller gives.
     changes : mapping of int to int
-        Words of the problem that are other ones than those of the first call.
+        Words of the problem that differ from those of the first call.
     host : ctypes array, optional
         The words of the host that plans read; by default those of this process.
     """
@@ -140,7 +138,7 @@ class Native:
     def planned_words(
         self, arguments: tuple[object, ...]
     ) -> "tuple[words_array[int], words_array[int]] | None":
-        """Return the addresses of all arrays and the words of its plan, with all kernels loaded; or None."""
+        """Return the addresses of a call's arrays and the words of its plan, all kernels loaded; or None."""
         try:
             found = self._planner(arguments)
         except ctypes.ArgumentError:  # as above

@@ -17,7 +17,7 @@ import numpy as np
 
 from dmlops.calls.binding import Spec
 from dmlops.calls.call import BoundCall
-from dmlops.calls.native import NO_CHANGES, Native
+from dmlops.calls.native import Native
 from dmlops.devices import cpu
 from dmlops.store.once import VERSION, kept_by
 from dmlops.types.data_types import index_data_type
@@ -27,6 +27,7 @@ from kernels_cpu import nopython_call as words_of
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.kernel import WORD_MASK
 from kernels_cpu.native_call import FIXED_WORDS, Operand
+from kernels_cpu.plan import NO_CHANGES
 
 UNSIGNED, FLOAT, KINDS_IN_WORD = 1, 2, 31
 """The kind of a scalar's word; 0 is a signed integer. Kinds take 2 bits each, in words after all scalars."""
