@@ -82,7 +82,7 @@ class _Frame:
     is_early : bool
         Whether it may begin before the one ahead of it has ended.
     values : sequence of int
-        What the kernel takes, with 0 for pointers.
+        The arguments of the kernel, with 0 for pointers.
     """
 
     __slots__ = ("config", "memory", "parameters")
@@ -130,7 +130,7 @@ class _Launch:
         values_at = CONTENT + 2 * n_pointers
         last_at = values_at + n_values
         self._values = [0] * n_pointers + list(launch[values_at:last_at]) + [0] * n_last
-        # Where each pointer is put, its slot and its offset.
+        # For each pointer its place among the arguments, its slot and its offset.
         self._pointers = [(i, *launch[CONTENT + 2 * i : CONTENT + 2 * i + 2]) for i in range(n_pointers)]
         places = range(n_pointers + n_values, len(self._values))
         self._pointers += [(i, *launch[at : at + 2]) for i, at in zip(places, count(last_at, 2))]

@@ -109,20 +109,20 @@ class WindowFormat(NamedTuple):
 
 
 class KeyFormat(NamedTuple):
-    """How an element becomes its ordered key, and that the element (see `keys`).
+    """How an element becomes its ordered key, and the key its element again (see `shared.keys`).
 
     Attributes
     ----------
     sign, magnitude : int
-        The sign bit of floats, 0 of others, and the bits of an element's magnitude, all of integers.
+        The sign bit of floats, or 0; and the bits of the magnitude, which are all bits of an integer.
     negation : int
         All bits are set (-1) where floats are negated first, for NaN to come last; else 0.
     infinity : int
         The distance of zero from the least number: the bits of infinity, or 0 if elements have no sign bit.
     unordered : int
-        The distance that all NaNs have, or True, which is also the largest one.
+        The distance of all NaNs, or of True; it is also the largest distance.
     direction : int
-        XORed with the distance, or with the bits of integers.
+        The bits that are XORed with the distance of a float, or with the bits of an integer.
     """
 
     sign: int
@@ -136,8 +136,8 @@ class KeyFormat(NamedTuple):
 class UnfoldedFormat(NamedTuple):
     """How an element becomes its unfolded key (`ptx.unfolded_key_u32`).
 
-    `factor` is 1 or -1; of elements of 64 bits, it is 0 or all bits, for a complement. `change` is XORed with
-    a word of integers to make unfolded keys of all of them.
+    `factor` is 1 or -1; for 64-bit elements, it is 0, or all bits for a complement. A word of integers is
+    XORed with `change` to make it one of their unfolded keys.
     """
 
     flip: int
@@ -470,14 +470,14 @@ def unfolded_format(
     >>> [hex(number) for number in unfolded_format(4, 1 << 31, (1 << 31) - 1, 0x7F800000, True, 0)]
     ['0x7fffffff', '0x1', '0x7f800001', '0x0']
 
-    Of bools whose smallest come first, whole words are made unfolded, too:
+    Bools of which the smallest come first are treated as integers, a whole word at a time:
 
     >>> [hex(number) for number in unfolded_format(1, 0, 0xFF, 0, False, 0)]
     ['0x0', '0xffffffff', '0xffffffff', '0xffffffff']
     """
     ones = all_bits(element_size)
     direction = 0 if largest else ones
-    # Of integers, and of bools that are made unfolded as these.
+    # The offset of integers, and of bools, which are treated as integers here.
     offset = sign
     if flip != 0 and sign == 0:
         flip = 0
@@ -487,7 +487,7 @@ def unfolded_format(
     if element_size == 8:
         return UnfoldedFormat(flip, direction, offset, change)
     unused = max(32 - 8 * element_size, 0)
-    # Of a 32-bit product, whose sum with -1 is the complement.
+    # The factor of a 32-bit product; -1 times a number, minus 1, is its complement.
     factor = 1 if largest else 0xFFFFFFFF
     offset = ((offset << unused) - (0 if largest else 1)) & 0xFFFFFFFF
     return UnfoldedFormat(flip << unused, factor, offset, repeated(change, element_size))
