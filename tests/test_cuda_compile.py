@@ -34,11 +34,17 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-    "dmlops_sample_rows_": (800, 1750),
+    "dmlops_sample_rows_": (850, 1750),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
-    "dmlops_top_k_numbered_8_": (1700, 1700),
-    "dmlops_top_k_numbered_": (700, 1950),
+    "dmlops_top_k_digit_8": (420, 290),
+    "dmlops_top_k_digit_": (160, 290),
+    "dmlops_top_k_keep_8": (0, 220),
+    "dmlops_top_k_keep_": (0, 10),
+    "dmlops_top_k_selected_8": (240, 500),
+    "dmlops_top_k_selected_": (0, 200),
+    "dmlops_top_k_numbered_8_": (2150, 2800),
+    "dmlops_top_k_numbered_": (1670, 2200),
     "dmlops_top_k_warp_": (100, 100),
     "dmlops_top_k_transposed_maxima_": (0, 0),
     "dmlops_top_k_maxima_": (30, 30),

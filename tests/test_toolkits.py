@@ -39,8 +39,9 @@ KERNELS = ("dmlops_top_k_list_4", "dmlops_top_k_sample_4", "dmlops_top_k_histogr
 # Devices from 8.0 on take so much of a block's shared memory for themselves.
 RESERVED_BYTES = 1 << 10
 REGISTERS, REGISTER_GRANULE = 1 << 16, 8
-# One toolkit may spill a pair of registers and another none (block at 1 byte, one of partition).
-PAIR_BYTES = 8
+# One toolkit may spill two pairs of registers and another none (one of partition, and list at 4 bytes, for which the
+# newest toolkit needs no memory).
+FEW_BYTES = 16
 # All toolkits give dynamic shared memory this alignment; those up to 13.0 no more, whatever is asked for.
 SHARED_ALIGNMENT = 16
 
@@ -107,7 +108,7 @@ def check(variant, arch, processes):
     for name, code in by_toolkit.items():
         check_code(code, arch, dynamic_bytes, n_threads, f"{variant.label}, {arch}, toolkit {name}")
     frames = [code.frame_bytes for code in by_toolkit.values()]
-    assert min(frames) > 0 or max(frames) <= PAIR_BYTES, by_toolkit
+    assert min(frames) > 0 or max(frames) <= FEW_BYTES, by_toolkit
 
 
 def check_code(code, arch, dynamic_bytes, n_threads, told):
