@@ -39,8 +39,8 @@ KERNELS = ("dmlops_top_k_list_4", "dmlops_top_k_sample_4", "dmlops_top_k_histogr
 # Devices from 8.0 on take so much of a block's shared memory for themselves.
 RESERVED_BYTES = 1 << 10
 REGISTERS, REGISTER_GRANULE = 1 << 16, 8
-# One toolkit may spill two pairs of registers and another none: one of partition, and list at 4 bytes, for which
-# the newest one needs no memory.
+# One toolkit may spill two pairs of registers and another none: one of partition, and list at 4 bytes, where
+# the newest one spills none.
 FEW_BYTES = 16
 # All toolkits give dynamic shared memory this alignment; those up to 13.0 no more, whatever is asked for.
 SHARED_ALIGNMENT = 16
