@@ -44,10 +44,9 @@ def put_key_constants(
         limit = (infinity & (quarter - 1)) << 1 | 1
         if infinity & quarter == 0:
             limit |= top
-    minus, direction, swap = infinity, -1 if largest != 0 else 0, 0
+    minus, direction, swap = infinity, 0 if largest != 0 else -1, 0
     if nan_last != 0:
-        # The same keys as in ascending order, but of the other sign.
-        minus, plus, direction, swap = plus, minus, 0, top
+        minus, plus, direction, swap = plus, minus, -1, top
     border = -1
     if flip == 0 or sign == 0:
         # To subtract the least integer, and to add it, is the same.

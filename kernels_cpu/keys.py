@@ -1,10 +1,11 @@
-"""Turn bit patterns into keys: signed integers whose ascending order is the order of selection.
+"""Turn bit patterns into keys: signed integers, the largest of which belong to the elements that come first.
 
-One formula with five constants serves unsigned and signed integers and every float format. For floats,
-``infinity + magnitude`` (``infinity - magnitude`` below zero) puts -inf at 0, both zeros at `infinity`, and
-+inf at ``2 * infinity``. Every NaN lies beyond that, as the sum wraps around, where one minimum makes all of
-them equal. A bool is a magnitude whose infinity is 0, so that the same minimum makes all set bytes equal. If
-the largest floats come first and NaN last, `swap` makes keys descend from +inf to -inf, and NaN stays behind.
+They are the keys of CUDA kernels, except that the highest bit is inverted, because comparisons of vectors are
+signed; docs/how_it_works.md ("Keys, not types") derives them. Here, one formula with seven constants serves
+unsigned and signed integers and every float format. For floats, ``infinity + magnitude`` (``infinity -
+magnitude`` below zero) puts -inf at 0, both zeros at `infinity`, and +inf at ``2 * infinity``. Every NaN lies
+beyond that, as the sum wraps around, where one minimum makes all of them equal. A bool is a magnitude whose
+infinity is 0, so that the same minimum makes all set bytes equal.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class KeyMasks(NamedTuple):
     limit: Any
     """The key of NaN, or of True, before `direction`; the greatest integer for integers."""
     direction: Any
-    """-1 (all ones) where the greatest come first, else 0."""
+    """-1 (all ones) where the smallest come first, or NaN last, and keys are complements; else 0."""
     border: Any
     """Bits up to this are subtracted: -1 for floats; else the least integer, where it makes no difference."""
     swap: Any

@@ -185,8 +185,8 @@ def mask_at_most(builder: Any, a: Any, b: Any) -> Any:
 
 
 @emitted(lambda array, index, limit: types.uint64(array, types.int64, array.dtype))
-def word_at_most(builder: Any, array: Any, index: Any, limit: Any) -> Any:
-    """Return a bit mask (uint64) of the elements from `array[index]` on that are ``<= limit``.
+def word_at_least(builder: Any, array: Any, index: Any, limit: Any) -> Any:
+    """Return a bit mask (uint64) of the elements from `array[index]` on that are ``>= limit``.
 
     There is a mask in every register of booleans a byte wide; to gather those of several vectors in one first
     takes less than half of the instructions that joining the masks of each takes.
@@ -200,7 +200,7 @@ def word_at_most(builder: Any, array: Any, index: Any, limit: Any) -> Any:
         for i in range(first, first + joined, count):
             at = builder.add(index, ir.Constant(I64, i))
             keys = builder.load(element_at(builder, array, at, kind), align=_size(array))
-            parts.append(builder.icmp_signed(">", keys, limit))
+            parts.append(builder.icmp_signed("<", keys, limit))
         while len(parts) > 1:
             parts = [_joined(builder, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
         bits = _mask_bits(builder, parts[0])

@@ -70,7 +70,7 @@ def select(sorts: bool) -> Any:
                     end_of_all = max(end_of_all, place.first + length)
                 s = ROW_STATE * j
                 searches[s + LISTED] = 0
-                searches[s + THRESHOLD] = ~problem.lowest
+                searches[s + THRESHOLD] = ~problem.highest
                 searches[s + UNTIL_STRICT] = min(problem.k, length)
                 searches[s + CLOSED] = 0
                 searches[s + FIRST] = place.first
@@ -101,7 +101,7 @@ def select(sorts: bool) -> Any:
                         min(problem.k, length),
                         problem.capacity,
                         problem.fold,
-                        problem.lowest,
+                        problem.highest,
                         problem.wide != 0,
                     )
                     staged = j * problem.pitch

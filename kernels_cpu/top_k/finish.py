@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import put_index
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks
-from kernels_cpu.top_k.records import LOW_HALF, at_most, keep_order, pad, radix_sort, rank, shrink
+from kernels_cpu.top_k.records import at_most, keep_order, pad, position_of, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import Row, Sorting
 from kernels_cpu.top_k.table import RANK_LIMIT, Problem
@@ -29,10 +29,7 @@ def write_ranked(
     """Write the best `k` records, found through `order`."""
     for r in range(k):
         i = at_most(order[r], problem.capacity)
-        position = lists.records[i] & LOW_HALF
-        if problem.wide:
-            position = int64(lists.positions[i])
-        position = at_most(position, row.length - 1)
+        position = at_most(position_of(lists.records, lists.positions, i, problem.wide != 0), row.length - 1)
         values[row.value_at + r * problem.value_step] = x[row.x_at + position * problem.x_step]
         put_index(indices, problem.index_size, row.index_at + r * problem.index_step, row.first + position)
 
@@ -55,14 +52,10 @@ def write_listed(
     """
     zero, nan = int64(masks.plus ^ masks.swap), int64(masks.limit)
     plus, minus, direction = int64(masks.plus), int64(masks.minus), int64(masks.direction)
-    is_float = masks.negative != 0
+    is_float, wide = masks.negative != 0, problem.wide != 0
     for r in range(first, last):
-        record = lists.records[r]
-        position = record & LOW_HALF
-        ordered = (record >> 32) ^ direction
-        if problem.wide:
-            position = int64(lists.positions[r])
-            ordered = record ^ direction
+        position = position_of(lists.records, lists.positions, r, wide)
+        ordered = (lists.records[r] if wide else lists.records[r] >> 32) ^ direction
         put_index(indices, problem.index_size, row.index_at + r * problem.index_step, row.first + position)
         bits = ordered - plus
         if is_float and (ordered <= zero or ordered == nan):
@@ -158,5 +151,5 @@ def finish(
         count,
         problem.list_length - 1,
     ):
-        lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.minima)
+        lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.maxima)
     write_listed(x, values, indices, row, problem, masks, lists, 0, k)

@@ -1,8 +1,8 @@
 """Rows whose elements have the caller's numbers, which are returned, and settle ties.
 
-Keys are written next to each other; elements numbered -1, which take no part, get the worst one. The minima
-of groups bound the k-th key, and all elements up to that bound are listed. If these are too many, the k-th
-key is found by counting: all better elements are listed, and of those that tie with it the ones with the
+Keys are written next to each other; elements numbered -1, which take no part, get the worst one. The maxima
+of groups bound the k-th key, and all elements that reach that bound are listed. If these are too many, the
+k-th key is found by counting: all better elements are listed, and of those that tie with it the ones with the
 lowest numbers. The list is ordered by number, and then by key: both sorts keep the order of what is equal.
 """
 
@@ -93,26 +93,26 @@ def drop_all(numbers: Numbers, n: int, worst: int, keys: Array) -> int:
 
 
 @njit
-def bound_of_groups(keys: Array, padded: int, n_groups: int, k: int, lowest: int, groups: Array) -> int:
-    """Return a key that at least `k` keys do not exceed, and few more."""
+def bound_of_groups(keys: Array, padded: int, n_groups: int, k: int, highest: int, groups: Array) -> int:
+    """Return a key that at least `k` keys reach, and few more."""
     lanes = simd.lanes_of(keys)
     for i in range(0, n_groups, lanes):
         simd.store(groups, i, simd.load(keys, i))
     slot = int64(0)
     for i in range(n_groups, padded, lanes):
-        simd.store(groups, slot, simd.minimum(simd.load(groups, slot), simd.load(keys, i)))
+        simd.store(groups, slot, simd.maximum(simd.load(groups, slot), simd.load(keys, i)))
         slot = slot + lanes if slot + lanes < n_groups else 0
-    return threshold_of_groups(groups, n_groups, k, lowest)
+    return threshold_of_groups(groups, n_groups, k, highest)
 
 
 @njit
-def list_at_most(keys: Array, padded: int, threshold: int, scratch: Scratch, most: int) -> int:
-    """List the elements with keys up to a threshold; return how many there are, or 0 for more than `most`."""
+def list_at_least(keys: Array, padded: int, threshold: int, scratch: Scratch, most: int) -> int:
+    """List the elements whose keys reach a threshold; return how many there are, or 0 for over `most`."""
     count: int = int64(0)
     for at in range(0, padded, WORD):
         if count > most - WORD:
             return 0
-        count = list_word(keys, at, simd.word_at_most(keys, at, threshold), True, scratch, count)
+        count = list_word(keys, at, simd.word_at_least(keys, at, threshold), True, scratch, count)
     return count
 
 
@@ -121,7 +121,7 @@ def list_ties(
     keys: Array,
     n: int,
     threshold: int,
-    lowest: int,
+    highest: int,
     numbers: Numbers,
     need: int,
     records: Array,
@@ -131,9 +131,9 @@ def list_ties(
     """List the `need` elements with the lowest numbers among those with a key; return how many there are."""
     count: int = int64(0)
     for at in range(0, n, WORD):
-        ties = simd.word_at_most(keys, at, threshold)
-        if threshold > lowest:
-            ties ^= simd.word_at_most(keys, at, threshold - 1)
+        ties = simd.word_at_least(keys, at, threshold)
+        if threshold < highest:
+            ties ^= simd.word_at_least(keys, at, threshold + 1)
         if at + WORD > n:
             ties &= (np.uint64(1) << np.uint64(n - at)) - np.uint64(1)
         while ties:
@@ -141,7 +141,7 @@ def list_ties(
             ties &= ties - np.uint64(1)
             number = number_at(numbers, position)
             if number ^ numbers.flip != numbers.mask:
-                records[count] = number
+                records[count] = ~number
                 positions[count] = position
                 count += 1
         if count > room - WORD:
@@ -153,10 +153,10 @@ def list_ties(
 
 @njit
 def order(records: Array, positions: Array, sorting: Sorting, count: int, list_length: int) -> None:
-    """Put positions in the order of their records, equal ones as they are."""
+    """Put positions in falling order of their records, equal ones as they are."""
     is_ordered = True
     for i in range(1, count):
-        is_ordered &= records[i - 1] <= records[i]
+        is_ordered &= records[i - 1] >= records[i]
     if is_ordered:
         return
     if count > RANK_LIMIT:
@@ -180,36 +180,36 @@ def order_by_number(
 ) -> None:
     """Put positions in the order of their numbers, equal ones as they are."""
     for i in range(count):
-        records[i] = number_at(numbers, positions[i])
+        records[i] = ~number_at(numbers, positions[i])
     order(records, positions, sorting, count, list_length)
 
 
 @inline
 def choose(keys: Array, n: int, k: int, problem: Problem, numbers: Numbers, scratch: Scratch) -> int:
     """List the best `k` elements of a row, and few more; return how many."""
-    lowest, slack, padded = problem.lowest, k >> 3, padded_size(n)
+    highest, slack, padded = problem.highest, k >> 3, padded_size(n)
     lanes = simd.lanes_of(keys)
     n_groups = (groups_for(k) + lanes - 1) & -lanes
     if 2 * n_groups <= n:
-        threshold = bound_of_groups(keys, padded, n_groups, k, lowest, scratch.groups)
-        if threshold < ~lowest:
-            count = list_at_most(keys, padded, threshold, scratch, problem.capacity)
+        threshold = bound_of_groups(keys, padded, n_groups, k, highest, scratch.groups)
+        if threshold > ~highest:
+            count = list_at_least(keys, padded, threshold, scratch, problem.capacity)
             if count > 0:
                 return count
-    bounds = bounds_of(keys, n, padded, k, slack, lowest, scratch.groups)
-    threshold = bounds.high
-    if threshold < ~lowest and bounds.n_at_most <= k + slack:
-        return list_at_most(keys, padded, threshold, scratch, problem.capacity)
+    bounds = bounds_of(keys, n, padded, k, slack, highest, scratch.groups)
+    threshold = bounds.low
+    if threshold > ~highest and bounds.n_at_least <= k + slack:
+        return list_at_least(keys, padded, threshold, scratch, problem.capacity)
     # The bounds have met at the k-th key, or elements that take no part have it as well.
     count = int64(0)
-    if threshold > lowest:
-        count = list_at_most(keys, padded, threshold - 1, scratch, problem.capacity)
+    if threshold < highest:
+        count = list_at_least(keys, padded, threshold + 1, scratch, problem.capacity)
     if count < k:
         count += list_ties(
             keys,
             n,
             threshold,
-            lowest,
+            highest,
             numbers,
             k - count,
             tail(scratch.records, count),
@@ -257,8 +257,8 @@ def select(
         if problem.columns:
             copy_to_stage(elements, place.x_at, problem.x_step, 0, n, 1, keys, 0)
             run, begin = keys, 0
-        write_all_keys(run, begin, n, problem.lowest, masks, keys)
-        k = min(problem.k, n - drop_all(numbers, n, ~problem.lowest, keys))
+        write_all_keys(run, begin, n, problem.highest, masks, keys)
+        k = min(problem.k, n - drop_all(numbers, n, ~problem.highest, keys))
         if k > 0:
             count = choose(keys, n, k, problem, numbers, scratch)
             order_by_number(numbers, records, positions, sorting, count, length)
@@ -267,7 +267,7 @@ def select(
             order(records, positions, sorting, count, length)
             if not problem.is_sorted:
                 for i in range(k):
-                    records[i] = positions[i]
+                    records[i] = ~positions[i]
                 order(records, positions, sorting, k, length)
                 order_by_number(numbers, records, positions, sorting, k, length)
         for r in range(k):

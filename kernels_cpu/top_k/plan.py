@@ -1,9 +1,9 @@
 """The plan of a top-k: an algorithm, its workspace and its tasks.
 
-If few elements of a row are selected, the row is *searched*: the minima of groups of elements give a
-threshold that the k-th key does not exceed, and the elements up to it are listed. Memory is read once; only
+If few elements of a row are selected, the row is *searched*: the maxima of groups of elements give a
+threshold that the k-th key reaches, and the elements that reach it are listed. Memory is read once; only
 the tiles that hold candidates are read again. All other rows are *sorted*. If less than three quarters of a
-row is selected, the elements beyond a threshold are dropped first.
+row is selected, the elements below a threshold are dropped first.
 
 ============ ======== ==========================================================================
 algorithm             rows
@@ -361,7 +361,7 @@ class Areas(NamedTuple):
     order: int
     taken: int
     groups: int
-    minima: int
+    maxima: int
     stage: int
     listed: int
 
@@ -417,7 +417,7 @@ def _lay_out(out: Words, shape: Shape, choice: Choice, is_sorted: bool) -> Layou
         order=take_workspace(out, rank_bytes, LINE_BYTES),
         taken=take_workspace(out, rank_bytes, LINE_BYTES),
         groups=take_workspace(out, element_size * group_elements, LINE_BYTES),
-        minima=take_workspace(out, element_size * (tiles + 2 * WORD), LINE_BYTES),
+        maxima=take_workspace(out, element_size * (tiles + 2 * WORD), LINE_BYTES),
         stage=take_workspace(out, element_size * (pitch * n_staged + WORD), LINE_BYTES),
         listed=take_workspace(out, 8, LINE_BYTES),
     )
@@ -436,8 +436,8 @@ def _put_table(problem: Words, out: Words, shape: Shape, choice: Choice) -> None
     put_values(out, (problem[LENGTH_SIZE], problem[LENGTH_SIGNED]))
     put_values(out, (problem[START_SIZE], problem[START_SIGNED]))
     put_values(out, (problem[NUMBER_SIZE], problem[NUMBER_SIGNED], problem[NUMBER_STEP], problem[PADDING]))
-    lowest = -1 << (8 * shape.element_size - 1)
-    put_values(out, (lowest, layout.wide, choice.capacity, layout.list_length, layout.fold))
+    highest = (1 << (8 * shape.element_size - 1)) - 1
+    put_values(out, (highest, layout.wide, choice.capacity, layout.list_length, layout.fold))
     put_values(out, (choice.segment, choice.segments, choice.run, choice.columns, shape.last_step))
     put_values(out, (layout.pitch, out[WORKSPACE], layout.areas, shape.n_dims))
     _put_dims(problem, out)

@@ -1,8 +1,9 @@
 """Lists of candidates: bounded, ranked and sorted by key, then by position.
 
-A record is a signed 64-bit integer that sorts ascending, best first. A *packed* record is ``key << 32 |
-position``: no two are equal. If keys have 64 bits, or positions more than 32, a record is the key alone, and
-`positions` holds the rest. In both cases, a list is in the order of positions, and that order breaks ties.
+A record is a signed 64-bit integer; the greatest come first. A *packed* record has the key above the 32 bits
+of the complement of the position: no two are equal. If keys have 64 bits, or positions more than 32, a record
+is the key alone, and `positions` holds the rest. In both cases, a list is in the order of positions, and that
+order breaks ties.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from kernels_cpu.top_k.thresholds import threshold_of
 
 Array = NDArray[Any]
 
-PADDING = np.iinfo(np.int64).max
+PADDING = np.iinfo(np.int64).min
 """Fills a list up to whole vectors; no threshold that is searched for reaches it."""
 LOW_HALF = 0xFFFFFFFF
 COUNTERS = 3 * BINS  # those of the last pass, of this one and of the next
@@ -28,6 +29,24 @@ COUNTERS = 3 * BINS  # those of the last pass, of this one and of the next
 def at_most(index: int, last: int) -> int:
     """Return an index of the workspace, which another thread may write to, or the last index."""
     return int64(min(np.uint64(index), np.uint64(last)))  # type: ignore[no-any-return]
+
+
+@inline
+def put_record(records: Array, positions: Array, to: int, key: int, position: int, wide: bool) -> None:
+    """Make the record `to` of a key and its position."""
+    if wide:
+        records[to] = key
+        positions[to] = position
+    else:
+        records[to] = (key << 32) | (position ^ LOW_HALF)
+
+
+@inline
+def position_of(records: Array, positions: Array, r: int, wide: bool) -> int:
+    """Return the position of a record."""
+    if wide:
+        return int64(positions[r])  # type: ignore[no-any-return]
+    return ~records[r] & LOW_HALF  # type: ignore[no-any-return]
 
 
 @inline
@@ -52,13 +71,13 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
     Returns
     -------
     tuple of int
-        How many are left, and a record that `k` of them do not exceed.
+        How many are left, and a record that `k` of them reach.
     """
     threshold = threshold_of(records, count, pad(records, count), k, slack)
-    less = 0
+    greater = 0
     for i in range(count):
-        less += records[i] < threshold
-    equal = max(k - less, 0)
+        greater += records[i] > threshold
+    equal = max(k - greater, 0)
     kept = 0
     for i in range(count):
         record = records[i]
@@ -67,7 +86,7 @@ def shrink(records: Array, positions: Array, wide: bool, count: int, k: int, sla
             positions[kept] = positions[i]
         is_equal = (record == threshold) & (equal > 0)
         equal -= is_equal
-        kept += (record < threshold) | is_equal
+        kept += (record > threshold) | is_equal
     return min(kept, k + slack), threshold  # more are left only where another thread changes the list
 
 
@@ -86,8 +105,8 @@ def rank(records: Array, wide: bool, count: int, ranks: Array, order: Array, tak
         first_ranks = second_ranks = zero
         for j in range(count):
             record = simd.fill(first, records[j])
-            first_ranks = simd.count_less(first_ranks, record, first)
-            second_ranks = simd.count_less(second_ranks, record, second)
+            first_ranks = simd.count_less(first_ranks, first, record)
+            second_ranks = simd.count_less(second_ranks, second, record)
         simd.store(ranks, i, first_ranks)
         simd.store(ranks, i + lanes, second_ranks)
     if not wide:
@@ -137,8 +156,8 @@ def radix_sort(
         low = min(low, record)
         high = max(high, record)
     key_shift = 0 if wide else 32
-    lowest = (low >> key_shift) << key_shift
-    key_range = np.uint64(high - lowest) >> np.uint64(key_shift)
+    highest = high | ((1 << key_shift) - 1)
+    key_range = np.uint64(highest - low) >> np.uint64(key_shift)
     key_bits = 0
     while key_bits < 64 and key_range >> np.uint64(key_bits):
         key_bits += 1
@@ -161,7 +180,7 @@ def radix_sort(
             begin = 0
             for j in range(n_ranges):
                 for i in range(begin, min(counters[before + j], last)):
-                    at = now + (int64(np.uint64(records[i] - lowest) >> shift) & mask)
+                    at = now + (int64(np.uint64(highest - records[i]) >> shift) & mask)
                     counters[at] = counters[at] + 1
                 begin = min(counters[before + j], last) + gap
         # The greatest record differs from the least in the last digit: the last pass leaves no gaps.
@@ -180,7 +199,7 @@ def radix_sort(
         for j in range(n_ranges):
             for i in range(begin, min(counters[before + j], last)):
                 record = records[i]
-                rest = np.uint64(record - lowest) >> shift
+                rest = np.uint64(highest - record) >> shift
                 at = now + (int64(rest) & mask)
                 to = counters[at]
                 counters[at] = to + 1

@@ -46,7 +46,7 @@ def select(sorts: bool) -> Any:
             constants, task, x, values, workspace
         )
         stage = stage_of(constants, problem, workspace, task)
-        words, less = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
+        words, greater = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
         for unit in range(first_unit, last_unit):
             row = unit // problem.segments if problem.segments > 1 else unit
             place = row_of(numbers, problem, Windows(lengths, starts), row)
@@ -56,16 +56,16 @@ def select(sorts: bool) -> Any:
                 first = (unit - row * problem.segments) * problem.segment
                 last = min(first + problem.segment, last)
             at = place.x_at
-            limits = Limits(k, problem.capacity, problem.fold, problem.lowest, problem.wide != 0)
-            search = Search(0, ~problem.lowest, k, False)
+            limits = Limits(k, problem.capacity, problem.fold, problem.highest, problem.wide != 0)
+            search = Search(0, ~problem.highest, k, False)
             is_short = problem.segments == 1 and last * element_size(elements) <= SHORT_ROW_BYTES
             if not sorts and is_short and problem.columns > 0 and 0 < k <= SHORT_ROWS_MAX_K:
                 run, run_at = elements, at
                 if problem.x_step != 1:
                     run, run_at = tail(stage, padded_size(last)), 0  # behind the keys
                     copy_row(elements, at, problem.x_step, last, run)
-                count = list_row(run, run_at, last, k, problem, masks, stage, words, less, scratch)
-                search = Search(count, ~problem.lowest, k, True)
+                count = list_row(run, run_at, last, k, problem, masks, stage, words, greater, scratch)
+                search = Search(count, ~problem.highest, k, True)
                 last = first
             for begin in range(first, last, problem.run):
                 n = min(problem.run, last - begin)

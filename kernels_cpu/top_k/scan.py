@@ -1,9 +1,9 @@
 """The search for candidates: which elements of a contiguous run may be among the best k.
 
-The minima of *groups* of elements bound the k-th key from above: if the minima of k groups are at most T,
-then at least k keys are at most T. A first pass therefore computes minima, a search among them finds T, and a
-second pass lists the elements that are at most T. Of the elements equal to T, only the first k count: once k
-elements are listed, T drops by one. Without this rule, constant rows would list everything. If a few tiles
+The maxima of *groups* of elements bound the k-th key from below: if the maxima of k groups are at least T,
+then at least k keys are. A first pass therefore computes maxima, a search among them finds T, and a second
+pass lists the elements that are at least T. Of the elements equal to T, only the first k count: once k
+elements are listed, T rises by one. Without this rule, constant rows would list everything. If a few tiles
 hold all k elements, as in sorted rows, groups are too coarse, and T is found again from pairs of elements of
 those tiles.
 """
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
-from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.records import put_record, shrink
 from kernels_cpu.top_k.table import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
-from kernels_cpu.top_k.thresholds import count_at_most, threshold_of
+from kernels_cpu.top_k.thresholds import count_at_least, threshold_of
 
 Array = NDArray[Any]
 
@@ -36,9 +36,9 @@ class Scratch(NamedTuple):
     positions: Any
     """Their positions, where records have no room for them."""
     groups: Any
-    """Minima of the groups of a run."""
-    minima: Any
-    """Minima of the tiles of a run."""
+    """Maxima of the groups of a run."""
+    maxima: Any
+    """Maxima of the tiles of a run."""
 
 
 class Limits(NamedTuple):
@@ -48,8 +48,8 @@ class Limits(NamedTuple):
     capacity: int
     fold: int
     """Tiles whose groups are kept apart; where there are more, groups span tiles."""
-    lowest: int
-    """The least key that the element type has."""
+    highest: int
+    """The greatest key that the element type has; the complement is the least."""
     wide: bool
     """Whether positions are kept beside the records."""
 
@@ -60,22 +60,22 @@ class Search(NamedTuple):
     n_candidates: int
     """Candidates so far."""
     threshold: int
-    """Greater keys are not among the best k."""
+    """Lesser keys are not among the best k."""
     until_strict: int
-    """Elements to be listed until ties with `threshold` no longer count, and it drops by one."""
+    """Elements to be listed until ties with `threshold` no longer count, and it rises by one."""
     closed: bool
     """No element of what follows can be among the best k."""
 
 
 @inline
 def within(x: Array, at: int, n: int, threshold: int, masks: KeyMasks) -> Any:
-    """Return a mask of the elements whose key is at most `threshold` among the `n` (<= 64) from `at`."""
+    """Return a mask of the elements whose key is at least `threshold` among the `n` (<= 64) from `at`."""
     lanes = simd.lanes_of(x)
     mask = np.uint64(0)
     vectors_end = n - lanes + 1
     for i in range(0, vectors_end, lanes):
         keys = key(simd.load(x, at + i), masks)
-        mask |= simd.mask_at_most(keys, simd.fill(keys, threshold)) << np.uint64(i)
+        mask |= simd.mask_at_most(simd.fill(keys, threshold), keys) << np.uint64(i)
     return mask
 
 
@@ -84,28 +84,24 @@ def within_at_end(x: Array, at: int, n: int, threshold: int, masks: KeyMasks) ->
     """Do what `within` does for an `n` that vectors do not divide."""
     mask = within(x, at, n, threshold, masks)
     for i in range(n & -simd.lanes_of(x), n):
-        is_within = int64(key(x[at + i], masks)) <= threshold
+        is_within = int64(key(x[at + i], masks)) >= threshold
         mask |= np.uint64(is_within) << np.uint64(i)
     return mask
 
 
 @inline
-def list_element(x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int) -> None:
+def list_element(
+    x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int, wide: bool
+) -> None:
     """Make the record `to` of an element."""
-    value = int64(key(x[i], masks))
-    scratch.records[to] = (value << 32) | (first_position + i)
+    put_record(scratch.records, scratch.positions, to, int64(key(x[i], masks)), first_position + i, wide)
 
 
 @njit
 def list_all(x: Array, begin: int, step: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
     """Make a record of each of the first `n` elements of a row."""
     for i in range(n):
-        value = int64(key(x[begin + i * step], masks))
-        if wide:
-            scratch.records[i] = value
-            scratch.positions[i] = i
-        else:
-            scratch.records[i] = (value << 32) | i
+        put_record(scratch.records, scratch.positions, i, int64(key(x[begin + i * step], masks)), i, wide)
 
 
 @njit
@@ -124,17 +120,16 @@ def list_within(
     if wide:
         for to in range(count, total):
             i = at + bitops.trailing_zeros(mask)
-            scratch.records[to] = int64(key(x[i], masks))
-            scratch.positions[to] = first_position + i
+            list_element(x, i, first_position, masks, scratch, to, True)
             mask &= mask - np.uint64(1)
         return total
     for to in range(count, count + FEW):
         # Where no bit is left, this lists the first element behind the end.
         i = at + (bitops.trailing_zeros(mask) & (WORD - 1))
-        list_element(x, i, first_position, masks, scratch, to)
+        list_element(x, i, first_position, masks, scratch, to, False)
         mask &= mask - np.uint64(1)
     for to in range(count + FEW, total):
-        list_element(x, at + bitops.trailing_zeros(mask), first_position, masks, scratch, to)
+        list_element(x, at + bitops.trailing_zeros(mask), first_position, masks, scratch, to, False)
         mask &= mask - np.uint64(1)
     return total
 
@@ -171,63 +166,63 @@ def scan(
                     scratch.records, scratch.positions, limits.wide, count, limits.k, limits.k >> 2
                 )
                 worst = last if limits.wide else last >> 32
-                is_strict = worst <= threshold
+                is_strict = worst >= threshold
             if is_strict:
                 # A later element that equals the worst loses to `k` earlier ones.
                 until_strict = NEVER
-                closed = worst == limits.lowest
-                threshold = max(worst, limits.lowest + 1) - 1
+                closed = worst == limits.highest
+                threshold = min(worst, limits.highest - 1) + 1
         at += size
     return Search(count, threshold, until_strict, closed)
 
 
 @njit
-def minimum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
-    """Return the minimum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
+def maximum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
+    """Return the maximum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
     result = key(simd.load(x, at), masks)
     for i in range(at + step, end, step):
-        result = simd.minimum(result, key(simd.load(x, i), masks))
+        result = simd.maximum(result, key(simd.load(x, i), masks))
     return result
 
 
 @njit
-def kth_of_few(groups: Array, n: int, k: int, lowest: int) -> int:
-    """Return the k-th least of the first `n` elements, a multiple of the lanes and at most `FEW_GROUPS`."""
+def kth_of_few(groups: Array, n: int, k: int, highest: int) -> int:
+    """Return the k-th greatest of the first `n` (<= `FEW_GROUPS`) elements, a multiple of the lanes."""
     lanes = simd.lanes_of(groups)
     any_vector = simd.load(groups, 0)
-    result = simd.fill(any_vector, lowest)
+    result = simd.fill(any_vector, highest)
     for i in range(0, n, lanes):
         group = simd.load(groups, i)
-        n_less = simd.fill(any_vector, -k)
+        n_greater = simd.fill(any_vector, -k)
         for j in range(n):
-            n_less = simd.count_less(n_less, simd.fill(group, groups[j]), group)
-        result = simd.maximum(result, simd.where_negative(n_less, group, simd.fill(any_vector, lowest)))
-    kth: int = int64(simd.greatest(result))
+            n_greater = simd.count_less(n_greater, group, simd.fill(group, groups[j]))
+        result = simd.minimum(result, simd.where_negative(n_greater, group, simd.fill(any_vector, highest)))
+    kth: int = int64(simd.least(result))
     return kth
 
 
 @njit
-def threshold_of_groups(groups: Array, n: int, k: int, lowest: int) -> int:
-    """Return a threshold that `k` groups, and only few more, do not exceed."""
+def threshold_of_groups(groups: Array, n: int, k: int, highest: int) -> int:
+    """Return a threshold that `k` groups, and only few more, reach."""
     if n <= FEW_GROUPS:
-        return kth_of_few(groups, n, k, lowest)
+        return kth_of_few(groups, n, k, highest)
     return threshold_of(groups, n, n, k, k >> 3)
 
 
 @njit
 def tighten(groups: Array, n_groups: int, limits: Limits, n_candidates: int, threshold: int) -> int:
-    """Return `threshold`, or a lower one that `k` of the first groups do not exceed."""
+    """Return `threshold`, or a higher one that `k` of the first groups reach."""
     k = limits.k
-    if n_groups < k or (n_candidates and count_at_most(groups, n_groups, threshold) <= k):
+    if n_groups < k or (n_candidates and count_at_least(groups, n_groups, threshold) <= k):
         return threshold
-    return min(threshold, threshold_of_groups(groups, n_groups, k, limits.lowest))
+    return max(threshold, threshold_of_groups(groups, n_groups, k, limits.highest))
 
 
 @inline
-def fold(groups: Array, slot: int, minima: Any) -> Any:
-    """Lower the groups from `slot` on to `minima`; return the least of those."""
-    simd.store(groups, slot, simd.minimum(simd.load(groups, slot), minima))
-    return simd.least(minima)
+def fold(groups: Array, slot: int, maxima: Any) -> Any:
+    """Raise the groups from `slot` on to `maxima`; return the greatest of those."""
+    simd.store(groups, slot, simd.maximum(simd.load(groups, slot), maxima))
+    return simd.greatest(maxima)
 
 
 @njit
@@ -236,17 +231,17 @@ def fold_tiles(
     begin: int,
     n_tiles: int,
     n_groups: int,
-    lowest: int,
+    highest: int,
     masks: KeyMasks,
     groups: Array,
-    minima: Array,
+    maxima: Array,
 ) -> None:
-    """Set the minima of tiles and of groups, of which those of several tiles are one where tiles are many."""
+    """Set the maxima of tiles and of groups, of which those of several tiles are one where tiles are many."""
     lanes = simd.lanes_of(x)
     tile = GROUP * lanes
-    greatest = simd.fill(simd.load(x, begin), ~lowest)
+    worst = simd.fill(simd.load(x, begin), ~highest)
     for i in range(0, n_groups, lanes):
-        simd.store(groups, i, greatest)
+        simd.store(groups, i, worst)
     n_steps = n_tiles // STREAMS
     apart = n_steps * tile
     slot = 0
@@ -257,29 +252,29 @@ def fold_tiles(
         third = key(simd.load(x, at + 2 * apart), masks)
         fourth = key(simd.load(x, at + 3 * apart), masks)
         for i in range(at + lanes, at + tile, lanes):
-            first = simd.minimum(first, key(simd.load(x, i), masks))
-            second = simd.minimum(second, key(simd.load(x, i + apart), masks))
-            third = simd.minimum(third, key(simd.load(x, i + 2 * apart), masks))
-            fourth = simd.minimum(fourth, key(simd.load(x, i + 3 * apart), masks))
-        minima[t] = fold(groups, slot, first)
-        minima[t + n_steps] = fold(groups, slot + lanes, second)
-        minima[t + 2 * n_steps] = fold(groups, slot + 2 * lanes, third)
-        minima[t + 3 * n_steps] = fold(groups, slot + 3 * lanes, fourth)
+            first = simd.maximum(first, key(simd.load(x, i), masks))
+            second = simd.maximum(second, key(simd.load(x, i + apart), masks))
+            third = simd.maximum(third, key(simd.load(x, i + 2 * apart), masks))
+            fourth = simd.maximum(fourth, key(simd.load(x, i + 3 * apart), masks))
+        maxima[t] = fold(groups, slot, first)
+        maxima[t + n_steps] = fold(groups, slot + lanes, second)
+        maxima[t + 2 * n_steps] = fold(groups, slot + 2 * lanes, third)
+        maxima[t + 3 * n_steps] = fold(groups, slot + 3 * lanes, fourth)
         slot += STREAMS * lanes
         if slot == n_groups:
             slot = 0
     for t in range(STREAMS * n_steps, n_tiles):
         at = begin + t * tile
-        minima[t] = fold(groups, 0, minimum_of_vectors(x, at, at + tile, lanes, masks))
+        maxima[t] = fold(groups, 0, maximum_of_vectors(x, at, at + tile, lanes, masks))
 
 
 @inline
-def tiles_within(minima: Array, t: int, n_tiles: int, threshold: int) -> Any:
-    """Return a mask of the tiles from `t` on, up to a word of them, whose minimum is at most `threshold`."""
+def tiles_within(maxima: Array, t: int, n_tiles: int, threshold: int) -> Any:
+    """Return a mask of the tiles from `t` on, up to a word of them, whose maximum is at least `threshold`."""
     mask = np.uint64(0)
-    limit = simd.fill(simd.load(minima, t), threshold)
-    for i in range(0, WORD, simd.lanes_of(minima)):
-        mask |= simd.mask_at_most(simd.load(minima, t + i), limit) << np.uint64(i)
+    limit = simd.fill(simd.load(maxima, t), threshold)
+    for i in range(0, WORD, simd.lanes_of(maxima)):
+        mask |= simd.mask_at_most(limit, simd.load(maxima, t + i)) << np.uint64(i)
     return mask & (np.uint64(ALL_TILES) >> np.uint64(max(t + WORD - n_tiles, 0)))
 
 
@@ -292,24 +287,24 @@ def pair_up(
     threshold: int,
     masks: KeyMasks,
     groups: Array,
-    minima: Array,
+    maxima: Array,
 ) -> int:
     """Make groups of the pairs in tiles within `threshold`; return how many, or 0 for over `most` tiles."""
     n = 0
     for first in range(0, n_tiles, WORD):
-        n += bitops.set_bits(tiles_within(minima, first, n_tiles, threshold))
+        n += bitops.set_bits(tiles_within(maxima, first, n_tiles, threshold))
     if n > most:
         return 0
     lanes = simd.lanes_of(x)
     tile = GROUP * lanes
     slot = 0
     for first in range(0, n_tiles, WORD):
-        mask = tiles_within(minima, first, n_tiles, threshold)
-        while mask and slot < most * (tile >> 1):  # another thread may change the minima
+        mask = tiles_within(maxima, first, n_tiles, threshold)
+        while mask and slot < most * (tile >> 1):  # another thread may change the maxima
             at = begin + (first + bitops.trailing_zeros(mask)) * tile
             mask &= mask - np.uint64(1)
             for i in range(at, at + tile, 2 * lanes):
-                simd.store(groups, slot, minimum_of_vectors(x, i, i + 2 * lanes, lanes, masks))
+                simd.store(groups, slot, maximum_of_vectors(x, i, i + 2 * lanes, lanes, masks))
                 slot += lanes
     return slot
 
@@ -325,14 +320,14 @@ def threshold_of_run(
     n_candidates: int,
     threshold: int,
 ) -> int:
-    """Return a lower threshold for a run, if it can be told, and keep the minimum of each tile."""
-    groups, minima = scratch.groups, scratch.minima
+    """Return a higher threshold for a run, if it can be told, and keep the maximum of each tile."""
+    groups, maxima = scratch.groups, scratch.maxima
     lanes = simd.lanes_of(x)
     n_groups = max(min(limits.fold, n_tiles) & -STREAMS, 1) * lanes
-    fold_tiles(x, begin, n_tiles, n_groups, limits.lowest, masks, groups, minima)
+    fold_tiles(x, begin, n_tiles, n_groups, limits.highest, masks, groups, maxima)
     threshold = tighten(groups, n_groups, limits, n_candidates, threshold)
     most = max(MIN_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MAX_REFINED))
-    n_groups = pair_up(x, begin, n_tiles, most, threshold, masks, groups, minima)
+    n_groups = pair_up(x, begin, n_tiles, most, threshold, masks, groups, maxima)
     return tighten(groups, n_groups, limits, n_candidates, threshold)
 
 
@@ -356,12 +351,12 @@ def search_run(
         threshold = threshold_of_run(
             x, begin, n_tiles, masks, limits, scratch, search.n_candidates, search.threshold
         )
-        if threshold < search.threshold:
+        if threshold > search.threshold:
             search = Search(search.n_candidates, threshold, limits.k, False)
     for first in range(0, n_tiles + 1, WORD):
         mask = np.uint64(0)
         if first < n_tiles:
-            mask = tiles_within(scratch.minima, first, n_tiles, search.threshold)
+            mask = tiles_within(scratch.maxima, first, n_tiles, search.threshold)
         if n_tiles - first < WORD:
             mask |= np.uint64(1) << np.uint64(n_tiles - first)  # the rest behind all whole tiles
         while mask and not search.closed:
@@ -371,7 +366,7 @@ def search_run(
             end = at + tile
             if t == n_tiles:
                 end = begin + n
-            elif int64(scratch.minima[t]) > search.threshold:
+            elif int64(scratch.maxima[t]) < search.threshold:
                 continue
             search = scan(x, at, end, first_position, masks, limits, scratch, search)
     return search

@@ -137,7 +137,7 @@ def scratch_of(workspace: int, keys: Array, problem: Problem, task: int) -> Scra
         integers_at(start + problem.records),
         integers_at(start + problem.positions),
         elements_at(start + problem.groups, keys),
-        elements_at(start + problem.minima, keys),
+        elements_at(start + problem.maxima, keys),
     )
 
 
@@ -150,7 +150,7 @@ def scratch_of_column(workspace: int, shared: Scratch, problem: Problem, task: i
         integers_at(start + problem.records + 8 * first),
         integers_at(start + problem.positions + 8 * first),
         shared.groups,
-        shared.minima,
+        shared.maxima,
     )
 
 

@@ -1,7 +1,7 @@
 """Rows that fit into the first-level cache, with few selected elements.
 
 Keys are written once, and everything after that works on them: the groups that bound the k-th key, the list
-of keys at or below the threshold, and for rows with many ties a bisection for that key. Each step handles
+of keys at or above the threshold, and for rows with many ties a bisection for that key. Each step handles
 several rows before the next step begins. Its inputs were then written long before, and while the dependent
 instructions of one row wait, the processor works on the next row.
 """
@@ -41,14 +41,14 @@ STATES = ROW_STATE * SHORT_ROWS_MAX_ROWS
 
 @inline
 def write_keys(
-    x: Array, begin: int, n: int, n_groups: int, lowest: int, masks: KeyMasks, keys: Array, groups: Array
+    x: Array, begin: int, n: int, n_groups: int, highest: int, masks: KeyMasks, keys: Array, groups: Array
 ) -> None:
-    """Write the keys of ``x[begin:begin + n]``, padded to whole words, and the minima of groups of them.
+    """Write the keys of ``x[begin:begin + n]``, padded to whole words, and the maxima of groups of them.
 
     The padding has the worst key and the last positions, so it is behind all elements.
     """
     lanes = simd.lanes_of(x)
-    worst = simd.fill(simd.load(keys, 0), ~lowest)
+    worst = simd.fill(simd.load(keys, 0), ~highest)
     whole = n & -lanes
     if lanes == 1:  # compilers make vectors of contiguous elements only
         for i in range(n):
@@ -62,7 +62,7 @@ def write_keys(
             else:
                 vector = key(simd.load(x, begin + j), masks)
                 simd.store(keys, j, vector)
-            group = simd.minimum(group, vector)
+            group = simd.maximum(group, vector)
             j += n_groups
         simd.store(groups, i, group)
     if whole == padded_size(n):
@@ -71,15 +71,15 @@ def write_keys(
         simd.store(keys, i, worst)
     for i in range(whole, n):
         keys[i] = key(x[begin + i], masks)
-    simd.store(groups, 0, simd.minimum(simd.load(groups, 0), simd.load(keys, whole)))
+    simd.store(groups, 0, simd.maximum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
 @njit
-def find_at_most(keys: Array, n: int, threshold: int, words: Array) -> int:
-    """Set the bits of the keys that are at most `threshold`; return how many there are."""
+def find_at_least(keys: Array, n: int, threshold: int, words: Array) -> int:
+    """Set the bits of the keys that are at least `threshold`; return how many there are."""
     count = 0
     for w in range(n // WORD):
-        word = simd.word_at_most(keys, w * WORD, threshold)
+        word = simd.word_at_least(keys, w * WORD, threshold)
         words[w] = word
         count += bitops.set_bits(word)
     return count
@@ -87,28 +87,28 @@ def find_at_most(keys: Array, n: int, threshold: int, words: Array) -> int:
 
 @njit
 def choose_best(
-    keys: Array, n: int, k: int, threshold: int, count: int, lowest: int, words: Array, less: Array
+    keys: Array, n: int, k: int, threshold: int, count: int, highest: int, words: Array, greater: Array
 ) -> int:
     """Choose the best `k` keys or few more; of those that tie with the k-th only the first.
 
-    `words` has the bits of the `count` >= `k` keys that are at most `threshold`. The result is how many were
-    chosen, and their bits in `words`; `less` is scratch like those.
+    `words` has the bits of the `count` >= `k` keys that are at least `threshold`. The result is how many were
+    chosen, and their bits in `words`; `greater` is scratch like those.
     """
-    n_less = find_at_most(keys, n, threshold - 1, less) if threshold > lowest else 0
-    if n_less >= k:
+    n_greater = find_at_least(keys, n, threshold + 1, greater) if threshold < highest else 0
+    if n_greater >= k:
         most = min(2 * k + USUAL_EXCESS, RANK_LIMIT)
         if count <= most:
             return count
         threshold = threshold_of(keys, n, n, k, most - k)
-        count = find_at_most(keys, n, threshold, words)
+        count = find_at_least(keys, n, threshold, words)
         if count <= most:
             return count
-        n_less = find_at_most(keys, n, threshold - 1, less) if threshold > lowest else 0
-    n_ties = k - n_less
+        n_greater = find_at_least(keys, n, threshold + 1, greater) if threshold < highest else 0
+    n_ties = k - n_greater
     for w in range(n // WORD):
-        word_less = less[w] if n_less else np.uint64(0)
-        ties = first_bits(words[w] ^ word_less, n_ties)
-        words[w] = word_less | ties
+        word_greater = greater[w] if n_greater else np.uint64(0)
+        ties = first_bits(words[w] ^ word_greater, n_ties)
+        words[w] = word_greater | ties
         n_ties -= bitops.set_bits(ties)
     return k
 
@@ -133,18 +133,18 @@ def list_row(
     masks: KeyMasks,
     keys: Array,
     words: Array,
-    less: Array,
+    greater: Array,
     scratch: Scratch,
 ) -> int:
     """List the best `k` elements of a single short row, and few more; return how many."""
-    lowest = problem.lowest
+    highest = problem.highest
     lanes = simd.lanes_of(keys)
     n_groups = (groups_for(k) + lanes - 1) & -lanes
-    write_keys(x, begin, n, n_groups, lowest, masks, keys, scratch.groups)
-    threshold = threshold_of_groups(scratch.groups, n_groups, k, lowest)
-    count = find_at_most(keys, padded_size(n), threshold, words)
+    write_keys(x, begin, n, n_groups, highest, masks, keys, scratch.groups)
+    threshold = threshold_of_groups(scratch.groups, n_groups, k, highest)
+    count = find_at_least(keys, padded_size(n), threshold, words)
     if count > min((2 * k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT):
-        count = choose_best(keys, padded_size(n), k, threshold, count, lowest, words, less)
+        count = choose_best(keys, padded_size(n), k, threshold, count, highest, words, greater)
     list_chosen(keys, padded_size(n), words, count, problem.wide != 0, scratch)
     return count
 
@@ -174,8 +174,8 @@ def select(
     )
     keys = stage_of(constants, problem, workspace, task)
     states = stack_integers(STATES)  # not in the workspace, which other threads may write to
-    lowest, wide = problem.lowest, problem.wide != 0
-    words, less = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
+    highest, wide = problem.highest, problem.wide != 0
+    words, greater = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
     usual = min((2 * problem.k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT)
     lanes = simd.lanes_of(keys)
     n_groups = (groups_for(problem.k) + lanes - 1) & -lanes
@@ -193,24 +193,24 @@ def select(
                 place.x_at,
                 place.length,
                 n_groups,
-                lowest,
+                highest,
                 masks,
                 tail(keys, r * problem.pitch),
                 tail(scratch.groups, r * n_groups),
             )
         for r in range(n_rows):
             k = min(problem.k, states[ROW_STATE * r + LENGTH])
-            threshold = threshold_of_groups(tail(scratch.groups, r * n_groups), n_groups, k, lowest)
+            threshold = threshold_of_groups(tail(scratch.groups, r * n_groups), n_groups, k, highest)
             states[ROW_STATE * r + FOUND] = threshold
         for r in range(n_rows):
             own = scratch_of_column(workspace, scratch, problem, task, r)
             keys_of_row = tail(keys, r * problem.pitch)
             threshold = states[ROW_STATE * r + FOUND]
             n = states[ROW_STATE * r + LENGTH]
-            count = find_at_most(keys_of_row, padded_size(n), threshold, words)
+            count = find_at_least(keys_of_row, padded_size(n), threshold, words)
             if count > usual:
                 k = min(problem.k, n)
-                count = choose_best(keys_of_row, padded_size(n), k, threshold, count, lowest, words, less)
+                count = choose_best(keys_of_row, padded_size(n), k, threshold, count, highest, words, greater)
             list_chosen(keys_of_row, padded_size(n), words, count, wide, own)
             pad(own.records, count)
             states[ROW_STATE * r + FOUND] = count

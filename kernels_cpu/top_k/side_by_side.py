@@ -1,7 +1,7 @@
 """Rows that are not contiguous but adjacent, like the columns of a matrix: each lane searches one of them.
 
 Nothing is transposed: the keys of 64 rows are written in the order of memory, while each lane takes the
-minima of groups of its own row. The k-th least minimum, found bit by bit in all lanes at once, bounds the
+maxima of groups of its own row. The k-th largest maximum, found bit by bit in all lanes at once, bounds the
 candidates.
 """
 
@@ -15,7 +15,7 @@ from kernels_cpu.intrinsics.pointers import stack_integers, tail
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import finish_few
-from kernels_cpu.top_k.records import shrink
+from kernels_cpu.top_k.records import put_record, shrink
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import place_of, scratch_of_column, stage_of, unpacked
 from kernels_cpu.top_k.table import DIMENSION, HEADER, RANK_LIMIT, Problem
@@ -35,18 +35,18 @@ def write_keys(
     n: int,
     n_columns: int,
     n_groups: int,
-    lowest: int,
+    highest: int,
     masks: KeyMasks,
     keys: Array,
     groups: Array,
 ) -> None:
-    """Write the keys of `n` elements of each row, and the minima of groups of all but the last few.
+    """Write the keys of `n` elements of each row, and the maxima of groups of all but the last few.
 
     Memory is read in its order: elements of a row that are far apart would compete for a line of the cache.
     """
     lanes = simd.lanes_of(x)
     whole = n_columns & -lanes
-    worst = simd.fill(simd.load(keys, 0), ~lowest)
+    worst = simd.fill(simd.load(keys, 0), ~highest)
     for i in range(0, n_groups * COLUMNS, lanes):
         simd.store(groups, i, worst)
     slot = 0
@@ -57,14 +57,14 @@ def write_keys(
             for r in range(NEIGHBOURS):
                 vector = key(simd.load(x, at + (i + r) * step + c), masks)
                 simd.store(keys, (i + r) * COLUMNS + c, vector)
-                group = simd.minimum(group, vector)
+                group = simd.maximum(group, vector)
             simd.store(groups, slot + c, group)
         if whole < n_columns:
             group = simd.load(groups, slot + whole)
             for r in range(i, i + NEIGHBOURS):
                 for c in range(whole, n_columns):
                     keys[r * COLUMNS + c] = key(x[at + r * step + c], masks)
-                group = simd.minimum(group, simd.load(keys, r * COLUMNS + whole))
+                group = simd.maximum(group, simd.load(keys, r * COLUMNS + whole))
             simd.store(groups, slot + whole, group)
         slot += COLUMNS
         if slot == n_groups * COLUMNS:
@@ -75,10 +75,10 @@ def write_keys(
 
 
 @njit
-def lower_thresholds(
-    groups: Array, n_groups: int, n_columns: int, k: int, lowest: int, thresholds: Array
+def raise_thresholds(
+    groups: Array, n_groups: int, n_columns: int, k: int, highest: int, thresholds: Array
 ) -> None:
-    """Lower each row's threshold to what `k` of its groups do not exceed, and few more."""
+    """Raise each row's threshold to what `k` of its groups reach, and few more."""
     for c in range(0, n_columns, simd.lanes_of(groups)):
         least = greatest = simd.load(groups, c)
         for g in range(1, n_groups):
@@ -86,26 +86,26 @@ def lower_thresholds(
             least, greatest = simd.minimum(least, group), simd.maximum(greatest, group)
         low, high = int64(simd.least(least)), int64(simd.greatest(greatest))
         # All begin with the same bits; the search is among what may follow them.
+        lowest = ~highest
         n_bits = 64 - bitops.leading_zeros(np.uint64((low - lowest) ^ (high - lowest)))
         low = lowest if n_bits == 64 else (((low - lowest) >> n_bits) << n_bits) + lowest
         kth = simd.fill(least, low)
         last = max(n_bits - BITS, 0)
         for bit in range(n_bits - 1, last - 1, -1):
             higher = simd.add(kth, simd.fill(kth, 1 << bit))
-            less = simd.fill(kth, -k)
+            less = simd.fill(kth, k - 1 - n_groups)
             for g in range(n_groups):
                 less = simd.count_less(less, simd.load(groups, g * COLUMNS + c), higher)
             kth = simd.where_negative(less, higher, kth)
-        threshold = simd.add(kth, simd.fill(kth, (1 << last) - 1))
-        simd.store(thresholds, c, simd.minimum(simd.load(thresholds, c), threshold))
+        simd.store(thresholds, c, simd.maximum(simd.load(thresholds, c), kth))
 
 
 @inline
 def within_thresholds(keys: Array, at: int, thresholds: Array) -> Any:
-    """Return a mask of the rows whose key of those at `at` is at most their threshold."""
+    """Return a mask of the rows whose key of those at `at` reaches their threshold."""
     mask = np.uint64(0)
     for c in range(0, COLUMNS, simd.lanes_of(keys)):
-        is_within = simd.mask_at_most(simd.load(keys, at + c), simd.load(thresholds, c))
+        is_within = simd.mask_at_most(simd.load(thresholds, c), simd.load(keys, at + c))
         mask |= is_within << np.uint64(c)
     return mask
 
@@ -116,7 +116,7 @@ def close_in(
 ) -> tuple[int, int]:
     """Return the length of a list after a check, and the key that later elements must be better than.
 
-    Of a list that is full the best `k` are kept. In any other, `k` records are at most `threshold`.
+    Of a list that is full the best `k` are kept. In any other, `k` records reach `threshold`.
     """
     if count < RANK_LIMIT:
         return count, threshold
@@ -149,11 +149,7 @@ def list_keys(
             count = counts[c]
             value = int64(keys[i * COLUMNS + c])
             to = c * problem.list_length + count
-            if wide:
-                lists.records[to] = value
-                lists.positions[to] = first_position + i
-            else:
-                lists.records[to] = (value << 32) | (first_position + i)
+            put_record(lists.records, lists.positions, to, value, first_position + i, wide)
             counts[c] = count + 1
             if count + 1 == checked_at[c]:
                 records = tail(lists.records, c * problem.list_length)
@@ -163,10 +159,10 @@ def list_keys(
                     records, positions, wide, count + 1, problem.k, int64(thresholds[c])
                 )
                 checked_at[c] = RANK_LIMIT
-                if worst == problem.lowest:
+                if worst == problem.highest:
                     used &= ~(np.uint64(1) << np.uint64(c))
                 else:
-                    thresholds[c] = min(int64(thresholds[c]), worst - 1)
+                    thresholds[c] = max(int64(thresholds[c]), worst + 1)
     return used
 
 
@@ -190,8 +186,8 @@ def select(
     keys = stage_of(constants, problem, workspace, task)
     # Not in the workspace, which other threads may write to.
     counts, checked_at = stack_integers(COLUMNS), stack_integers(COLUMNS)
-    k, lowest = problem.k, problem.lowest
-    thresholds = scratch.minima
+    k, highest = problem.k, problem.highest
+    thresholds = scratch.maxima
     n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]
     stripes = (n_columns_all + problem.columns - 1) // problem.columns
     for stripe in range(first_stripe, last_stripe):
@@ -204,7 +200,7 @@ def select(
         for c in range(n_columns):
             counts[c] = 0
         for c in range(COLUMNS):
-            thresholds[c] = ~lowest
+            thresholds[c] = ~highest
         for begin in range(0, problem.longest, problem.run):
             n = min(problem.run, problem.longest - begin)
             n_groups = min(problem.fold, n // NEIGHBOURS)
@@ -215,13 +211,13 @@ def select(
                 n,
                 n_columns,
                 n_groups,
-                lowest,
+                highest,
                 masks,
                 keys,
                 scratch.groups,
             )
             if n_groups >= k:
-                lower_thresholds(scratch.groups, n_groups, n_columns, k, lowest, thresholds)
+                raise_thresholds(scratch.groups, n_groups, n_columns, k, highest, thresholds)
             for c in range(n_columns):
                 checked_at[c] = min(counts[c] + k, RANK_LIMIT)
             used = list_keys(

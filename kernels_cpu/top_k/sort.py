@@ -22,28 +22,28 @@ def list_row(
     keys: Array,
     padded: int,
     threshold: int,
-    with_less: bool,
+    with_greater: bool,
     n_ties: int,
-    lowest: int,
+    highest: int,
     wide: bool,
     scratch: Scratch,
     count: int,
     capacity: int,
 ) -> int:
-    """List the keys less than `threshold`, if `with_less`, and the first `n_ties` that equal it.
+    """List the keys above `threshold`, if `with_greater`, and the first `n_ties` that equal it.
 
     There are more than `capacity` only where another thread changes the keys.
     """
     for at in range(0, padded, WORD):
         if count > capacity - WORD:
             break
-        ties = simd.word_at_most(keys, at, threshold)
+        ties = simd.word_at_least(keys, at, threshold)
         chosen = np.uint64(0)
-        if threshold > lowest:
-            less = simd.word_at_most(keys, at, threshold - 1)
-            ties ^= less
-            if with_less:
-                chosen = less
+        if threshold < highest:
+            greater = simd.word_at_least(keys, at, threshold + 1)
+            ties ^= greater
+            if with_greater:
+                chosen = greater
         ties = first_bits(ties, n_ties)
         n_ties -= bitops.set_bits(ties)
         count = list_word(keys, at, chosen | ties, wide, scratch, count)
@@ -68,7 +68,7 @@ def select(
         constants, task, x, values, workspace
     )
     stage = stage_of(constants, problem, workspace, task)
-    lowest, wide = problem.lowest, problem.wide != 0
+    highest, wide = problem.highest, problem.wide != 0
     for row in range(first_row, last_row):
         place = row_of(numbers, problem, Windows(lengths, starts), row)
         n = place.length
@@ -81,19 +81,19 @@ def select(
         n_ties = 0
         if problem.capacity < n:
             padded = padded_size(n)
-            write_all_keys(run, begin, n, lowest, masks, stage)
-            bounds = bounds_of(stage, n, padded, k, k >> 3, lowest, scratch.groups)
-            threshold = bounds.high
-            if bounds.n_at_most <= k + (k >> 3):
+            write_all_keys(run, begin, n, highest, masks, stage)
+            bounds = bounds_of(stage, n, padded, k, k >> 3, highest, scratch.groups)
+            threshold = bounds.low
+            if bounds.n_at_least <= k + (k >> 3):
                 count = list_row(
-                    stage, padded, threshold, True, n, lowest, wide, scratch, 0, problem.capacity
+                    stage, padded, threshold, True, n, highest, wide, scratch, 0, problem.capacity
                 )
             else:
                 # The bounds have met at the k-th key, with which many others tie: those stay unsorted.
-                n_ties = k - bounds.n_less
+                n_ties = k - bounds.n_greater
                 if problem.is_sorted:
                     count = list_row(
-                        stage, padded, threshold, True, 0, lowest, wide, scratch, 0, problem.capacity
+                        stage, padded, threshold, True, 0, highest, wide, scratch, 0, problem.capacity
                     )
                     list_row(
                         stage,
@@ -101,7 +101,7 @@ def select(
                         threshold,
                         False,
                         n_ties,
-                        lowest,
+                        highest,
                         wide,
                         scratch,
                         count,
@@ -109,7 +109,7 @@ def select(
                     )
                 else:
                     count = list_row(
-                        stage, padded, threshold, True, n_ties, lowest, wide, scratch, 0, problem.capacity
+                        stage, padded, threshold, True, n_ties, highest, wide, scratch, 0, problem.capacity
                     )
                     n_ties = 0
         else:

@@ -13,7 +13,7 @@ from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integ
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
 from kernels_cpu.top_k.finish import write_listed, write_padding
-from kernels_cpu.top_k.records import PADDING, at_most, radix_sort
+from kernels_cpu.top_k.records import PADDING, at_most, put_record, radix_sort
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of, sorting_of, unpacked
 from kernels_cpu.top_k.table import MAX_SORTED_SEGMENTS, Problem
@@ -27,12 +27,7 @@ def list_segment(
 ) -> None:
     """Make a record of each of `n` elements, the first of which has a position in its row."""
     for i in range(n):
-        value = int64(key(x[at + i * step], masks))
-        if wide:
-            lists.records[i] = value
-            lists.positions[i] = first + i
-        else:
-            lists.records[i] = (value << 32) | (first + i)
+        put_record(lists.records, lists.positions, i, int64(key(x[at + i * step], masks)), first + i, wide)
 
 
 @njit
@@ -79,17 +74,17 @@ def list_of(workspace: int, keys: Array, problem: Problem, task: int, is_sorted:
     lists, sorting = scratch_of(workspace, keys, problem, task), sorting_of(workspace, problem, task)
     in_spare = integers_at(workspace + task * problem.task_size + problem.listed)[0] != 0
     if in_spare == is_sorted:
-        return Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.minima)
+        return Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.maxima)
     return lists
 
 
 @njit
-def n_below(records: Array, n: int, record: int) -> int:
-    """Return how many of `n` sorted records are less than one."""
+def n_above(records: Array, n: int, record: int) -> int:
+    """Return how many of `n` sorted records are greater than one."""
     low, high = 0, n
     while low < high:
         middle = (low + high) >> 1
-        if records[middle] < record:
+        if records[middle] > record:
             low = middle + 1
         else:
             high = middle
@@ -102,30 +97,30 @@ def find_begins(
 ) -> None:
     """Find how many records of each sorted segment are among the first `rank` of all."""
     n_segments = problem.segments
-    low, high = int64(-PADDING - 1), int64(PADDING)
-    # Search for the largest value with at most `rank` records below it.
+    low, high = int64(PADDING), int64(~PADDING)
+    # Search for the least value with at most `rank` records above it.
     while low < high:
-        middle = high - int64((np.uint64(high) - np.uint64(low)) >> np.uint64(1))
+        middle = low + int64((np.uint64(high) - np.uint64(low)) >> np.uint64(1))
         before = 0
         for s in range(n_segments):
             n = min(problem.segment, problem.longest - s * problem.segment)
-            before += n_below(list_of(workspace, constants, problem, first_task + s, True).records, n, middle)
+            before += n_above(list_of(workspace, constants, problem, first_task + s, True).records, n, middle)
         if before <= rank:
-            low = middle
+            high = middle
         else:
-            high = middle - 1
+            low = middle + 1
     left = rank
     for s in range(n_segments):
         n = min(problem.segment, problem.longest - s * problem.segment)
-        begins[s] = n_below(list_of(workspace, constants, problem, first_task + s, True).records, n, low)
+        begins[s] = n_above(list_of(workspace, constants, problem, first_task + s, True).records, n, low)
         left -= begins[s]
     # Of equal records, those of the first segments come first.
     for s in range(n_segments):
         if left > 0:
             n = min(problem.segment, problem.longest - s * problem.segment)
             records = list_of(workspace, constants, problem, first_task + s, True).records
-            n_less = n if low == PADDING else n_below(records, n, low + 1)
-            n_equal = min(n_less - begins[s], left)
+            n_at_least = n if low == PADDING else n_above(records, n, low - 1)
+            n_equal = min(n_at_least - begins[s], left)
             begins[s] += n_equal
             left -= n_equal
 
@@ -139,7 +134,7 @@ def merge_two(
     to = 0
     while to < count and at < end and other_at < other_end:
         record, other_record = held.records[at], other.records[other_at]
-        is_other = other_record < record  # without a branch, which would be mispredicted
+        is_other = other_record > record  # without a branch, which would be mispredicted
         merged.records[to] = other_record if is_other else record
         if wide:
             merged.positions[to] = other.positions[other_at] if is_other else held.positions[at]
@@ -190,7 +185,7 @@ def merge(
             for s in range(n_segments):
                 if begins[s] < ends[s]:
                     record = integers_at(records[s])[begins[s]]
-                    if record < best or chosen < 0:
+                    if record > best or chosen < 0:
                         best, chosen = record, s
             chosen = max(chosen, 0)
             merged.records[to] = best

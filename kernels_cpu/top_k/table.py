@@ -64,8 +64,8 @@ class Problem(NamedTuple):
     number_step: int
     padding: int
     """The bits of the values behind a row that has less than `n_results` elements."""
-    lowest: int
-    """The least key that the element type has."""
+    highest: int
+    """The greatest key that the element type has; the complement is the least."""
     wide: int
     """Whether positions are kept beside the records."""
     capacity: int
@@ -89,7 +89,7 @@ class Problem(NamedTuple):
     order: int
     taken: int
     groups: int
-    minima: int
+    maxima: int
     stage: int
     listed: int
     """The length of a segment's list."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.top_k.records import put_record
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.table import WORD
 
@@ -26,20 +27,20 @@ def padded_size(n: int) -> int:
 
 
 @njit
-def write_all_keys(x: Array, begin: int, n: int, lowest: int, masks: KeyMasks, keys: Array) -> None:
+def write_all_keys(x: Array, begin: int, n: int, highest: int, masks: KeyMasks, keys: Array) -> None:
     """Write the keys of ``x[begin:begin + n]``, padded to whole words.
 
     The padding has the worst key and the last positions, so it is behind all elements.
     """
     lanes = simd.lanes_of(x)
-    worst = simd.fill(simd.load(keys, 0), ~lowest)
+    worst = simd.fill(simd.load(keys, 0), ~highest)
     whole = n & -lanes
     for i in range(0, whole, lanes):
         simd.store(keys, i, key(simd.load(x, begin + i), masks))
     for i in range(whole, n):
         keys[i] = key(x[begin + i], masks)
     for i in range(n, (n + lanes - 1) & -lanes):
-        keys[i] = ~lowest
+        keys[i] = ~highest
     for i in range((n + lanes - 1) & -lanes, padded_size(n), lanes):
         simd.store(keys, i, worst)
 
@@ -56,25 +57,16 @@ def first_bits(word: Any, n: int) -> Any:
 
 
 @inline
-def list_key(keys: Array, i: int, wide: bool, scratch: Scratch, to: int) -> None:
-    """Make the record `to` of a key."""
-    value = int64(keys[i])
-    if wide:
-        scratch.records[to] = value
-        scratch.positions[to] = i
-    else:
-        scratch.records[to] = (value << 32) | i
-
-
-@inline
 def list_word(keys: Array, at: int, word: Any, wide: bool, scratch: Scratch, to: int) -> int:
     """List the keys that a word chooses from those at `at`, from the record `to` on; return where it ends."""
     end: int = to + bitops.set_bits(word)
     for i in range(to, to + MOSTLY):
         # Where no bit is left, this lists the first element of the word.
-        list_key(keys, at + (bitops.trailing_zeros(word) & (WORD - 1)), wide, scratch, i)
+        at_key = at + (bitops.trailing_zeros(word) & (WORD - 1))
+        put_record(scratch.records, scratch.positions, i, int64(keys[at_key]), at_key, wide)
         word &= word - np.uint64(1)
     for i in range(to + MOSTLY, end):
-        list_key(keys, at + bitops.trailing_zeros(word), wide, scratch, i)
+        at_key = at + bitops.trailing_zeros(word)
+        put_record(scratch.records, scratch.positions, i, int64(keys[at_key]), at_key, wide)
         word &= word - np.uint64(1)
     return end
