@@ -2,26 +2,16 @@
 
 A library that promises less has less to do, so there are four contests: against answers like those of dmlops,
 against all that are sorted, against values and indices in any order, and against those that return indices
-alone as well. In the last two, the results of dmlops are in order of index. What an answer is like is seen
-from tied data: see `bench.ties`.
+alone as well. In the last two, the results of dmlops are in order of index.
 """
 
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from bench.peers import OURS, library_of
+from bench.peers import OURS, Contract, library_of
 from bench.records import Record, seconds_of
 from bench.serving import BY_INDEX
-
-
-class Contract(StrEnum):
-    """The kinds of answers, from the most that a user can rely on to the least."""
-
-    STABLE = "sorted and stable"
-    SORTED = "sorted"
-    ANY = "any order"
-    OPEN = "indices alone, or wrong"
 
 
 class Contest(StrEnum):

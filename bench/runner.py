@@ -12,7 +12,7 @@ from bench import answers, data, libraries, timing
 from bench.libraries import NotServedError
 from bench.peers import Contender, Task, contenders
 from bench.timing import Call, Clock, CudaClock, HostClock, Lane
-from bench.workloads import CPU, CUDA, Workload
+from bench.workloads import CPU, CUDA, TopK, Workload
 
 OK, SKIPPED, FAILED, WRONG = "ok", "skipped", "failed", "wrong"
 OUT_OF_TIME = "out of time"
@@ -56,8 +56,8 @@ class Pace:
 class Outcome:
     """The result of one contender: median seconds of the work, of the host, and of a call with its wait.
 
-    `low` and `high` are the quartiles of the work's time, `best` is its minimum, and `contract` is how its
-    answers to tied data were, if that was checked.
+    `low` and `high` are the quartiles of the work's time, and `best` is its minimum. `contract` is the kind
+    of its answers, if it competes with others of that kind.
     """
 
     contender: str
@@ -171,8 +171,12 @@ class Bench:
         everybody = contenders(workload.operator, self.device)
         return [who for who in everybody if names is None or who.name in names]
 
-    def _outcomes(self, everybody: Sequence[Contender]) -> list[Outcome]:
-        return [Outcome(who.name, self._note(who), who.is_spared) for who in everybody]
+    def _row(self, workload: Workload, everybody: Sequence[Contender]) -> Row:
+        row = Row(workload, [Outcome(who.name, self._note(who), who.is_spared) for who in everybody])
+        if isinstance(workload, TopK) and workload.series:
+            for who, outcome in zip(everybody, row.outcomes, strict=True):
+                outcome.contract = who.contract(workload.is_sorted)
+        return row
 
     def _note(self, who: Contender) -> str:
         return f"{who.note}; {OWN_STREAM}" if self._is_unseen(who) else who.note
@@ -182,7 +186,7 @@ class Bench:
 
     def skipped(self, workload: Workload, message: str, names: Collection[str] | None = None) -> Row:
         """Return the row of a workload that was not measured."""
-        row = Row(workload, self._outcomes(self._contenders(workload, names)))
+        row = self._row(workload, self._contenders(workload, names))
         for outcome in row.outcomes:
             outcome.status, outcome.message = SKIPPED, message
         return row
@@ -197,7 +201,7 @@ class Bench:
         """
         start = prepared = time.perf_counter()
         everybody = self._contenders(workload, names)
-        row = Row(workload, self._outcomes(everybody))
+        row = self._row(workload, everybody)
         allowed = max(seconds, self.pace.patience)
         lanes: dict[str, Lane] = {}
         try:

@@ -37,7 +37,7 @@ class Suite:
     has_peers : bool
         Whether other libraries are timed as well.
     has_contests : bool
-        Whether peers compete with those whose answers are like theirs, as tied data tell.
+        Whether peers compete with those whose answers are like theirs.
     is_brief : bool
         Whether each problem is timed only briefly.
     """

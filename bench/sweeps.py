@@ -14,7 +14,6 @@ from bench.operators import EVERYTHING
 from bench.workloads import (
     CPU,
     CUDA,
-    LENGTHS,
     DiagonalMatrix,
     GatherND,
     NonzeroCoordinates,
@@ -24,7 +23,7 @@ from bench.workloads import (
 
 STEP_LIMIT = 2.0
 # The largest ratio of a point's time to that of the first: per element on the CPU, per byte on a GPU.
-ON_BOTH = {"data": 1.15, "hostile data": 1.5, "lengths": 1.5, "end": 1.25}
+ON_BOTH = {"data": 1.15, "hostile data": 1.5, "end": 1.25}
 LIMITS = {
     CPU: {**ON_BOTH, "type": 3.0, "axis": 3.0, "layout": 3.0},
     CUDA: {**ON_BOTH, "type": 1 / 0.8, "axis": 1.5, "layout": 2.0},
@@ -162,8 +161,7 @@ class _Problems:
         points = tuple(
             replace(workload, name=f"{name}: {_words(change)}", series=name, **change) for change in changes
         )
-        per_byte = what == "lengths" or not self.is_host
-        return Sweep(name, points, LIMITS[self.device][what], per_byte=per_byte)
+        return Sweep(name, points, LIMITS[self.device][what], per_byte=not self.is_host)
 
 
 def sizes(device: str) -> Iterator[Sweep]:
@@ -205,12 +203,8 @@ def kinds_of_data(device: str) -> Iterator[Sweep]:
 
 
 def layouts(device: str) -> Iterator[Sweep]:
-    """Yield the sweeps through lengths of rows, types, axes, layouts, and largest or smallest elements."""
+    """Yield the sweeps through types, axes, layouts, and largest or smallest elements."""
     of = _Problems(device)
-    # The work is that of the elements that count, not that of rows times the longest.
-    indexer = of.top_k((64 if of.is_host else 1024, 131072), 2048)
-    for workload in (indexer, replace(indexer, is_sorted=False)):
-        yield of.kinds("lengths", workload, ({"lengths": lengths} for lengths in ("", *LENGTHS)))
     # Problems large enough that their time depends on the bytes and not on the launch.
     large = of.top_k((1, 1 << 22 if of.is_host else 1 << 26), 100)
     logits = of.top_k((256 if of.is_host else 2048, 50257), 50)
@@ -246,4 +240,4 @@ def _words(change: dict[str, Any]) -> str:
         return "largest" if change["largest"] else "smallest"
     if "axis" in change:
         return f"axis {change['axis']} of {' x '.join(map(str, change['shape']))}"
-    return str(next(iter(change.values()))) or "none"
+    return str(next(iter(change.values())))

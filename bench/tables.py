@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.contests import Contest, Contract, Standing, standings
+from bench.contests import Contest, Standing, standings
 from bench.digits import ratio, three_digits
+from bench.peers import Contract
 from bench.records import rows_of, seconds_of
 from bench.serving import BY_INDEX
 

@@ -96,59 +96,21 @@ class Workload:
         return source.make(self.data, self.shape, self.dtype)
 
 
-# The size of the axis for all rows, anything up to it, and a thousand elements for all but one row.
-LENGTHS = ("full", "uniform", "one_long")
-SHORT_LENGTH = 1000
-
-
-def row_lengths(kind: str, rows: int, size: int) -> list[int]:
-    """Return the lengths of the rows of a matrix.
-
-    Examples
-    --------
-    >>> row_lengths("full", 3, 50), row_lengths("uniform", 5, 50)
-    ([50, 50, 50], [10, 30, 50, 20, 40])
-    >>> row_lengths("one_long", 3, 5000)
-    [1000, 5000, 1000]
-    """
-    if kind == "full":
-        return [size] * rows
-    if kind == "uniform":
-        # Each share of the size once, in an order that mixes short and long rows.
-        return [size * (1 + 2 * row % rows) // rows for row in range(rows)]
-    lengths = [min(SHORT_LENGTH, size)] * rows
-    lengths[rows // 2] = size
-    return lengths
-
-
 @dataclass(frozen=True, kw_only=True)
 class TopK(Workload):
-    """Select the `k` largest or smallest elements along an axis, in order of value or of index.
-
-    Attributes
-    ----------
-    lengths : str
-        Which lengths the rows of a matrix have, one of `LENGTHS`; without it, `top_k` gets none.
-    """
+    """Select the `k` largest or smallest elements along an axis, in order of value or of index."""
 
     operator = "top_k"
     k: int
     axis: int = -1
     largest: bool = True
-    lengths: str = ""
     is_sorted: bool = True
 
     @property
     def bytes_moved(self) -> int:
         """The least that must be read and written, with 4-byte indices."""
         rows = self.size // self.shape[self.axis]
-        n_read = sum(row_lengths(self.lengths, *self.shape)) if self.lengths else self.size
-        return n_read * self.item + rows * self.k * (self.item + INDEX_BYTES)
-
-    def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays."""
-        (x,) = super().inputs(source)
-        return (x, source.integers(row_lengths(self.lengths, *self.shape))) if self.lengths else (x,)
+        return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
 
 
 # The average number of elements of a segment.

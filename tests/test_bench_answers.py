@@ -111,18 +111,6 @@ def test_answers_by_index(convert, data):
     assert fault_of(convert, workload, (x,), values, indices)
 
 
-def test_rows_of_some_length_are_padded(convert):
-    workload = TopK(name="", reason="", shape=(2, 4), k=3, lengths="uniform")
-    inputs = np.array([[3, 1, 9, 9], [5, 6, 7, 8]], np.float32), np.array([2, 4], np.int32)
-    values, indices = [[3, 1, -np.inf], [8, 7, 6]], [[0, 1, -1], [3, 2, 1]]
-    values, indices = np.array(values, np.float32), np.array(indices).astype(np.uint32)
-    assert fault_of(convert, workload, inputs, values, indices) is None
-    for place, value, index in (((0, 2), 9, -1), ((0, 2), -np.inf, 2), ((0, 1), 9, 2), ((1, 2), 5, 0)):
-        wrong = values.copy(), indices.copy()
-        wrong[0][place], wrong[1][place] = value, np.int64(index).astype(np.uint32)
-        assert fault_of(convert, workload, inputs, *wrong)
-
-
 @pytest.mark.parametrize("is_sorted", [True, False])
 @pytest.mark.parametrize(
     ("rows", "shape"),

@@ -167,23 +167,16 @@ def test_options_that_choose_nothing(bench_command, monkeypatch):
 
 
 def test_contests(bench_command, play, monkeypatch, tmp_path):
-    """By the order in which peers returned tied elements, whatever they promise."""
-    contracts = {"torch.topk": "sorted", "jax.lax.top_k": "sorted and stable", "cub": "any order"}
+    """By the kinds of answers that the notes beside the peers tell of."""
+    names = ("torch.topk", "jax.lax.top_k", "cub.DeviceBatchedTopK")
 
     def outcomes(workload):
         is_first = workload.shape == (1, 64)
+        contracts = {who.name: who.contract(workload.is_sorted) for who in contenders("top_k", CUDA)}
         ours = 2e-6 * (1 + is_first) if workload.is_sorted else 1.5e-6
-        return [timed("dmlops", ours), *(timed(name, 1.5e-6 + is_first * 1e-6) for name in contracts)]
+        theirs = [timed(name, 1.5e-6 + is_first * 1e-6, contract=contracts[name]) for name in names]
+        return [timed("dmlops", ours), *theirs]
 
-    def check(harness, names, deadline):
-        assert names == {who.name for who in contenders("top_k", CUDA)} - {"torch.sort", "cupy.argsort"}
-        return [
-            SimpleNamespace(contender=name, is_sorted=order, contract=contract, problems=1, to_json=dict)
-            for name, contract in ({"dmlops": "sorted and stable"} | contracts).items()
-            for order in (True, False)
-        ]
-
-    monkeypatch.setattr("bench.ties.check", check)
     suite = SUITES["serving"]
     gating = [each for each in suite.workloads(CUDA) if each.series == "gating"]
     monkeypatch.setitem(SUITES, "serving", replace(suite, make=lambda device: gating))
@@ -191,6 +184,8 @@ def test_contests(bench_command, play, monkeypatch, tmp_path):
     play(harness)
     code, printed, error = bench_command("run", "--suite", "serving", "--device", "cuda", "--json", "a.json")
     assert code == 0, error
+    everybody = {who.name for who in contenders("top_k", CUDA)}
+    assert all(names == everybody - {"torch.sort", "cupy.argsort"} for _, names in harness.asked)
     assert [name for name, _ in harness.asked[:2]] == [
         "gating 1 x 64 float32, k 1",
         "gating 1 x 64 float32, k 1, by index",
@@ -204,7 +199,7 @@ def test_contests(bench_command, play, monkeypatch, tmp_path):
         ["64", "64", "1.00 x"]
     ] * 2
     record = json.loads((tmp_path / "a.json").read_text())
-    assert (len(record["workloads"]), len(record["ties"]), record["machine"]["gpu"]) == (128, 8, "NVIDIA L4")
+    assert (len(record["workloads"]), record["machine"]["gpu"]) == (128, "NVIDIA L4")
 
 
 def test_points_beyond_a_limit_are_measured_again(bench_command, play, tmp_path):
@@ -227,16 +222,3 @@ def test_points_beyond_a_limit_are_measured_again(bench_command, play, tmp_path)
     name = "top_k 4096 x 256, k 8 by data: "
     assert f"{name}ties 1.2 us | {name}normal 1 us | 1.20 x | 1.15 x" in cells_of(printed)
     assert "1 of 19 comparisons are beyond their limits.\n" in printed
-
-
-def test_batches(bench_command, monkeypatch):
-    """Tokens of dmlops are the same in every batch, those of one generator for all rows are not."""
-    pytest.importorskip("torch")
-    monkeypatch.setattr("bench.sampling._VOCABULARY", 5000)
-    code, printed, _ = bench_command("batches")
-    assert code == 0
-    rows = [line.split() for line in printed.splitlines() if "dmlops" in line]
-    assert [row[5] for row in rows] == ["0.0%"] * 3
-    others = [line for line in printed.splitlines() if "torch.multinomial" in line]
-    assert len(others) == 3
-    assert not any(" 0.0%" in line for line in others)

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,11 +50,12 @@ def run(
 ) -> None:
     """Compare dmlops with the other libraries that are installed, each in its best form.
 
-    The suites: all operators, the top-k of serving language models on a GPU with its ties, tokens of language
+    The suites: all operators, the top-k of serving language models on a GPU, tokens of language
     models, and sweeps of dmlops alone through windows and segments, kinds of data, types and layouts, and
     sizes, which look for slow cases.
     """
-    from bench.suites import SUITES  # noqa: PLC0415 - for this command only
+    from bench.libraries import NOT_INSTALLED  # noqa: PLC0415 - for this command only
+    from bench.suites import SUITES  # noqa: PLC0415
 
     if suite not in SUITES:
         message = f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}"
@@ -69,9 +70,13 @@ def run(
     harness = open_bench(device, record["threads"], chosen.pace(device))
     record["bandwidth"] = harness.bandwidth
     rows = record["workloads"]
+    missing: set[str] = set()
     try:
-        for row in _measured(chosen, harness, table, deadline, record):
+        for measured in harness.run(table, deadline - time.perf_counter(), chosen.contenders(device)):
+            row = measured.to_json()
             rows.append(row)
+            missing |= {each.message for each in measured.outcomes if each.message.endswith(NOT_INSTALLED)}
+            record["left_out"] = sorted(missing)
             err.print(line(row))
         if found := chosen.compared(device, rows):
             doubtful = {each.point for each in found if each.factor > each.limit}
@@ -119,29 +124,6 @@ def open_bench(device: str, threads: int, pace: Any) -> "Bench":
     except NotServedError as error:
         message = f"bench --device {device}: {error}"
         raise CommandError(message) from error
-
-
-def _measured(
-    suite: "Suite", harness: "Bench", table: Sequence["Workload"], deadline: float, record: dict[str, Any]
-) -> Iterator["Record"]:
-    """Measure the workloads; where tied data decide the contests, ask for these answers first."""
-    from bench import ties  # noqa: PLC0415 - for this command only
-    from bench.libraries import NOT_INSTALLED  # noqa: PLC0415
-
-    names = suite.contenders(harness.device)
-    contracts: dict[tuple[str, bool], str] = {}
-    if suite.has_contests and table:
-        half = time.perf_counter() + (deadline - time.perf_counter()) / 2
-        found = ties.check(harness, names, half)
-        record["ties"] = [each.to_json() for each in found]
-        contracts = {(each.contender, each.is_sorted): each.contract for each in found if each.problems}
-    for row in harness.run(table, deadline - time.perf_counter(), names):
-        is_sorted = getattr(row.workload, "is_sorted", True)
-        missing = {each.message for each in row.outcomes if each.message.endswith(NOT_INSTALLED)}
-        record["left_out"] = sorted({*record.get("left_out", ()), *missing})
-        for outcome in row.outcomes:
-            outcome.contract = contracts.get((outcome.contender, is_sorted), "")
-        yield row.to_json()
 
 
 def _measure_again(

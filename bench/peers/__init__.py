@@ -8,12 +8,13 @@ type. Its note says how its answer differs from that of dmlops (sorted, stable, 
 from bench.peers import diagonal_matrix, gather_nd, nonzero_coordinates, own, sample, top_k, top_k_kernels
 from bench.peers.diagonal_matrix import band_mask
 from bench.peers.gather_nd import index_key
-from bench.peers.table import OURS, Call, Contender, Task, contenders, library_of
+from bench.peers.table import OURS, Call, Contender, Contract, Task, contenders, library_of
 
 __all__ = [
     "OURS",
     "Call",
     "Contender",
+    "Contract",
     "Task",
     "band_mask",
     "contenders",

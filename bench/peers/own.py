@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import dmlops
-from bench import libraries
-from bench.libraries import NotServedError, empty, to_cupy
+from bench.libraries import empty
 from bench.peers.gather_nd import gathered_shape
 from bench.peers.nonzero_coordinates import count
 from bench.peers.table import OURS, Call, Task, contender
@@ -13,14 +12,14 @@ from bench.peers.top_k import selected_shape
 from bench.workloads import CPU, CUDA, TopK, TopKOfRows
 
 
-def _own_top_k(task: Task, x: Any, lengths: Any = None) -> Call:
+def _own_top_k(task: Task, x: Any) -> Call:
     workload: TopK = task.workload
     shape = selected_shape(workload)
     k = workload.k
     axis = workload.axis
     largest = workload.largest
     out, is_sorted = (empty(x, shape), empty(x, shape, "uint32")), workload.is_sorted
-    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, lengths=lengths, out=out)
+    return lambda: dmlops.top_k(x, k, axis=axis, largest=largest, sorted=is_sorted, out=out)
 
 
 def _own_top_k_rows(task: Task, x: Any, *others: Any) -> Call:
@@ -60,15 +59,6 @@ def _own(operator: str, prepare: Callable[..., Call]) -> None:
     @contender(OURS, operator, (CPU, CUDA))
     def _(task: Task) -> Call:
         return prepare(task, *task.inputs)
-
-    @contender(f"{OURS} on CuPy arrays", operator, (CUDA,))
-    def _(task: Task) -> Call:
-        if "small" not in task.workload.name:
-            message = "differs only in the cost of a call"
-            raise NotServedError(message)
-        if reason := libraries.missing("cupy", CUDA):
-            raise NotServedError(reason)
-        return prepare(task, *map(to_cupy, task.inputs))
 
 
 _own("top_k", _own_top_k)

@@ -2,10 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 OURS = "dmlops"
 Call = Callable[[], Any]
+
+
+class Contract(StrEnum):
+    """The kinds of answers of top_k, from the most that a user can rely on to the least."""
+
+    STABLE = "sorted and stable"
+    SORTED = "sorted"
+    ANY = "any order"
+    OPEN = "indices alone, or wrong"
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,14 @@ class Contender:
     def is_ours(self) -> bool:
         """Whether it is dmlops, on the arrays of any library."""
         return self.library == OURS
+
+    def contract(self, is_sorted: bool) -> Contract:
+        """Return the kind of its answers, if it is asked for the order of values, or for any order."""
+        if self.is_spared:
+            return Contract.OPEN
+        if not is_sorted:
+            return Contract.ANY
+        return Contract.SORTED if "ties in any order" in self.note else Contract.STABLE
 
     @property
     def has_own_stream(self) -> bool:
