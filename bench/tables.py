@@ -20,7 +20,11 @@ from bench.records import rows_of, seconds_of
 from bench.serving import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "benchmarks.md",
+    ROOT / "docs" / "operators" / "sample.md",
+)
 _KIND = re.compile(r"(.+?),? by (?:hostile )?data: (\w+)")
 MARKED = re.compile(r"(<!-- results: (\w+) -->).*?(<!-- end -->)", re.DOTALL)
 
@@ -34,6 +38,8 @@ NEW_SIZES = (
     ("new_sizes/xeon-2026-11-28", "new_sizes/xeon-2026-11-28-before"),
 )
 """Files, and those of the version that planned each size in Python."""
+SAMPLED = "sampling-h200-2026-11-29"
+ROWS = "rows-h200-2026-11-29"
 SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
 
 # Of these, and of the workloads with the lowest ratios, the README has the times.
@@ -74,7 +80,12 @@ N_OF_CONTEST = 4
 UNITS = {"us": 1e6, "ms": 1e3}
 _WORDS = {
     *("Workload", "Contest", "GPU", "Machine", "Operator", "Slowest", "Application", "Call"),
-    *("Kernel", "Asked for", "Values", "Order"),
+    *("Kernel", "Asked for", "Values", "Order", "Rows", "Compared with"),
+}
+_CUT_OFFS = {
+    "k all, top_p 1.0": "Neither k nor top_p",
+    "k 50, top_p 0.9": "k 50, top_p 0.9",
+    "k all, top_p 0.9": "top_p 0.9",
 }
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
@@ -325,6 +336,39 @@ def _new_sizes() -> str:
     return _lines((*heads, "New size before kinds, us"), rows)
 
 
+def _sampling() -> str:
+    """Return the times of sampling beside those of the fastest peer, by what cuts the rows off."""
+    rows: dict[str, list[str]] = {}
+    heads: list[str] = []
+    for row in _workloads(SAMPLED):
+        logits, options = row["name"].removeprefix("sample ").split(", ", 1)
+        seconds = seconds_of(row) or 0.0
+        head = _CUT_OFFS[options]
+        if head not in heads:
+            heads += [head, row["best_peer"]]
+        times = (seconds, seconds * row["ratio"])
+        rows.setdefault(logits, []).extend(three_digits(each * UNITS["us"]) for each in times)
+    cells = [(logits, *times) for logits, times in rows.items()]
+    return f"{where(SAMPLED)}, us:\n\n{_lines(('Rows', *heads), cells)}"
+
+
+def _compared_rows() -> str:
+    """Return how much longer rows that are windows, segments or have numbers take than plain ones."""
+    by_series: dict[str, list[tuple[str, float]]] = {}
+    for row in _record(ROWS)["workloads"]:
+        seconds = seconds_of(row)
+        if seconds is not None:
+            name = row["name"].removeprefix(f"{row['series']}: ").replace("_", " ")
+            by_series.setdefault(row["series"], []).append((name, seconds))
+    rows = []
+    for series, ((base, other), *points) in by_series.items():
+        for name, seconds in points:
+            times = (three_digits(each * UNITS["us"]) for each in (seconds, other))
+            rows.append((f"{series}: {name}", base, *times, ratio(seconds / other)))
+    heads = ("Rows", "Compared with", "us", "The other, us", "Ratio")
+    return f"{where(ROWS)}:\n\n{_lines(heads, rows)}"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "speed": _speed,
     "gpu_lowest": lambda: _lowest(GPU, "us"),
@@ -337,6 +381,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "modern_lowest": _modern_lowest,
     "ties": _ties,
     "sweeps": _sweeps,
+    "sampling": _sampling,
+    "rows": _compared_rows,
     "new_sizes": _new_sizes,
 }
 
