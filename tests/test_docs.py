@@ -222,7 +222,7 @@ def _tables_of_times(text):
 
 
 def test_what_dmlops_loses_is_shown_too():
-    readme, benchmarks = ([*_tables_of_times(page.read_text("utf-8"))] for page in tables.PAGES)
+    readme, benchmarks = ([*_tables_of_times(page.read_text("utf-8"))] for page in tables.PAGES[:2])
     assert [float(row[-1]) < 1 for rows, _ in readme for row in rows[-2:]] == [True] * 4
     assert len(benchmarks) == 5
     for rows, _ in benchmarks:
