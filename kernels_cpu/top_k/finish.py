@@ -17,14 +17,7 @@ Array = NDArray[Any]
 
 @njit
 def write_ranked(
-    x: Array,
-    values: Array,
-    indices: int,
-    row: Row,
-    problem: Problem,
-    lists: Scratch,
-    order: Array,
-    k: int,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem, lists: Scratch, order: Array, k: int
 ) -> None:
     """Write the best `k` records, found through `order`."""
     for r in range(k):

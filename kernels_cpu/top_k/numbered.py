@@ -18,15 +18,7 @@ from kernels_cpu.top_k.finish import write_padding
 from kernels_cpu.top_k.problem_words import NUMBER_STRIDE
 from kernels_cpu.top_k.records import LOW_HALF, at_most, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Scratch, threshold_of_groups
-from kernels_cpu.top_k.scratch import (
-    Sorting,
-    Windows,
-    copy_to_stage,
-    offset_of,
-    row_of,
-    stage_of,
-    unpacked,
-)
+from kernels_cpu.top_k.scratch import Sorting, Windows, copy_to_stage, offset_of, row_of, stage_of, unpacked
 from kernels_cpu.top_k.short_rows import groups_for
 from kernels_cpu.top_k.table import RANK_LIMIT, WORD, Problem
 from kernels_cpu.top_k.thresholds import bounds_of

@@ -220,29 +220,8 @@ def select(
                 raise_thresholds(scratch.groups, n_groups, n_columns, k, highest, thresholds)
             for c in range(n_columns):
                 checked_at[c] = min(counts[c] + k, RANK_LIMIT)
-            used = list_keys(
-                keys,
-                n,
-                begin,
-                used,
-                problem,
-                scratch,
-                thresholds,
-                counts,
-                checked_at,
-            )
+            used = list_keys(keys, n, begin, used, problem, scratch, thresholds, counts, checked_at)
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
             place = place_of(numbers, problem.n_dims, problem.longest, first_row + c)
-            finish_few(
-                elements,
-                outputs,
-                indices,
-                place,
-                problem,
-                masks,
-                own,
-                sorting,
-                counts[c],
-                k,
-            )
+            finish_few(elements, outputs, indices, place, problem, masks, own, sorting, counts[c], k)

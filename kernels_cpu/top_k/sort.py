@@ -115,27 +115,6 @@ def select(
         else:
             list_all(run, begin, 1, n, masks, scratch, wide)
         if n_ties:
-            write_listed(
-                elements,
-                outputs,
-                indices,
-                place,
-                problem,
-                masks,
-                scratch,
-                count,
-                k,
-            )
-        finish(
-            elements,
-            outputs,
-            indices,
-            place,
-            problem,
-            masks,
-            scratch,
-            sorting,
-            count,
-            k - n_ties,
-        )
+            write_listed(elements, outputs, indices, place, problem, masks, scratch, count, k)
+        finish(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k - n_ties)
         write_padding(outputs, indices, place, problem, k)
