@@ -123,26 +123,23 @@ def finish(
     k: int,
 ) -> None:
     """Order `count` records, of which there are at least `k`, and write the best."""
+    wide = problem.wide != 0
     if not problem.is_sorted:
         finish_unsorted(x, values, indices, row, problem, masks, lists, count, k)
-        return
-    wide = problem.wide != 0
-    if count > RANK_LIMIT and count > k + (k >> 2):
-        count, _ = shrink(lists.records, lists.positions, wide, count, k, k >> 3)
-    count = max(count, k)  # as in `finish_few`
-    if count <= RANK_LIMIT:
-        pad(lists.records, count)
-        rank(lists.records, wide, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, row, problem, lists, sorting.order, k)
-        return
-    if radix_sort(
-        lists.records,
-        lists.positions,
-        sorting.spare_records,
-        sorting.spare_positions,
-        wide,
-        count,
-        problem.list_length - 1,
-    ):
-        lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.maxima)
-    write_listed(x, values, indices, row, problem, masks, lists, 0, k)
+    elif k <= RANK_LIMIT:
+        finish_few(x, values, indices, row, problem, masks, lists, sorting, count, k)
+    else:
+        if count > k + (k >> 2):
+            count, _ = shrink(lists.records, lists.positions, wide, count, k, k >> 3)
+        count = max(count, k)  # as in `finish_few`
+        if radix_sort(
+            lists.records,
+            lists.positions,
+            sorting.spare_records,
+            sorting.spare_positions,
+            wide,
+            count,
+            problem.list_length - 1,
+        ):
+            lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.maxima)
+        write_listed(x, values, indices, row, problem, masks, lists, 0, k)

@@ -77,7 +77,7 @@ def select(sorts: bool) -> Any:
             if problem.segments == 1:
                 count = search.n_candidates
                 if count < k:  # elements have changed since the threshold was found: take any
-                    list_all(elements, at, problem.x_step, k, masks, scratch, limits.wide)
+                    list_all(elements, at, problem.x_step, 0, k, masks, scratch, limits.wide)
                     count = k
                 finish_row(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k)
                 write_padding(outputs, indices, place, problem, k)
@@ -126,7 +126,7 @@ def merge(sorts: bool) -> Any:
                 if count > k:
                     count, _ = shrink(records, positions, wide, count, k, k >> 2)
             if count < k:  # elements or the window have changed since the search: take any
-                list_all(elements, place.x_at, problem.x_step, k, masks, scratch, wide)
+                list_all(elements, place.x_at, problem.x_step, 0, k, masks, scratch, wide)
                 count = k
             finish_row(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k)
             write_padding(outputs, indices, place, problem, k)

@@ -98,10 +98,13 @@ def list_element(
 
 
 @njit
-def list_all(x: Array, begin: int, step: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
-    """Make a record of each of the first `n` elements of a row."""
+def list_all(
+    x: Array, begin: int, step: int, first: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool
+) -> None:
+    """Make a record of each of `n` elements, the first of which has a position in its row."""
     for i in range(n):
-        put_record(scratch.records, scratch.positions, i, int64(key(x[begin + i * step], masks)), i, wide)
+        value = int64(key(x[begin + i * step], masks))
+        put_record(scratch.records, scratch.positions, i, value, first + i, wide)
 
 
 @njit

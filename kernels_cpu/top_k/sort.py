@@ -113,7 +113,7 @@ def select(
                     )
                     n_ties = 0
         else:
-            list_all(run, begin, 1, n, masks, scratch, wide)
+            list_all(run, begin, 1, 0, n, masks, scratch, wide)
         if n_ties:
             write_listed(elements, outputs, indices, place, problem, masks, scratch, count, k)
         finish(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k - n_ties)

@@ -10,24 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integers
-from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.jit import int64, njit
 from kernels_cpu.top_k.finish import write_listed, write_padding
-from kernels_cpu.top_k.records import PADDING, at_most, put_record, radix_sort
-from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.records import PADDING, at_most, radix_sort
+from kernels_cpu.top_k.scan import Scratch, list_all
 from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of, sorting_of, unpacked
 from kernels_cpu.top_k.table import MAX_SORTED_SEGMENTS, Problem
 
 Array = NDArray[Any]
-
-
-@inline
-def list_segment(
-    x: Array, at: int, step: int, first: int, n: int, masks: KeyMasks, lists: Scratch, wide: bool
-) -> None:
-    """Make a record of each of `n` elements, the first of which has a position in its row."""
-    for i in range(n):
-        put_record(lists.records, lists.positions, i, int64(key(x[at + i * step], masks)), first + i, wide)
 
 
 @njit
@@ -53,9 +43,9 @@ def select(
         n = min(problem.segment, place.length - first)
         at = place.x_at + first * problem.x_step
         if problem.x_step == 1:  # compilers make vectors of these
-            list_segment(elements, at, 1, first, n, masks, lists, wide)
+            list_all(elements, at, 1, first, n, masks, lists, wide)
         else:
-            list_segment(elements, at, problem.x_step, first, n, masks, lists, wide)
+            list_all(elements, at, problem.x_step, first, n, masks, lists, wide)
         in_spare = radix_sort(
             lists.records,
             lists.positions,
