@@ -77,21 +77,29 @@ class Listed(NamedTuple):
 
 
 class SampledParameters(NamedTuple):
-    """More parameters of the three kernels."""
+    """More parameters of the three kernels.
+
+    Attributes
+    ----------
+    sample_bits : int
+        Of a number that a row's sample has elements, a power of two.
+    n_slots, n_segments : int
+        Candidates of a row for which there is room, and the most segments that a row has.
+    n_listing : int
+        Blocks that list the candidates of a row.
+    candidate_words, counters_offset, selected_word : int
+        Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
+        these begins.
+    """
 
     is_sorted: int
     sample_bits: int
-    """Of a number that a row's sample has elements, a power of two."""
     n_slots: int
     n_segments: int
-    """Candidates of a row for which there is room, and the most segments that a row has."""
     n_listing: int
-    """Blocks that list the candidates of a row."""
     candidate_words: int
     counters_offset: int
     selected_word: int
-    """Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
-    these begins."""
 
 
 def segment_elements(element_size: int) -> int:
