@@ -226,7 +226,7 @@ def select(
     workspace: int,
 ) -> None:
     """Select from rows whose elements have numbers."""
-    table, problem, masks, scratch, sorting, elements, outputs = unpacked(
+    table, problem, formula, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
     keys = stage_of(constants, problem, workspace, task)
@@ -249,7 +249,7 @@ def select(
         if problem.columns:
             copy_to_stage(elements, place.x_at, problem.x_step, 0, n, 1, keys, 0)
             run, begin = keys, 0
-        write_all_keys(run, begin, n, problem.highest, masks, keys)
+        write_all_keys(run, begin, n, problem.highest, formula, keys)
         k = min(problem.k, n - drop_all(numbers, n, ~problem.highest, keys))
         if k > 0:
             count = choose(keys, n, k, problem, numbers, scratch)
