@@ -27,31 +27,21 @@ BYTES, INTEGERS = pointer("u", 1), pointer("i", 8)
 
 
 class Kernel(NamedTuple):
-    """One kernel that can be compiled.
-
-    Attributes
-    ----------
-    name : str
-        Unique together with `parameters` and `signature`: letters, digits and underscores.
-    source : str
-        ``"module:attribute"``, which is imported only to compile: the kernel, or where there are `parameters`
-        the function that returns it.
-    signature : tuple of str
-        The type of each argument: ``"i64"``, or ``"*u32"`` for a pointer to uint32 and so on.
-    parameters : tuple
-        The arguments of the function that makes the kernel.
-    uses_python : bool
-        Whether the kernel takes its arguments as a C function does, and may call Python's C interface.
-    fit : str
-        Of a plan: the source of the `fit` that comes first (`call_words`).
-    """
+    """One kernel that can be compiled."""
 
     name: str
+    """Unique together with `parameters` and `signature`: letters, digits and underscores."""
     source: str
+    """``"module:attribute"``, which is imported only to compile: the kernel, or where there are `parameters`
+    the function that returns it."""
     signature: tuple[str, ...]
+    """The type of each argument: ``"i64"``, or ``"*u32"`` for a pointer to uint32 and so on."""
     parameters: tuple[Hashable, ...] = ()
+    """The arguments of the function that makes the kernel."""
     uses_python: bool = False
+    """Whether the kernel takes its arguments as a C function does, and may call Python's C interface."""
     fit: str = ""
+    """Of a plan: the source of the `fit` that comes first (`call_words`)."""
 
     @property
     def is_plan(self) -> bool:
@@ -79,19 +69,13 @@ def plan_kernel(operator: str, n_inputs: int = 2, device: str = "cpu") -> Kernel
 
 
 class LoadedKernel(NamedTuple):
-    """Machine code that is ready to be called.
-
-    Attributes
-    ----------
-    address : int
-        Where it is: ``int64_t entry(const int64_t *arguments)``.
-    call : callable
-        Takes the arguments as consecutive 64-bit words in a bytes object (`packer`), and returns an integer.
-        It lets go of the GIL.
-    """
+    """Machine code that is ready to be called."""
 
     address: int
+    """Where it is: ``int64_t entry(const int64_t *arguments)``."""
     call: Callable[[bytes], int]
+    """Takes the arguments as consecutive 64-bit words in a bytes object (`packer`), and returns an integer.
+    It lets go of the GIL."""
 
     def __call__(self, *arguments: int) -> int:
         """Call the kernel."""

@@ -14,7 +14,7 @@ _BIG_ENDIAN = int(sys.byteorder == "big")
 def put_key_constants(
     out: Words, element_size: int, sign: int, flip: int, infinity: int, largest: int, nan_last: int
 ) -> None:
-    """Put the seven constants of `keys.KeyMasks` as they lie in memory, in `KEY_WORDS` words.
+    """Put the seven constants of `keys.KeyFormula` as they lie in memory, in `KEY_WORDS` words.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from kernels_cpu.intrinsics.pointers import structure
 from kernels_cpu.jit import njit
 
 
-class KeyMasks(NamedTuple):
+class KeyFormula(NamedTuple):
     """The constants of the formula, integers of the element's width."""
 
     negative: Any
@@ -34,17 +34,17 @@ class KeyMasks(NamedTuple):
     """The sign bit where positive floats are subtracted, and negative ones added; else 0."""
 
 
-unpack_masks = structure(KeyMasks)
+unpack_formula = structure(KeyFormula)
 """Return the constants of `key_constants` as scalars, which loops keep in registers."""
 
 
 @njit
-def key(bits: Any, masks: KeyMasks) -> Any:
+def key(bits: Any, formula: KeyFormula) -> Any:
     """Return the key of an element, or the keys of a vector of elements."""
-    above = simd.add(bits, simd.fill(bits, masks.plus))
-    below = simd.subtract(simd.fill(bits, masks.minus), bits)
+    above = simd.add(bits, simd.fill(bits, formula.plus))
+    below = simd.subtract(simd.fill(bits, formula.minus), bits)
     # The comparison costs no more than to test a sign bit that a mask has left.
-    swapped = simd.differ(bits, simd.fill(bits, masks.swap))
-    ordered = simd.where_at_most(swapped, simd.fill(bits, masks.border), below, above)
-    ordered = simd.minimum(ordered, simd.fill(bits, masks.limit))
-    return simd.differ(ordered, simd.fill(bits, masks.direction))
+    swapped = simd.differ(bits, simd.fill(bits, formula.swap))
+    ordered = simd.where_at_most(swapped, simd.fill(bits, formula.border), below, above)
+    ordered = simd.minimum(ordered, simd.fill(bits, formula.limit))
+    return simd.differ(ordered, simd.fill(bits, formula.direction))

@@ -22,21 +22,14 @@ _MOST_KEPT = 64
 
 
 class Target(NamedTuple):
-    """The host as plans see it.
-
-    Attributes
-    ----------
-    threads : int
-        How many threads the work may be spread over.
-    load : callable
-        Returns a kernel, ready to be called.
-    compiles_plans : bool
-        Whether plans are compiled, too, or run as Python.
-    """
+    """The host as plans see it."""
 
     threads: int
+    """How many threads the work may be spread over."""
     load: Load
+    """Returns a kernel, ready to be called."""
     compiles_plans: bool = False
+    """Whether plans are compiled, too, or run as Python."""
 
 
 def planned(
@@ -67,20 +60,14 @@ class Plan(ABC):
 
     A problem may have several steps, which differ in words of the problem: `changes` maps the places of these
     words to their values.
-
-    Attributes
-    ----------
-    algorithm : int
-        The number of the algorithm, which the operator defines.
-    variant : str
-        The algorithm, and why it was chosen.
-    workspace_size : int
-        Bytes of scratch that one run needs.
     """
 
     algorithm: int
+    """The number of the algorithm, which the operator defines."""
     variant: str
+    """The algorithm, and why it was chosen."""
     workspace_size: int
+    """Bytes of scratch that one run needs."""
     residues: Sequence[int] = ()
     """For each of the first operands, the word of the problem for its address modulo 16."""
 

@@ -9,19 +9,13 @@ PARAMETER_BITS = 8
 
 
 class KernelFamily(NamedTuple):
-    """Kernels that differ by the parameters of the function that makes them.
-
-    Attributes
-    ----------
-    name, factory : str
-        Those of their variants.
-    kinds : tuple of types
-        What each parameter is: int, or bool.
-    """
+    """Kernels that differ by the parameters of the function that makes them."""
 
     name: str
     factory: str
+    """Those of their variants."""
     kinds: tuple[Callable[[int], int], ...] = ()
+    """What each parameter is: int, or bool."""
 
 
 def kernel_key(family: int, first: int = 0, second: int = 0, third: int = 0) -> int:

@@ -93,18 +93,12 @@ def _wide_multiplier(size: int, shift: int) -> int:
 
 
 class Table(NamedTuple):
-    """A table that a plan has made room for, as `n_integers` zeros.
-
-    Attributes
-    ----------
-    at : int
-        Where the first integer is in the words of the plan; `place` tells where the others are.
-    workspace_at : int
-        Where it is in the workspace, if it is wide.
-    """
+    """A table that a plan has made room for, as `n_integers` zeros."""
 
     at: int
+    """Where the first integer is in the words of the plan; `place` tells where the others are."""
     workspace_at: int
+    """Where it is in the workspace, if it is wide."""
 
 
 def wide_table(out: Words, workspace_slot: int, n_integers: int) -> Table:

@@ -15,22 +15,15 @@ Layout = Sequence[int | None]
 
 
 class Batched(NamedTuple):
-    """The one call for a whole batch.
-
-    Attributes
-    ----------
-    layouts : mapping of str to Layout
-        How arrays are laid out, by parameter; an array without a layout is passed as it is. One that has no
-        batch is repeated along `BATCH`.
-    changes : mapping of str to int
-        The arguments that differ from those of an example.
-    batch_dim : int
-        The dimension of the results that is the batch.
-    """
+    """The one call for a whole batch."""
 
     layouts: Mapping[str, Layout]
+    """How arrays are laid out, by parameter; an array without a layout is passed as it is. One that has no
+    batch is repeated along `BATCH`."""
     changes: Mapping[str, int] = MappingProxyType({})
+    """The arguments that differ from those of an example."""
     batch_dim: int = 0
+    """The dimension of the results that is the batch."""
 
 
 BatchingRule = Callable[[Mapping[str, Sequence[int]], Set[str], Any], Batched]

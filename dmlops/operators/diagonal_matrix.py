@@ -15,9 +15,7 @@ from dmlops.types.arguments import integer
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import InvalidDescriptorError, Words, counted, refuse
 from dmlops.types.opaque_types import ElementType, part_bytes, type_name
-from dmlops.types.scalars import (
-    scalar_bits,
-)
+from dmlops.types.scalars import scalar_bits
 from dmlops.types.tensor import TensorDesc
 from kernels_cpu.problems import DiagonalProblem
 

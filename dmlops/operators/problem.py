@@ -14,68 +14,45 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """Options of the functions that DirectML's descriptors do not have.
-
-    Attributes
-    ----------
-    mode : str
-        What gather does with indices out of range: ``"clip"`` or ``"fill"``.
-    element : bytes
-        The element that gather fills with; empty for zeros.
-    wraps : bool
-        Whether gather's negative indices count from the end; they are out of range otherwise.
-    coordinates : TensorDesc or None
-        The coordinates as they lie in memory, with as many rows as may be written; None for one per element.
-    fill : int, tuple of int or None
-        Value of the coordinate rows from the count on, or one for each column; None leaves them as they are.
-    is_sorted : bool
-        Whether top-k's results are in order of value; in ascending order of index otherwise.
-    lengths, starts : TensorDesc or None
-        Integers that say how many elements each row of top-k's input has, and from which position on; None
-        for all.
-    numbers : TensorDesc or None
-        The caller's numbers of the elements of top-k's input, in its shape.
-    max_length : int or None
-        The most elements of a row of top-k that take part; None for all.
-    nan_last : bool
-        Whether a NaN of top-k's input loses to all other elements.
-    """
+    """Options of the functions that DirectML's descriptors do not have."""
 
     mode: str = "clip"
+    """What gather does with indices out of range: ``"clip"`` or ``"fill"``."""
     element: bytes = b""
+    """The element that gather fills with; empty for zeros."""
     wraps: bool = True
+    """Whether gather's negative indices count from the end; they are out of range otherwise."""
     coordinates: TensorDesc | None = None
+    """The coordinates in memory, with as many rows as may be written; None for one per element."""
     fill: int | tuple[int, ...] | None = None
+    """Value of coordinate rows from the count on, or one for each column; None leaves them as they are."""
     is_sorted: bool = True
+    """Whether top-k's results are in order of value; in ascending order of index otherwise."""
     lengths: TensorDesc | None = None
     starts: TensorDesc | None = None
+    """Integers that say how many elements each row of top-k's input has, and from which position on; None for
+    all."""
     numbers: TensorDesc | None = None
+    """The caller's numbers of the elements of top-k's input, in its shape."""
     max_length: int | None = None
+    """The most elements of a row of top-k that take part; None for all."""
     nan_last: bool = False
+    """Whether a NaN of top-k's input loses to all other elements."""
 
 
 class Operator(NamedTuple):
-    """An operator in all its forms, and how it reaches its kernels.
-
-    Attributes
-    ----------
-    name : str
-        The module's name in ``kernels_cpu`` and ``kernels_cuda``.
-    forms : tuple of type
-        The descriptors, oldest first; those lower to the newest.
-    problem : callable
-        Makes the problem of a descriptor of the newest form, which the kernels of both devices take.
-    operands : tuple of str
-        The tensors by field name, in the order in which the kernels take them.
-    gathered : int
-        The operand of which only what is selected is read; -1 if there is none.
-    """
+    """An operator in all its forms, and how it reaches its kernels."""
 
     name: str
+    """The module's name in ``kernels_cpu`` and ``kernels_cuda``."""
     forms: "tuple[type[Descriptor], ...]"
+    """The descriptors, oldest first; those lower to the newest."""
     problem: Callable[[Any, Options], Problem]
+    """Makes the problem of a descriptor of the newest form, which the kernels of both devices take."""
     operands: tuple[str, ...]
+    """The tensors by field name, in the order in which the kernels take them."""
     gathered: int = -1
+    """The operand of which only what is selected is read; -1 if there is none."""
 
     def tensors(self, descriptor: "Descriptor", options: Options) -> dict[str, TensorDesc]:
         """Return the operands that are present, as they lie in memory."""

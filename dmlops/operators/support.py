@@ -37,25 +37,17 @@ class Allowed(NamedTuple):
 
 
 class SupportRow(NamedTuple):
-    """The tensors that an operator supports from `level` on.
-
-    Attributes
-    ----------
-    level : FeatureLevel
-        The first level at which the row is in force.
-    dims, types : Ranks, frozenset of TensorDataType
-        What every tensor may be that `overrides` does not name.
-    overrides : mapping of str to Allowed
-        The tensors that differ.
-    equal_dims : bool
-        Whether all tensors must have as many dimensions as the first, where sizes do not imply it.
-    """
+    """The tensors that an operator supports from `level` on."""
 
     level: FeatureLevel
+    """The first level at which the row is in force."""
     dims: Ranks
     types: frozenset[TensorDataType]
+    """What every tensor may be that `overrides` does not name."""
     overrides: Mapping[str, Allowed]
+    """The tensors that differ."""
     equal_dims: bool
+    """Whether all tensors must have as many dimensions as the first, where sizes do not imply it."""
 
     def allowed(self, field: str) -> Allowed:
         """Return the dimension counts and types of the tensor `field`."""

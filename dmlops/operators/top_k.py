@@ -44,31 +44,22 @@ _NOT_ORDERED = {
 
 
 class Selection(NamedTuple):
-    """The arguments of `top_k` that are neither arrays nor say where it runs.
-
-    Attributes
-    ----------
-    k, axis : int
-        The number of elements and the dimension.
-    largest, is_sorted, nan_last : bool
-        The order of elements and of results.
-    max_length : int or None
-        The most elements of a row that take part; None for all.
-    index_type : object
-        The type of the indices, or None for the default.
-    given : tuple of str
-        The parameters that are arrays beside `x`: of lengths, starts and indices those that the call has, in
-        this order.
-    """
+    """The arguments of `top_k` that are neither arrays nor say where it runs."""
 
     k: int
     axis: int
+    """The number of elements and the dimension."""
     largest: bool = True
     is_sorted: bool = True
     nan_last: bool = False
+    """The order of elements and of results."""
     max_length: int | None = None
+    """The most elements of a row that take part; None for all."""
     index_type: Any = None
+    """The type of the indices, or None for the default."""
     given: tuple[str, ...] = ()
+    """The parameters that are arrays beside `x`: of lengths, starts and indices those that the call has, in
+    this order."""
 
     def arrays(self, others: Iterable[object]) -> dict[str, Any]:
         """Return the arrays beside `x` by their names."""
@@ -76,25 +67,17 @@ class Selection(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The tensors of a call in the shape of its rows.
-
-    Attributes
-    ----------
-    x : TensorDesc
-        The input.
-    axis : int
-        The dimension along which to select.
-    lengths, starts : TensorDesc or None
-        How many elements each row has, and from which position on, in the shape of `x` without the axis.
-    numbers : TensorDesc or None
-        The caller's numbers of the elements, in the shape of `x`.
-    """
+    """The tensors of a call in the shape of its rows."""
 
     x: TensorDesc
+    """The input."""
     axis: int
+    """The dimension along which to select."""
     lengths: TensorDesc | None = None
     starts: TensorDesc | None = None
+    """How many elements each row has, and from which position on, in the shape of `x` without the axis."""
     numbers: TensorDesc | None = None
+    """The caller's numbers of the elements, in the shape of `x`."""
 
 
 def broadcast_rows(x: TensorDesc, axis: int, others: Mapping[str, TensorDesc]) -> Rows:

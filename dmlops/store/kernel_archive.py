@@ -33,24 +33,16 @@ class ArchiveError(Exception):
 
 
 class Origin(NamedTuple):
-    """The target of an archive's kernels, and what they were made from.
-
-    Attributes
-    ----------
-    device : str
-        ``"cpu"`` or ``"cuda"``.
-    target : str
-        What runs the kernels, for example ``"sm_90"`` or ``"x86-64-v3"``.
-    sources : str
-        Digest of the sources of the kernels (`kernel_store.source_digest`).
-    compilers : str
-        Names and versions of what compiled them.
-    """
+    """The target of an archive's kernels, and what they were made from."""
 
     device: str
+    """``"cpu"`` or ``"cuda"``."""
     target: str
+    """What runs the kernels, for example ``"sm_90"`` or ``"x86-64-v3"``."""
     sources: str
+    """Digest of the sources of the kernels (`kernel_store.source_digest`)."""
     compilers: str
+    """Names and versions of what compiled them."""
 
 
 class _Block(NamedTuple):

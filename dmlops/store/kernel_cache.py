@@ -44,29 +44,20 @@ _TEMPORARY = re.compile(r"\.\w+\.tmp")
 
 
 class Key(NamedTuple):
-    """Everything that compiled code depends on.
-
-    Attributes
-    ----------
-    device : str
-        ``"cpu"`` or ``"cuda"``.
-    kernel : str
-        Name and parameters of the kernel: letters, digits and underscores.
-    target : str
-        The GPU's architecture; or the processor's name, and after a space its features and the width of its
-        vectors.
-    sources : str
-        Digest of the contents of all files that the kernel may be made from; "" if it is unknown, and nothing
-        is kept.
-    compilers : str
-        Names and versions of what compiles it.
-    """
+    """Everything that compiled code depends on."""
 
     device: str
+    """``"cpu"`` or ``"cuda"``."""
     kernel: str
+    """Name and parameters of the kernel: letters, digits and underscores."""
     target: str
+    """The GPU's architecture; or the processor's name, and after a space its features and the width of its
+    vectors."""
     sources: str
+    """Digest of the contents of all files that the kernel may be made from; "" if it is unknown, and nothing
+    is kept."""
     compilers: str
+    """Names and versions of what compiles it."""
 
     @property
     def target_name(self) -> str:

@@ -28,21 +28,14 @@ class PrecompileError(Exception):
 
 
 class Task(NamedTuple):
-    """The compilation of one kernel, in another process.
-
-    Attributes
-    ----------
-    label : str
-        The kernel's name.
-    compile : callable
-        Returns its code by target.
-    arguments : tuple
-        What `compile` is called with.
-    """
+    """The compilation of one kernel, in another process."""
 
     label: str
+    """The kernel's name."""
     compile: Callable[..., Mapping[str, bytes]]
+    """Returns its code by target."""
     arguments: tuple[object, ...]
+    """What `compile` is called with."""
 
 
 def cpu_tasks(operators: Sequence[str]) -> list[Task]:

@@ -21,27 +21,18 @@ _NAT_BITS = 1 << 63
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueType:
-    """A type of elements of which kernels only know the bits.
-
-    Attributes
-    ----------
-    name : str
-        As array libraries spell it.
-    family : str
-        What its elements are.
-    bytes : int
-        Size of one element.
-    magnitude : int or None
-        The bits of which one at least is set in an element that is not zero; None where no bits tell.
-    dtype : numpy.dtype or None
-        The type in NumPy, where its name does not say it.
-    """
+    """A type of elements of which kernels only know the bits."""
 
     name: str
+    """As array libraries spell it."""
     family: Literal["complex", "float8", "datetime64", "timedelta64", "structured"]
+    """What its elements are."""
     bytes: int
+    """Size of one element."""
     magnitude: int | None
+    """The bits of which one at least is set in an element that is not zero; None where no bits tell."""
     dtype: "np.dtype | None" = None
+    """The type in NumPy, where its name does not say it."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether elements can be moved from one type to the other; see `identity`."""

@@ -27,28 +27,19 @@ _FAR = 400
 
 
 class FloatFormat(NamedTuple):
-    """A binary format of floating-point numbers.
-
-    Attributes
-    ----------
-    mantissa, bias : int
-        Bits of the fraction, and the exponent field of 1.0.
-    sign : int
-        The sign bit.
-    end : int
-        The first magnitude that is no finite number.
-    infinity : int or None
-        The magnitude of infinity; None if there is none.
-    nan : int
-        The usual NaN. In formats without -0.0 it is the sign bit alone.
-    """
+    """A binary format of floating-point numbers."""
 
     mantissa: int
     bias: int
+    """Bits of the fraction, and the exponent field of 1.0."""
     sign: int
+    """The sign bit."""
     end: int
+    """The first magnitude that is no finite number."""
     infinity: int | None
+    """The magnitude of infinity; None if there is none."""
     nan: int
+    """The usual NaN. In formats without -0.0 it is the sign bit alone."""
 
 
 @cache

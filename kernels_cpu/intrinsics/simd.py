@@ -135,12 +135,6 @@ def subtract(builder: Any, a: Any, b: Any) -> Any:
 
 
 @emitted(lambda a, b: a(a, a))
-def both(builder: Any, a: Any, b: Any) -> Any:
-    """Return ``a & b``."""
-    return builder.and_(a, b)
-
-
-@emitted(lambda a, b: a(a, a))
 def differ(builder: Any, a: Any, b: Any) -> Any:
     """Return ``a ^ b``."""
     return builder.xor(a, b)

@@ -48,7 +48,7 @@ def select(sorts: bool) -> Any:
         workspace: int,
     ) -> None:
         """Search rows that are not contiguous, some side by side, through a copy of a part of each."""
-        numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+        numbers, problem, formula, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
         stage = stage_of(constants, problem, workspace, task)
@@ -113,7 +113,7 @@ def select(sorts: bool) -> Any:
                         staged + own_begin - begin,
                         own_n,
                         begin - first - staged,
-                        masks,
+                        formula,
                         limits,
                         own,
                         search,
@@ -136,7 +136,7 @@ def select(sorts: bool) -> Any:
                 own = scratch_of_column(workspace, scratch, problem, task, j)
                 count = searches[ROW_STATE * j + LISTED]
                 k = min(problem.k, length)
-                finish_row(elements, outputs, indices, place, problem, masks, own, sorting, count, k)
+                finish_row(elements, outputs, indices, place, problem, formula, own, sorting, count, k)
                 write_padding(outputs, indices, place, problem, k)
 
     return select_columns

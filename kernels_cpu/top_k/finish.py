@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics.pointers import put_index
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks
+from kernels_cpu.keys import KeyFormula
 from kernels_cpu.top_k.records import at_most, keep_order, pad, position_of, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.scratch import Row, Sorting
@@ -17,14 +17,7 @@ Array = NDArray[Any]
 
 @njit
 def write_ranked(
-    x: Array,
-    values: Array,
-    indices: int,
-    row: Row,
-    problem: Problem,
-    lists: Scratch,
-    order: Array,
-    k: int,
+    x: Array, values: Array, indices: int, row: Row, problem: Problem, lists: Scratch, order: Array, k: int
 ) -> None:
     """Write the best `k` records, found through `order`."""
     for r in range(k):
@@ -41,7 +34,7 @@ def write_listed(
     indices: int,
     row: Row,
     problem: Problem,
-    masks: KeyMasks,
+    formula: KeyFormula,
     lists: Scratch,
     first: int,
     last: int,
@@ -50,9 +43,9 @@ def write_listed(
 
     That saves a far read of `x`.
     """
-    zero, nan = int64(masks.plus ^ masks.swap), int64(masks.limit)
-    plus, minus, direction = int64(masks.plus), int64(masks.minus), int64(masks.direction)
-    is_float, wide = masks.negative != 0, problem.wide != 0
+    zero, nan = int64(formula.plus ^ formula.swap), int64(formula.limit)
+    plus, minus, direction = int64(formula.plus), int64(formula.minus), int64(formula.direction)
+    is_float, wide = formula.negative != 0, problem.wide != 0
     for r in range(first, last):
         position = position_of(lists.records, lists.positions, r, wide)
         ordered = (lists.records[r] if wide else lists.records[r] >> 32) ^ direction
@@ -80,7 +73,7 @@ def finish_unsorted(
     indices: int,
     row: Row,
     problem: Problem,
-    masks: KeyMasks,
+    formula: KeyFormula,
     lists: Scratch,
     count: int,
     k: int,
@@ -88,7 +81,7 @@ def finish_unsorted(
     """Write the best `k` of `count` records in the order of the list, which is that of positions."""
     if count > k:
         shrink(lists.records, lists.positions, problem.wide != 0, count, k, 0)
-    write_listed(x, values, indices, row, problem, masks, lists, 0, k)
+    write_listed(x, values, indices, row, problem, formula, lists, 0, k)
 
 
 @inline
@@ -98,7 +91,7 @@ def finish_few(
     indices: int,
     row: Row,
     problem: Problem,
-    masks: KeyMasks,
+    formula: KeyFormula,
     lists: Scratch,
     sorting: Sorting,
     count: int,
@@ -123,33 +116,30 @@ def finish(
     indices: int,
     row: Row,
     problem: Problem,
-    masks: KeyMasks,
+    formula: KeyFormula,
     lists: Scratch,
     sorting: Sorting,
     count: int,
     k: int,
 ) -> None:
     """Order `count` records, of which there are at least `k`, and write the best."""
-    if not problem.is_sorted:
-        finish_unsorted(x, values, indices, row, problem, masks, lists, count, k)
-        return
     wide = problem.wide != 0
-    if count > RANK_LIMIT and count > k + (k >> 2):
-        count, _ = shrink(lists.records, lists.positions, wide, count, k, k >> 3)
-    count = max(count, k)  # as in `finish_few`
-    if count <= RANK_LIMIT:
-        pad(lists.records, count)
-        rank(lists.records, wide, count, sorting.ranks, sorting.order, sorting.taken)
-        write_ranked(x, values, indices, row, problem, lists, sorting.order, k)
-        return
-    if radix_sort(
-        lists.records,
-        lists.positions,
-        sorting.spare_records,
-        sorting.spare_positions,
-        wide,
-        count,
-        problem.list_length - 1,
-    ):
-        lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.maxima)
-    write_listed(x, values, indices, row, problem, masks, lists, 0, k)
+    if not problem.is_sorted:
+        finish_unsorted(x, values, indices, row, problem, formula, lists, count, k)
+    elif k <= RANK_LIMIT:
+        finish_few(x, values, indices, row, problem, formula, lists, sorting, count, k)
+    else:
+        if count > k + (k >> 2):
+            count, _ = shrink(lists.records, lists.positions, wide, count, k, k >> 3)
+        count = max(count, k)  # as in `finish_few`
+        if radix_sort(
+            lists.records,
+            lists.positions,
+            sorting.spare_records,
+            sorting.spare_positions,
+            wide,
+            count,
+            problem.list_length - 1,
+        ):
+            lists = Scratch(sorting.spare_records, sorting.spare_positions, lists.groups, lists.maxima)
+        write_listed(x, values, indices, row, problem, formula, lists, 0, k)

@@ -18,15 +18,7 @@ from kernels_cpu.top_k.finish import write_padding
 from kernels_cpu.top_k.problem_words import NUMBER_STRIDE
 from kernels_cpu.top_k.records import LOW_HALF, at_most, pad, radix_sort, rank, shrink
 from kernels_cpu.top_k.scan import Scratch, threshold_of_groups
-from kernels_cpu.top_k.scratch import (
-    Sorting,
-    Windows,
-    copy_to_stage,
-    offset_of,
-    row_of,
-    stage_of,
-    unpacked,
-)
+from kernels_cpu.top_k.scratch import Sorting, Windows, copy_to_stage, offset_of, row_of, stage_of, unpacked
 from kernels_cpu.top_k.short_rows import groups_for
 from kernels_cpu.top_k.table import RANK_LIMIT, WORD, Problem
 from kernels_cpu.top_k.thresholds import bounds_of
@@ -234,7 +226,7 @@ def select(
     workspace: int,
 ) -> None:
     """Select from rows whose elements have numbers."""
-    table, problem, masks, scratch, sorting, elements, outputs = unpacked(
+    table, problem, formula, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
     keys = stage_of(constants, problem, workspace, task)
@@ -257,7 +249,7 @@ def select(
         if problem.columns:
             copy_to_stage(elements, place.x_at, problem.x_step, 0, n, 1, keys, 0)
             run, begin = keys, 0
-        write_all_keys(run, begin, n, problem.highest, masks, keys)
+        write_all_keys(run, begin, n, problem.highest, formula, keys)
         k = min(problem.k, n - drop_all(numbers, n, ~problem.highest, keys))
         if k > 0:
             count = choose(keys, n, k, problem, numbers, scratch)

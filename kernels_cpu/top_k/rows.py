@@ -42,7 +42,7 @@ def select(sorts: bool) -> Any:
         workspace: int,
     ) -> None:
         """Search rows, or segments of them, then one for each task."""
-        numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+        numbers, problem, formula, scratch, sorting, elements, outputs = unpacked(
             constants, task, x, values, workspace
         )
         stage = stage_of(constants, problem, workspace, task)
@@ -64,22 +64,22 @@ def select(sorts: bool) -> Any:
                 if problem.x_step != 1:
                     run, run_at = tail(stage, padded_size(last)), 0  # behind the keys
                     copy_row(elements, at, problem.x_step, last, run)
-                count = list_row(run, run_at, last, k, problem, masks, stage, words, greater, scratch)
+                count = list_row(run, run_at, last, k, problem, formula, stage, words, greater, scratch)
                 search = Search(count, ~problem.highest, k, True)
                 last = first
             for begin in range(first, last, problem.run):
                 n = min(problem.run, last - begin)
                 if problem.x_step == 1:
-                    search = search_run(elements, at + begin, n, -at, masks, limits, scratch, search)
+                    search = search_run(elements, at + begin, n, -at, formula, limits, scratch, search)
                 else:
                     copy_row(elements, at + begin * problem.x_step, problem.x_step, n, stage)
-                    search = search_run(stage, 0, n, begin, masks, limits, scratch, search)
+                    search = search_run(stage, 0, n, begin, formula, limits, scratch, search)
             if problem.segments == 1:
                 count = search.n_candidates
                 if count < k:  # elements have changed since the threshold was found: take any
-                    list_all(elements, at, problem.x_step, k, masks, scratch, limits.wide)
+                    list_all(elements, at, problem.x_step, 0, k, formula, scratch, limits.wide)
                     count = k
-                finish_row(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k)
+                finish_row(elements, outputs, indices, place, problem, formula, scratch, sorting, count, k)
                 write_padding(outputs, indices, place, problem, k)
                 continue
             count = search.n_candidates
@@ -101,7 +101,7 @@ def merge(sorts: bool) -> Any:
         constants: Array, lengths: int, starts: int, x: int, values: int, indices: int, workspace: int
     ) -> None:
         """Add the lists of a row's segments to the first segment's, which has room for two of them."""
-        numbers, problem, masks, _, _, elements, outputs = unpacked(constants, 0, x, values, workspace)
+        numbers, problem, formula, _, _, elements, outputs = unpacked(constants, 0, x, values, workspace)
         wide = problem.wide != 0
         n_rows = 1
         for d in range(problem.n_dims):
@@ -126,9 +126,9 @@ def merge(sorts: bool) -> Any:
                 if count > k:
                     count, _ = shrink(records, positions, wide, count, k, k >> 2)
             if count < k:  # elements or the window have changed since the search: take any
-                list_all(elements, place.x_at, problem.x_step, k, masks, scratch, wide)
+                list_all(elements, place.x_at, problem.x_step, 0, k, formula, scratch, wide)
                 count = k
-            finish_row(elements, outputs, indices, place, problem, masks, scratch, sorting, count, k)
+            finish_row(elements, outputs, indices, place, problem, formula, scratch, sorting, count, k)
             write_padding(outputs, indices, place, problem, k)
 
     return merge_segments

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.keys import KeyFormula, key
 from kernels_cpu.top_k.records import put_record, shrink
 from kernels_cpu.top_k.table import GROUP, MAX_REFINED, MIN_REFINED, STREAMS, WORD
 from kernels_cpu.top_k.thresholds import count_at_least, threshold_of
@@ -68,40 +68,43 @@ class Search(NamedTuple):
 
 
 @inline
-def within(x: Array, at: int, n: int, threshold: int, masks: KeyMasks) -> Any:
+def within(x: Array, at: int, n: int, threshold: int, formula: KeyFormula) -> Any:
     """Return a mask of the elements whose key is at least `threshold` among the `n` (<= 64) from `at`."""
     lanes = simd.lanes_of(x)
     mask = np.uint64(0)
     vectors_end = n - lanes + 1
     for i in range(0, vectors_end, lanes):
-        keys = key(simd.load(x, at + i), masks)
+        keys = key(simd.load(x, at + i), formula)
         mask |= simd.mask_at_most(simd.fill(keys, threshold), keys) << np.uint64(i)
     return mask
 
 
 @njit
-def within_at_end(x: Array, at: int, n: int, threshold: int, masks: KeyMasks) -> Any:
+def within_at_end(x: Array, at: int, n: int, threshold: int, formula: KeyFormula) -> Any:
     """Do what `within` does for an `n` that vectors do not divide."""
-    mask = within(x, at, n, threshold, masks)
+    mask = within(x, at, n, threshold, formula)
     for i in range(n & -simd.lanes_of(x), n):
-        is_within = int64(key(x[at + i], masks)) >= threshold
+        is_within = int64(key(x[at + i], formula)) >= threshold
         mask |= np.uint64(is_within) << np.uint64(i)
     return mask
 
 
 @inline
 def list_element(
-    x: Array, i: int, first_position: int, masks: KeyMasks, scratch: Scratch, to: int, wide: bool
+    x: Array, i: int, first_position: int, formula: KeyFormula, scratch: Scratch, to: int, wide: bool
 ) -> None:
     """Make the record `to` of an element."""
-    put_record(scratch.records, scratch.positions, to, int64(key(x[i], masks)), first_position + i, wide)
+    put_record(scratch.records, scratch.positions, to, int64(key(x[i], formula)), first_position + i, wide)
 
 
 @njit
-def list_all(x: Array, begin: int, step: int, n: int, masks: KeyMasks, scratch: Scratch, wide: bool) -> None:
-    """Make a record of each of the first `n` elements of a row."""
+def list_all(
+    x: Array, begin: int, step: int, first: int, n: int, formula: KeyFormula, scratch: Scratch, wide: bool
+) -> None:
+    """Make a record of each of `n` elements, the first of which has a position in its row."""
     for i in range(n):
-        put_record(scratch.records, scratch.positions, i, int64(key(x[begin + i * step], masks)), i, wide)
+        value = int64(key(x[begin + i * step], formula))
+        put_record(scratch.records, scratch.positions, i, value, first + i, wide)
 
 
 @njit
@@ -110,7 +113,7 @@ def list_within(
     at: int,
     mask: Any,
     first_position: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     scratch: Scratch,
     wide: bool,
     count: int,
@@ -120,16 +123,16 @@ def list_within(
     if wide:
         for to in range(count, total):
             i = at + bitops.trailing_zeros(mask)
-            list_element(x, i, first_position, masks, scratch, to, True)
+            list_element(x, i, first_position, formula, scratch, to, True)
             mask &= mask - np.uint64(1)
         return total
     for to in range(count, count + FEW):
         # Where no bit is left, this lists the first element behind the end.
         i = at + (bitops.trailing_zeros(mask) & (WORD - 1))
-        list_element(x, i, first_position, masks, scratch, to, False)
+        list_element(x, i, first_position, formula, scratch, to, False)
         mask &= mask - np.uint64(1)
     for to in range(count + FEW, total):
-        list_element(x, at + bitops.trailing_zeros(mask), first_position, masks, scratch, to, False)
+        list_element(x, at + bitops.trailing_zeros(mask), first_position, formula, scratch, to, False)
         mask &= mask - np.uint64(1)
     return total
 
@@ -140,7 +143,7 @@ def scan(
     begin: int,
     end: int,
     first_position: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     limits: Limits,
     scratch: Scratch,
     search: Search,
@@ -151,13 +154,13 @@ def scan(
     while at < end and not closed:
         size = min(end - at, WORD)
         mask = (
-            within(x, at, WORD, threshold, masks)
+            within(x, at, WORD, threshold, formula)
             if size == WORD
-            else within_at_end(x, at, size, threshold, masks)
+            else within_at_end(x, at, size, threshold, formula)
         )
         if mask:
             before = count
-            count = list_within(x, at, mask, first_position, masks, scratch, limits.wide, count)
+            count = list_within(x, at, mask, first_position, formula, scratch, limits.wide, count)
             until_strict -= count - before
             is_strict = until_strict <= 0
             worst = threshold
@@ -177,11 +180,11 @@ def scan(
 
 
 @njit
-def maximum_of_vectors(x: Array, at: int, end: int, step: int, masks: KeyMasks) -> Any:
+def maximum_of_vectors(x: Array, at: int, end: int, step: int, formula: KeyFormula) -> Any:
     """Return the maximum, lane by lane, of the keys at `at`, ``at + step`` and so on before `end`."""
-    result = key(simd.load(x, at), masks)
+    result = key(simd.load(x, at), formula)
     for i in range(at + step, end, step):
-        result = simd.maximum(result, key(simd.load(x, i), masks))
+        result = simd.maximum(result, key(simd.load(x, i), formula))
     return result
 
 
@@ -232,7 +235,7 @@ def fold_tiles(
     n_tiles: int,
     n_groups: int,
     highest: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     groups: Array,
     maxima: Array,
 ) -> None:
@@ -247,15 +250,15 @@ def fold_tiles(
     slot = 0
     for t in range(n_steps):
         at = begin + t * tile
-        first = key(simd.load(x, at), masks)
-        second = key(simd.load(x, at + apart), masks)
-        third = key(simd.load(x, at + 2 * apart), masks)
-        fourth = key(simd.load(x, at + 3 * apart), masks)
+        first = key(simd.load(x, at), formula)
+        second = key(simd.load(x, at + apart), formula)
+        third = key(simd.load(x, at + 2 * apart), formula)
+        fourth = key(simd.load(x, at + 3 * apart), formula)
         for i in range(at + lanes, at + tile, lanes):
-            first = simd.maximum(first, key(simd.load(x, i), masks))
-            second = simd.maximum(second, key(simd.load(x, i + apart), masks))
-            third = simd.maximum(third, key(simd.load(x, i + 2 * apart), masks))
-            fourth = simd.maximum(fourth, key(simd.load(x, i + 3 * apart), masks))
+            first = simd.maximum(first, key(simd.load(x, i), formula))
+            second = simd.maximum(second, key(simd.load(x, i + apart), formula))
+            third = simd.maximum(third, key(simd.load(x, i + 2 * apart), formula))
+            fourth = simd.maximum(fourth, key(simd.load(x, i + 3 * apart), formula))
         maxima[t] = fold(groups, slot, first)
         maxima[t + n_steps] = fold(groups, slot + lanes, second)
         maxima[t + 2 * n_steps] = fold(groups, slot + 2 * lanes, third)
@@ -265,7 +268,7 @@ def fold_tiles(
             slot = 0
     for t in range(STREAMS * n_steps, n_tiles):
         at = begin + t * tile
-        maxima[t] = fold(groups, 0, maximum_of_vectors(x, at, at + tile, lanes, masks))
+        maxima[t] = fold(groups, 0, maximum_of_vectors(x, at, at + tile, lanes, formula))
 
 
 @inline
@@ -285,7 +288,7 @@ def pair_up(
     n_tiles: int,
     most: int,
     threshold: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     groups: Array,
     maxima: Array,
 ) -> int:
@@ -304,7 +307,7 @@ def pair_up(
             at = begin + (first + bitops.trailing_zeros(mask)) * tile
             mask &= mask - np.uint64(1)
             for i in range(at, at + tile, 2 * lanes):
-                simd.store(groups, slot, maximum_of_vectors(x, i, i + 2 * lanes, lanes, masks))
+                simd.store(groups, slot, maximum_of_vectors(x, i, i + 2 * lanes, lanes, formula))
                 slot += lanes
     return slot
 
@@ -314,7 +317,7 @@ def threshold_of_run(
     x: Array,
     begin: int,
     n_tiles: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     limits: Limits,
     scratch: Scratch,
     n_candidates: int,
@@ -324,10 +327,10 @@ def threshold_of_run(
     groups, maxima = scratch.groups, scratch.maxima
     lanes = simd.lanes_of(x)
     n_groups = max(min(limits.fold, n_tiles) & -STREAMS, 1) * lanes
-    fold_tiles(x, begin, n_tiles, n_groups, limits.highest, masks, groups, maxima)
+    fold_tiles(x, begin, n_tiles, n_groups, limits.highest, formula, groups, maxima)
     threshold = tighten(groups, n_groups, limits, n_candidates, threshold)
     most = max(MIN_REFINED, min((limits.k + (limits.k >> 1)) // lanes, MAX_REFINED))
-    n_groups = pair_up(x, begin, n_tiles, most, threshold, masks, groups, maxima)
+    n_groups = pair_up(x, begin, n_tiles, most, threshold, formula, groups, maxima)
     return tighten(groups, n_groups, limits, n_candidates, threshold)
 
 
@@ -337,7 +340,7 @@ def search_run(
     begin: int,
     n: int,
     first_position: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     limits: Limits,
     scratch: Scratch,
     search: Search,
@@ -349,7 +352,7 @@ def search_run(
     n_tiles = n // tile
     if n_tiles:
         threshold = threshold_of_run(
-            x, begin, n_tiles, masks, limits, scratch, search.n_candidates, search.threshold
+            x, begin, n_tiles, formula, limits, scratch, search.n_candidates, search.threshold
         )
         if threshold > search.threshold:
             search = Search(search.n_candidates, threshold, limits.k, False)
@@ -368,5 +371,5 @@ def search_run(
                 end = begin + n
             elif int64(scratch.maxima[t]) < search.threshold:
                 continue
-            search = scan(x, at, end, first_position, masks, limits, scratch, search)
+            search = scan(x, at, end, first_position, formula, limits, scratch, search)
     return search

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import simd
 from kernels_cpu.intrinsics.pointers import address_of, elements_at, integers_at, short_integers_at, structure
 from kernels_cpu.jit import inline, int64, njit, uint64
-from kernels_cpu.keys import unpack_masks
+from kernels_cpu.keys import unpack_formula
 from kernels_cpu.top_k.problem_words import LENGTH_STRIDE, START_STRIDE
 from kernels_cpu.top_k.records import LOW_HALF
 from kernels_cpu.top_k.scan import Scratch
@@ -175,7 +175,7 @@ def unpacked(constants: Array, task: int, x: int, values: int, workspace: int) -
     return (
         numbers,
         problem,
-        unpack_masks(constants),
+        unpack_formula(constants),
         scratch_of(workspace, constants, problem, task),
         sorting_of(workspace, problem, task),
         elements_at(x, constants),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.intrinsics.pointers import stack_integers, stack_words, tail
 from kernels_cpu.jit import inline, njit
-from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.keys import KeyFormula, key
 from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.records import keep_order, pad, rank
 from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
@@ -41,7 +41,7 @@ STATES = ROW_STATE * SHORT_ROWS_MAX_ROWS
 
 @inline
 def write_keys(
-    x: Array, begin: int, n: int, n_groups: int, highest: int, masks: KeyMasks, keys: Array, groups: Array
+    x: Array, begin: int, n: int, n_groups: int, highest: int, formula: KeyFormula, keys: Array, groups: Array
 ) -> None:
     """Write the keys of ``x[begin:begin + n]``, padded to whole words, and the maxima of groups of them.
 
@@ -52,7 +52,7 @@ def write_keys(
     whole = n & -lanes
     if lanes == 1:  # compilers make vectors of contiguous elements only
         for i in range(n):
-            simd.store(keys, i, key(simd.load(x, begin + i), masks))
+            simd.store(keys, i, key(simd.load(x, begin + i), formula))
     for i in range(0, n_groups, lanes):
         group = worst
         j = i
@@ -60,7 +60,7 @@ def write_keys(
             if lanes == 1:
                 vector = simd.load(keys, j)
             else:
-                vector = key(simd.load(x, begin + j), masks)
+                vector = key(simd.load(x, begin + j), formula)
                 simd.store(keys, j, vector)
             group = simd.maximum(group, vector)
             j += n_groups
@@ -70,7 +70,7 @@ def write_keys(
     for i in range(whole, padded_size(n), lanes):
         simd.store(keys, i, worst)
     for i in range(whole, n):
-        keys[i] = key(x[begin + i], masks)
+        keys[i] = key(x[begin + i], formula)
     simd.store(groups, 0, simd.maximum(simd.load(groups, 0), simd.load(keys, whole)))
 
 
@@ -130,7 +130,7 @@ def list_row(
     n: int,
     k: int,
     problem: Problem,
-    masks: KeyMasks,
+    formula: KeyFormula,
     keys: Array,
     words: Array,
     greater: Array,
@@ -140,7 +140,7 @@ def list_row(
     highest = problem.highest
     lanes = simd.lanes_of(keys)
     n_groups = (groups_for(k) + lanes - 1) & -lanes
-    write_keys(x, begin, n, n_groups, highest, masks, keys, scratch.groups)
+    write_keys(x, begin, n, n_groups, highest, formula, keys, scratch.groups)
     threshold = threshold_of_groups(scratch.groups, n_groups, k, highest)
     count = find_at_least(keys, padded_size(n), threshold, words)
     if count > min((2 * k + PADDED_TO - 1) & -PADDED_TO, RANK_LIMIT):
@@ -169,7 +169,7 @@ def select(
     workspace: int,
 ) -> None:
     """Search short rows whose elements are contiguous."""
-    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+    numbers, problem, formula, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
     keys = stage_of(constants, problem, workspace, task)
@@ -194,7 +194,7 @@ def select(
                 place.length,
                 n_groups,
                 highest,
-                masks,
+                formula,
                 tail(keys, r * problem.pitch),
                 tail(scratch.groups, r * n_groups),
             )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.intrinsics.pointers import stack_integers, tail
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.keys import KeyFormula, key
 from kernels_cpu.top_k.finish import finish_few
 from kernels_cpu.top_k.records import put_record, shrink
 from kernels_cpu.top_k.scan import Scratch
@@ -36,7 +36,7 @@ def write_keys(
     n_columns: int,
     n_groups: int,
     highest: int,
-    masks: KeyMasks,
+    formula: KeyFormula,
     keys: Array,
     groups: Array,
 ) -> None:
@@ -55,7 +55,7 @@ def write_keys(
         for c in range(0, whole, lanes):
             group = simd.load(groups, slot + c)
             for r in range(NEIGHBOURS):
-                vector = key(simd.load(x, at + (i + r) * step + c), masks)
+                vector = key(simd.load(x, at + (i + r) * step + c), formula)
                 simd.store(keys, (i + r) * COLUMNS + c, vector)
                 group = simd.maximum(group, vector)
             simd.store(groups, slot + c, group)
@@ -63,7 +63,7 @@ def write_keys(
             group = simd.load(groups, slot + whole)
             for r in range(i, i + NEIGHBOURS):
                 for c in range(whole, n_columns):
-                    keys[r * COLUMNS + c] = key(x[at + r * step + c], masks)
+                    keys[r * COLUMNS + c] = key(x[at + r * step + c], formula)
                 group = simd.maximum(group, simd.load(keys, r * COLUMNS + whole))
             simd.store(groups, slot + whole, group)
         slot += COLUMNS
@@ -71,7 +71,7 @@ def write_keys(
             slot = 0
     for i in range(grouped, n):
         for c in range(n_columns):
-            keys[i * COLUMNS + c] = key(x[at + i * step + c], masks)
+            keys[i * COLUMNS + c] = key(x[at + i * step + c], formula)
 
 
 @njit
@@ -180,7 +180,7 @@ def select(
     workspace: int,
 ) -> None:
     """Search rows that lie side by side, up to 64 of them at a time; all are whole."""
-    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+    numbers, problem, formula, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
     keys = stage_of(constants, problem, workspace, task)
@@ -212,7 +212,7 @@ def select(
                 n_columns,
                 n_groups,
                 highest,
-                masks,
+                formula,
                 keys,
                 scratch.groups,
             )
@@ -220,29 +220,8 @@ def select(
                 raise_thresholds(scratch.groups, n_groups, n_columns, k, highest, thresholds)
             for c in range(n_columns):
                 checked_at[c] = min(counts[c] + k, RANK_LIMIT)
-            used = list_keys(
-                keys,
-                n,
-                begin,
-                used,
-                problem,
-                scratch,
-                thresholds,
-                counts,
-                checked_at,
-            )
+            used = list_keys(keys, n, begin, used, problem, scratch, thresholds, counts, checked_at)
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
             place = place_of(numbers, problem.n_dims, problem.longest, first_row + c)
-            finish_few(
-                elements,
-                outputs,
-                indices,
-                place,
-                problem,
-                masks,
-                own,
-                sorting,
-                counts[c],
-                k,
-            )
+            finish_few(elements, outputs, indices, place, problem, formula, own, sorting, counts[c], k)

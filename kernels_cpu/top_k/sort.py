@@ -64,7 +64,7 @@ def select(
     workspace: int,
 ) -> None:
     """Sort rows of which a large part is selected."""
-    numbers, problem, masks, scratch, sorting, elements, outputs = unpacked(
+    numbers, problem, formula, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )
     stage = stage_of(constants, problem, workspace, task)
@@ -81,7 +81,7 @@ def select(
         n_ties = 0
         if problem.capacity < n:
             padded = padded_size(n)
-            write_all_keys(run, begin, n, highest, masks, stage)
+            write_all_keys(run, begin, n, highest, formula, stage)
             bounds = bounds_of(stage, n, padded, k, k >> 3, highest, scratch.groups)
             threshold = bounds.low
             if bounds.n_at_least <= k + (k >> 3):
@@ -113,29 +113,8 @@ def select(
                     )
                     n_ties = 0
         else:
-            list_all(run, begin, 1, n, masks, scratch, wide)
+            list_all(run, begin, 1, 0, n, formula, scratch, wide)
         if n_ties:
-            write_listed(
-                elements,
-                outputs,
-                indices,
-                place,
-                problem,
-                masks,
-                scratch,
-                count,
-                k,
-            )
-        finish(
-            elements,
-            outputs,
-            indices,
-            place,
-            problem,
-            masks,
-            scratch,
-            sorting,
-            count,
-            k - n_ties,
-        )
+            write_listed(elements, outputs, indices, place, problem, formula, scratch, count, k)
+        finish(elements, outputs, indices, place, problem, formula, scratch, sorting, count, k - n_ties)
         write_padding(outputs, indices, place, problem, k)

@@ -10,24 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics.pointers import address_of, integers_at, stack_integers
-from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.jit import int64, njit
 from kernels_cpu.top_k.finish import write_listed, write_padding
-from kernels_cpu.top_k.records import PADDING, at_most, put_record, radix_sort
-from kernels_cpu.top_k.scan import Scratch
+from kernels_cpu.top_k.records import PADDING, at_most, radix_sort
+from kernels_cpu.top_k.scan import Scratch, list_all
 from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of, sorting_of, unpacked
 from kernels_cpu.top_k.table import MAX_SORTED_SEGMENTS, Problem
 
 Array = NDArray[Any]
-
-
-@inline
-def list_segment(
-    x: Array, at: int, step: int, first: int, n: int, masks: KeyMasks, lists: Scratch, wide: bool
-) -> None:
-    """Make a record of each of `n` elements, the first of which has a position in its row."""
-    for i in range(n):
-        put_record(lists.records, lists.positions, i, int64(key(x[at + i * step], masks)), first + i, wide)
 
 
 @njit
@@ -44,7 +34,7 @@ def select(
     workspace: int,
 ) -> None:
     """Sort segments of rows, one for each task."""
-    numbers, problem, masks, lists, sorting, elements, _ = unpacked(constants, task, x, values, workspace)
+    numbers, problem, formula, lists, sorting, elements, _ = unpacked(constants, task, x, values, workspace)
     wide = problem.wide != 0
     for unit in range(first_unit, last_unit):
         row = unit // problem.segments
@@ -53,9 +43,9 @@ def select(
         n = min(problem.segment, place.length - first)
         at = place.x_at + first * problem.x_step
         if problem.x_step == 1:  # compilers make vectors of these
-            list_segment(elements, at, 1, first, n, masks, lists, wide)
+            list_all(elements, at, 1, first, n, formula, lists, wide)
         else:
-            list_segment(elements, at, problem.x_step, first, n, masks, lists, wide)
+            list_all(elements, at, problem.x_step, first, n, formula, lists, wide)
         in_spare = radix_sort(
             lists.records,
             lists.positions,
@@ -159,7 +149,7 @@ def merge(
     workspace: int,
 ) -> None:
     """Merge parts of the results of rows, one for each task, from all of their sorted segments."""
-    numbers, problem, masks, _, _, elements, outputs = unpacked(constants, task, x, values, workspace)
+    numbers, problem, formula, _, _, elements, outputs = unpacked(constants, task, x, values, workspace)
     wide, n_segments = problem.wide != 0, problem.segments
     begins, ends = stack_integers(MAX_SORTED_SEGMENTS), stack_integers(MAX_SORTED_SEGMENTS)
     records, positions = stack_integers(MAX_SORTED_SEGMENTS), stack_integers(MAX_SORTED_SEGMENTS)
@@ -201,6 +191,6 @@ def merge(
             place.first,
             place.length,
         )
-        write_listed(elements, outputs, indices, shifted, problem, masks, merged, 0, last - first)
+        write_listed(elements, outputs, indices, shifted, problem, formula, merged, 0, last - first)
         if part == 0:
             write_padding(outputs, indices, place, problem, problem.k)

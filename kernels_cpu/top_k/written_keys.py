@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.jit import inline, int64, njit
-from kernels_cpu.keys import KeyMasks, key
+from kernels_cpu.keys import KeyFormula, key
 from kernels_cpu.top_k.records import put_record
 from kernels_cpu.top_k.scan import Scratch
 from kernels_cpu.top_k.table import WORD
@@ -27,7 +27,7 @@ def padded_size(n: int) -> int:
 
 
 @njit
-def write_all_keys(x: Array, begin: int, n: int, highest: int, masks: KeyMasks, keys: Array) -> None:
+def write_all_keys(x: Array, begin: int, n: int, highest: int, formula: KeyFormula, keys: Array) -> None:
     """Write the keys of ``x[begin:begin + n]``, padded to whole words.
 
     The padding has the worst key and the last positions, so it is behind all elements.
@@ -36,9 +36,9 @@ def write_all_keys(x: Array, begin: int, n: int, highest: int, masks: KeyMasks, 
     worst = simd.fill(simd.load(keys, 0), ~highest)
     whole = n & -lanes
     for i in range(0, whole, lanes):
-        simd.store(keys, i, key(simd.load(x, begin + i), masks))
+        simd.store(keys, i, key(simd.load(x, begin + i), formula))
     for i in range(whole, n):
-        keys[i] = key(x[begin + i], masks)
+        keys[i] = key(x[begin + i], formula)
     for i in range(n, (n + lanes - 1) & -lanes):
         keys[i] = ~highest
     for i in range((n + lanes - 1) & -lanes, padded_size(n), lanes):

@@ -103,26 +103,18 @@ class Dims(NamedTuple):
 
 
 class TupleParameters(NamedTuple):
-    """How index tuples are read.
-
-    Attributes
-    ----------
-    n_coordinates, coordinate_bytes : int
-        Indices of a tuple, and bytes from one to the next.
-    least_index : int
-        The least index that does not count from the end. The lowest integer of a register stands for indices
-        without a sign, and the one above it for those that are out of range if they are negative.
-    clips : int
-        Whether an index out of range is brought into it, or its slice filled.
-    fill : int
-        The eight bytes that slices are filled with, again and again.
-    """
+    """How index tuples are read."""
 
     n_coordinates: int
     coordinate_bytes: int
+    """Indices of a tuple, and bytes from one to the next."""
     least_index: int
+    """The least index that does not count from the end. The lowest integer of a register stands for indices
+    without a sign, and the one above it for those that are out of range if they are negative."""
     clips: int
+    """Whether an index out of range is brought into it, or its slice filled."""
     fill: int
+    """The eight bytes that slices are filled with, again and again."""
 
 
 class UnitsParameters(NamedTuple):

@@ -136,38 +136,27 @@ class TransposedMaskParameters(NamedTuple):
 
 
 class ExpandParameters(NamedTuple):
-    """Parameters of `nonzero_expand`.
-
-    Attributes
-    ----------
-    n_granules, granules_per_tile, n_tiles : int
-        Granules in all, and tiles, of which each block has one.
-    skipped : int
-        Elements before the first, from a 16-byte boundary on.
-    capacity, row_bytes, column_bytes, is_packed : int
-        Rows that may be written, their layout, and whether a row is written in vectors.
-    fills, fills_cells : int
-        Whether the rows that are left are written, and whether that is one value in one piece.
-    count_size : int
-        Bytes of the count.
-    n_columns : int
-        Columns that are written.
-    multiplier, shift, period : int
-        The divisor that takes the columns before these away.
-    """
+    """Parameters of `nonzero_expand`."""
 
     n_granules: int
     granules_per_tile: int
     n_tiles: int
+    """Granules in all, and tiles, of which each block has one."""
     skipped: int
+    """Elements before the first, from a 16-byte boundary on."""
     capacity: int
     row_bytes: int
     column_bytes: int
     is_packed: int
+    """Rows that may be written, their layout, and whether a row is written in vectors."""
     fills: int
     fills_cells: int
+    """Whether the rows that are left are written, and whether that is one value in one piece."""
     count_size: int
+    """Bytes of the count."""
     n_columns: int
+    """Columns that are written."""
     multiplier: int
     shift: int
     period: int
+    """The divisor that takes the columns before these away."""

@@ -252,24 +252,17 @@ def _put_columns(problem: Words, out: Words, first: int, n_columns: int, depth: 
 
 
 class Mask(NamedTuple):
-    """How the mask is made.
-
-    Attributes
-    ----------
-    kind : int
-        The algorithm.
-    wide : int
-        Whether elements of a strided input are counted in 63 bits.
-    n_elements, skipped, n_granules : int
-        The elements, those before the first one from the 16-byte boundary on that contiguous input begins
-        behind, and the granules of both.
-    """
+    """How the mask is made."""
 
     kind: int
+    """The algorithm."""
     wide: int
+    """Whether elements of a strided input are counted in 63 bits."""
     n_elements: int
     skipped: int
     n_granules: int
+    """The elements, those before the first one from the 16-byte boundary on that contiguous input begins
+    behind, and the granules of both."""
 
 
 def _mask(problem: Words, policy: Policy, n_elements: int) -> Mask:

@@ -14,32 +14,22 @@ PORTABLE_CLUSTER = 8
 
 
 class Variant(NamedTuple):
-    """One compilable kernel.
-
-    Attributes
-    ----------
-    name : str
-        Unique among all variants, with the parameters told by `label`: letters, digits and underscores.
-    factory : str
-        The function that returns the ``@cuda.jit`` kernel, as ``"module:function"``: the module is not
-        imported before the kernel must be compiled.
-    parameters : tuple
-        What the factory is called with.
-    dynamic_shared_bytes : int
-        The most dynamic shared memory that a launch asks for, where the device has it; must be told if that
-        may be more than 48 KiB.
-    cluster : int
-        The most blocks of a cluster that a launch asks for.
-    since : tuple of two ints
-        No plan asks for it on devices of a lower compute capability.
-    """
+    """One compilable kernel."""
 
     name: str
+    """Unique among all variants, with the parameters told by `label`: letters, digits and underscores."""
     factory: str
+    """The function that returns the ``@cuda.jit`` kernel, as ``"module:function"``: the module is not
+    imported before the kernel must be compiled."""
     parameters: tuple[Hashable, ...] = ()
+    """What the factory is called with."""
     dynamic_shared_bytes: int = 0
+    """The most dynamic shared memory that a launch asks for, where the device has it; must be told if that
+    may be more than 48 KiB."""
     cluster: int = 1
+    """The most blocks of a cluster that a launch asks for."""
     since: tuple[int, int] = (0, 0)
+    """No plan asks for it on devices of a lower compute capability."""
 
     @property
     def label(self) -> str:
@@ -59,30 +49,20 @@ The third argument is empty; or it says why the driver refused the code that was
 
 
 class Target(NamedTuple):
-    """A device that kernels are planned for.
-
-    Attributes
-    ----------
-    device_id : int
-        Its number.
-    arch : str
-        Its architecture, for example ``"sm_90"``.
-    multiprocessors : int
-        How many it has.
-    block_shared_bytes : int
-        The most shared memory that a block may have, if it asks for it.
-    fetch : callable, optional
-        Gives a plan the code of its kernels.
-    load_plan : callable, optional
-        Gives the compiled form of a plan, which the CPU runs.
-    """
+    """A device that kernels are planned for."""
 
     device_id: int
+    """Its number."""
     arch: str
+    """Its architecture, for example ``"sm_90"``."""
     multiprocessors: int
+    """How many it has."""
     block_shared_bytes: int
+    """The most shared memory that a block may have, if it asks for it."""
     fetch: Fetch | None = None
+    """Gives a plan the code of its kernels."""
     load_plan: Callable[[Kernel], LoadedKernel | None] | None = None
+    """Gives the compiled form of a plan, which the CPU runs."""
 
 
 @functools.cache

@@ -126,27 +126,19 @@ def _of_rows(
 
 
 class _Selection(NamedTuple):
-    """The selection that a call makes from each block.
-
-    Attributes
-    ----------
-    k, axis : int
-        The number of elements and the dimension.
-    index_dtype : numpy.dtype
-        The type of the indices.
-    largest, nan_last, is_sorted : bool
-        The order of elements and of results.
-    is_last : bool
-        Whether a block gives results, and not candidates.
-    """
+    """The selection that a call makes from each block."""
 
     k: int
     axis: int
+    """The number of elements and the dimension."""
     index_dtype: Any
+    """The type of the indices."""
     largest: bool
     nan_last: bool
     is_sorted: bool
+    """The order of elements and of results."""
     is_last: bool
+    """Whether a block gives results, and not candidates."""
 
     def of(self, size: int) -> int:
         """Return how many elements are selected from a block of a size."""

@@ -58,20 +58,14 @@ class _Request(NamedTuple):
     """A computation in terms that can be written as text.
 
     XLA keeps the text, and may bring it back in another process.
-
-    Attributes
-    ----------
-    function : str
-        The function's name.
-    inputs : sequence of (str, sequence of int)
-        The data type and the sizes of each.
-    parameters : sequence
-        The other arguments, as JSON can hold them.
     """
 
     function: str
+    """The function's name."""
     inputs: Sequence[tuple[str, Sequence[int]]]
+    """The data type and the sizes of each."""
     parameters: Sequence[object]
+    """The other arguments, as JSON can hold them."""
 
     @classmethod
     def of(cls, spec: Spec, inputs: Sequence[Array], parameters: Sequence[object]) -> "_Request":

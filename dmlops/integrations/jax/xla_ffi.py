@@ -84,22 +84,15 @@ _Frame = _structure(
 
 
 class Call(NamedTuple):
-    """One call of a handler.
-
-    Attributes
-    ----------
-    text : bytes
-        The only attribute of the call, a string.
-    operands, results : list of int
-        Where they lie in memory; 0 for one without elements.
-    last_size : int
-        The size of the last result, if that has one dimension; -1 otherwise.
-    """
+    """One call of a handler."""
 
     text: bytes
+    """The only attribute of the call, a string."""
     operands: Sequence[int]
     results: Sequence[int]
+    """Where they lie in memory; 0 for one without elements."""
     last_size: int
+    """The size of the last result, if that has one dimension; -1 otherwise."""
 
 
 Handler = Callable[[Call, Callable[[], int]], None]
@@ -113,25 +106,17 @@ _TEXTS = (
 
 
 class _State(NamedTuple):
-    """The objects that XLA uses for the life of the process, and that all imports of dmlops share.
-
-    Attributes
-    ----------
-    handlers : dict
-        By name and platform; a later import of dmlops writes its own.
-    kept : list
-        What machine code refers to.
-    running, is_over : ctypes.c_int64
-        The number of handlers that may be in Python now, and whether Python is closed to others.
-    errors : list of _ErrorArguments
-        What handlers answer if Python is closed, and after an interrupt.
-    """
+    """The objects that XLA uses for the life of the process, and that all imports of dmlops share."""
 
     handlers: dict[tuple[str, str], Handler]
+    """By name and platform; a later import of dmlops writes its own."""
     kept: list[object]
+    """What machine code refers to."""
     running: ctypes.c_int64
     is_over: ctypes.c_int64
+    """The number of handlers that may be in Python now, and whether Python is closed to others."""
     errors: Sequence[ctypes.Structure]
+    """What handlers answer if Python is closed, and after an interrupt."""
 
     @classmethod
     def new(cls) -> "_State":

@@ -97,31 +97,21 @@ def _number(word: int, kind: int) -> float:
 
 
 class Request(NamedTuple):
-    """The call that a block asks for.
-
-    Attributes
-    ----------
-    operation : int
-        What it asks for.
-    key : tuple of int
-        All that tells its kind.
-    words : list of int
-        The scalars as words.
-    scalars, sizes : list of number
-        The arguments that are no arrays.
-    arrays : list of array
-        In the order in which kernels take them.
-    has_out : bool
-        Whether the outputs are the caller's.
-    """
+    """The call that a block asks for."""
 
     operation: int
+    """What it asks for."""
     key: tuple[int, ...]
+    """All that tells its kind."""
     words: list[int]
+    """The scalars as words."""
     scalars: list[Any]
     sizes: list[Any]
+    """The arguments that are no arrays."""
     arrays: list[Any]
+    """In the order in which kernels take them."""
     has_out: bool
+    """Whether the outputs are the caller's."""
 
     @classmethod
     def read(cls, block: int) -> "Request":
@@ -155,30 +145,20 @@ Bindable = tuple[Spec, int, tuple[Any, ...]]
 
 
 class _Operation(NamedTuple):
-    """An operation that a block may ask for.
-
-    Attributes
-    ----------
-    bind : callable
-        Returns the function that serves a request, and its arguments.
-    reads_bits : bool
-        Whether sizes may be floats.
-    has_value_in_key : bool
-        Whether the scalars in the key are all that a kind fixes.
-    changes : mapping of int to int
-        Words of the problem that differ from those of the function.
-    expected : int, optional
-        What the kernel of a successful call returns, if that differs from the function.
-    check : callable, optional
-        Refuses requests that the function itself would serve.
-    """
+    """An operation that a block may ask for."""
 
     bind: Callable[[Request], Bindable]
+    """Returns the function that serves a request, and its arguments."""
     reads_bits: bool = False
+    """Whether sizes may be floats."""
     has_value_in_key: bool = False
+    """Whether the scalars in the key are all that a kind fixes."""
     changes: Mapping[int, int] = NO_CHANGES
+    """Words of the problem that differ from those of the function."""
     expected: int | None = None
+    """What the kernel of a successful call returns, if that differs from the function."""
     check: Callable[[Request, BoundCall], None] | None = None
+    """Refuses requests that the function itself would serve."""
 
 
 _OPERATIONS: dict[int, _Operation] = {}

@@ -38,21 +38,15 @@ class ColumnShape(NamedTuple):
 
 
 class ColumnsParameters(NamedTuple):
-    """More parameters of `columns.column_top_k`.
-
-    Attributes
-    ----------
-    parts_per_block : int
-        Warps of a block that share columns.
-    n_slots, n_spare, position_offset : int
-        Candidates for which a lane has room, how many more than k may stay, and where positions begin in
-        shared memory.
-    """
+    """More parameters of `columns.column_top_k`."""
 
     parts_per_block: int
+    """Warps of a block that share columns."""
     n_slots: int
     n_spare: int
     position_offset: int
+    """Candidates for which a lane has room, how many more than k may stay, and where positions begin in
+    shared memory."""
 
 
 def chunk_rows(element_size: int) -> int:

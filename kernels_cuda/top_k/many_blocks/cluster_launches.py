@@ -50,27 +50,18 @@ _MOST_GROUPS = 8
 
 
 class ClusterParameters(NamedTuple):
-    """More parameters of `cluster.cluster_top_k`.
-
-    Attributes
-    ----------
-    is_sorted : int
-        Whether results come by value, or by ascending index.
-    is_few : int
-        Whether k is small enough for few candidates.
-    cluster_bits : int
-        The bits of the number of blocks of a cluster.
-    step_bits : int
-        The bits of the number of elements that a cluster reads in a step, a vector per thread.
-    chunk_bits : int
-        The bits of the number of selected elements that one block orders.
-    """
+    """More parameters of `cluster.cluster_top_k`."""
 
     is_sorted: int
+    """Whether results come by value, or by ascending index."""
     is_few: int
+    """Whether k is small enough for few candidates."""
     cluster_bits: int
+    """The bits of the number of blocks of a cluster."""
     step_bits: int
+    """The bits of the number of elements that a cluster reads in a step, a vector per thread."""
     chunk_bits: int
+    """The bits of the number of selected elements that one block orders."""
 
 
 def cluster_sort_bytes(element_size: int) -> int:

@@ -134,48 +134,36 @@ def shape_of(device: Words, selection: Selection, number: int) -> BlockShape:
 
 
 class BlockParameters(NamedTuple):
-    """More parameters of `block.block_top_k`, whose blocks have one part of a row each.
-
-    Attributes
-    ----------
-    source_size : int
-        Bytes of an index in `sources`; 0 if there are none.
-    is_by_index : int
-        Whether results are written by ascending position.
-    part_size, n_parts : int
-        Elements of a part of a row, and how many parts a row has.
-    top_stage, has_unit_groups : int
-        Where the block begins: coarse maxima, fine maxima or elements; and whether each of these maxima is a
-        group by itself.
-    lane_bits, n_groups, enough_groups : int
-        Bits of the vectors of a group in the first stage, for how many groups there is room, and among how
-        many a threshold should be looked for.
-    most_groups : int
-        How many groups may be at or above the threshold.
-    n_slots, n_candidate_groups, list_word, bins_word : int
-        Candidates and groups for which there is room, and where the list of groups and the bins begin in
-        shared memory, in words.
-    n_coarse, coarse_bits, fine_bits : int
-        Coarse groups of a part, and the bits of the vectors of a coarse group and of a fine one.
-    """
+    """More parameters of `block.block_top_k`, whose blocks have one part of a row each."""
 
     source_size: int
+    """Bytes of an index in `sources`; 0 if there are none."""
     is_by_index: int
+    """Whether results are written by ascending position."""
     part_size: int
     n_parts: int
+    """Elements of a part of a row, and how many parts a row has."""
     top_stage: int
     has_unit_groups: int
+    """Where the block begins: coarse maxima, fine maxima or elements; and whether each of these maxima is a
+    group by itself."""
     lane_bits: int
     n_groups: int
     enough_groups: int
+    """Bits of the vectors of a group in the first stage, for how many groups there is room, and among how
+    many a threshold should be looked for."""
     most_groups: int
+    """How many groups may be at or above the threshold."""
     n_slots: int
     n_candidate_groups: int
     list_word: int
     bins_word: int
+    """Candidates and groups for which there is room, and where the list of groups and the bins begin in
+    shared memory, in words."""
     n_coarse: int
     coarse_bits: int
     fine_bits: int
+    """Coarse groups of a part, and the bits of the vectors of a coarse group and of a fine one."""
 
 
 def block_variants(element_size: int) -> Iterator[Variant]:

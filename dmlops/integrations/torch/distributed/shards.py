@@ -42,21 +42,14 @@ def cut_by(x: DTensor, axis: int) -> "list[Cut]":
 
 
 class Cut(NamedTuple):
-    """The division of an axis, or of a part of it, by one mesh dimension.
-
-    Attributes
-    ----------
-    sizes : list of int
-        The sizes of the shards, by rank.
-    rank : int
-        The rank of this process.
-    mesh_dim : int
-        The dimension of the mesh along which the other shards lie.
-    """
+    """The division of an axis, or of a part of it, by one mesh dimension."""
 
     sizes: list[int]
+    """The sizes of the shards, by rank."""
     rank: int
+    """The rank of this process."""
     mesh_dim: int
+    """The dimension of the mesh along which the other shards lie."""
 
 
 def cuts_of(x: DTensor, axis: int) -> list[Cut]:
