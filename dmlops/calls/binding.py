@@ -18,7 +18,7 @@ from dmlops.calls.call_cache import CALLS
 from dmlops.calls.dispatch import check_served, level_or, plan_problems, problems_of
 from dmlops.calls.guard import NamedTensor
 from dmlops.calls.kinds import KINDS
-from dmlops.devices import cuda_driver
+from dmlops.devices import backend, cuda_driver
 from dmlops.devices.memory import Device
 from dmlops.devices.plans import Plan
 from dmlops.operators.batching import BatchingRule
@@ -267,10 +267,14 @@ class Binding:
         if not even_if_empty and not any(desc.element_count for desc in self._outputs):
             return self._bound(BoundCall, None, None, None)
         problems = problems_of(descriptor, options)
-        kernels = plan_problems(descriptor, problems, self.device, f"{self.function.name}.device")
         if level is not FeatureLevel.EXTENDED and form is not None:
             form = self._form_at(level, form)
-        return self._bound(make, kernels, form, problems[0] if len(problems) == 1 else None)
+
+        def bound() -> BoundCall:
+            kernels = plan_problems(descriptor, problems, self.device, f"{self.function.name}.device")
+            return self._bound(make, kernels, form, problems[0] if len(problems) == 1 else None)
+
+        return backend.planned(self.function.operator, self.device, bound)
 
     def _form_at(self, level: FeatureLevel, form: KindForm) -> KindForm | None:
         """Return the form of a kind at a level of DirectML; None if ranks do not tell what it serves."""

@@ -1,13 +1,12 @@
 """The table of devices: the highest feature level that each serves, its plans and its kernels."""
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dmlops.devices import cpu, cuda
-from dmlops.devices.memory import Device
+from dmlops.devices.memory import CPU, Device
 from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
@@ -15,6 +14,9 @@ from kernels_cpu.problems import Problem
 
 if TYPE_CHECKING:
     from kernels_cpu.plan import Plan
+
+T = TypeVar("T")
+_KERNELS = "kernels"
 
 HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
     {"cpu": FeatureLevel.EXTENDED, "cuda": FeatureLevel.EXTENDED}
@@ -39,8 +41,7 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> "Plan":
     try:
         # This says what is missing before anything is imported.
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
-        # The first time, all that plans need is loaded at once: each change of threads may take a while.
-        kernels = once.once(("kernels", device.kind, operator), partial(_kernels_of, operator, device))
+        kernels = once.once((_KERNELS, device.kind, operator), partial(_kernels_of, operator, device))
         make = kernels.plan
         if device.kind == "cpu":
             make = partial(once.imported("kernels_cpu.plan").HostPlan, kernels)
@@ -51,9 +52,19 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> "Plan":
         raise kernel_store.cannot_load(what, error) from error
 
 
+def planned(operator: str, device: Device, make: Callable[[], T]) -> T:
+    """Return a new call of an operator, which loads all that it needs.
+
+    The first one on the CPU is made on one thread from beginning to end: each change of threads may take as
+    long as a kernel takes to load.
+    """
+    is_first = device is CPU and not once.is_made(_KERNELS, device.kind, operator)
+    return once.apart(make) if is_first else make()
+
+
 def _kernels_of(operator: str, device: Device) -> ModuleType:
     """Return the package of an operator's kernels for a device; on the CPU, native calls need more."""
-    kernels = importlib.import_module(f"kernels_{device.kind}.{operator}")
+    kernels = once.imported(f"kernels_{device.kind}.{operator}")
     if device.kind == "cpu" and cpu.compiles_plans():
         cpu.load(native_call.CALL)
         cpu.load(kernels.PLAN)

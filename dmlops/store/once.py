@@ -61,6 +61,11 @@ def once(key: Hashable, make: Callable[[], T]) -> T:
     return _made[key] if key in _made else apart(_make, key, make)  # type: ignore[no-any-return]
 
 
+def is_made(*key: Hashable) -> bool:
+    """Return whether `once` has made what is under a key."""
+    return key in _made
+
+
 # Another thread may be faster in between.
 def _make(key: Hashable, make: Callable[[], T]) -> T:
     return _made[key] if key in _made else _made.setdefault(key, make())  # type: ignore[no-any-return]
