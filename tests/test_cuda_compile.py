@@ -43,7 +43,7 @@ MOST_SPILLED = {
     "dmlops_top_k_keep_": (0, 10),
     "dmlops_top_k_selected_8": (240, 500),
     "dmlops_top_k_selected_": (0, 200),
-    "dmlops_top_k_numbered_8_": (2150, 2800),
+    "dmlops_top_k_numbered_8_": (2250, 2850),
     "dmlops_top_k_numbered_": (1670, 2200),
     "dmlops_top_k_warp_": (100, 100),
     "dmlops_top_k_transposed_maxima_": (0, 0),

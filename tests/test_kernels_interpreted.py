@@ -273,6 +273,28 @@ def test_windows(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "n", "k", "dtype"),
+    [
+        ("partition-0", 1023, 60, "bfloat16"),
+        *(exhaustive("partition-0", 511, 60, dtype) for dtype in ("uint8", "float32", "float64")),
+        *(exhaustive("rounds", 61, 5, dtype) for dtype in ("uint8", "bfloat16", "uint32", "int64")),
+    ],
+)
+def test_rows_of_every_alignment(name, n, k, dtype):
+    """Rows and windows begin and end anywhere between two boundaries, and some fill all of a block."""
+    rng, n_rows = np.random.default_rng(7), 17
+    # Many tie, also with what lies beside a window.
+    rows = rng.integers(0, 3, (n_rows, n)).astype(dtype)
+    starts = np.arange(n_rows)
+    lengths = n - rng.integers(0, 24, n_rows)
+    starts[1:5], lengths[1:5] = (n - 1, n - 3, n, 5), (1, 2, 3, 0)
+    data_type = TensorDataType[dtype.upper()]
+    run_top_k(name, data_type, rows, k, True)
+    run_top_k(name, data_type, rows, k, True, starts=starts, lengths=lengths)
+    run_top_k(name, data_type, rows, k, False, False, starts=starts, lengths=lengths)
+
+
+@pytest.mark.parametrize(
     ("name", "n", "k"),
     [("partition", 203, 30), exhaustive("partition", 5003, 60), nightly("sort", 5003, 4200)],
 )
@@ -511,13 +533,13 @@ def test_elements_that_change_after_they_were_counted():
         np.testing.assert_array_equal(coordinates.view(np.int64).reshape(-1, 2), expected)
 
 
-@pytest.mark.exhaustive
-def test_long_segments_share_blocks():
-    """Warps take the short segments of one row; the others are shared by a few blocks, each in its turn."""
-    rng, n, n_rows, k = np.random.default_rng(8), 20_000, 40, 7
+@pytest.mark.parametrize("n_rows", [exhaustive(40), exhaustive(1100)])
+def test_long_segments_share_blocks(n_rows):
+    """Warps take the short segments of one row; the others are shared by one group of blocks, or several."""
+    rng, n, k = np.random.default_rng(8), 20_000, 7
     x = rows_of_ties(n)
     lengths = np.where(
-        rng.random(n_rows) < 0.3, rng.integers(257, 900, n_rows), rng.integers(-1, 257, n_rows)
+        rng.random(n_rows) < 12 / n_rows, rng.integers(257, 900, n_rows), rng.integers(-1, 257, n_rows)
     )
     starts = rng.integers(-3, n - 900, n_rows)
     starts[:4], lengths[:4] = (0, n - 300, -5, 7), (n, 999, 300, 5000)

@@ -79,6 +79,24 @@ def test_many_parts_that_do_not_divide_the_work(n):
         assert_same(dmlops.diagonal_matrix(given, **band), reference.diagonal_matrix(given, **band))
 
 
+@pytest.mark.parametrize("step", [5, -5])
+def test_single_rows_with_gaps_are_shared(step):
+    """What counts is how much memory is read, not how many elements: a column is shared like a longer row."""
+    n, k = 1_000_000, 30
+    x = random("gaps").integers(0, 1 << 16, 5 * n).astype("float32")[::step]
+    desc = dmlops.TensorDesc("FLOAT32", x.shape, (abs(step),))
+    sizes = []
+    for n_threads in (1, 2):
+        dmlops.set_num_threads(n_threads)
+        found = dmlops.top_k(x, k)
+        expected = np.argsort(-x, kind="stable")[:k]
+        assert_same(found.indices, expected)
+        assert_same(found.values, x[expected])
+        compiled = dmlops.compile(dmlops.TopK1(input_tensor=desc, axis=0, k=k, axis_direction=1))
+        sizes.append(compiled.workspace_size)
+    assert sizes[1] > sizes[0]
+
+
 @pytest.mark.parametrize("text", ["0", "two", "-4", "1.5", "9" * 5000])
 def test_bad_environment_variable_is_named(text, monkeypatch):
     monkeypatch.setenv("DMLOPS_NUM_THREADS", text)

@@ -181,6 +181,8 @@ class Shape(NamedTuple):
     """The stride of x along that dimension; 0 where there is none."""
     are_contiguous: bool
     """Whether the elements of a row follow each other."""
+    step_bytes: int
+    """How far it is from an element to the next, at most a line of the cache."""
     line: int
     """Elements of a line of the cache."""
     lanes: int
@@ -227,6 +229,7 @@ def _shape(problem: Words) -> Shape:
         last_size,
         last_step,
         problem[X_STEP] == 1,
+        min(product(abs(problem[X_STEP]), element_size), LINE_BYTES),
         LINE_BYTES // element_size,
         max(processor.WIDTH // (8 * element_size), 1),
     )
@@ -241,8 +244,10 @@ def _choose(shape: Shape, are_whole: bool, is_sorted: bool, threads: int) -> Cho
     element_size, k, n = shape.element_size, shape.k, shape.longest
     row_bytes = product(n, element_size)
     is_search = k > 0 and k * (32 if row_bytes >= SHORT_ROW_BYTES else 8) <= n
+    # Of elements with gaps, whole lines are read, which rows side by side share.
+    read_bytes = product(n, shape.step_bytes) if shape.last_step != 1 else row_bytes
     # About how many nanoseconds a row takes, from what was measured.
-    row_time = 100 + 20 * k + row_bytes // 30 if is_search else 200 + 2 * row_bytes
+    row_time = 100 + 20 * k + read_bytes // 30 if is_search else 200 + 2 * row_bytes
     n_tasks = min(threads, max(product(shape.n_rows, row_time) // TASK_TIME, 1))
     if not is_search:
         capacity = k + (k >> 3) + 2 * WORD

@@ -7,8 +7,8 @@ such keys have been found. If fewer than k candidates take part, all elements of
 are candidates; a longer one is read again, and what is at or above a threshold is listed (`numbered_search`).
 
 Candidates are sorted by key, in shared memory; few that have the same key are ordered by comparing each with
-each. If many have, they are sorted by number first, as they are if results are to come by number. The first k
-by key are the answer.
+each. If many have, they are sorted by number first. The first k by key are the answer. If results are to come
+by number, candidates are sorted by number alone, and those at or above a threshold of keys are the answer.
 """
 
 from typing import Any
@@ -39,7 +39,6 @@ from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 _LONGEST_RUN = 32
 # Two large blocks share a multiprocessor.
 _REGISTERS = 64
-_NOWHERE = 0xFFFFFFFF
 
 
 def numbered_kernel(element_size: int, n_threads: int) -> Any:
@@ -60,7 +59,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
     exclusive_sum = block_scan(n_threads)
     most = n_threads * ITEMS_PER_THREAD
     sort_wide, sort_narrow = pair_sort(8, n_threads, most), pair_sort(max(element_size, 4), n_threads, most)
-    narrow_bytes = pair_bytes(element_size)
+    narrow_bytes, key_bytes = pair_bytes(element_size), max(element_size, 4)
     n_warps = n_threads // WARP_LANES
     n_counts = ITEMS_PER_THREAD * n_warps
     load_narrow = ptx.load_shared_u64x2 if element_size == 8 else ptx.load_shared_u32x2
@@ -243,26 +242,52 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         return rank
 
     @linked_function
-    def rank_marked(areas, n_pairs, n_selected, scratch, thread):
-        """Put the ranks of candidates by number where their keys were; those not selected have none."""
-        _, key_pairs = areas
-        marks = ptx.shared_address(scratch.histogram)
-        place = thread
-        while place < n_selected:
-            _, slot = load_narrow(key_pairs + place * narrow_bytes)
-            ptx.reduce_or_shared_u32(marks + (u32(slot) >> 5 << 2), u32(1) << (u32(slot) & 31))
-            place += n_threads
+    def write_by_number(areas, counts, outputs, row, scratch, p, m, ids):
+        """Write the first candidates by key, of those in order of number, in this order.
+
+        `areas` are the address of the candidates, and an array for their keys behind them.
+        """
+        pairs, keys = areas
+        n_pairs, n_selected = counts
+        values, row_indices = outputs
+        thread, _, _ = ids
+        lowest = ~key_type(0)
+        highest = key_type(0)
+        slot = thread
+        while slot < n_pairs:
+            _, packed = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
+            key = key_type(key_of(packed, row, p))
+            keys[slot] = key
+            lowest = min(lowest, key)
+            highest = max(highest, key)
+            slot += n_threads
+        # All that reach a threshold, or the first of those that equal it.
+        threshold = key_type(0)
+        n_ties = n_pairs
+        if n_selected < n_pairs:
+            extent = key_extremes(scratch, lowest, highest, ids)
+            threshold, above, reached = find_threshold(
+                keys, n_pairs, extent, n_selected, n_selected, scratch, ids
+            )
+            if reached > n_selected:
+                n_ties = n_selected - above
         cuda.syncthreads()
+        # Counts of larger keys are in the lower half of a word, those of ties in the upper one.
         before = u32(0)
         first = u32(0)
         while first < n_pairs:
             slot = first + thread
-            is_selected = (ptx.load_shared_u32(marks + (slot >> 5 << 2)) >> (slot & 31)) & 1
-            rank, amount = exclusive_sum(is_selected, thread, scratch.sums)
-            rank += before
-            if is_selected == 0:
-                rank = u32(_NOWHERE)
-            ptx.store_shared_u32(key_pairs + (slot << 2), rank)
+            own = u32(0)
+            if slot < n_pairs:
+                own = u32(keys[slot] > threshold) | (u32(keys[slot] == threshold) << 16)
+            place, amount = exclusive_sum(own, thread, scratch.sums)
+            place += before
+            if own == 1 or (own != 0 and place >> 16 < n_ties):
+                rank = (place & 0xFFFF) + min(place >> 16, n_ties)
+                number, packed = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
+                address = row.base + i64(u32(packed)) * p.strides.x * element_size
+                bits = restore(keys[slot], p.key_format, address)
+                write_result(values, row_indices, rank, bits, i64(~number ^ u64(m.flip)), p)
             before += amount
             first += n_threads
             cuda.syncthreads()
@@ -333,7 +358,10 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
                 sort_by_number(pairs, counters, n_pairs, by_position, row, scratch, m, ids)
                 cuda.syncthreads()
                 makes_keys = True
-            if by_position and by_number:
+            if m.is_sorted == 0:
+                working = by_position
+                by_position = False
+            elif by_position and by_number:
                 by_position = False
             else:
                 by_position = False
@@ -345,23 +373,18 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
         n_written = min(n_pairs, n_selected)
         step = p.strides.x * element_size
         if m.is_sorted == 0:
-            rank_marked(areas, n_pairs, n_written, scratch, thread)
+            key_room = ptx.shared_from(room, m.capacity * PAIR_BYTES // key_bytes)
+            counts, written = (n_pairs, n_written), (values, outputs)
+            write_by_number((pairs, key_room), counts, written, row, key_scratch, p, m, ids)
+            n_pairs = u32(0)
         place = thread
         while place < n_pairs:
-            key = key_type(0)
-            slot = place
+            key, slot = load_narrow(areas[1] + place * narrow_bytes)
             rank = place
-            if m.is_sorted == 0:
-                rank = ptx.load_shared_u32(areas[1] + (place << 2))
-            else:
-                key, low = load_narrow(areas[1] + place * narrow_bytes)
-                slot = u32(low)
-                if not by_number:
-                    rank = rank_in_run(areas, n_pairs, place, key, slot)
+            if not by_number:
+                rank = rank_in_run(areas, n_pairs, place, key, slot)
             if rank < n_written:
-                number, packed = ptx.load_shared_u64x2(pairs + slot * PAIR_BYTES)
-                if m.is_sorted == 0:
-                    key = key_type(key_of(packed, row, p))
+                number, packed = ptx.load_shared_u64x2(pairs + u32(slot) * PAIR_BYTES)
                 bits = restore(key, p.key_format, base + i64(u32(packed)) * step)
                 write_result(values, outputs, rank, bits, i64(~number ^ u64(m.flip)), p)
             place += n_threads

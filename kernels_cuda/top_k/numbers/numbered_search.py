@@ -23,8 +23,11 @@ from kernels_cuda.top_k.numbers.numbered_launches import PAIR_BYTES
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.threshold import CROWDED, FOUND, bit_length_u64, threshold_functions
 
-# Elements that a thread loads before it uses the first.
+# Elements that a thread loads before it uses the first, and those of a sample.
 _AHEAD = 8
+_SAMPLED = 16
+# Elements of a sample that follow each other in the row: numbers of 8 bytes in 32, which are read at once.
+_NEIGHBOURS = 4
 # The first k are looked for by a sample only if so many of the sample are among them: others are too few.
 _FEWEST_SAMPLED = 32
 # More than enough if elements stay as they are.
@@ -111,7 +114,7 @@ def search_function(element_size: int, n_threads: int) -> Any:
     find_digit, block_extremes = finding.find_digit, finding.block_extremes
     find_threshold = finding.find_threshold
     digit_bits = n_threads.bit_length() - 1
-    tile = _AHEAD * n_threads
+    tile, n_sampled = _AHEAD * n_threads, _SAMPLED * n_threads
     ones = (1 << 8 * element_size) - 1
 
     @device_function
@@ -186,6 +189,12 @@ def search_function(element_size: int, n_threads: int) -> Any:
             scratch.counters[CROWDED] = u32(1)
         return least, most
 
+    @device_function
+    def sampled_position(number, apart):
+        """Return where an element of a sample is: neighbours are read together."""
+        among = number & (_NEIGHBOURS - 1)
+        return (number - among) * apart + among
+
     @linked_function
     def sampled_number(room, lowest, n_left, row, scratch, p, m, ids):
         """Return a number that about as many as there is room for reach, of elements with the key `lowest`.
@@ -195,25 +204,28 @@ def search_function(element_size: int, n_threads: int) -> Any:
         thread, _, _ = ids
         elements = cuda.local.array(_AHEAD, key_type)
         most = u64(0)
-        apart = row.length // tile
-        for item in range(_AHEAD):
-            position = (item * n_threads + i64(thread)) * apart
-            elements[item] = read_if(row.base + position * p.strides.x * element_size, u32(1))
-        for item in range(_AHEAD):
-            position = (item * n_threads + i64(thread)) * apart
-            has_key = u64(ordered_key(elements[item], p.key_format)) == lowest
-            bits = load_number(row, position, has_key, m)
-            sampled = u64(0)
-            if bits != u64(m.excluded):
-                sampled = number_key(bits, m)
-            room[u32(item * n_threads) + thread] = sampled
-            most = max(most, sampled)
+        apart = max(row.length // n_sampled, i64(1))
+        for first in range(0, _SAMPLED, _AHEAD):
+            for item in range(_AHEAD):
+                position = sampled_position((first + item) * n_threads + i64(thread), apart)
+                address = row.base + position * p.strides.x * element_size
+                elements[item] = read_if(address, u32(position < row.length))
+            for item in range(_AHEAD):
+                at = u32((first + item) * n_threads) + thread
+                has_key = u64(ordered_key(elements[item], p.key_format)) == lowest
+                position = sampled_position(i64(at), apart)
+                bits = load_number(row, position, has_key and position < row.length, m)
+                sampled = u64(0)
+                if bits != u64(m.excluded):
+                    sampled = number_key(bits, m)
+                room[at] = sampled
+                most = max(most, sampled)
         _, most = block_extremes(scratch, most, most, ids)
         # The spare room is for the error of the sample on both sides.
-        rank = u32(i64(n_left + (u32(m.capacity) - u32(p.k)) // 2) // max(apart, i64(1)))
+        rank = u32(i64(n_left + (u32(m.capacity) - u32(p.k)) // 2) // apart)
         number = u64(0)
-        if _FEWEST_SAMPLED <= rank <= tile:
-            number, _, _ = find_threshold(room, u32(tile), (u64(0), most), rank, rank + 1, scratch, ids)
+        if _FEWEST_SAMPLED <= rank <= n_sampled:
+            number, _, _ = find_threshold(room, u32(n_sampled), (u64(0), most), rank, rank + 1, scratch, ids)
         cuda.syncthreads()
         return number
 

@@ -230,9 +230,18 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
         if thread == 0:
             kept[0], kept[1], kept[2] = values, indices.address, indices.start
-        count = u32(length)
-        n_selected = min(u32(p.k), count)
+        n_selected = min(u32(p.k), u32(length))
         x_step = p.strides.x * element_size
+        # Positions count from the boundary before a row, if there is room for what lies between.
+        n_before = u32(0)
+        if p.strides.x == 1:
+            n_before = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
+        if u32(length) + n_before > n_threads * n_keys:
+            n_before = u32(0)
+        count = u32(length) + n_before
+        base -= i64(n_before) * element_size
+        if thread == 0:
+            kept[2] -= i64(n_before)
 
         # Element e of vector v of a lane is at first + v * warp_vector + e.
         n_used = (count + u32(block_vector - 1)) // u32(block_vector)
@@ -244,15 +253,19 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
         n_live = whole * per_vector + min(rest, u32(per_vector))
         codes = cuda.local.array(n_registers, key_type)
-        load_elements(codes, base, extent_of(x, p), first, n_live, p)
+        load_elements(codes, (base, n_before, count), extent_of(x, p), first, n_live, p)
 
         if thread < n_adding:
             ptx.store_shared_u32x4(memory + thread * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
         cuda.syncthreads()
 
         make_codes(codes, n_used, p.key_format)
-        # Codes beyond the row come last, and are not selected.
+        # Codes before and beyond the row come last, and are not selected.
         last_code = key_type(0xFFFF) if is_paired else ~key_type(0)
+        if first < n_before:
+            for number in range(per_vector - 1):
+                if u32(number) < n_before:
+                    codes[number // per_register] |= last_code << key_type(number % per_register * 16)
         for vector in range(n_vectors):
             if u32(vector) < n_used and n_live < (vector + 1) * per_vector:
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
@@ -262,9 +275,12 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         last = ~key_type(0)
         n_ties = u32(0)
         n_equal = u32(0)
-        if n_selected < count:
+        if n_selected < u32(length):
             last, n_ties, n_equal = find_cut(codes, n_used, memory, totals, cut, n_selected, thread)
-        chosen = bits_up_to(codes, n_used, last) & live_bits(n_live)
+        live = live_bits(n_live)
+        if first < n_before:
+            live &= ~live_bits(n_before)
+        chosen = bits_up_to(codes, n_used, last) & live
         ties = u32(0)
         if n_ties < n_equal:
             ties = chosen

@@ -105,8 +105,8 @@ def register_functions(
         return bits
 
     @linked_function
-    def load_unaligned(elements, address, extent, n_live):
-        """Load the elements of vectors that begin between two boundaries; `extent` is that of x."""
+    def load_unaligned(elements, address, extent, n_dead, n_live):
+        """Load the elements of vectors that begin anywhere, from number `n_dead` on before `n_live`."""
         words = cuda.local.array((n_vectors, 4), u32)
         for vector in range(n_vectors):
             at = address + vector * vector_step * element_size
@@ -120,18 +120,22 @@ def register_functions(
             at = address + vector * vector_step * element_size
             if n_live > vector * per_vector and not is_readable(at, extent):
                 for number in range(vector * per_vector, (vector + 1) * per_vector):
-                    bits = read_if(at + number % per_vector * element_size, n_live > number)
+                    exists = n_dead <= number < n_live
+                    bits = read_if(at + number % per_vector * element_size, exists)
                     elements[number // per_register] = element_at(elements, number, bits)
 
     @device_function
-    def load_elements(elements, base, extent, first, n_live, p):
-        """Load a thread's elements from number `first` on of the row at `base`; only `n_live` are in it.
+    def load_elements(elements, row, extent, first, n_live, p):
+        """Load a thread's elements from number `first` on of a row; only `n_live` come before its end.
 
-        `extent` are the addresses between which all rows of x lie.
+        `row` are the address from which on numbers count, and from and up to which number the row lies; its
+        first vector may begin before it. `extent` are the addresses between which all rows of x lie.
         """
+        base, begin, end = row
         words = cuda.local.array((n_vectors, 4), u32)
-        n_bytes = p.axis_size * element_size
-        is_aligned = ((base | n_bytes) & (VECTOR_BYTES - 1)) == 0 and base + n_bytes <= extent[1]
+        n_bytes = i64(end) * element_size
+        n_bytes += -n_bytes & (VECTOR_BYTES - 1)
+        is_aligned = (base & (VECTOR_BYTES - 1)) == 0 and extent[0] <= base and base + n_bytes <= extent[1]
         address = base + i64(first) * element_size
         if p.strides.x == 1 and is_aligned:
             for vector in range(n_vectors):
@@ -141,12 +145,12 @@ def register_functions(
             for vector in range(n_vectors):
                 spread(words[vector], elements, vector * vector_registers)
         elif takes_unaligned and p.strides.x == 1:
-            load_unaligned(elements, address, extent, n_live)
+            load_unaligned(elements, address, extent, max(begin, first) - first, n_live)
         else:
             step = p.strides.x * element_size
             for number in range(n_keys):
                 position = first + u32(number // per_vector * vector_step + number % per_vector)
-                bits = read_if(base + i64(position) * step, n_live > number)
+                bits = read_if(base + i64(position) * step, n_live > number and position >= begin)
                 elements[number // per_register] = element_at(elements, number, bits)
 
     @device_function

@@ -201,7 +201,7 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         keys = cuda.local.array(n_keys, key_type)
         lane_first = row_lane * per_vector
         n_live = live_places(lane_first, count)
-        load_elements(keys, base, extent_of(x, p), lane_first, n_live, p)
+        load_elements(keys, (base, u32(0), count), extent_of(x, p), lane_first, n_live, p)
         make_keys(keys, n_vectors, p.key_format)
 
         held = cuda.local.array(n_held, u32)
