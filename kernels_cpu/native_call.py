@@ -72,27 +72,18 @@ _MAX_REPLY = MAX_ARRAYS + MAX_WORDS
 
 
 class Operand(NamedTuple):
-    """An array that a native call recognises, whatever its sizes.
-
-    Attributes
-    ----------
-    kind : int
-        The type of its elements and its device, as the interface has them.
-    flags : int
-        Flags that the array interface must set; for DLPack, bits of the address that must be 0.
-    rank : int
-        Its number of dimensions.
-    element_size : int
-        Bytes of an element, a power of two.
-    residue_at : int
-        The word of the problem for its address modulo 16; -1 if plans do not ask for it.
-    """
+    """An array that a native call recognises, whatever its sizes."""
 
     kind: int
+    """The type of its elements and its device, as the interface has them."""
     flags: int
+    """Flags that the array interface must set; for DLPack, bits of the address that must be 0."""
     rank: int
+    """Its number of dimensions."""
     element_size: int
+    """Bytes of an element, a power of two."""
     residue_at: int = -1
+    """The word of the problem for its address modulo 16; -1 if plans do not ask for it."""
 
     @classmethod
     def of_array_interface(cls, array: "np.ndarray", *, is_written: bool) -> "Operand":

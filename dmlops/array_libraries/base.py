@@ -20,25 +20,17 @@ from kernels_cpu.native_call import Operand as NativeOperand
 
 
 class Operand(NamedTuple):
-    """An array that its library has vouched for.
-
-    Attributes
-    ----------
-    library : ArrayLibrary
-        Whose it is.
-    array : object
-        A plain strided array of the library's own, with memory behind it.
-    signature : hashable
-        What tells it apart from arrays that need other plans, of whichever library: type, sizes, strides and
-        device.
-    address : int
-        Where its element [0, ..., 0] is.
-    """
+    """An array that its library has vouched for."""
 
     library: "ArrayLibrary"
+    """Whose it is."""
     array: Any
+    """A plain strided array of the library's own, with memory behind it."""
     signature: Hashable
+    """What tells it apart from arrays that need other plans, of whichever library: type, sizes, strides and
+    device."""
     address: int
+    """Where its element [0, ..., 0] is."""
 
 
 class ArrayLibrary:

@@ -30,42 +30,28 @@ _SMALL_BYTES = 1 << 16
 
 
 class KindForm(NamedTuple):
-    """How native code can make other calls of a kind, as its operator says.
-
-    Attributes
-    ----------
-    operator : str
-        The module's name in ``kernels_cpu`` and ``kernels_cuda``.
-    make : callable
-        Makes the kind (`kinds.Kind`).
-    sizes : tuple of int
-        The sizes of the first call, in the order in which the operator's `fit` takes them.
-    fixed : tuple of int
-        What `fit` needs besides.
-    shapes : callable
-        Returns the shapes of the outputs for the inputs and the sizes of a call.
-    gathered : int
-        The input of which only what is selected is read; -1 if there is none.
-    is_limited : bool
-        Whether all tensors must be those of DirectML.
-    expected : sequence of TensorDesc, optional
-        How the arrays must lie in memory, if the kind has no sizes.
-    host : ctypes array, optional
-        The words of the host for which it is planned; by default the host as it is when a call is made.
-    workspace : int
-        The bytes that the caller's workspace must have.
-    """
+    """How native code can make other calls of a kind, as its operator says."""
 
     operator: str
+    """The module's name in ``kernels_cpu`` and ``kernels_cuda``."""
     make: Callable[..., Any]
+    """Makes the kind (`kinds.Kind`)."""
     sizes: tuple[int, ...]
+    """The sizes of the first call, in the order in which the operator's `fit` takes them."""
     fixed: tuple[int, ...]
+    """What `fit` needs besides."""
     shapes: Callable[[Sequence[object], tuple[int, ...]], Sequence[tuple[int, ...]]]
+    """Returns the shapes of the outputs for the inputs and the sizes of a call."""
     gathered: int = -1
+    """The input of which only what is selected is read; -1 if there is none."""
     is_limited: bool = False
+    """Whether all tensors must be those of DirectML."""
     expected: Sequence[TensorDesc] | None = None
+    """How the arrays must lie in memory, if the kind has no sizes."""
     host: "ctypes.Array[ctypes.c_int64] | None" = None
+    """The words of the host for which it is planned; by default the host as it is when a call is made."""
     workspace: int = 0
+    """The bytes that the caller's workspace must have."""
 
 
 class BoundCall:

@@ -88,21 +88,14 @@ def target(number: int, where: str) -> "Target":
 
 
 class NativeTarget(NamedTuple):
-    """A CUDA device as native calls need it.
-
-    Attributes
-    ----------
-    target : Target
-        The device as plans see it.
-    driver : int
-        The address of the driver's cuLaunchKernelEx.
-    may_overlap : bool
-        Whether a launch may begin before the one ahead of it has ended.
-    """
+    """A CUDA device as native calls need it."""
 
     target: "Target"
+    """The device as plans see it."""
     driver: int
+    """The address of the driver's cuLaunchKernelEx."""
     may_overlap: bool
+    """Whether a launch may begin before the one ahead of it has ended."""
 
     def plan(self, operator: str) -> Kernel:
         """Return the kernel of the CPU that plans an operator."""
