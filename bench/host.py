@@ -1,4 +1,4 @@
-"""Host time of small calls of sizes that the process has not seen before.
+"""Host time of small calls: on several kinds of arrays, and of sizes that the process has not seen before.
 
 On a GPU, it is the time until the call returns.
 """
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dmlops
-from bench.timing import HostClock, Lane
+from bench.timing import HostClock, Lane, warm_up
 
+ROUNDS = 200  # of which the shortest mean counts
 N_SIZES = 400
 LENGTHS = range(1000, 9000)  # of the loop that is compiled
 CLOCK = HostClock(threads=1)
@@ -27,7 +28,7 @@ class Workload(NamedTuple):
     inputs : callable
         Makes the arrays of the n-th size.
     call : callable
-        The call.
+        The call; it takes `out`.
     peer : callable
         The library's own function, of its module and the arrays.
     """
@@ -82,6 +83,37 @@ WORKLOADS = {
         lambda library, x: library.tril(x),
     ),
 }
+
+
+def microseconds(call: Callable[[], Any], wait: Callable[[], None]) -> float:
+    """Return the shortest mean time of a call over many short rounds, which other work seldom disturbs."""
+    lane = Lane(call)
+    warm_up(lane, CLOCK)
+    best = float("inf")
+    for _ in range(ROUNDS):
+        wait()
+        best = min(best, CLOCK.sample(lane).work)
+    return best * 1e6
+
+
+def small_calls(name: str, device: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each function's microseconds by what it is called on."""
+    library = library_of(name, device)
+    for function, workload in WORKLOADS.items():
+        inputs = workload.inputs(0)
+        first, *rest = map(library.convert, inputs)
+        calls = {
+            "owner": functools.partial(workload.call, first, *rest),
+            "view": functools.partial(workload.call, library.convert(np.stack([inputs[0]] * 2))[1], *rest),
+            "strided": functools.partial(
+                workload.call, library.convert(np.repeat(inputs[0], 2, -1))[..., ::2], *rest
+            ),
+        }
+        # Given outputs need room for the coordinates of every element.
+        size = {"size": inputs[0].size} if function == "nonzero_coordinates" else {}
+        out = workload.call(first, *rest, **size)
+        calls["out given"] = functools.partial(workload.call, first, *rest, out=out)
+        yield function, {what: microseconds(call, library.wait) for what, call in calls.items()}
 
 
 def new_sizes(name: str, device: str) -> Iterator[tuple[str, tuple[float, ...]]]:

@@ -1,7 +1,11 @@
 """The suite `sampling`: one token per row of logits, as engines draw them."""
 
 from collections.abc import Iterator
+from typing import Any
 
+from bench import data, libraries
+from bench.libraries import NotServedError
+from bench.peers import Contender, Task, contenders
 from bench.workloads import CPU, Sample, Workload
 
 _REASON = "the next token of each request"
@@ -26,3 +30,39 @@ def sampling(device: str) -> Iterator[Workload]:
                     top_p=top_p,
                     quick=rows == 1,
                 )
+
+
+def changed_tokens(device: str, threads: int) -> Iterator[tuple[str, str, float | str]]:
+    """Yield filters, contenders and shares of tokens that another batch changes, or why there is none.
+
+    Half of a batch is drawn again alone, with the same seeds: those of the rows, or the generator's.
+    """
+    rows = 64 if device == CPU else 256
+    half = slice(rows // 2, None)
+    source = data.source(device)
+    for k, top_p in _FILTERS:
+        made = [
+            Sample(name="batch", reason=_REASON, device=device, shape=(n, _VOCABULARY), k=k, top_p=top_p)
+            for n in (rows, rows // 2)
+        ]
+        x, seeds = made[0].inputs(source)
+        tasks = (
+            Task(made[0], (x, seeds), threads),
+            Task(made[1], (x[half], seeds[half]), threads),
+        )
+        for who in contenders("sample", device):
+            shown: float | str
+            try:
+                both, alone = (_drawn(who, task) for task in tasks)
+                shown = float((both[half] != alone).mean())
+            except NotServedError as error:
+                shown = str(error)
+            yield f"k {k or 'all'}, top_p {top_p}", who.name, shown
+
+
+def _drawn(who: Contender, task: Task) -> Any:
+    if reason := libraries.missing(who.library, task.workload.device):
+        raise NotServedError(reason)
+    draw = who.prepare(task)
+    libraries.module("torch").manual_seed(0)
+    return libraries.to_numpy(draw()).reshape(-1)

@@ -222,3 +222,16 @@ def test_points_beyond_a_limit_are_measured_again(bench_command, play, tmp_path)
     name = "top_k 4096 x 256, k 8 by data: "
     assert f"{name}ties 1.2 us | {name}normal 1 us | 1.20 x | 1.15 x" in cells_of(printed)
     assert "1 of 19 comparisons are beyond their limits.\n" in printed
+
+
+def test_batches(bench_command, monkeypatch):
+    """Tokens of dmlops are the same in every batch, those of one generator for all rows are not."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr("bench.sampling._VOCABULARY", 5000)
+    code, printed, _ = bench_command("batches")
+    assert code == 0
+    rows = [line.split() for line in printed.splitlines() if "dmlops" in line]
+    assert [row[5] for row in rows] == ["0.0%"] * 3
+    others = [line for line in printed.splitlines() if "torch.multinomial" in line]
+    assert len(others) == 3
+    assert not any(" 0.0%" in line for line in others)

@@ -116,6 +116,7 @@ def steady(monkeypatch):
         return call
 
     monkeypatch.setattr(host, "CLOCK", SimpleNamespace(sample=sample))
+    monkeypatch.setattr(host, "ROUNDS", 2)
     monkeypatch.setattr(host, "N_SIZES", 3)
     for name, workload in host.WORKLOADS.items():
         monkeypatch.setitem(host.WORKLOADS, name, workload._replace(call=noted(name, workload.call)))
@@ -123,12 +124,26 @@ def steady(monkeypatch):
     return called
 
 
+def test_the_host_times_of_all_kinds_of_calls(bench_command, steady):
+    """Each figure is the shortest time of its calls: two warm up, and of two that follow the first counts."""
+    code, printed, _ = bench_command("host")
+    assert code == 0
+    head, *lines, last = printed.splitlines()
+    assert head.split() == ["numpy", "on", "cpu", "owner", "view", "strided", "out", "given"]
+    assert last == "torch is not installed"
+    for number, (line, name) in enumerate(zip(lines, host.WORKLOADS, strict=True)):
+        assert line.split() == [name, *(f"{16 * number + at:.2f}" for at in (3, 7, 11, 15))]
+        mine = [each for each in steady if each[0] == name]
+        steps = [each[2][-1] / mine[0][2][-1] for each in mine]
+        assert steps == [1] * 9 + [2] * 4 + [1] * 4  # the first call makes the outputs that are given
+        assert ["out" in each[3] for each in mine] == [False] * 13 + [True] * 4
+
+
 def test_the_host_times_of_new_sizes(bench_command, steady, monkeypatch, tmp_path):
     """Figures are medians; a repeated call and the library's own follow each call of a new size."""
     monkeypatch.setattr(host, "LENGTHS", range(9, 59))
-    code, printed, _ = bench_command("host", "--json", "a.json")
+    code, printed, _ = bench_command("host", "--new-sizes", "--json", "a.json")
     assert code == 0
-    assert "torch is not installed" in printed
     found = json.loads((tmp_path / "a.json").read_text())["new_sizes"]
     assert [each["call"] for each in found] == [*(f"numpy, {name}" for name in host.WORKLOADS), "njit, top_k"]
     for number, each in enumerate(found[:-1]):

@@ -2,7 +2,7 @@
 
 import typer
 
-from bench.commands import choices, host, report, run
+from bench.commands import batches, choices, host, report, run
 from dmlops.cli import ending
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("choices")(choices.choices)
 app.command("host")(host.host)
+app.command("batches")(batches.batches)
 
 
 def main() -> int:

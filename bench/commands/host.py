@@ -1,4 +1,4 @@
-"""`python -m bench host`: measure the host time of small calls of new sizes, and of first calls."""
+"""`python -m bench host`: measure the host time of small calls."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,16 +15,33 @@ LIBRARIES: dict[str, tuple[str, ...]] = {Where.CPU: ("numpy", "torch"), Where.CU
 
 def host(
     device: Annotated[Where, typer.Option(help="The device to measure on.")] = Where.CPU,
+    new: Annotated[
+        bool, typer.Option("--new-sizes", help="Call with sizes that were not seen before.")
+    ] = False,
     first: Annotated[
         bool, typer.Option("--first-calls", help="The first calls of processes, in milliseconds.")
     ] = False,
     json: Annotated[Path | None, json_option("Write the figures of new sizes to this file.")] = None,
 ) -> None:
-    """Measure the host time of small calls, in microseconds, of sizes that were not seen before."""
+    """Measure the host time of small calls, in microseconds: the cost of a call around its kernel."""
     if first:
         _print_first_calls(device)
-    else:
+        return
+    if new:
         _measure_new_sizes(device, json)
+        return
+    for library in LIBRARIES[device]:
+        try:
+            _print_small_calls(library, device)
+        except ImportError:
+            out.print(f"{library} is not installed")
+
+
+def _print_small_calls(library: str, device: str) -> None:
+    for number, (name, figures) in enumerate(calls.small_calls(library, device)):
+        if number == 0:
+            out.print(f"{library + ' on ' + device:20s}" + "".join(f"{head:>11s}" for head in figures))
+        out.print(f"{name:20s}" + "".join(f"{figure:11.2f}" for figure in figures.values()))
 
 
 def _print_first_calls(device: str) -> None:
