@@ -294,6 +294,17 @@ def test_rows_of_every_alignment(name, n, k, dtype):
     run_top_k(name, data_type, rows, k, False, False, starts=starts, lengths=lengths)
 
 
+def test_what_lies_before_a_window_is_never_selected():
+    """Nor when all else that a lane compares with it has been selected, and the others come last."""
+    starts = np.arange(1, 4)
+    rows = np.zeros((3, 64), np.uint32)
+    # A lane of four has a vector of every four, and compares two of them at a time.
+    rows[:, [*range(4), *range(16, 20)]] = 1
+    for row, start in zip(rows, starts, strict=True):
+        row[:start] = 9
+    run_top_k("rounds", TensorDataType.UINT32, rows, 8, True, starts=starts, lengths=np.full(3, 50))
+
+
 @pytest.mark.parametrize(
     ("name", "n", "k"),
     [("partition", 203, 30), exhaustive("partition", 5003, 60), nightly("sort", 5003, 4200)],

@@ -76,12 +76,15 @@ def row_window(windows, layout, offsets, row, axis_size, window_format):
             start_at = i64(ptx.load_u64(offsets + row * OFFSETS_BYTES + 32))
         else:
             outer = row
-            inner = i64(0)
+            length_at = i64(0)
+            start_at = i64(0)
             if layout.inner_size != 1:
                 outer = row // layout.inner_size
                 inner = row - outer * layout.inner_size
-            length_at = inner * layout.length_inner + outer * layout.length_outer
-            start_at = inner * layout.start_inner + outer * layout.start_outer
+                length_at = inner * layout.length_inner
+                start_at = inner * layout.start_inner
+            length_at += outer * layout.length_outer
+            start_at += outer * layout.start_outer
         # Both loads before the first use of either.
         length_bits = u64(_LARGEST)
         start_bits = u64(0)

@@ -97,10 +97,14 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
     if is_narrow:
 
         @linked_function
-        def begin(keys, lane_first, n_live):
+        def begin(keys, lane_first, n_before, n_live):
             """Make numbers of keys and positions; return what the first round goes on from."""
             for place in range(n_keys):
                 keys[place] |= _POSITIONS - position_of(lane_first, u32(place))
+            if lane_first < n_before:
+                for place in range(per_vector - 1):
+                    if u32(place) < n_before:
+                        keys[place] = u32(0)
             if n_live < n_keys:
                 for place in range(n_keys):
                     if n_live <= place:
@@ -192,21 +196,30 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
         # last one.
         read_row = min(row, p.n_rows - 1)
         base, values, indices, length = find_row(x, windows, values, indices, offsets, read_row, p)
-        count = u32(length)
+        n_before = u32(0)
+        if is_narrow:
+            # Positions count from the boundary before a row, if there is room for what lies between. Wider
+            # keys would need to be told from the last one.
+            if p.strides.x == 1:
+                n_before = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
+            if u32(length) + n_before > n_lanes * n_keys:
+                n_before = u32(0)
+            base -= i64(n_before) * element_size
+        count = u32(length) + n_before
         n_rounds = u32(p.k)
-        n_selected = min(n_rounds, count)
+        n_selected = min(n_rounds, u32(length))
         x_step = p.strides.x * element_size
 
         # Element e of vector v of a lane is at (n_lanes * v + row_lane) * per_vector + e.
         keys = cuda.local.array(n_keys, key_type)
         lane_first = row_lane * per_vector
         n_live = live_places(lane_first, count)
-        load_elements(keys, (base, u32(0), count), extent_of(x, p), lane_first, n_live, p)
+        load_elements(keys, (base, n_before, count), extent_of(x, p), lane_first, n_live, p)
         make_keys(keys, n_vectors, p.key_format)
 
         held = cuda.local.array(n_held, u32)
         if is_narrow:
-            state = begin(keys, lane_first, n_live)
+            state = begin(keys, lane_first, n_before, n_live)
             taken = u32(0)
             while taken < n_rounds:
                 position, state = select_next(keys, state, lane_first)
@@ -256,7 +269,8 @@ def rounds_kernel(element_size: int, n_lanes: int, n_keys: int) -> Any:
                             ranks[number] += u32(position < held[number])
 
         # Found anew: it would cost a register while elements are selected.
-        outputs = RowIndices(indices.address, row_start(windows, offsets, read_row, p))
+        start = row_start(windows, offsets, read_row, p) - i64(n_before)
+        outputs = RowIndices(indices.address, start)
         for number in range(n_held):
             if row < p.n_rows and row_lane + u32(number * n_lanes) < n_selected:
                 position = i64(held[number])

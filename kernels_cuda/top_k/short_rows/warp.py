@@ -30,8 +30,8 @@ from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
-# Of lanes with 32 keys, so that three blocks share a multiprocessor; keys of 8 bytes need more.
-LARGE_REGISTERS = 80
+# By the keys of a lane, so that three and six blocks share a multiprocessor; keys of 8 bytes need more.
+_REGISTERS = {32: 80, 8: 40}
 # So many more than k and a half are ranked, rather than to leave out those that equal the threshold.
 _SPARE = 16
 # Pairs that a pair is compared with at a time.
@@ -155,14 +155,17 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         vector_words = cuda.local.array(4, u32)
         unfolding = unfolding_of(p.unfolded_format, False)
         in_vectors = p.strides.x == 1 and (base & (VECTOR_BYTES - 1)) == 0
-        # The first vector may begin before the row, if that is still in x.
+        # The first vector may begin before the row, and the last one end behind it, if that is still in x.
         first_whole = first
         if base >= extent[0]:
             first_whole = u32(0)
+        end_whole = (end + u32(per_vector - 1)) // u32(per_vector) * u32(per_vector)
+        if base + i64(end_whole) * element_size > extent[1]:
+            end_whole = end
         for begin in range(0, n_vectors, n_ahead):
             for ahead in range(n_ahead):
                 position = lane_first + u32((begin + ahead) * pass_elements)
-                is_whole = in_vectors and first_whole <= position and position + per_vector <= end
+                is_whole = in_vectors and first_whole <= position and position + per_vector <= end_whole
                 word = 4 * ahead
                 words[word], words[word + 1], words[word + 2], words[word + 3] = ptx.load_if_u32x4(
                     base + i64(position) * element_size, is_whole
@@ -170,13 +173,15 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             for ahead in range(n_ahead):
                 place = (begin + ahead) * per_vector
                 position = lane_first + u32((begin + ahead) * pass_elements)
-                if in_vectors and first_whole <= position and position + per_vector <= end:
-                    for word in range(4):
-                        vector_words[word] = words[4 * ahead + word]
-                    spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
-                else:
-                    for element in range(per_vector):
+                for word in range(4):
+                    vector_words[word] = words[4 * ahead + word]
+                spread_unfolded_keys(vector_words, unfolded_keys, place, unfolding)
+                for element in range(per_vector):
+                    if position + u32(element) >= end:
                         unfolded_keys[place + element] = key_type(0)
+                is_whole = in_vectors and first_whole <= position and position + per_vector <= end_whole
+                if position < end and not is_whole:
+                    for element in range(per_vector):
                         if first <= position + u32(element) < end:
                             address = base + i64(position + u32(element)) * p.strides.x * element_size
                             unfolded_keys[place + element] = unfolded_element(
@@ -325,9 +330,9 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
         cuda.syncwarp()
 
     # Older devices might have to spill.
-    is_limited = per_lane == 32 and element_size < 8 and target_capability() >= (9, 0)
+    is_limited = element_size < 8 and target_capability() >= (9, 0)
 
-    @cuda.jit(max_registers=LARGE_REGISTERS if is_limited else None)
+    @cuda.jit(max_registers=_REGISTERS.get(per_lane) if is_limited else None)
     def warp_top_k(x, windows: Windows, values, indices, offsets, p: RowParameters, is_by_index, n_slots):
         if p.window_format.most < p.axis_size:
             begin_beside_others()
