@@ -67,8 +67,8 @@ N_SCALE = len(Scale._fields)
 def fill_powers(powers, thread):
     """Write copies of a quarter of `sampling.POWERS` to a shared array: lanes that read at once use several.
 
-    They are floats, from whose exponents their numbers are subtracted: `add` adds the index and the whole part
-    of -Y together.
+    They are floats, from whose exponents their numbers are subtracted: `add` adds an index together with the
+    whole part of -Y.
     """
     number = thread & ((1 << TABLE_BITS) - 1)
     power = u64(1) << 62
