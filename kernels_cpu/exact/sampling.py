@@ -126,13 +126,15 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         factor_high, factor_low = factor >> 32, factor & MASK
         exponent = (product(high, factor_high) << 32) + (product(low, factor_low) >> 32 & MASK)
         exponent = (exponent + product(high, factor_low) + product(low, factor_high)) >> 16
-        rest = -exponent & MASK
-        inner = C2 + (product(rest, C3) >> 32)
-        inner = C1 + (product(rest, inner) >> 32)
+        # 127 whole parts more, so that it is positive.
+        exponent = (127 << POWER_BITS) - exponent
+        rest = exponent & MASK
+        inner = C2 + (product(rest, C3) >> 32 & MASK)
+        inner = C1 + (product(rest, inner) >> 32 & MASK)
         inner = product(rest, inner) >> 32 & MASK
-        power = power_of(powers, -exponent >> 32 & 127)
-        power += (product(power >> 32, inner) + (product(power & MASK, inner) >> 32 & MASK)) >> 7
-        return power >> min(2 - (-exponent >> 39), 63)
+        power = power_of(powers, exponent >> 32 & 127)
+        power += (product(power >> 32 & MASK, inner) + (product(power & MASK, inner) >> 32 & MASK)) >> 7
+        return power >> min(129 - (exponent >> POWER_BITS & 127), 63)
 
     @compiled
     def weight(key: Any, scale: Scale, powers: Any) -> Any:
