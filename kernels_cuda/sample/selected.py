@@ -304,9 +304,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         """
         if thread == 0:
             room[WARPS], room[WARPS + 1], room[WARPS + 2] = u64(0), u64(0), u64(0)
-        inclusive, _ = block_inclusive_sum(n_ties, thread, room)
-        ties_before = min(inclusive - n_ties, draw.ties)
-        own += min(n_ties, draw.ties - ties_before) * draw.of_tied
+        ties_before = u64(0)
+        if draw.ties > 0:
+            inclusive, _ = block_inclusive_sum(n_ties, thread, room)
+            ties_before = min(inclusive - n_ties, draw.ties)
+            own += min(n_ties, draw.ties - ties_before) * draw.of_tied
         inclusive, total = block_inclusive_sum(own, thread, room)
         target = draw.target
         if draw.is_first:
@@ -340,7 +342,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
     def draw_token(at, p, request, thread, cut, ties, arrays):
         """Return the token of a row whose segments have been added up.
 
-        The one that the token is in is divided among the warps, and so on, at last among the lanes.
+        The one that the token is in is divided among the warps, and so on, at last among the threads.
         """
         _, _, _, sums, _, room = arrays
         lane = thread & 31
@@ -358,13 +360,11 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         while each > 1:
             first += number * each
             stop = min(first + each, stop)
-            is_last = each <= 32
+            is_last = each <= THREADS
             if is_last:
                 each = u32(1)
                 vector = first + thread
-                end = vector
-                if thread < 32:
-                    end = min(vector + 1, stop)
+                end = min(vector + 1, stop)
             else:
                 each = (each + (32 * WARPS - 1)) // u32(32 * WARPS) * 32
                 vector = first + (thread >> 5) * each
