@@ -298,6 +298,9 @@ trailing_zeros_u64 = _instruction(
 add_product = _instruction(i64, [i64, u32, u32], "mad.wide.s32 $0, $2, $3, $1;", _PURE)
 multiply_wide_u32 = _instruction(u64, [u32, u32], "mul.wide.u32 $0, $1, $2;", _PURE)
 multiply_high_u32 = _instruction(u32, [u32, u32], "mul.hi.u32 $0, $1, $2;", _PURE)
+# (a, b, c): the upper word of a times b, plus c.
+multiply_high_add_u32 = _instruction(u32, [u32, u32, u32], "mad.hi.u32 $0, $1, $2, $3;", _PURE)
+multiply_wide_add_u32 = _instruction(u64, [u32, u32, u64], "mad.wide.u32 $0, $1, $2, $3;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
 
 # A count of 64 and more gives 0.
@@ -308,6 +311,13 @@ max_f32 = _instruction(
     u32,
     [u32, u32],
     "{ .reg .f32 a, b; mov.b32 a, $1; mov.b32 b, $2; max.f32 a, a, b; mov.b32 $0, a; }",
+    _PURE,
+)
+at_least_f32 = _instruction(
+    u32,
+    [u32, u32],
+    "{ .reg .f32 a, b; .reg .pred holds; mov.b32 a, $1; mov.b32 b, $2; setp.ge.f32 holds, a, b; "
+    "selp.u32 $0, 1, 0, holds; }",
     _PURE,
 )
 f32_of_f16 = _instruction(
@@ -347,19 +357,25 @@ add_down_f64, subtract_f64 = _of_doubles("add.rz"), _of_doubles("sub.rn")
 
 
 def _exponent(kind: Any, bits: int, converted: str) -> Any:
-    # (element, low, magic, largest, factor), of `sample.arithmetic.Weighing`; 2^52 + 2^40 is added to the
-    # product, whose last bit then is that of an integer.
+    # (element, low, origin, factor, top), of `sample.arithmetic.Weighing`.
     text = (
         f"{{ .reg .f{bits} x, low; .reg .f64 a, b, c; mov.b{bits} x, $1; mov.b{bits} low, $2; "
         f"max.f{bits} x, x, low; {converted} mov.b64 b, $3; add.rz.f64 a, a, b; mov.b64 b, $4; "
-        "sub.rn.f64 a, b, a; mov.b64 b, $5; mov.b64 c, 0x4330010000000000; fma.rz.f64 a, a, b, c; "
-        "mov.b64 $0, a; }"
+        "mov.b64 c, $5; fma.rp.f64 a, a, b, c; mov.b64 $0, a; }"
     )
     return _instruction(u64, [kind, kind, u64, u64, u64], text, _PURE)
 
 
 exponent_f32 = _exponent(u32, 32, "cvt.f64.f32 a, x;")
 exponent_f64 = _exponent(u64, 64, "mov.b64 a, x;")
+# (sum, words of a, b): the sum of integers of 2^52 and more, plus a * b without its fraction.
+add_whole_product_f64 = _instruction(
+    u64,
+    [u64, u32, u32, u64],
+    "{ .reg .f64 sum, a, b; mov.b64 sum, $1; mov.b64 a, {$2, $3}; mov.b64 b, $4; "
+    "fma.rz.f64 sum, a, b, sum; mov.b64 $0, sum; }",
+    _PURE,
+)
 
 # (words a and b, selector): digit i of the selector names what byte i of the result is; b's are 4 to 7.
 permute = _instruction(u32, [u32, u32, u32], "prmt.b32 $0, $1, $2, $3;", _PURE)

@@ -19,10 +19,10 @@ def _constants():
         ln2 = Decimal(2).ln()
         step = Decimal(1) / 128
         c4 = ln2**4 / 24
-        c1 = ln2 - step**3 / 4 * c4
+        c1 = ln2 + step**3 / 4 * c4
         c2 = ln2**2 / 2 - step**2 * 5 / 4 * c4
-        c3 = ln2**3 / 6 - 2 * step * c4
-        powers = [_rounded((2**39 - 1) * (-ln2 * i * step).exp()) for i in range(128)]
+        c3 = ln2**3 / 6 + 2 * step * c4
+        powers = [_rounded((2**39 - 4) * (ln2 * i * step).exp()) for i in range(128)]
         factors = [_rounded(c * 2**bits) for c, bits in ((c1, 32), (c2, 25), (c3, 18))]
         return _rounded(2**62 / ln2), factors, powers
 
@@ -40,11 +40,10 @@ def weight(x, largest, temperature):
     if difference >= 2**47:
         return 0
     factor = (LOG2_E << 36) // int(t * 2**53)
-    power = (difference * factor) >> 48
+    power = -((difference * factor) >> 48)
     whole, index, rest = power >> 39, power >> 32 & 127, power & (2**32 - 1)
-    inner = C1 - (rest * (C2 - (rest * C3 >> 32)) >> 32)
-    found = POWERS[index] - ((POWERS[index] >> 7) * (rest * inner >> 32) >> 32)
-    return found >> (whole + 2)
+    inner = rest * (C1 + (rest * (C2 + (rest * C3 >> 32)) >> 32)) >> 32
+    return (POWERS[index] + (POWERS[index] * inner >> 39)) >> (2 - whole)
 
 
 def philox(key, counter):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dmlops
 from tests.command_line import assert_refused
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
@@ -51,6 +52,18 @@ def test_a_pipe_is_read(command, array):
     assert (code, error) == (0, "")
     with np.load("there.npz") as there:
         assert np.array_equal(there["coordinates"], np.argwhere(array))
+
+
+@needs_pipes
+def test_numbers_of_rows_are_read_from_a_pipe(command, tmp_path):
+    """As the shell's `--seeds <(command)` passes them, by a path without a suffix."""
+    np.save("x.npy", np.float32(X))
+    os.mkfifo("numbers")
+    writer = write_pipe("numbers", npy_bytes(np.array([7, 8])))
+    code, _, error = command("sample", "x.npy", "--seeds", f"{tmp_path}/numbers", "-o", "tokens.npy")
+    writer.join(60)
+    assert (code, error) == (0, "")
+    assert np.array_equal(np.load("tokens.npy"), dmlops.sample(np.float32(X), [7, 8]))
 
 
 def header(text, version=(1, 0), length=None):

@@ -1,5 +1,6 @@
 """The commands that run an operator on files."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -186,7 +187,8 @@ def sample(
     numbers: dict[str, Any] = {}
     paths = {}
     for name, text in zip(PARAMETERS, given, strict=True):
-        if text == str(STANDARD) or ".np" in text:
+        # Pipes, as those of `<(command)`, have any name.
+        if text == str(STANDARD) or ".np" in text or os.sep in text:
             paths[name] = Path(text)
         else:
             numbers[name] = _number(text, f"--{name.replace('_', '-')}" if len(name) > 1 else "-k")

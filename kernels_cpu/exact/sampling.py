@@ -10,7 +10,8 @@ has 63 bits. For a temperature t * 2^E with 1 <= t < 2, these are the steps:
 
 1. Round x and the largest element down to multiples of 2^(E - 41), and subtract: D.
 2. Multiply by C = log2(e) / t, in units of 2^-46: Y = D * C >> 48 is the exponent in units of 2^-39.
-3. A table of powers of 2^(-1/128) and a cubic polynomial give 2^-Y, which is shifted by the whole part of Y.
+3. A table of powers of 2^(1/128) and a cubic polynomial give 2^-Y: -Y is a whole number, which is a shift to
+   the right, plus a fraction that is not negative.
 
 Relative to the largest weight, steps 1 and 2 are off by at most 2^-38.6, step 3 by 2^-37.4, and the
 bits that the last shift drops by 2^-37: together by less than 2^-36. The unit of step 1 is a fixed part of
@@ -31,25 +32,25 @@ _DIGITS = 61  # bits of an element as a multiple of the row's unit
 _UNIT = 41  # the unit is 2^-41 of the temperature's power of two, or larger
 _LIMIT = (1 << 47) - 1  # larger differences have no weight at any temperature
 LOG2_E = 6653256548922161246  # log2(e) * 2^62
-# 2^-r = 1 - r * (c1 - r * (c2 - r * c3)) for r < 2^-7, in units of 2^-32, 2^-25 and 2^-18: an economised
+# 2^r = 1 + r * (c1 + r * (c2 + r * c3)) for r < 2^-7, in units of 2^-32, 2^-25 and 2^-18: an economised
 # Taylor polynomial. Of each product with r, in units of 2^-39, the upper 32 bits are kept.
-C1, C2, C3 = 2977044467, 8060639, 14511
+C1, C2, C3 = 2977044477, 8060639, 14589
 _GREEDY, _DEFAULT = -1, -1
 
 TABLE_BITS = 7
 POWER_BITS = 39
-"""Bits of a power of the table, and of an exponent's fraction."""
+"""Bits of an exponent's fraction, and of the first power of the table."""
 
 
 def _powers() -> tuple[int, ...]:
-    """Return 2^(-i / 128) on a scale of 2^39 - 1, rounded."""
+    """Return 2^(i / 128) on a scale of 4 * `FULL`, rounded."""
     bits = 192
-    root = 1 << (bits - 1)
+    root = 2 << bits
     for _ in range(TABLE_BITS):
         root = math.isqrt(root << bits)
     powers, power = [], 1 << bits
     for _ in range(1 << TABLE_BITS):
-        powers.append((power * ((1 << POWER_BITS) - 1) + (1 << (bits - 1))) >> bits)
+        powers.append((power * (4 * FULL) + (1 << (bits - 1))) >> bits)
         power = power * root >> bits
     return tuple(powers)
 
@@ -125,13 +126,15 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
         factor_high, factor_low = factor >> 32, factor & MASK
         exponent = (product(high, factor_high) << 32) + (product(low, factor_low) >> 32 & MASK)
         exponent = (exponent + product(high, factor_low) + product(low, factor_high)) >> 16
+        # 127 whole parts more, so that it is positive.
+        exponent = (127 << POWER_BITS) - exponent
         rest = exponent & MASK
-        inner = (C2 - (product(rest, C3) >> 32)) & MASK
-        inner = (C1 - (product(rest, inner) >> 32)) & MASK
+        inner = C2 + (product(rest, C3) >> 32 & MASK)
+        inner = C1 + (product(rest, inner) >> 32 & MASK)
         inner = product(rest, inner) >> 32 & MASK
         power = power_of(powers, exponent >> 32 & 127)
-        power -= product(power >> 7 & MASK, inner) >> 32 & MASK
-        return power >> min((exponent >> 39) + 2, 63)
+        power += (product(power >> 32 & MASK, inner) + (product(power & MASK, inner) >> 32 & MASK)) >> 7
+        return power >> min(129 - (exponent >> POWER_BITS & 127), 63)
 
     @compiled
     def weight(key: Any, scale: Scale, powers: Any) -> Any:

@@ -1,8 +1,14 @@
 """The integer arithmetic of sampling for GPUs, and the table of powers that it reads.
 
-`ARITHMETIC` is that of the CPU. Loops over elements find the exponent of a weight in four instructions on
-floats of 64 bits instead (`exponent` of `ptx`), each of which is exact or rounds down where the definition
-does: integers below 2^53 are such floats, and one that is added to 2^52 loses what is behind the point.
+`ARITHMETIC` is that of the CPU. Loops over elements weigh in floats of 64 bits instead, each of whose
+operations is exact or rounds where the definition does: integers below 2^53 are such floats, and one to which
+a number is added in the binade of 2^52 units rounds that number to these units.
+
+- `Weighing.origin` plus x is 1.5 * 2^52 units of differences minus D, so `exponent` of `ptx` finds, by one
+  multiplication of that with `factor` and the addition of `top`, 1.5 * 2^52 minus Y. Its upper word is a
+  constant, plus the whole part and the index of the fraction that -Y has.
+- A power of the table and the rest's, 1 + Q, are floats. Their product is added to a sum of 2^52 and more,
+  which drops the fraction: a weight is that, with the sum's exponent taken away.
 """
 
 import functools
@@ -12,23 +18,26 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cpu.exact import sampling
-from kernels_cpu.exact.sampling import C1, C2, C3, LOG2_E, POWER_BITS, TABLE_BITS, Scale
+from kernels_cpu.exact.sampling import C1, C2, C3, FULL, LOG2_E, POWER_BITS, TABLE_BITS, Scale
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
 from kernels_cuda.sample.parameters import COPIES, THREADS
 
-_ROUND_SHIFT = POWER_BITS - 32
 _FLOAT_BIAS = 1023
 _LARGEST_POWER = 100  # of temperatures that `exponent` takes: weights of infinities would be those of numbers
 # No weight at 60 times the power of two of the temperature; an exponent of 4 and more for the float.
 _FAR = (_FLOAT_BIAS + 5 << 52) | (7 << 49)
 _NEAR_FLOATS = 30  # binary places from a float of 32 bits to those next to it, and six more
+_TOP = _FLOAT_BIAS + 52 << 52 | 1 << 51  # 1.5 * 2^52
+EMPTY_SUM = _FLOAT_BIAS + 52 << 52
+"""The bits of a sum of no weights. It has room for 2^15."""
+_INDEX_SHIFT = 52 - TABLE_BITS
 
 
 def _factors() -> tuple[int, ...]:
-    """Return 2^(-2^bit / 128) for 7 bits, on a scale of 2^63: square roots of a half, and of each other."""
-    factors, root = [0] * TABLE_BITS, 1 << 191
+    """Return 2^(2^bit / 128) for 7 bits, on a scale of 2^63: square roots of two, and of each other."""
+    factors, root = [0] * TABLE_BITS, 2 << 192
     for bit in range(TABLE_BITS - 1, -1, -1):
         root = math.isqrt(root << 192)
         factors[bit] = root >> 129
@@ -45,7 +54,8 @@ def _product(a, b):
 
 @device_function
 def _power_of(powers, number):
-    return i64(ptx.load_shared_u64(powers + u32(number) * (8 * COPIES)))
+    word = ptx.load_shared_u64(powers + u32(number) * (8 * COPIES)) + (u64(number) << _INDEX_SHIFT)
+    return i64(ptx.add_down_f64(word + (u64(2) << 52), u64(EMPTY_SUM)) - u64(EMPTY_SUM))
 
 
 ARITHMETIC: Any = sampling.arithmetic(called_function, _product, _power_of)
@@ -55,17 +65,22 @@ N_SCALE = len(Scale._fields)
 
 @device_function
 def fill_powers(powers, thread):
-    """Write copies of `sampling.POWERS` to a shared array: lanes that read at once use several."""
+    """Write copies of a quarter of `sampling.POWERS` to a shared array: lanes that read at once use several.
+
+    They are floats, from whose exponents their numbers are subtracted: `add` adds an index together with the
+    whole part of -Y.
+    """
     number = thread & ((1 << TABLE_BITS) - 1)
-    power = u64(1) << 63
+    power = u64(1) << 62
     for bit in range(TABLE_BITS):
         if (number >> bit) & 1 != 0:
             power = ptx.multiply_high_u64(power, u64(_FACTORS[bit])) << 1
     # Twice the power, rounded down, and then rounded.
-    scaled = ptx.multiply_high_u64(power, u64(((1 << POWER_BITS) - 1) << 2))
+    scaled = ptx.multiply_high_u64(power, u64(4 * FULL << 3))
+    word = ptx.f64_of_integer((scaled + 1) >> 1) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
     copy = thread >> TABLE_BITS
     while copy < COPIES:
-        powers[number * COPIES + copy] = i64((scaled + 1) >> 1)
+        powers[number * COPIES + copy] = i64(word)
         copy += THREADS >> TABLE_BITS
     cuda.syncthreads()
 
@@ -76,12 +91,10 @@ class Weighing(NamedTuple):
     is_fast: Any
     low: Any
     """A number without a weight, which stands for smaller ones."""
-    magic: Any
-    """1.5 * 2^52 times the unit of differences."""
-    largest: Any
-    """The largest element, rounded down to this unit, plus `magic`."""
+    origin: Any
     factor: Any
     """From a difference to the exponent."""
+    top: Any
     least: Any
     powers: Any
     """The address of the table, and of the lane's copy."""
@@ -94,8 +107,10 @@ class WeighFunctions(NamedTuple):
     """The device functions for one element width."""
 
     prepare: Any
+    add: Any
+    """Adds an element, as `value_of` of `keys` gives it, to a sum, if `Weighing.is_fast`."""
     fast: Any
-    """The weight of an element as `value_of` of `keys` gives it, if `Weighing.is_fast`."""
+    """The weight of such an element, unless it is less than `Weighing.least`."""
     of_key: Any
     """The weight of a key with a sign."""
 
@@ -121,6 +136,16 @@ def _float_of(digits, exponent):
 
 
 @called_function
+def _near_origin(largest, factor, power):
+    """Return `origin` and `top`, where `largest` is below 2^50 units of 2^(power - 41)."""
+    magic = u64((power + (_FLOAT_BIAS + 52 - 41)) << 52 | 1 << 51)
+    twice = magic + (u64(1) << 52)
+    origin = ptx.subtract_f64(twice, ptx.add_down_f64(largest, magic))
+    # 1.5 * 2^52 units times the factor is an integer.
+    return origin, ptx.f64_of_integer(u64((3 << 51) - 24 * factor))
+
+
+@called_function
 def _prepared_narrow(value, factor, power):
     """Return what `Weighing` has of a row, by the bits of its largest element as a float of 32 bits."""
     field = max(i64(value >> 23 & 255), 1)
@@ -131,12 +156,14 @@ def _prepared_narrow(value, factor, power):
     is_fast = power <= _LARGEST_POWER and field < 254
     if not is_fast:
         power = i64(0)
-    unit = max(power - 41, field - 127 - 49)
-    magic = u64((unit + (_FLOAT_BIAS + 52)) << 52 | 1 << 51)
     largest = ptx.f64_of_f32(value)
     low = ptx.f32_below(ptx.subtract_f64(largest, u64(_FAR + (power << 52))))
-    found = u64(_float_of(factor, -7 - power))
-    return is_fast, u64(low), magic, ptx.add_down_f64(largest, magic), found
+    # Those with a weight are next to the largest: their differences are exact.
+    origin = largest ^ (u64(1) << 63)
+    top = u64(_TOP)
+    if field - 127 <= power + 8:
+        origin, top = _near_origin(largest, factor, power)
+    return is_fast, u64(low), origin, u64(_float_of(factor, -7 - power)), top
 
 
 @called_function
@@ -146,10 +173,9 @@ def _prepared_wide(value, factor, power):
     is_fast = -900 <= power <= 900 and field <= power + _FLOAT_BIAS + 8
     if not is_fast:
         power = i64(0)
-    magic = u64((power + (_FLOAT_BIAS + 52 - 41)) << 52 | 1 << 51)
     low = ptx.subtract_f64(value, u64(_FAR + (power << 52)))
-    found = u64(_float_of(factor, -7 - power))
-    return is_fast, low, magic, ptx.add_down_f64(value, magic), found
+    origin, top = _near_origin(value, factor, power)
+    return is_fast, low, origin, u64(_float_of(factor, -7 - power)), top
 
 
 @functools.cache
@@ -164,7 +190,7 @@ def weigh_functions(element_size: int) -> WeighFunctions:
     def prepare(value, key, request, p, thread, powers, scale):
         """Return the `Weighing` of a row by its largest element, of which `key` is the key with a sign."""
         power = request.temperature_exponent + 52
-        is_fast, low, magic, largest, factor = prepared(value, request.factor, power)
+        is_fast, low, origin, factor, top = prepared(value, request.factor, power)
         if not is_fast:
             row = ARITHMETIC.scale_of(
                 key, request.factor, request.temperature_exponent, bits, p.mantissa, request.least
@@ -178,9 +204,9 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         return Weighing(
             is_fast,
             low,
-            magic,
-            largest,
+            origin,
             factor,
+            top,
             u64(request.least),
             at,
             lane_powers,
@@ -188,22 +214,28 @@ def weigh_functions(element_size: int) -> WeighFunctions:
         )
 
     @device_function
-    def fast(value, weighing):
-        found = exponent(value, register(weighing.low), weighing.magic, weighing.largest, weighing.factor)
+    def add(value, weighing, total):
+        found = exponent(value, register(weighing.low), weighing.origin, weighing.factor, weighing.top)
         rest = u32(found)
         whole = u32(found >> 32)
-        inner = u32(C2) - ptx.multiply_high_u32(rest, u32(C3))
-        inner = u32(C1) - ptx.multiply_high_u32(rest, inner)
+        inner = ptx.multiply_high_add_u32(rest, u32(C3), u32(C2))
+        inner = ptx.multiply_high_add_u32(rest, inner, u32(C1))
         inner = ptx.multiply_high_u32(rest, inner)
-        power = ptx.load_shared_u64(weighing.lane_powers + (whole & ((1 << TABLE_BITS) - 1)) * (8 * COPIES))
-        power -= u64(ptx.multiply_high_u32(u32(power >> _ROUND_SHIFT), inner))
-        # The exponent has two more in its whole part: powers have two more bits than weights.
-        weight = ptx.shift_right_u64(power, whole >> TABLE_BITS & 0x1FFF)
+        # As the float 1 + Q.
+        inner = ptx.multiply_wide_add_u32(inner, u32(1 << (52 - POWER_BITS)), u64(_FLOAT_BIAS << 52))
+        number = whole & ((1 << TABLE_BITS) - 1)
+        low, high = ptx.load_shared_u32x2(weighing.lane_powers + number * (8 * COPIES))
+        high += whole << (_INDEX_SHIFT - 32)
+        return ptx.add_whole_product_f64(total, low, high, inner)
+
+    @device_function
+    def fast(value, weighing):
+        weight = add(value, weighing, u64(EMPTY_SUM)) - u64(EMPTY_SUM)
         if weight < weighing.least:
             weight = u64(0)
         return weight
 
-    return WeighFunctions(prepare, fast, _of_any_key)
+    return WeighFunctions(prepare, add, fast, _of_any_key)
 
 
 @functools.cache

@@ -41,17 +41,21 @@ class KeyFunctions(NamedTuple):
     shifted: Any
     signed: Any
     lowest: Any
+    larger_in: Any
     largest_in: Any
     key_of_largest: Any
+    reached_at: Any
+    reaches: Any
     largest: Any
     team_largest: Any
     first_of: Any
 
 
-def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, Any, Any]:
+def _reduction(element_size: int, key_of: Any, element_of: Any, value_of: Any) -> tuple[Any, ...]:
     """Make the functions that begin, go on with and end the search for the largest element.
 
-    Floats of 32 bits are compared as such, and others as their keys.
+    Those of 64 bits are compared as their keys, and others as floats of 32 bits. The last two functions make
+    of a key the threshold for such a comparison, and compare the largest element that has been found.
     """
     register = ptx.REGISTER[element_size]
     is_wide = element_size == 8
@@ -77,7 +81,19 @@ def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, Any,
                 element = ptx.f16_of_f32(best)
         return key_of(element, p)
 
-    return lowest, larger, key_of_largest
+    @device_function
+    def reached_at(threshold, p):
+        if is_wide:
+            return threshold
+        return value_of(element_of(register(threshold)), p)
+
+    @device_function
+    def reaches(best, threshold):
+        if is_wide:
+            return best >= threshold
+        return ptx.at_least_f32(best, threshold) != 0
+
+    return lowest, larger, key_of_largest, reached_at, reaches
 
 
 @functools.cache
@@ -211,16 +227,23 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return a key as `sampling` has it; as a difference with a sign, it could leave 64 bits."""
         return i64(u64(key) - u64(bias))
 
-    lowest, larger, key_of_largest = _reduction(element_size, key_of, value_of)
+    lowest, larger, key_of_largest, reached_at, reaches = _reduction(
+        element_size, key_of, element_of, value_of
+    )
+
+    @device_function
+    def larger_in(words, best, p):
+        """Return the largest element of a vector, or what it was before."""
+        for _ in range(per_vector):
+            best = larger(best, element_in(words), p)
+            words = shifted(words)
+        return best
 
     @device_function
     def largest_in(words, best, p):
         """Return the largest element of some vectors, or what it was before."""
         for number in range(IN_FLIGHT):
-            rest = words[number]
-            for _ in range(per_vector):
-                best = larger(best, element_in(rest), p)
-                rest = shifted(rest)
+            best = larger_in(words[number], best, p)
         return best
 
     @device_function
@@ -274,8 +297,11 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         shifted,
         signed,
         lowest,
+        larger_in,
         largest_in,
         key_of_largest,
+        reached_at,
+        reaches,
         largest,
         team_largest,
         first_of,

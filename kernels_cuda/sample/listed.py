@@ -97,21 +97,27 @@ def listed_functions(element_size: int, cluster: int) -> Any:
         if thread == 0:
             room[0] = u64(0)
         cuda.syncthreads()
+        reached = keys.reached_at(threshold, p)
         vector, end = keys.segment_of(at, p, rank, thread)
         while vector < end:
-            words = keys.load(at, p, vector, end), keys.load(at, p, vector + 32, end)
-            for number in range(2):
+            words = keys.group(at, p, vector, end)
+            for number in range(IN_FLIGHT):
                 rest = words[number]
-                i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
-                for _ in range(per_vector):
-                    key = u64(keys.key_in(rest, p))
-                    if key >= threshold:
-                        place = ptx.atomic_add_shared_u32(counter, u32(1))
-                        if place < LIST:
-                            put(bins, place, key, i)
-                    rest = keys.shifted(rest)
-                    i += 1
-            vector += 64
+                # Most vectors have nothing to list.
+                if keys.reaches(keys.larger_in(rest, keys.lowest(p), p), reached):
+                    i = (vector + u32(32 * number)) * u32(per_vector) - keys.skipped(at, p)
+                    # A loop that is not unrolled.
+                    left = ptx.same_u32(u32(per_vector))
+                    while left > 0:
+                        key = u64(keys.key_in(rest, p))
+                        if key >= threshold:
+                            place = ptx.atomic_add_shared_u32(counter, u32(1))
+                            if place < LIST:
+                                put(bins, place, key, i)
+                        rest = keys.shifted(rest)
+                        i += 1
+                        left -= 1
+            vector += 32 * IN_FLIGHT
         cuda.syncthreads()
         n = room[0]
         cuda.syncthreads()

@@ -67,8 +67,8 @@ class Parameters(NamedTuple):
     n_dims: int
 
 
-class Kinds(NamedTuple):
-    """Formats of the parameters, and the values of those that are numbers."""
+class Given(NamedTuple):
+    """One integer for each parameter of `sample`: an address, a format, or the value of a number."""
 
     seed: int
     step: int

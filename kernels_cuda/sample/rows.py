@@ -30,7 +30,7 @@ from kernels_cuda.sample.parameters import (
     THREADS,
     VECTOR,
     WARPS,
-    Kinds,
+    Given,
     Parameters,
 )
 from kernels_cuda.sample.selected import selected_functions
@@ -155,16 +155,11 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
     @cuda.jit(max_registers=65536 // (2 * THREADS))
     def sample_rows(
         x,
-        seeds,
-        steps,
-        temperatures,
-        counts,
-        top_ps,
-        min_ps,
+        given: Given,
         output,
         p: Parameters,
-        kinds: Kinds,
-        values: Kinds,
+        kinds: Given,
+        values: Given,
         dims: integers(n_dimensions),
         far,
     ):
@@ -191,8 +186,9 @@ def rows_kernel(element_size: int, cluster: int) -> Any:
         ptx.grid_dependency_wait()
         row = i64(cuda.blockIdx.x) // cluster
         while row < p.n_rows:
-            addresses[0], addresses[1], addresses[2], addresses[3] = x, output, seeds, steps
-            addresses[4], addresses[5], addresses[6], addresses[7] = temperatures, counts, top_ps, min_ps
+            addresses[0], addresses[1], addresses[2], addresses[3] = x, output, given.seed, given.step
+            addresses[4], addresses[5] = given.temperature, given.k
+            addresses[6], addresses[7] = given.top_p, given.min_p
             rest = row
             for d in range(p.n_dims):
                 if p.n_dims > NARROW_DEPTH:

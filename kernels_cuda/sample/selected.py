@@ -8,9 +8,9 @@ from numba import cuda
 from kernels_cpu.exact.sampling import FULL
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
-from kernels_cuda.runtime.compiler import device_function
-from kernels_cuda.sample.arithmetic import ARITHMETIC, weigh_functions, weight_of_element
-from kernels_cuda.sample.keys import key_functions
+from kernels_cuda.runtime.compiler import called_function, device_function
+from kernels_cuda.sample.arithmetic import ARITHMETIC, EMPTY_SUM, weigh_functions, weight_of_element
+from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
 from kernels_cuda.sample.parameters import BINS, DIGIT_BITS, THREADS, WARPS
 from kernels_cuda.sample.shared import block_inclusive_sum, block_sum, team_functions, warp_sum
 
@@ -42,7 +42,23 @@ class Cut(NamedTuple):
     n_near: Any
     """Weights in other bins than so many first ones are not added there, but up."""
     bins: Any
+    are_all: Any
+    """All elements stay, whatever their distance."""
     weighing: Any
+
+
+class Draw(NamedTuple):
+    """The draw from a part of a row."""
+
+    is_first: Any
+    """The part is the row: the random word says what the target is."""
+    word_low: Any
+    word_high: Any
+    target: Any
+    """The token is the first at which the running sum of the part exceeds this."""
+    ties: Any
+    """How many first elements at the distance stay."""
+    of_tied: Any
 
 
 @functools.cache
@@ -105,10 +121,9 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         visit, slow_visit = visits[which], slow_visits[which]
 
         @device_function
-        def visit_all(at, p, rank, thread, cut):
+        def visit_all(at, p, vector, end, cut):
             total = u64(0)
             n_ties = u32(0)
-            vector, end = keys.segment_of(at, p, rank, thread)
             ahead = keys.load(at, p, vector, end)
             while vector < end:
                 words = ahead
@@ -131,6 +146,45 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
     visits, slow_visits = weighed_passes(fast_weight), weighed_passes(any_weight)
     sum_all, sum_near, fill_bins = (pass_over(visits, slow_visits, which) for which in range(3))
+
+    @device_function
+    def sum_fast(at, p, vector, end, weighing):
+        """Return the sum of all weights, none of which is dropped.
+
+        From the last to the first: the pass before has left the last ones in the cache.
+        """
+        total = u64(0)
+        left = u32(0)
+        if vector < end:
+            left = (end - vector + (32 * IN_FLIGHT - 1)) // u32(32 * IN_FLIGHT)
+        vector += left * (32 * IN_FLIGHT)
+        while left > 0:
+            left -= 1
+            vector -= 32 * IN_FLIGHT
+            words = keys.group(at, p, vector, end)
+            of_group = u64(EMPTY_SUM)
+            for number in range(IN_FLIGHT):
+                rest = words[number]
+                for _ in range(per_vector):
+                    of_group = weigh.add(keys.value_of(keys.element_in(rest), p), weighing, of_group)
+                    rest = keys.shifted(rest)
+            total += of_group - u64(EMPTY_SUM)
+        return total
+
+    @called_function
+    def sum_part(at, p, vector, end, cut):
+        """Return the sum of the weights nearer than a distance, and how many are at it.
+
+        A thread has each 32nd vector, up to an end.
+        """
+        n_ties = u32(0)
+        if cut.are_all and cut.weighing.is_fast and cut.weighing.least == 1:
+            total = sum_fast(at, p, vector, end, cut.weighing)
+        elif cut.are_all:
+            total, _ = sum_all(at, p, vector, end, cut)
+        else:
+            total, n_ties = sum_near(at, p, vector, end, cut)
+        return total, n_ties
 
     @device_function
     def near_bins(thread, largest, p, weighing, room):
@@ -184,8 +238,9 @@ def selected_functions(element_size: int, cluster: int) -> Any:
             for j in range(_PER_THREAD):
                 bins[thread * _PER_THREAD + j] = u64(0)
             cuda.syncthreads()
-            cut = Cut(largest, distance, above, by_weight, n_near, ptx.shared_address(bins), weighing)
-            far, _ = fill_bins(at, p, rank, thread, cut)
+            cut = Cut(largest, distance, above, by_weight, n_near, ptx.shared_address(bins), False, weighing)
+            vector, end = keys.segment_of(at, p, rank, thread)
+            far, _ = fill_bins(at, p, vector, end, cut)
             totals = merge(thread, bins)
             own = u64(0)
             for j in range(_PER_THREAD):
@@ -221,16 +276,14 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return distance, before, goal
 
     @device_function
-    def sum_segments(at, p, rank, thread, cut, are_all, arrays):
+    def sum_segments(at, p, rank, thread, cut, arrays):
         """Tell the first block the sum of the weights nearer than a distance, and how many are at it.
 
         Return the sum over the row, to all blocks.
         """
         _, _, _, sums, mail, room = arrays
-        if are_all:
-            total, n_ties = sum_all(at, p, rank, thread, cut)
-        else:
-            total, n_ties = sum_near(at, p, rank, thread, cut)
+        vector, end = keys.segment_of(at, p, rank, thread)
+        total, n_ties = sum_part(at, p, vector, end, cut)
         total = warp_sum(total)
         n_ties = ptx.warp_add(n_ties)
         if thread & 31 == 0:
@@ -244,29 +297,30 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return total
 
     @device_function
-    def choose_segment(request, thread, ties, of_tied, sums, room):
-        """Return the sum of what stays, the segment of the token, and what is before it: weights and ties."""
-        n = WARPS * cluster
-        own = u64(0)
-        n_ties = u64(0)
-        if thread < n:
-            own = sums[thread]
-            n_ties = sums[n + thread]
-        inclusive, _ = block_inclusive_sum(n_ties, thread, room)
-        ties_before = inclusive - n_ties
-        if ties_before < ties:
-            own += min(n_ties, ties - ties_before) * of_tied
+    def choose(own, n_ties, draw, thread, room):
+        """Return the number of the part that the token is in, and the draw from it.
+
+        A thread has a part of the row: the sum of its weights, and how many ties it has.
+        """
+        if thread == 0:
+            room[WARPS], room[WARPS + 1], room[WARPS + 2] = u64(0), u64(0), u64(0)
+        ties_before = u64(0)
+        if draw.ties > 0:
+            inclusive, _ = block_inclusive_sum(n_ties, thread, room)
+            ties_before = min(inclusive - n_ties, draw.ties)
+            own += min(n_ties, draw.ties - ties_before) * draw.of_tied
         inclusive, total = block_inclusive_sum(own, thread, room)
-        target = u64(ARITHMETIC.part(request.word_low, request.word_high, i64(total)))
+        target = draw.target
+        if draw.is_first:
+            target = u64(ARITHMETIC.part(draw.word_low, draw.word_high, i64(total)))
         before = inclusive - own
         if before <= target < inclusive:
-            room[WARPS] = u64(thread)
-            room[WARPS + 1] = target - before
-            room[WARPS + 2] = ties_before
+            room[WARPS], room[WARPS + 1], room[WARPS + 2] = u64(thread), target - before, ties_before
         cuda.syncthreads()
-        segment, rest, ties_before = room[WARPS], room[WARPS + 1], room[WARPS + 2]
+        number = u32(room[WARPS])
+        target, ties = room[WARPS + 1], draw.ties - room[WARPS + 2]
         cuda.syncthreads()
-        return segment, rest, ties_before
+        return number, Draw(False, draw.word_low, draw.word_high, target, ties, draw.of_tied)
 
     @device_function
     def walk(at, p, first, last, cut, ties, target):
@@ -285,39 +339,56 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         return total, first - 1
 
     @device_function
-    def count_ties(at, p, first, last, cut):
-        n_ties = u64(0)
-        while first < last:
-            if register(cut.largest - keys.key_of(keys.element_at(at, p, first), p)) == cut.distance:
-                n_ties += 1
-            first += 1
-        return n_ties
+    def draw_token(at, p, request, thread, cut, ties, arrays):
+        """Return the token of a row whose segments have been added up.
 
-    @device_function
-    def draw(at, p, request, thread, cut, ties, arrays):
-        """Return the token of a row, whose segments have been added up; each thread reads a part of one."""
+        The one that the token is in is divided among the warps, and so on, at last among the threads.
+        """
         _, _, _, sums, _, room = arrays
+        lane = thread & 31
         of_tied = tied_weight(cut.largest, cut.distance, p, cut.weighing)
-        segment, target, ties_before = choose_segment(request, thread, ties, of_tied, sums, room)
-        skipped = i64(keys.skipped(at, p))
-        first = i64(segment) * p.segment - skipped
-        end = min(first + p.segment, p.n)
-        each = (p.segment + (THREADS - 1)) // THREADS
-        last = min(first + i64(thread + 1) * each, end)
-        first = max(first + i64(thread) * each, 0)
-        if ties > 0:
-            n_ties = count_ties(at, p, first, last, cut)
-            inclusive, _ = block_inclusive_sum(n_ties, thread, room)
-            ties -= min(ties, ties_before + inclusive - n_ties)
-        total, _ = walk(at, p, first, last, cut, ties, ~u64(0))
-        if thread == 0:
-            room[WARPS] = u64(0)
-        inclusive, _ = block_inclusive_sum(total, thread, room)
-        if inclusive - total <= target < inclusive:
-            _, token = walk(at, p, first, last, cut, ties, target - (inclusive - total))
-            room[WARPS] = u64(token)
-        cuda.syncthreads()
-        return i64(room[WARPS])
+        draw = Draw(True, request.word_low, request.word_high, u64(0), ties, of_tied)
+        own = u64(0)
+        n_ties = u64(0)
+        if thread < WARPS * cluster:
+            own = sums[thread]
+            n_ties = sums[WARPS * cluster + thread]
+        first = u32(0)
+        _, stop = keys.segment_of(at, p, u32(cluster - 1), u32(THREADS - 1))
+        each = u32(p.segment // per_vector)
+        number, draw = choose(own, n_ties, draw, thread, room)
+        while each > 1:
+            first += number * each
+            stop = min(first + each, stop)
+            is_last = each <= THREADS
+            if is_last:
+                each = u32(1)
+                vector = first + thread
+                end = min(vector + 1, stop)
+            else:
+                each = (each + (32 * WARPS - 1)) // u32(32 * WARPS) * 32
+                vector = first + (thread >> 5) * each
+                end = min(vector + each, stop)
+                vector += lane
+            own, few_ties = sum_part(at, p, vector, end, cut)
+            n_ties = u64(few_ties)
+            if not is_last:
+                own = warp_sum(own)
+                n_ties = warp_sum(n_ties)
+                if lane == 0:
+                    sums[thread >> 5] = own
+                    sums[WARPS + (thread >> 5)] = n_ties
+                cuda.syncthreads()
+                own = u64(0)
+                n_ties = u64(0)
+                if thread < WARPS:
+                    own = sums[thread]
+                    n_ties = sums[WARPS + thread]
+            number, draw = choose(own, n_ties, draw, thread, room)
+        place = i64(first + number) * per_vector - i64(keys.skipped(at, p))
+        last = min(place + per_vector, p.n)
+        _, token = walk(at, p, max(place, 0), last, cut, draw.ties, draw.target)
+        return token
 
     @device_function
     def draw_selected(at, p, request, weighing, largest, rank, thread, arrays):
@@ -330,7 +401,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         are_all = not is_counted and request.top_p < 0
         is_done = False
         bins_at = ptx.shared_address(arrays[1])
-        cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, weighing)
+        cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, are_all, weighing)
         while not is_done:
             by_weight = not is_counted
             if is_counted or request.top_p >= 0:
@@ -343,13 +414,13 @@ def selected_functions(element_size: int, cluster: int) -> Any:
                 ties = (goal - before + weight - 1) // weight
             is_done = by_weight or request.top_p < 0
             is_counted = False
-            cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, weighing)
-            total = i64(sum_segments(at, p, rank, thread, cut, are_all, arrays))
+            cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, are_all, weighing)
+            total = i64(sum_segments(at, p, rank, thread, cut, arrays))
             if ties > 0:
                 total += i64(ties * tied_weight(largest, distance, p, weighing))
         token = i64(0)
         if rank == 0:
-            token = draw(at, p, request, thread, cut, ties, arrays)
+            token = draw_token(at, p, request, thread, cut, ties, arrays)
         return token
 
     return draw_selected

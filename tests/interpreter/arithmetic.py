@@ -71,10 +71,19 @@ def _towards_zero(exact, nearest):
     return math.nextafter(nearest, 0.0)
 
 
+def _up(exact, nearest):
+    """Return the first float from an exact number on, by the nearest one."""
+    if exact is None or not math.isfinite(nearest) or Fraction(nearest) >= exact:
+        return nearest
+    return math.nextafter(nearest, math.inf)
+
+
 def _add_or_fuse(instruction, kind):
-    """Make additions, and products with an addend, that may round towards zero."""
+    """Make additions, and products with an addend, that may round towards zero or up."""
     n_operands = 3 if instruction.name == "fma" else 2
-    if "rz" not in instruction.modifiers:
+    rounded_as = {"rz": _towards_zero, "rp": _up}
+    modes = rounded_as.keys() & set(instruction.modifiers)
+    if not modes:
         if n_operands == 3:
             return None
         return _elementwise(np.add, 2)(instruction, kind)
@@ -85,7 +94,7 @@ def _add_or_fuse(instruction, kind):
         found = None if None in exact else math.prod(exact[:-1], start=Fraction(1)) + exact[-1]
         with np.errstate(all="ignore"):
             rounded = float(np.prod(np.array(factors)) + addend) if found is None else float(found)
-        return _towards_zero(found, rounded)
+        return rounded_as[min(modes)](found, rounded)
 
     def compute(*operands):
         rows = zip(*(viewed(kind, operand).tolist() for operand in operands), strict=True)
