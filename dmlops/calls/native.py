@@ -1,6 +1,7 @@
 """The native calls of a kind, on the CPU and on CUDA devices."""
 
 import ctypes
+import struct
 from array import array as words_array
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -98,9 +99,13 @@ class Native:
     ) -> Any:
         """Make a native call in which each array is described in words."""
         n_arrays = self._n_arrays - self._n_leading
-        words = [word for array in arguments[:n_arrays] for word in words_of(array)]
-        words += arguments[n_arrays:]
-        return call(packer(len(words))(*words))
+        try:
+            words = [word for array in arguments[:n_arrays] for word in words_of(array)]
+            words += arguments[n_arrays:]
+            packed = packer(len(words))(*words)
+        except (ValueError, struct.error) as error:  # strides between elements, integers of more than 64 bits
+            raise ctypes.ArgumentError from error
+        return call(packed)
 
     def _plan_of(self) -> tuple[Kernel, HostWords]:
         """Return the kernel that plans, and the words of the host or the device that it reads."""
@@ -127,7 +132,9 @@ class Native:
         """Make a call; return what its kernel finds, or None with nothing done."""
         try:
             status = self._run(arguments)
-        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
+        except (
+            ctypes.ArgumentError
+        ):  # also out of memory or of stack, which the ordinary way says by its name
             return None
         if status > native_call.MISMATCH:
             return status
@@ -257,7 +264,9 @@ class DeviceNative(Native):
         """Launch a call with scratch memory; return what the native call does."""
         try:
             return self._run((*arguments, scratch.address, scratch.size, stream))
-        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
+        except (
+            ctypes.ArgumentError
+        ):  # also out of memory or of stack, which the ordinary way says by its name
             return native_call.MISMATCH
 
 
