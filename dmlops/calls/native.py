@@ -132,9 +132,7 @@ class Native:
         """Make a call; return what its kernel finds, or None with nothing done."""
         try:
             status = self._run(arguments)
-        except (
-            ctypes.ArgumentError
-        ):  # also out of memory or of stack, which the ordinary way says by its name
+        except ctypes.ArgumentError:  # also without memory or stack, which the ordinary way says
             return None
         if status > native_call.MISMATCH:
             return status
@@ -264,9 +262,7 @@ class DeviceNative(Native):
         """Launch a call with scratch memory; return what the native call does."""
         try:
             return self._run((*arguments, scratch.address, scratch.size, stream))
-        except (
-            ctypes.ArgumentError
-        ):  # also out of memory or of stack, which the ordinary way says by its name
+        except ctypes.ArgumentError:  # also without memory or stack, which the ordinary way says
             return native_call.MISMATCH
 
 
