@@ -1,7 +1,8 @@
 """The cache of bound calls: those that native code cannot serve, and the first ones of kinds that it serves.
 
 Two calls are the same if they have the same parameters and sizes, and if all their arrays have the same
-signatures. Later calls of a kind that native code serves (`kinds`) come here only if it refuses them.
+signatures. Later calls of a kind that native code serves (`kinds`) come here only if it refuses them, or if
+their arrays are described to it in words.
 """
 
 from collections import OrderedDict
