@@ -16,7 +16,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
 from kernels_cpu.integers import signed
@@ -68,6 +68,7 @@ _DESCRIBE_AT = 40
 _DLPACK_MAJOR = 1
 _ATTRIBUTE = sys.intern("__array_struct__")
 _PROTOTYPE = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
+_PROTOTYPE_OF_WORDS = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
 _MAX_REPLY = MAX_ARRAYS + MAX_WORDS
 
 
@@ -123,8 +124,8 @@ class KindTable:
     operands : sequence of Operand or None
         The arrays, in the order in which kernels take them; None, at the front, for those that there are not.
     array_type : type or None
-        Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions; None where arrays
-        are described in words.
+        Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions; None if arrays are
+        described in words.
     plan : int
         The entry of a compiled plan (`kernel.plan_kernel`).
     host : int
@@ -211,16 +212,23 @@ class KindTable:
         self._memory[at] = key
         self._memory[N_KERNELS] = min(max(self._places.values()) + 1, MAX_KERNELS)
 
-    def caller(self, load: Load) -> Callable[[tuple[object, ...]], int]:
-        """Return the native call; it takes arrays, then integers, as a tuple (`native_call_kernel`)."""
-        entry = _PROTOTYPE(load(CALL).address)
-        return functools.partial(entry, self.address, None)
+    def _entry(self, load: Load) -> Callable[..., int]:
+        prototype = _PROTOTYPE if self._memory[TYPE] else _PROTOTYPE_OF_WORDS
+        entry: Callable[..., int] = prototype(load(CALL).address)
+        return entry
 
-    def planner(self, load: Load) -> Callable[[tuple[object, ...]], list[int]]:
+    def caller(self, load: Load) -> Callable[[Any], int]:
+        """Return the native call; it takes arrays, then integers, as a tuple or as words in bytes.
+
+        See `native_call_kernel`.
+        """
+        return functools.partial(self._entry(load), self.address, None)
+
+    def planner(self, load: Load) -> Callable[[Any], list[int]]:
         """Return the native call that plans: addresses and plan as words, or none after a mismatch."""
-        entry = _PROTOTYPE(load(CALL).address)
+        entry = self._entry(load)
 
-        def plan(arguments: tuple[object, ...]) -> list[int]:
+        def plan(arguments: object) -> list[int]:
             reply = (ctypes.c_int64 * _MAX_REPLY)()
             n_words = entry(self.address, reply, arguments)
             return reply[: max(n_words, 0)]

@@ -2,7 +2,8 @@
 
 The tuple that a native call takes has the arrays, in the order in which kernels take them; then, if the table
 has limits, for each array how many bytes its memory has from its first element on; then the sizes; and on a
-GPU the address and the size of the workspace, and the stream.
+GPU the address and the size of the workspace, and the stream. If arrays are described in words, a call takes
+the same as consecutive words, with the address, the sizes and the strides of each array.
 """
 
 from kernels_cpu import native_call as table_of
@@ -161,6 +162,26 @@ def _read_call(table: Words, arguments: int, call: Words, rest: Words) -> bool:
     return True
 
 
+def _take_words(table: Words, given: Words, call: Words, rest: Words) -> bool:
+    """Copy the words of a call whose arrays are described by words, as `_read_call` reads a tuple."""
+    at = 0
+    for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS] + table[table_of.HAS_WORKSPACE]):
+        rank, array = table[table_of.OPERANDS + i * table_of.OPERAND + table_of.N_DIMS], array_at(i)
+        call[array + ADDRESS] = given[at]
+        call[array + RANK] = rank
+        for d in range(rank):
+            size = given[at + 1 + d]
+            call[array + SHAPE + d] = size
+            call[array + STRIDES + d] = given[at + 1 + rank + d] if size > 1 else 0
+        at += 1 + 2 * rank
+    for i in range(table[table_of.N_SIZES]):
+        call[SIZES + i] = given[at + i]
+    at += table[table_of.N_SIZES]
+    for i in range(3 if table[table_of.DRIVER] else 0):
+        rest[i] = given[at + i]
+    return True
+
+
 def native_call(table: Words, reply: int, arguments: int) -> int:
     """Make a call, or do nothing and return a negative number (`native_call`).
 
@@ -169,7 +190,11 @@ def native_call(table: Words, reply: int, arguments: int) -> int:
     """
     call, problem, out = stack_integers(CALL_WORDS), stack_integers(PROBLEM_WORDS), stack_integers(MAX_WORDS)
     rest = stack_integers(3)
-    if not _read_call(table, arguments, call, rest) or not plan_call(table, call, problem, out):
+    if table[table_of.TYPE] == 0:
+        is_read = _take_words(table, integers_at(arguments), call, rest)
+    else:
+        is_read = _read_call(table, arguments, call, rest)
+    if not is_read or not plan_call(table, call, problem, out):
         return MISMATCH
     if reply != 0:
         return _write_reply(table, call, out, integers_at(reply))

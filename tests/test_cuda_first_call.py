@@ -34,7 +34,7 @@ WITHOUT_GPU = """
         places = iter(range(1 << 40, 1 << 60, 1 << 40))
 
         def __init__(self, shape, dtype):
-            data = next(self.places), False
+            self.shape, self.dtype, data = shape, np.dtype(dtype), (next(self.places), False)
             self.__cuda_array_interface__ = {
                 "version": 3, "shape": shape, "typestr": np.dtype(dtype).str, "data": data,
             }
@@ -46,6 +46,7 @@ WITHOUT_GPU = """
 
     launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
 
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     def entry(*_):
         global n_launched
         n_launched += 1

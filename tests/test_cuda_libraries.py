@@ -66,6 +66,7 @@ LIBRARIES = """
         ),
     )
 
+    @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     def put(config, *_):
         notes.append(("launch", ctypes.c_uint64.from_address(config + 32).value))
         return 0

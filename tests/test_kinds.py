@@ -1,5 +1,6 @@
 """Kinds of calls: any size at the price of a known one, with the answer and the errors of a first call."""
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 import dmlops
 from dmlops.calls.kinds import KINDS
 from tests import reference
+from tests.kept_calls import needs_gil, path_of
 from tests.kind_calls import random_calls
 
 
@@ -139,3 +141,30 @@ def test_compiled_callers_answer_any_sequence_of_sizes_and_values() -> None:
         ]
         for got, wanted in expected:
             np.testing.assert_array_equal(got, wanted)
+
+
+NEW_SIZES: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "top_k": (
+        lambda x: dmlops.top_k(x, 2).indices,
+        lambda x: np.argsort(-x, axis=-1, kind="stable")[:, :2],
+    ),
+    "nonzero_coordinates": (lambda x: dmlops.nonzero_coordinates(x).coordinates, np.argwhere),
+    "gather_nd": (
+        lambda x: dmlops.gather_nd(x, (x[:2, :1] > 1).astype("int32")),
+        lambda x: x[(x[:2, 0] > 1).astype("int32")],
+    ),
+    "tril": (dmlops.tril, np.tril),
+}
+
+
+@needs_gil
+@pytest.mark.parametrize("name", NEW_SIZES)
+def test_new_sizes_of_arrays_of_jax_are_planned_natively(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    call, expected = NEW_SIZES[name]
+    for n in (5, 6, 9, 3, 40, 700):
+        x = np.random.default_rng(n).integers(0, 4, (3, n)).astype("float32")
+        given = jax.numpy.asarray(x)
+        np.testing.assert_array_equal(np.asarray(call(given)), expected(x))
+        if n != 5:  # the first size of a kind is planned in Python
+            assert path_of(functools.partial(call, jax.numpy.asarray(x[:, 1:]))) != "bound"

@@ -15,7 +15,7 @@ from dmlops.types.data_types import data_type_of_numpy
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import argument_of, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, type_name
-from dmlops.types.tensor import TensorDesc
+from dmlops.types.tensor import TensorDesc, packed_strides
 from kernels_cpu.native_call import Operand as NativeOperand
 
 
@@ -186,8 +186,11 @@ class ArrayLibrary:
         raise NotImplementedError
 
     def kind_signature(self, array: Any) -> Hashable:
-        """Return the type, the rank and the device of an array of `native_type`: its kind."""
-        raise NotImplementedError
+        """Return the type, the rank and the device of an array: its kind.
+
+        No array of another library has an equal one. Arrays of `native_type` need not have been vouched for.
+        """
+        return self, array.dtype, len(array.shape), self.device(array)
 
     def device(self, array: Any) -> Device:
         """Return the device that has the array."""
@@ -209,7 +212,25 @@ class ArrayLibrary:
 
     def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
         """Return how native calls recognise arrays of the kind of this one; None if they cannot."""
-        return None
+        return NativeOperand(0, 0, len(array.shape), array.dtype.itemsize)
+
+    def words(self, array: Any) -> tuple[int, ...]:
+        """Return the address, the sizes and the strides in elements of an array, which native calls read.
+
+        Raises
+        ------
+        ValueError
+            If strides are no multiples of the elements.
+        """
+        shape = array.shape
+        strides = getattr(array, "strides", None)
+        if strides is None:  # arrays of JAX, and of our own, are packed
+            return self.address(array), *shape, *packed_strides(shape)
+        size = array.dtype.itemsize
+        steps = [stride // size for stride in strides]
+        if [step * size for step in steps] != list(strides):
+            raise ValueError(strides)
+        return self.address(array), *shape, *steps
 
     def is_current(self, device: Device) -> bool:
         """Return whether a CUDA device is known to be the current one of this thread."""
@@ -250,7 +271,7 @@ class ArrayLibrary:
 
     def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], object]:
         """Return `empty` for arrays of one type, which takes their shape, as fast as possible."""
-        raise NotImplementedError
+        return functools.partial(self.empty, data_type=data_type, device=device)
 
     def finalize(self, array: Any, stream: int) -> object:
         """Return a new array, written on `stream`, in the form that the caller gets."""

@@ -85,6 +85,9 @@ class CuPy(ArrayLibrary):
         # The device is current while a call runs.
         return partial(self._cupy.empty, desc.sizes, numpy_dtype(desc.data_type))
 
+    def maker(self, data_type: ElementType, device: Device) -> Callable[[tuple[int, ...]], "ndarray"]:
+        return partial(self._cupy.empty, dtype=numpy_dtype(data_type))
+
     def current_stream(self, device: Device) -> int:
         return self._cupy.cuda.get_current_stream(device.number).ptr  # type: ignore[no-any-return]
 

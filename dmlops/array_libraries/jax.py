@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -77,6 +77,9 @@ class Jax(ArrayLibrary):
     def as_output(self, array: "Array", where: str) -> NoReturn:
         reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"
         refuse(where, type(array).__name__, reason, allowed)
+
+    def kind_signature(self, array: "Array") -> Hashable:
+        return super().kind_signature(array), self.index_type
 
     def device(self, array: "Array") -> Device:
         device = next(iter(array.devices()))

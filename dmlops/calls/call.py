@@ -133,7 +133,8 @@ class BoundCall:
         out: Sequence[Operand] = (),
         stream: object = None,
         workspace: Operand | None = None,
-    ) -> Sequence[object]:
+        make: Callable[[], Sequence[object] | None] | None = None,
+    ) -> Sequence[object] | None:
         """Run the operator and return the outputs.
 
         Parameters
@@ -144,6 +145,9 @@ class BoundCall:
             The stream that the caller chose.
         workspace : Operand, optional
             An array of at least `workspace_size` bytes; allocated where left out.
+        make : callable, optional
+            Makes another call of the kind on these arrays instead, and returns its new outputs; or None with
+            nothing done, and then this call does nothing either.
         """
         handle = None if stream is None else self._handle(stream)
         if self.plan is None:
@@ -151,11 +155,17 @@ class BoundCall:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s on %s: %s", self.name, self.device, self.plan.variant)
         written = out if workspace is None else (*out, workspace)
+
+        def run(executor: Executor) -> Sequence[object] | None:
+            if make is not None:
+                return make()
+            return self.run(executor, *self._addresses(inputs, out, workspace))
+
         try:
             if self.device is CPU:
-                outputs = self._finalized(self.run(HOST, *self._addresses(inputs, out, workspace)), 0)
+                outputs = self._finalized(run(HOST), 0)
             else:
-                outputs = self._on_cuda(stream, handle, inputs, out, workspace)
+                outputs = self._on_cuda(stream, handle, (*inputs, *written), run)
             _tell_of_write(written)
         except DmlError:  # raised before anything is written
             raise
@@ -208,11 +218,9 @@ class BoundCall:
         self,
         given: object,
         stream: int | None,
-        inputs: Sequence[Operand],
-        out: Sequence[Operand],
-        workspace: Operand | None,
-    ) -> Sequence[object]:
-        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+        operands: Sequence[Operand],
+        run: Callable[[Executor], Sequence[object] | None],
+    ) -> Sequence[object] | None:
         first = operands[0].library if operands else self.library
         with cuda_driver.device_made_current(self.device.number):
             handle = first.current_stream(self.device) if stream is None else stream
@@ -220,7 +228,7 @@ class BoundCall:
             with Stream(handle, first, self.device) as executor:
                 with self._ordered(handle, first, operands), chosen:
                     self._check_capture(handle)
-                    outputs = self.run(executor, *self._addresses(inputs, out, workspace))
+                    outputs = run(executor)
                 return self._finalized(outputs, handle)
 
     def _ordered(
@@ -257,9 +265,9 @@ class BoundCall:
         self.guard.check([*addresses, workspace.address], are_given=True)
         return addresses, made, workspace.address
 
-    def _finalized(self, outputs: Sequence[object], stream: int) -> Sequence[object]:
+    def _finalized(self, outputs: Sequence[object] | None, stream: int) -> Sequence[object] | None:
         finalize = self.library.finalize
-        return [finalize(array, stream) for array in outputs]
+        return None if outputs is None else [finalize(array, stream) for array in outputs]
 
 
 def _tell_of_write(written: Sequence[Operand]) -> None:

@@ -1,11 +1,13 @@
 """The cache of bound calls: those that native code cannot serve, and the first ones of kinds that it serves.
 
 Two calls are the same if they have the same parameters and sizes, and if all their arrays have the same
-signatures. Later calls of a kind that native code serves (`kinds`) come here only if it refuses them.
+signatures. Later calls of a kind that native code serves (`kinds`) come here only if it refuses them, or if
+their arrays are described to it in words.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 from dmlops.array_libraries.base import Operand
 from dmlops.calls.call import BoundCall
@@ -43,7 +45,15 @@ class CallCache:
 
         `bind` makes the call if the cache has none. See `Kinds.call` and `BoundCall` for the others.
         """
-        operands = (*inputs, *out) if workspace is None else (*inputs, *out, workspace)
+        written = out if workspace is None else (*out, workspace)
+        operands = (*inputs, *written)
+        read, written_to = (tuple([operand.array for operand in each]) for each in (inputs, written))
+        kind = self._kinds.of_words(parameters, operands)
+        if kind is not None:
+            make = partial(kind.make_anew, read, written_to, sizes)
+            results = kind.call(inputs, out, stream, workspace, make)
+            if results is not None:
+                return results
         is_on_host = all(operand.library.device(operand.array) is CPU for operand in operands)
         n_threads = get_num_threads() if is_on_host else 0
         key = (parameters, sizes, n_threads, *[operand.signature for operand in operands])
@@ -53,10 +63,9 @@ class CallCache:
             # Before it runs: data that it refuses may come again.
             keep(self._calls, key, call, self._max_calls)
         results = call(inputs, out, stream, workspace)
+        assert results is not None
         if not call.was_offered:
-            written = out if workspace is None else (*out, workspace)
-            read, written_to = ([operand.array for operand in each] for each in (inputs, written))
-            self._kinds.keep(parameters, read, written_to, results, call)
+            self._kinds.keep(parameters, operands, written_to, results, call)
             call.was_offered = True
         return results
 

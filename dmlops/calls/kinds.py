@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from logging import DEBUG
 from typing import Any, TypeVar
 
+from dmlops.array_libraries.base import Operand
 from dmlops.array_libraries.detect import KIND_SIGNATURES
 from dmlops.calls.call import BoundCall
 from dmlops.calls.native import DeviceNative, Native
@@ -99,6 +100,13 @@ class Kind:
             return None
         return made if self.run((*inputs, *made), limits + self.new_limits, sizes) else None
 
+    def make_anew(
+        self, inputs: tuple[object, ...], out: tuple[object, ...], sizes: tuple[Any, ...]
+    ) -> Sequence[object] | None:
+        """Make a call; return its new outputs, or None with nothing done."""
+        results = self(inputs, out, sizes)
+        return () if out and results is not None else results
+
     def run(self, arrays: tuple[object, ...], limits: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
         """Run a call; return whether it is done."""
         return self.native(arrays + limits + sizes) is not None
@@ -160,19 +168,35 @@ class Kinds:
         with kind.library.on_stream(handle, device, stream):
             return kind(inputs, out, sizes)
 
+    def of_words(self, parameters: Hashable, operands: Sequence[Operand]) -> Kind | None:
+        """Return the kind of a call whose arrays are described in words, if it is known.
+
+        Parameters
+        ----------
+        parameters : hashable
+            As `call` takes them.
+        operands : sequence of Operand
+            All arrays, for which their library has vouched.
+        """
+        if not operands or 0 < _log.level <= DEBUG or not _are_words(operands):
+            return None
+        return self._kinds.get(_key_of_words(parameters, operands))
+
     def keep(
         self,
         parameters: Hashable,
-        inputs: Sequence[Any],
+        operands: Sequence[Operand],
         out: Sequence[object],
         made: Sequence[object],
         call: BoundCall,
     ) -> None:
         """Keep the kind of a call, if it is new and native code can serve it; load all that it needs."""
+        inputs = [operand.array for operand in operands[: len(operands) - len(out)]]
         arrays = (*inputs, *(out or made))
-        if not _is_native(call, arrays):
+        if not _is_native(call, arrays, operands):
             return
-        key = _key(parameters, inputs, out)
+        is_of_words = call.library.native_type is None
+        key = _key_of_words(parameters, operands) if is_of_words else _key(parameters, inputs, out)
         if key not in self._kinds:
             keep(self._kinds, key, call.kind_form.make(call, arrays, has_out=bool(out)), self._max_kinds)
 
@@ -197,21 +221,33 @@ def _key(parameters: Hashable, inputs: Sequence[object], out: Sequence[object]) 
     return (parameters, *[KIND_SIGNATURES[type(array)](array) for array in (*inputs, *out)])
 
 
+def _are_words(operands: Sequence[Operand]) -> bool:
+    """Return whether arrays are of one library, and native calls cannot read them."""
+    library = operands[0].library
+    return library.native_type is None and all(operand.library is library for operand in operands)
+
+
+def _key_of_words(parameters: Hashable, operands: Sequence[Operand]) -> Hashable:
+    return (parameters, *[operand.library.kind_signature(operand.array) for operand in operands])
+
+
 def native_operands(call: BoundCall, arrays: Sequence[object]) -> list[Any]:
     """Return how native calls recognise the arrays of a call, inputs first; None for one that they cannot."""
     describe, n_inputs = call.library.native_operand, len(call.inputs)
     return [describe(array, is_written=place >= n_inputs) for place, array in enumerate(arrays)]
 
 
-def _is_native(call: BoundCall, arrays: Sequence[object]) -> bool:
+def _is_native(call: BoundCall, arrays: Sequence[object], operands: Sequence[Operand]) -> bool:
     """Return whether native code can make calls of a kind."""
     if call.form is None or call.problem is None or not _has_gil() or not cpu.compiles_plans():
         return False
     native_types = call.library.native_type, call.library.other_native_type
+    if call.library.native_type is None:
+        return bool(operands) and _are_words(operands)
     if any(type(array) not in native_types for array in arrays):
         return False
     return None not in native_operands(call, arrays)
 
 
 KINDS = Kinds(max_kinds=2048)
-"""All that is kept of past calls of functions on arrays that native code can read."""
+"""All that is kept of past calls of functions that native code serves."""

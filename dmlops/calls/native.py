@@ -1,9 +1,11 @@
 """The native calls of a kind, on the CPU and on CUDA devices."""
 
 import ctypes
+import struct
 from array import array as words_array
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from dmlops.calls.call import BoundCall
 from dmlops.devices import cpu, cuda
@@ -14,7 +16,7 @@ from dmlops.types.tensor import TensorDesc
 from kernels_cpu import native_call, plan_words, processor
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
-from kernels_cpu.kernel import Kernel
+from kernels_cpu.kernel import Kernel, packer
 from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
 from kernels_cpu.plan import NO_CHANGES, Launches, planned
 from kernels_cpu.problems import Problem
@@ -51,13 +53,13 @@ class Native:
         host: HostWords | None = None,
     ) -> None:
         form, library = call.kind_form, call.library
-        self._operator, self._changes = form.operator, changes
+        self._operator, self._changes, self._n_leading = form.operator, changes, len(call.leading)
         self._kernels = cpu.kernels_of(form.operator)
         kernels = self._kernels
         self._n_arrays = len(call.leading) + len(operands)
         self._has_workspace = self._n_arrays > len(call.leading) + len(call.inputs) + len(call.results)
         template = self._problem_words(call.problem)
-        plan, words = self._plan_of(form.operator)
+        plan, words = self._plan_of()
         arrays: list[Operand | None] = [*[None] * len(call.leading), *operands]
         for number, word in enumerate(kernels.RESIDUES):
             operand = arrays[number]
@@ -85,8 +87,27 @@ class Native:
         if form.expected is not None:
             table.expect(call_words_of([*[None] * len(call.leading), *form.expected]), template)
         self._run, self._planner = table.caller(cpu.load), table.planner(cpu.load)
+        if library.native_type is None:
+            self._run = partial(self._on_words, self._run, library.words)
+            self._planner = partial(self._on_words, self._planner, library.words)
 
-    def _plan_of(self, operator: str) -> tuple[Kernel, HostWords]:
+    def _on_words(
+        self,
+        call: Callable[[Any], Any],
+        words_of: Callable[[Any], tuple[int, ...]],
+        arguments: tuple[Any, ...],
+    ) -> Any:
+        """Make a native call in which each array is described in words."""
+        n_arrays = self._n_arrays - self._n_leading
+        try:
+            words = [word for array in arguments[:n_arrays] for word in words_of(array)]
+            words += arguments[n_arrays:]
+            packed = packer(len(words))(*words)
+        except (ValueError, struct.error) as error:  # strides between elements, integers of more than 64 bits
+            raise ctypes.ArgumentError from error
+        return call(packed)
+
+    def _plan_of(self) -> tuple[Kernel, HostWords]:
         """Return the kernel that plans, and the words of the host or the device that it reads."""
         cpu.host_words()
         return self._kernels.PLAN, WORDS
@@ -111,7 +132,7 @@ class Native:
         """Make a call; return what its kernel finds, or None with nothing done."""
         try:
             status = self._run(arguments)
-        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
+        except ctypes.ArgumentError:  # also without memory or stack, which the ordinary way says
             return None
         if status > native_call.MISMATCH:
             return status
@@ -177,8 +198,8 @@ class DeviceNative(Native):
         # The bytes that the last call needed: most calls of a kind need about the same.
         self._n_scratch = 0
 
-    def _plan_of(self, operator: str) -> tuple[Kernel, HostWords]:
-        return self._target.plan(operator), self._target.words(operator)
+    def _plan_of(self) -> tuple[Kernel, HostWords]:
+        return self._target.plan(self._operator), self._target.words(self._operator)
 
     def _load(self, plan: Sequence[int]) -> None:
         for key in plan_words.kernels_of(plan):
@@ -192,6 +213,9 @@ class DeviceNative(Native):
     def stream(self) -> int | None:
         """Return the current stream of the library on the device; None if that is not the current one."""
         library, device = self._library, self._device
+        running_on = cuda.RUNNING_ON.get()
+        if library.native_type is None:
+            return None if running_on is None else running_on.handle
         return library.current_stream(device) if library.is_current(device) else None
 
     def waiting_stream(self) -> int | None:
@@ -223,6 +247,11 @@ class DeviceNative(Native):
         return status >= 0 and status & _ERROR == 0
 
     def _scratch(self, size: int, stream: int) -> "Scratch":
+        running_on = cuda.RUNNING_ON.get()
+        if size and running_on is not None and self._library.native_type is None:
+            memory = running_on.scratch(size + ALIGNMENT)
+            # The memory is freed with the object that would leave a `with` block.
+            return Scratch(aligned(memory.__enter__()), size, memory)
         # A library that keeps memory by stream would mix up threads on the stream that each has of its own.
         if not size or stream == PER_THREAD_STREAM:
             return Scratch(0, 0, None)
@@ -233,7 +262,7 @@ class DeviceNative(Native):
         """Launch a call with scratch memory; return what the native call does."""
         try:
             return self._run((*arguments, scratch.address, scratch.size, stream))
-        except ctypes.ArgumentError:  # out of memory or of stack, which the ordinary way says by its name
+        except ctypes.ArgumentError:  # also without memory or stack, which the ordinary way says
             return native_call.MISMATCH
 
 

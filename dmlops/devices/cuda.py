@@ -4,6 +4,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -171,9 +172,11 @@ class Stream:
         self.handle, self._library, self._device = handle, library, device
 
     def __enter__(self) -> "Stream":
+        self._token = RUNNING_ON.set(self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        RUNNING_ON.reset(self._token)
         # dmlops raises its errors before anything is launched, or after a wait.
         if error is not None and not isinstance(error, DmlError):
             cuda_driver.finish(self.handle)
@@ -218,3 +221,7 @@ class Stream:
     def read(self, address: int, dtype: np.dtype) -> int:
         """Wait for the stream, and return an integer of device memory."""
         return cuda_driver.read_back(address, dtype, self.handle)
+
+
+RUNNING_ON: ContextVar[Stream | None] = ContextVar("dmlops_running_on", default=None)
+"""The stream of the call that this thread makes."""
