@@ -22,7 +22,7 @@ from kernels_cpu.exact.sampling import C1, C2, C3, FULL, LOG2_E, POWER_BITS, TAB
 from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import called_function, device_function
-from kernels_cuda.sample.parameters import COPIES, THREADS
+from kernels_cuda.sample.parameters import COPIES, N_POWERS, THREADS
 
 _FLOAT_BIAS = 1023
 _LARGEST_POWER = 100  # of temperatures that `exponent` takes: weights of infinities would be those of numbers
@@ -33,6 +33,7 @@ _TOP = _FLOAT_BIAS + 52 << 52 | 1 << 51  # 1.5 * 2^52
 EMPTY_SUM = _FLOAT_BIAS + 52 << 52
 """The bits of a sum of no weights. It has room for 2^15."""
 _INDEX_SHIFT = 52 - TABLE_BITS
+_WORDS = N_POWERS * COPIES // THREADS
 
 
 def _factors() -> tuple[int, ...]:
@@ -78,10 +79,16 @@ def fill_powers(powers, thread):
     # Twice the power, rounded down, and then rounded.
     scaled = ptx.multiply_high_u64(power, u64(4 * FULL << 3))
     word = ptx.f64_of_integer((scaled + 1) >> 1) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
-    copy = thread >> TABLE_BITS
-    while copy < COPIES:
-        powers[number * COPIES + copy] = i64(word)
-        copy += THREADS >> TABLE_BITS
+    if thread < N_POWERS:
+        powers[thread] = i64(word)
+    cuda.syncthreads()
+    words = cuda.local.array(_WORDS, i64)
+    for i in range(_WORDS):
+        words[i] = powers[(thread + i * THREADS) // u32(COPIES)]
+    cuda.syncthreads()
+    # Neighbouring threads write to neighbouring places: those of a power would be in one bank.
+    for i in range(_WORDS):
+        powers[thread + i * THREADS] = words[i]
     cuda.syncthreads()
 
 
