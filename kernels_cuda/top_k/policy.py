@@ -31,7 +31,8 @@ FORCED = OWN_WORDS
     FILTERED_BYTES,
     FILTERED_ROWS,
     KEPT_SHARE,
-) = range(OWN_WORDS + 1, OWN_WORDS + 20)
+    SCRATCH_BYTES,
+) = range(OWN_WORDS + 1, OWN_WORDS + 21)
 
 
 def numbers(*given: int) -> int:
@@ -78,8 +79,8 @@ class Policy(NamedTuple):
     cluster_blocks : int
         A cluster has one of these numbers of blocks, powers of two.
     batch_bytes : int
-        `sort` takes rows in batches that need at most this much workspace; a row that needs more is a batch
-        by itself.
+        `sort` takes rows in batches that need at most this much workspace. A row that needs more is a batch
+        by itself, and is sorted in slices if it needs more than x takes.
     narrow_elements : int
         `sort` has positions and counts of 8 bytes for rows from this length on: counts have two bits of
         state.
@@ -87,6 +88,9 @@ class Policy(NamedTuple):
         Most elements are dropped before the others are sorted if at most one in `kept_share` is selected, of
         so many bytes in all. Not more rows count than `filtered_rows`: that of many short ones takes longer
         than it saves.
+    scratch_bytes : int
+        Where at most one in 16 elements is selected, `sort` needs at most this much workspace, or a tenth of
+        x where that is more.
     """
 
     transposed_rows: int = 16
@@ -108,6 +112,7 @@ class Policy(NamedTuple):
     filtered_bytes: int = 1 << 22
     filtered_rows: int = 16
     kept_share: int = 4
+    scratch_bytes: int = 1 << 26
 
 
 NO_CHANGES: Mapping[str, int] = MappingProxyType({})

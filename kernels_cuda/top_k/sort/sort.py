@@ -2,7 +2,7 @@
 
 1. `clear_words` empties what the launches below count in.
 2. `digit_histograms` reads the rows once and counts the digits of all passes. Where few elements of long rows
-   are selected, most are dropped before that (`filter`), and only what is left is sorted.
+   are selected, or the pairs of all would need too much memory, rows are sorted in slices (`filter`) instead.
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
    and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
    it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
@@ -30,14 +30,14 @@ from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
-from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
+from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
     COUNT_BYTES,
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
-    STATE_BYTES,
+    SLICE_BYTES,
     ClearParameters,
     SortBuffers,
     SortCounts,
@@ -105,15 +105,15 @@ def counting_functions(
     return clear_counts, count_digits, add_counts
 
 
-def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
-    """Make `digit_histograms` for one width of elements, and its `n_digits` highest digits."""
+def histogram_kernel(element_size: int) -> Any:
+    """Make `digit_histograms` for one width of elements."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     find_row, _, _ = row_functions(element_size)
-    n_counters = n_digits << digit_bits
-    shape = (n_digits, digit_bits, 8 * element_size - n_digits * digit_bits)
+    n_counters = element_size * N_DIGITS
+    shape = (element_size, DIGIT_BITS, 0)
     clear_counts, count_digits, add_counts = counting_functions(key_type, shape, COUNTING_THREADS)
 
     @cuda.jit(max_registers=32)
@@ -270,19 +270,19 @@ def sort_kernel(
             store_shared_pair(exchanged + place * u32(pair_size), keys[item], positions[item])
 
     @linked_function
-    def store_pairs(keys, positions, ranks, place, count, row_pairs, axis_size):
+    def store_pairs(keys, positions, ranks, place, count, row_pairs, capacity):
         """Store pairs at their ranks in a row; the first one's place in the tile is `place`."""
         for item in range(_TOGETHER):
             exists = place + u32(item * n_threads) < count
             # Digits of elements that have changed since they were counted may have no room.
-            if exists and ranks[item] < position_type(axis_size):
+            if exists and ranks[item] < position_type(capacity):
                 store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
 
     @linked_function
-    def write_results(keys, positions, ranks, place, count, x_base, outputs, p):
-        """Write pairs as results if they are among the first k."""
+    def write_results(keys, positions, ranks, place, count, x_base, outputs, first, p):
+        """Write pairs as results, from number `first` on, if they are among the first k."""
         values, indices = outputs
-        last = position_type(p.k)
+        last = position_type(p.k - min(first, p.k))
         for item in range(_TOGETHER):
             if place + u32(item * n_threads) >= count:
                 ranks[item] = last
@@ -293,7 +293,7 @@ def sort_kernel(
                 keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
         for item in range(_TOGETHER):
             if ranks[item] < last:
-                write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
+                write_result(values, indices, first + i64(ranks[item]), keys[item], i64(positions[item]), p)
 
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
@@ -328,10 +328,13 @@ def sort_kernel(
         row = i64(taken[0] // u32(s.n_tiles))
         tile = i64(taken[0]) - row * s.n_tiles
         x_base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
-        if counted.n_kept != 0:
-            length = i64(ptx.load_u32(counted.n_kept + row * STATE_BYTES))
+        first_result = i64(0)
+        if counted.kept != 0:
+            kept = counted.kept + row * SLICE_BYTES
+            length = i64(ptx.load_u32(kept))
+            first_result = i64(ptx.load_u32(kept + 4))
         tile_first = tile * tile_size
-        if s.is_last != 0:
+        if s.is_last != 0 and counted.kept == 0:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
             pad_results(values, indices, rank, n_threads, end, p)
@@ -348,7 +351,7 @@ def sort_kernel(
             address = x_base + (tile_first + i64(own)) * step
             load_elements(keys, positions, address, step, tile_first, own, count, p.key_format)
         else:
-            address = buffers.source + (row * p.axis_size + tile_first + i64(own)) * pair_size
+            address = buffers.source + (row * s.capacity + tile_first + i64(own)) * pair_size
             load_pairs(keys, positions, address, own, count)
         of_digit = position_type(0)
         if tile == 0 and thread < N_DIGITS:
@@ -391,7 +394,7 @@ def sort_kernel(
 
         ptx.let_next_launch_begin()
         base_address = ptx.shared_address(digit_base)
-        row_pairs = buffers.destination + row * p.axis_size * pair_size
+        row_pairs = buffers.destination + row * s.capacity * pair_size
         ranks = cuda.local.array(_TOGETHER, position_type)
         for first in range(0, n_items, _TOGETHER):
             own = u32(first * n_threads) + thread
@@ -403,8 +406,9 @@ def sort_kernel(
                 base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
                 ranks[item] = base + position_type(place)
             if s.is_last == 0:
-                store_pairs(keys, positions, ranks, own, count, row_pairs, p.axis_size)
+                store_pairs(keys, positions, ranks, own, count, row_pairs, s.capacity)
             else:
-                write_results(keys, positions, ranks, own, count, x_base, (values, indices), p)
+                outputs = values, indices
+                write_results(keys, positions, ranks, own, count, x_base, outputs, first_result, p)
 
     return sort_digit

@@ -26,12 +26,12 @@ from kernels_cuda.top_k.policy import (
     KEPT_SHARE,
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
+    SCRATCH_BYTES,
 )
 from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
-    KEEP,
     SORT,
     TRANSPOSED,
     kernel_key,
@@ -55,20 +55,20 @@ from kernels_cuda.top_k.shared.launches import (
 from kernels_cuda.top_k.shared.order_launches import end_unordered
 from kernels_cuda.top_k.shared.shapes import (
     DIGIT_BITS,
-    ELEMENT_SIZES,
     N_DIGITS,
     VECTOR_BYTES,
-    WARP_LANES,
     pair_bytes,
 )
 
-# An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
-COUNT_BYTES, STATE_BYTES = 8, 4
-# A block marks elements that are kept in so many words; its threads load so many elements at a time.
+# An entry of a row's histogram.
+COUNT_BYTES = 8
+# The end of a slice: its last key, how many elements come up to that, and then, from `N_KEPT_AT` on, how many
+# pairs are sorted, and the number of the first result.
+SLICE_BYTES, N_KEPT_AT = 32, 16
+# Threads of a block that marks elements load so many at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
 KEEPING_ROUND = KEEPING_THREADS * KEPT_PER_THREAD
-KEPT_WORDS = 4096
 CLEARING_THREADS = 256
 CLEARED_BYTES = VECTOR_BYTES * CLEARING_THREADS
 # Large blocks, for each adds its counts to those of the whole row.
@@ -80,9 +80,11 @@ COUNTED_ELEMENTS = COUNTING_THREADS * COUNTED_PER_THREAD
 BLOCKS_PER_MULTIPROCESSOR = 2
 # With more tiles than these, those of fewer threads with more elements each are faster.
 TILES_PER_MULTIPROCESSOR = 3
+# Of a k up to one in so many elements, scratch memory is at most one in so many bytes of x.
+SMALL_K, SMALL_SHARE = 16, 10
 # Bytes of a position in the workspace.
 POSITION_SIZES = (4, 8)
-_HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
+HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
 
 
 class SortTile(NamedTuple):
@@ -105,14 +107,6 @@ def sort_tile(element_size: int, position_size: int, number: int) -> SortTile:
     return SortTile(384, 16, 80) if number == 0 else SortTile(256, 24, 80)
 
 
-def top_bits(element_size: int) -> int:
-    """Return how many of the highest bits of keys tell which are kept."""
-    return 8 if element_size == 1 else 12
-
-
-TOP_BITS = {size: top_bits(size) for size in ELEMENT_SIZES}
-
-
 class ClearParameters(NamedTuple):
     """Parameters of `sort.clear_words`."""
 
@@ -129,41 +123,27 @@ class SortBuffers(NamedTuple):
 class SortCounts(NamedTuple):
     """The addresses of what is counted.
 
-    They are histograms of digits, how many elements of each row are kept (0 if all are), states of tiles, and
-    the number of the next tile.
+    They are histograms of digits, how many elements of each row are kept, and the number of the first result
+    (0 if all are), states of tiles, and the number of the next tile.
     """
 
     histograms: int
-    n_kept: int
+    kept: int
     states: int
     next_tile: int
 
 
 class SortParameters(NamedTuple):
-    """More parameters of `sort.sort_digit`: tiles of a row, lowest bit of the digit, and which pass it is."""
+    """More parameters of `sort.sort_digit`.
+
+    They are tiles of a row, for how many pairs there is room, lowest bit of the digit, and which pass it is.
+    """
 
     n_tiles: int
+    capacity: int
     shift: int
     is_first: int
     is_last: int
-
-
-class KeepingAreas(NamedTuple):
-    """The addresses of what `filter.keep_pairs` reads and writes, as in `SortAreas`."""
-
-    tops: int
-    pairs: int
-    histograms: int
-    n_kept: int
-    states: int
-    next_tile: int
-
-
-class KeepingParameters(NamedTuple):
-    """More parameters of `filter.keep_pairs`: the tiles of a row, and the elements of a tile."""
-
-    n_tiles: int
-    size: int
 
 
 def clear_variant() -> Variant:
@@ -175,9 +155,7 @@ def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, drop elements, and sort by a digit."""
     matrix_key = kernel_keys.kernel_key(TRANSPOSED_KERNEL, element_size)
     yield kernel_keys.variant_of(matrix_key, MATRIX_FAMILIES)
-    counted = (DIGIT_BITS, element_size), (top_bits(element_size), 1)
-    for digit_bits, n_digits in dict.fromkeys(counted):
-        yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
+    yield variant("histogram", "sort.sort:histogram_kernel", element_size)
     yield variant("keep", "sort.filter:keep_kernel", element_size)
     yield variant("digit", "sort.select:digit_kernel", element_size)
     yield variant("selected", "sort.select:selected_kernel", element_size)
@@ -210,23 +188,18 @@ class SortShape(NamedTuple):
     ----------
     tile : SortTile
         A block's part of a row.
-    position_size, n_tiles : int
-        Bytes of a position in the workspace, and tiles of a row.
-    n_rows : int
-        Rows of a batch.
-    is_filtered : int
-        Whether elements are dropped before those left are sorted.
-    keep_size, n_keep_tiles : int
-        Elements of which a block drops some, and how many such blocks a row has.
+    position_size, capacity, n_tiles : int
+        Bytes of a position in the workspace, pairs of a row that there is room for, and their tiles.
+    n_rows, n_buffers : int
+        Rows of a batch, and buffers of their pairs.
     """
 
     tile: SortTile
     position_size: int
+    capacity: int
     n_tiles: int
     n_rows: int
-    is_filtered: int
-    keep_size: int
-    n_keep_tiles: int
+    n_buffers: int
 
 
 def drops_most(device: Words, selection: Selection) -> int:
@@ -237,105 +210,96 @@ def drops_most(device: Words, selection: Selection) -> int:
     return int(n_bytes >= device[FILTERED_BYTES] and selects_few and is_narrow)
 
 
-def _n_buffers(selection: Selection, is_filtered: int) -> int:
-    """Return how many buffers there are: the last pass writes the results, each one before it a buffer."""
-    return min(2, selection.element_size - 1 + is_filtered)
+def scratch_limit(device: Words, selection: Selection) -> int:
+    """Return the most bytes of scratch memory that pairs, and what is counted, may take."""
+    n_bytes: int = bounded_product(selection.n_rows, selection.row_bytes)
+    if selection.k > selection.axis_size // SMALL_K:
+        return max(device[BATCH_BYTES], n_bytes)
+    return max(device[SCRATCH_BYTES], n_bytes // SMALL_SHARE)
 
 
-def _buffer_bytes(selection: Selection, position_size: int) -> int:
-    return bounded_product(selection.axis_size, pair_bytes(selection.element_size, position_size))
+def sorting_bytes(selection: Selection, position_size: int, capacity: int, n_buffers: int) -> int:
+    """Return the bytes of a row's pairs, histograms of their digits, and states of tiles."""
+    tile = sort_tile(selection.element_size, position_size, 0)
+    n_tiles = ceil_div(capacity, tile.n_threads * tile.n_items)
+    n_bytes = bounded_product(
+        n_buffers, bounded_product(capacity, pair_bytes(selection.element_size, position_size))
+    )
+    return n_bytes + selection.element_size * (HISTOGRAM_BYTES + _state_bytes(n_tiles, position_size))
 
 
-def _state_bytes(shape: SortShape) -> int:
-    return bounded_product(shape.n_tiles, N_DIGITS * shape.position_size)
+def _state_bytes(n_tiles: int, position_size: int) -> int:
+    return bounded_product(n_tiles, N_DIGITS * position_size)
 
 
-def _shape(device: Words, selection: Selection) -> SortShape:
-    """Return how rows are sorted, as many at a time as the workspace has room for."""
-    element_size, axis_size = selection.element_size, selection.axis_size
-    position_size = POSITION_SIZES[1] if axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
+def narrow_positions(device: Words, selection: Selection) -> bool:
+    """Tell whether positions have 4 bytes."""
+    return selection.axis_size < device[NARROW_ELEMENTS]
+
+
+def whole_row_bytes(device: Words, selection: Selection) -> int:
+    """Return the scratch memory that a row takes if all of it is sorted at once."""
+    position_size = POSITION_SIZES[0] if narrow_positions(device, selection) else POSITION_SIZES[1]
+    return sorting_bytes(selection, position_size, selection.axis_size, min(2, selection.element_size - 1))
+
+
+def sort_shape(device: Words, selection: Selection, capacity: int, n_rows: int, n_buffers: int) -> SortShape:
+    """Return how so many rows are sorted at a time."""
+    element_size = selection.element_size
+    position_size = POSITION_SIZES[0] if narrow_positions(device, selection) else POSITION_SIZES[1]
     tile = sort_tile(element_size, position_size, 0)
-    n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
-    is_filtered = drops_most(device, selection)
-    top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
-    state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
-    row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
-    row_bytes += element_size * (_HISTOGRAM_BYTES + state_bytes) + top_bytes
-    most_rows = min(max(1, device[BATCH_BYTES] // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
-    n_rows = min(selection.n_rows, most_rows)
+    n_tiles = ceil_div(capacity, tile.n_threads * tile.n_items)
     # With more tiles, those of fewer threads with more elements each are faster.
     has_many_tiles = n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
     if has_many_tiles and n_sort_tiles(element_size, position_size) > 1:
         tile = sort_tile(element_size, position_size, 1)
-    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-    n_rounds = ceil_div(n_rows * axis_size, n_blocks * KEEPING_ROUND)
-    keep_size = min(n_rounds * KEEPING_ROUND, KEPT_WORDS * WARP_LANES)
-    n_keep_tiles = ceil_div(axis_size, keep_size)
-    return SortShape(tile, position_size, n_tiles, n_rows, is_filtered, keep_size, n_keep_tiles)
+    return SortShape(tile, position_size, capacity, n_tiles, n_rows, n_buffers)
+
+
+def most_sorted_rows(device: Words, selection: Selection, row_bytes: int, n_tiles: int) -> int:
+    """Return how many rows are sorted at a time."""
+    n_bytes = min(device[BATCH_BYTES], scratch_limit(device, selection))
+    most_rows: int = min(max(1, n_bytes // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
+    return min(selection.n_rows, most_rows)
 
 
 class SortAreas(NamedTuple):
-    """Areas of the workspace; those that there are several of lie `..._step` bytes apart.
-
-    The first `n_cleared` bytes, from the counters on, are cleared before each batch of rows.
-    """
+    """Areas of the workspace; those that there are several of lie `..._step` bytes apart."""
 
     x: int
     counters: int
     counter_step: int
     histograms: int
     kept: int
-    tops: int
-    tile_sums: int
     states: int
     state_step: int
-    n_cleared: int
     buffers: int
     buffer_step: int
     offsets: int
 
 
-def _take_several(out: Words, count: int, n_bytes: int) -> int:
-    """Return where the first of several areas begins."""
+def take_several(out: Words, count: int, n_bytes: int) -> tuple[int, int]:
+    """Return where the first of several areas begins, and how far they are apart."""
     first: int = out[WORKSPACE]
     for _ in range(count):
         take(out, n_bytes)
-    return first
+    return first, (out[WORKSPACE] - first) // max(count, 1)
 
 
-def _take_areas(
-    problem: Words, device: Words, selection: Selection, out: Words, shape: SortShape, x: int
-) -> SortAreas:
-    """Make room for what is counted and moved."""
-    n_passes, n_rows, is_filtered = selection.element_size, shape.n_rows, shape.is_filtered
-    counters = _take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
-    counter_step = (out[WORKSPACE] - counters) // (n_passes + is_filtered)
-    histograms = take(out, n_rows * n_passes * _HISTOGRAM_BYTES)
-    kept = take(out, n_rows * STATE_BYTES * is_filtered)
-    tops = take(out, n_rows * (COUNT_BYTES << top_bits(selection.element_size)) * is_filtered)
-    tile_sums = take(out, bounded_product(n_rows, shape.n_keep_tiles * STATE_BYTES) * is_filtered)
-    states = _take_several(out, n_passes, bounded_product(n_rows, _state_bytes(shape)))
-    n_cleared = out[WORKSPACE] - counters
-    n_buffers, buffer_bytes = (
-        _n_buffers(selection, is_filtered),
-        _buffer_bytes(selection, shape.position_size),
-    )
-    buffers = _take_several(out, n_buffers, bounded_product(n_rows, buffer_bytes))
-    return SortAreas(
-        x,
-        counters,
-        counter_step,
-        histograms,
-        kept,
-        tops,
-        tile_sums,
-        states,
-        (counters + n_cleared - states) // n_passes,
-        n_cleared,
-        buffers,
-        (out[WORKSPACE] - buffers) // max(n_buffers, 1),
-        fill_offsets(problem, device, selection, out),
-    )
+def take_counters(selection: Selection, out: Words, shape: SortShape) -> tuple[int, int, int, int, int]:
+    """Make room for what passes count, which is cleared before: as `SortAreas` from `counters` on."""
+    n_passes = selection.element_size
+    counters, counter_step = take_several(out, n_passes, WORKSPACE_ALIGNMENT)
+    histograms = take(out, shape.n_rows * n_passes * HISTOGRAM_BYTES)
+    n_bytes = bounded_product(shape.n_rows, _state_bytes(shape.n_tiles, shape.position_size))
+    states, state_step = take_several(out, n_passes, n_bytes)
+    return counters, counter_step, histograms, states, state_step
+
+
+def take_buffers(selection: Selection, out: Words, shape: SortShape) -> tuple[int, int]:
+    """Make room for pairs: as `SortAreas` from `buffers` on."""
+    n_bytes = bounded_product(shape.capacity, pair_bytes(selection.element_size, shape.position_size))
+    return take_several(out, shape.n_buffers, bounded_product(shape.n_rows, n_bytes))
 
 
 def packs_rows(problem: Words, device: Words, selection: Selection) -> bool:
@@ -358,21 +322,46 @@ def packed_rows(problem: Words, device: Words, given: Selection, out: Words) -> 
 def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Sort whole rows, as many at a time as the workspace has room for."""
     x, selection = packed_rows(problem, device, given, out)
-    shape = _shape(device, selection)
-    areas = _take_areas(problem, device, selection, out, shape, x)
+    axis_size, n_buffers = selection.axis_size, min(2, selection.element_size - 1)
+    one = sort_shape(device, selection, axis_size, 1, n_buffers)
+    row_bytes = whole_row_bytes(device, selection)
+    n_rows = most_sorted_rows(device, selection, row_bytes, one.n_tiles)
+    shape = sort_shape(device, selection, axis_size, n_rows, n_buffers)
+    counters, counter_step, histograms, states, state_step = take_counters(selection, out, shape)
+    n_cleared = out[WORKSPACE] - counters
+    buffers, buffer_step = take_buffers(selection, out, shape)
+    offsets = fill_offsets(problem, device, selection, out)
+    areas = SortAreas(
+        x,
+        counters,
+        counter_step,
+        histograms,
+        NO_AREA,
+        states,
+        state_step,
+        buffers,
+        buffer_step,
+        offsets,
+    )
     first = 0
     while first < selection.n_rows and out[ALGORITHM] != FULL:
         batch = min(shape.n_rows, selection.n_rows - first)
-        _put_counting(problem, device, selection, out, shape, areas, first, batch)
-        if shape.is_filtered:
-            _put_keeping(problem, device, selection, out, shape, areas, first, batch)
-        for number in range(selection.element_size):
-            _put_pass(problem, device, selection, out, shape, areas, first, batch, number)
+        put_clearing(device, selection, out, counters, n_cleared)
+        n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+        blocks_per_row = min(ceil_div(axis_size, COUNTED_ELEMENTS), ceil_div(n_blocks, batch))
+        kernel = kernel_key(HISTOGRAM, selection.element_size, 0, 0)
+        begin(out, device, kernel, Sizes(batch * blocks_per_row, COUNTING_THREADS, 0, 1))
+        put_source(out, selection, x)
+        put_area(out, selection, histograms)
+        put_area(out, selection, offsets)
+        put_batch(problem, selection, out, first)
+        put_value(out, blocks_per_row)
+        put_passes(problem, device, selection, out, shape, areas, first, batch)
         first += batch
     return end_unordered(problem, device, given, out)
 
 
-def _put_counting(
+def put_passes(
     problem: Words,
     device: Words,
     selection: Selection,
@@ -382,77 +371,28 @@ def _put_counting(
     first: int,
     batch: int,
 ) -> None:
-    """Put what clears the counters, and counts the digits of a batch of rows, or their highest bits."""
-    element_size = selection.element_size
-    put_clearing(device, selection, out, areas.counters, areas.n_cleared)
-    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-    blocks_per_row = min(ceil_div(selection.axis_size, COUNTED_ELEMENTS), ceil_div(n_blocks, batch))
-    kernel = kernel_key(HISTOGRAM, element_size, DIGIT_BITS, element_size)
-    if shape.is_filtered:
-        kernel = kernel_key(HISTOGRAM, element_size, top_bits(element_size), 1)
-    begin(out, device, kernel, Sizes(batch * blocks_per_row, COUNTING_THREADS, 0, 1))
-    put_source(out, selection, areas.x)
-    put_area(out, selection, areas.tops if shape.is_filtered else areas.histograms)
-    put_area(out, selection, areas.offsets)
-    put_batch(problem, selection, out, first)
-    put_value(out, blocks_per_row)
-
-
-def _put_keeping(
-    problem: Words,
-    device: Words,
-    selection: Selection,
-    out: Words,
-    shape: SortShape,
-    areas: SortAreas,
-    first: int,
-    batch: int,
-) -> None:
-    """Put what drops most elements of a batch of rows."""
-    kernel = kernel_key(KEEP, selection.element_size, 0, 0)
-    begin(out, device, kernel, Sizes(batch * shape.n_keep_tiles, KEEPING_THREADS, 0, 1))
-    put_source(out, selection, areas.x)
-    put_area(out, selection, areas.tops)
-    put_area(out, selection, areas.buffers)
-    put_area(out, selection, areas.histograms)
-    put_area(out, selection, areas.kept)
-    put_area(out, selection, areas.tile_sums)
-    put_area(out, selection, areas.counters + selection.element_size * areas.counter_step)
-    put_area(out, selection, areas.offsets)
-    put_batch(problem, selection, out, first)
-    put_values(out, KeepingParameters(shape.n_keep_tiles, shape.keep_size))
-
-
-def _put_pass(
-    problem: Words,
-    device: Words,
-    selection: Selection,
-    out: Words,
-    shape: SortShape,
-    areas: SortAreas,
-    first: int,
-    batch: int,
-    number: int,
-) -> None:
-    """Put what sorts a batch of rows by one of their digits."""
+    """Put what sorts a batch of rows: a pass for each digit."""
     tile, element_size = shape.tile, selection.element_size
-    is_first, is_last = int(number == 0 and shape.is_filtered == 0), int(number == element_size - 1)
     n_bytes = tile.n_threads * tile.n_items * pair_bytes(element_size, shape.position_size)
     kernel = kernel_key(SORT, element_size, shape.position_size, tile.n_threads)
     kernel = with_more(kernel, tile.n_items, tile.max_registers)
-    begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
-    put_source(out, selection, areas.x)
-    into = number + shape.is_filtered
-    put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
-    put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
-    put_outputs(out, selection)
-    put_area(out, selection, areas.histograms + number * _HISTOGRAM_BYTES)
-    put_area(out, selection, areas.kept if shape.is_filtered else NO_AREA)
-    put_area(out, selection, areas.states + number * areas.state_step)
-    put_area(out, selection, areas.counters + number * areas.counter_step)
-    put_area(out, selection, areas.offsets)
-    put_batch(problem, selection, out, first)
-    put_values(out, SortParameters(shape.n_tiles, number * DIGIT_BITS, is_first, is_last))
+    is_kept = int(areas.kept != NO_AREA)
+    for number in range(element_size):
+        is_first, is_last = int(number + is_kept == 0), int(number == element_size - 1)
+        into = number + is_kept
+        begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
+        put_source(out, selection, areas.x)
+        put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
+        put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
+        put_outputs(out, selection)
+        put_area(out, selection, areas.histograms + number * HISTOGRAM_BYTES)
+        put_area(out, selection, areas.kept)
+        put_area(out, selection, areas.states + number * areas.state_step)
+        put_area(out, selection, areas.counters + number * areas.counter_step)
+        put_area(out, selection, areas.offsets)
+        put_batch(problem, selection, out, first)
+        shift = number * DIGIT_BITS
+        put_values(out, SortParameters(shape.n_tiles, shape.capacity, shift, is_first, is_last))
 
 
 def put_clearing(device: Words, selection: Selection, out: Words, area: int, n_bytes: int) -> None:
