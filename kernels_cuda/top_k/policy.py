@@ -89,8 +89,8 @@ class Policy(NamedTuple):
         so many bytes in all. Not more rows count than `filtered_rows`: that of many short ones takes longer
         than it saves.
     scratch_bytes : int
-        Where at most one in 16 elements is selected, `sort` needs at most this much workspace, or a tenth of
-        x where that is more.
+        Where at most one in 16 elements is selected, `sort` and `sampled` need at most this much workspace,
+        or a tenth of x where that is more.
     """
 
     transposed_rows: int = 16
@@ -112,7 +112,7 @@ class Policy(NamedTuple):
     filtered_bytes: int = 1 << 22
     filtered_rows: int = 16
     kept_share: int = 4
-    scratch_bytes: int = 1 << 26
+    scratch_bytes: int = 1 << 27
 
 
 NO_CHANGES: Mapping[str, int] = MappingProxyType({})

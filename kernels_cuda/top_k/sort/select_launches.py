@@ -6,7 +6,7 @@ from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, put_values
 from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED, WORKSPACE_ALIGNMENT
 from kernels_cuda.top_k.policy import BATCH_BYTES, LAUNCH_BLOCKS, NARROW_ELEMENTS
-from kernels_cuda.top_k.problem import Selection, bounded_product
+from kernels_cuda.top_k.problem import Selection, bounded_product, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import DIGIT, SELECTED, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     FULL,
@@ -32,7 +32,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     put_batch,
     put_clearing,
     put_source,
-    scratch_limit,
 )
 
 # Bits of keys that a pass counts.

@@ -6,7 +6,7 @@ from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, put_values
 from kernels_cuda.device_words import MULTIPROCESSORS, WORKSPACE_ALIGNMENT
 from kernels_cuda.top_k.policy import BATCH_BYTES, LAUNCH_BLOCKS
-from kernels_cuda.top_k.problem import Selection, bounded_product
+from kernels_cuda.top_k.problem import Selection, bounded_product, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import DIGIT, KEEP, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     FULL,
@@ -47,7 +47,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     put_clearing,
     put_passes,
     put_source,
-    scratch_limit,
     sort_shape,
     sorting_bytes,
     take_buffers,

@@ -26,9 +26,8 @@ from kernels_cuda.top_k.policy import (
     KEPT_SHARE,
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
-    SCRATCH_BYTES,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout
+from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
@@ -80,8 +79,6 @@ COUNTED_ELEMENTS = COUNTING_THREADS * COUNTED_PER_THREAD
 BLOCKS_PER_MULTIPROCESSOR = 2
 # With more tiles than these, those of fewer threads with more elements each are faster.
 TILES_PER_MULTIPROCESSOR = 3
-# Of a k up to one in so many elements, scratch memory is at most one in so many bytes of x.
-SMALL_K, SMALL_SHARE = 16, 10
 # Bytes of a position in the workspace.
 POSITION_SIZES = (4, 8)
 HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
@@ -208,14 +205,6 @@ def drops_most(device: Words, selection: Selection) -> int:
     selects_few = selection.k <= selection.axis_size // device[KEPT_SHARE]
     is_narrow = selection.axis_size < device[NARROW_ELEMENTS]
     return int(n_bytes >= device[FILTERED_BYTES] and selects_few and is_narrow)
-
-
-def scratch_limit(device: Words, selection: Selection) -> int:
-    """Return the most bytes of scratch memory that pairs, and what is counted, may take."""
-    n_bytes: int = bounded_product(selection.n_rows, selection.row_bytes)
-    if selection.k > selection.axis_size // SMALL_K:
-        return max(device[BATCH_BYTES], n_bytes)
-    return max(device[SCRATCH_BYTES], n_bytes // SMALL_SHARE)
 
 
 def sorting_bytes(selection: Selection, position_size: int, capacity: int, n_buffers: int) -> int:
