@@ -142,7 +142,8 @@ def test_most_elements_are_dropped_before_the_others_are_sorted():
         (1, 1 << 21): ((1 << 19) + 1, False),
         (16, 1 << 16): (9000, True),
         (1000, 1 << 15): (5000, False),
-        (1, 1 << 30): (9000, False),
+        (1, 1 << 30): (9000, True),
+        (1, 1 << 31): (9000, False),
     }
     for (n_rows, axis_size), (k, is_filtered) in shapes.items():
         launches = planned((n_rows, axis_size, 1), k, algorithm="sort").launches

@@ -94,13 +94,6 @@ def order_by_index(problem: Words, device: Words, selection: Selection, out: Wor
     return split(device, out)
 
 
-def marked_bytes(selection: Selection) -> int:
-    """Return about how many bytes of workspace that takes."""
-    n_words = ceil_div(selection.axis_size, 32)
-    n_bytes = n_words * WORD_BYTES + ceil_div(n_words, PART_WORDS) * PART_BYTES
-    return bounded_product(selection.n_rows, n_bytes)
-
-
 def pad_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
     """Fill up the results beyond the most elements that a row has."""
     offsets = fill_offsets(problem, device, selection, out)

@@ -6,7 +6,7 @@ from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, put_values
 from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED, WORKSPACE_ALIGNMENT
 from kernels_cuda.top_k.policy import BATCH_BYTES, LAUNCH_BLOCKS, NARROW_ELEMENTS
-from kernels_cuda.top_k.problem import Selection, bounded_product, scratch_limit
+from kernels_cuda.top_k.problem import Selection, bounded_product
 from kernels_cuda.top_k.shared.kernel_keys import DIGIT, SELECTED, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     FULL,
@@ -18,7 +18,6 @@ from kernels_cuda.top_k.shared.launches import (
     put_outputs,
     take,
 )
-from kernels_cuda.top_k.shared.order_launches import marked_bytes
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 from kernels_cuda.top_k.sort.sort_launches import (
     BLOCKS_PER_MULTIPROCESSOR,
@@ -26,7 +25,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTING_THREADS,
     KEEPING_ROUND,
     KEEPING_THREADS,
-    drops_most,
     packed_rows,
     packs_rows,
     put_batch,
@@ -39,6 +37,8 @@ SELECTED_BITS = 12
 # A block marks the elements of its tile in so many words, twice.
 SELECTED_WORDS = 2048
 DIGIT_COUNT_BYTES = 4
+# Counts of marks have one bit more than those of sorts: rows may have so many times as many elements.
+COUNTED_AT_MOST = 2
 # The known digits of a key, which of the keys that have these it is, how many elements there are up to the
 # last of them, and the bits that are not known.
 KNOWN_WORDS = 4
@@ -89,15 +89,11 @@ def n_selecting_passes(element_size: int) -> int:
 def serves_by_index(problem: Words, device: Words, selection: Selection) -> bool:
     """Tell whether results by index are selected rather than sorted.
 
-    A sort that drops most elements first reads rows fewer times, but needs room to order results; and rows
-    with gaps between their elements should be read only once. Counts have 30 bits.
+    Rows with gaps between their elements should be read as few times as possible.
     """
-    if selection.is_by_index == 0 or selection.axis_size >= device[NARROW_ELEMENTS]:
+    if selection.is_by_index == 0 or selection.axis_size >= COUNTED_AT_MOST * device[NARROW_ELEMENTS]:
         return False
-    if 2 * marked_bytes(selection) > scratch_limit(device, selection):
-        return True
-    is_packed = selection.x_step == 1 or packs_rows(problem, device, selection)
-    return is_packed and drops_most(device, selection) == 0
+    return selection.x_step == 1 or packs_rows(problem, device, selection)
 
 
 def select_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, put_values
 from kernels_cuda.device_words import MULTIPROCESSORS, WORKSPACE_ALIGNMENT
-from kernels_cuda.top_k.policy import BATCH_BYTES, LAUNCH_BLOCKS
+from kernels_cuda.top_k.policy import BATCH_BYTES, LAUNCH_BLOCKS, NARROW_ELEMENTS, SCRATCH_BYTES
 from kernels_cuda.top_k.problem import Selection, bounded_product, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import DIGIT, KEEP, kernel_key
 from kernels_cuda.top_k.shared.launches import (
@@ -17,9 +17,10 @@ from kernels_cuda.top_k.shared.launches import (
     put_outputs,
     take,
 )
-from kernels_cuda.top_k.shared.order_launches import end_unordered, marked_bytes
+from kernels_cuda.top_k.shared.order_launches import end_unordered
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 from kernels_cuda.top_k.sort.select_launches import (
+    COUNTED_AT_MOST,
     DIGIT_COUNT_BYTES,
     KNOWN_BYTES,
     SELECTED_BITS,
@@ -41,7 +42,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     SLICE_BYTES,
     SortAreas,
     drops_most,
-    narrow_positions,
     packed_rows,
     put_batch,
     put_clearing,
@@ -54,6 +54,9 @@ from kernels_cuda.top_k.sort.sort_launches import (
     whole_row_bytes,
 )
 
+# Rows of which more than a quarter is selected are sorted whole if they would need more slices than these:
+# that takes less time, and more memory.
+MOST_SLICES = 3
 # A slice has room for at least so many pairs.
 FEWEST_PAIRS = 1 << 8
 # Elements that share some digits with the last one of a slice should have room, too: one in so many of a row,
@@ -75,20 +78,21 @@ def _slices(device: Words, selection: Selection) -> Slices:
     k, axis_size, n_rows = selection.k, selection.axis_size, selection.n_rows
     n_buffers = min(2, selection.element_size)
     limit = scratch_limit(device, selection)
-    if selection.is_by_index:
-        limit -= marked_bytes(selection)
     pair_share = sorting_bytes(selection, POSITION_SIZES[0], KEEPING_ROUND, n_buffers)
     n_passes = n_selecting_passes(selection.element_size)
     counted = n_passes * (DIGIT_COUNT_BYTES << SELECTED_BITS) + (n_passes + 1) * KNOWN_BYTES
     counted += ceil_div(axis_size, KEEPING_ROUND) * TILE_STATE_BYTES
-    hoped = min(axis_size, 2 * k + axis_size // SPARE_OF_ROW)
+    hoped = axis_size
+    row_bytes = counted + sorting_bytes(selection, POSITION_SIZES[0], hoped, n_buffers)
+    if bounded_product(n_rows, row_bytes) > device[SCRATCH_BYTES]:
+        hoped = min(axis_size, 2 * k + axis_size // SPARE_OF_ROW)
     row_bytes = counted + sorting_bytes(selection, POSITION_SIZES[0], hoped, n_buffers)
     most_rows = min(limit, device[BATCH_BYTES]) // row_bytes
     most_rows = min(most_rows, device[LAUNCH_BLOCKS] // ceil_div(axis_size, KEEPING_ROUND))
     n_rows = min(n_rows, max(1, most_rows))
     # The same for the pairs of a tile, and of so many as there is room for.
     n_pairs = (limit // n_rows - counted) // ceil_div(pair_share, KEEPING_ROUND)
-    capacity = min(hoped, max(n_pairs, FEWEST_PAIRS))
+    capacity = min(hoped, max(n_pairs, FEWEST_PAIRS), device[NARROW_ELEMENTS] - 1)
     n_slices = 1
     if k > capacity:
         n_slices = ceil_div(k, capacity - capacity // SPARE_OF_PAIRS)
@@ -101,12 +105,13 @@ def sorts_in_slices(device: Words, selection: Selection) -> bool:
     That is where most of their elements are not sorted at all, and where the pairs of a whole row would take
     too much memory. Positions have 4 bytes.
     """
-    if not narrow_positions(device, selection):
+    if selection.axis_size >= COUNTED_AT_MOST * device[NARROW_ELEMENTS]:
         return False
-    is_large = whole_row_bytes(device, selection) > scratch_limit(device, selection)
-    if is_large or drops_most(device, selection) == 0:
-        return is_large
-    return _slices(device, selection).n_slices == 1
+    x_bytes = bounded_product(selection.n_rows, selection.row_bytes)
+    is_large = whole_row_bytes(device, selection) > max(device[BATCH_BYTES], x_bytes)
+    if drops_most(device, selection):
+        return is_large or _slices(device, selection).n_slices == 1
+    return is_large and _slices(device, selection).n_slices <= MOST_SLICES
 
 
 def slice_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
@@ -115,8 +120,9 @@ def slice_launches(problem: Words, device: Words, given: Selection, out: Words) 
     size, axis_size = selection.element_size, selection.axis_size
     slices = _slices(device, selection)
     n_rows, n_slices = slices.n_rows, slices.n_slices
-    shape = sort_shape(device, selection, slices.capacity, n_rows, min(2, size))
-    n_passes = n_selecting_passes(size)
+    shape = sort_shape(device, selection, POSITION_SIZES[0], slices.capacity, n_rows, min(2, size))
+    # Where all elements have room, one digit tells enough.
+    n_passes = n_selecting_passes(size) if slices.capacity < axis_size else 1
     n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
     n_rounds = ceil_div(n_rows * axis_size, n_blocks * KEEPING_ROUND)
     tile_size = min(n_rounds * KEEPING_ROUND, SELECTED_WORDS * WARP_LANES)
@@ -129,7 +135,7 @@ def slice_launches(problem: Words, device: Words, given: Selection, out: Words) 
     tiles = take(out, bounded_product(n_rows, n_tiles * TILE_STATE_BYTES))
     counters, counter_step, histograms, states, state_step = take_counters(selection, out, shape)
     cleared_end = out[WORKSPACE]
-    known = take(out, n_rows * (n_passes + 1) * KNOWN_BYTES)
+    known = take(out, n_rows * (n_selecting_passes(size) + 1) * KNOWN_BYTES)
     ends = take(out, n_slices * n_rows * SLICE_BYTES)
     buffers, buffer_step = take_buffers(selection, out, shape)
     offsets = fill_offsets(problem, device, selection, out)

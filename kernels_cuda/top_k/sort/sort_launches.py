@@ -27,7 +27,7 @@ from kernels_cuda.top_k.policy import (
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout, scratch_limit
+from kernels_cuda.top_k.problem import SMALL_K, Selection, bounded_product, row_layout, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
@@ -221,35 +221,28 @@ def _state_bytes(n_tiles: int, position_size: int) -> int:
     return bounded_product(n_tiles, N_DIGITS * position_size)
 
 
-def narrow_positions(device: Words, selection: Selection) -> bool:
-    """Tell whether positions have 4 bytes."""
-    return selection.axis_size < device[NARROW_ELEMENTS]
+def _position_size(device: Words, selection: Selection) -> int:
+    """Return the bytes of a position where whole rows are sorted."""
+    return POSITION_SIZES[0] if selection.axis_size < device[NARROW_ELEMENTS] else POSITION_SIZES[1]
 
 
 def whole_row_bytes(device: Words, selection: Selection) -> int:
-    """Return the scratch memory that a row takes if all of it is sorted at once."""
-    position_size = POSITION_SIZES[0] if narrow_positions(device, selection) else POSITION_SIZES[1]
-    return sorting_bytes(selection, position_size, selection.axis_size, min(2, selection.element_size - 1))
+    """Return the workspace that a row takes if all of it is sorted at once."""
+    n_buffers = min(2, selection.element_size - 1)
+    return sorting_bytes(selection, _position_size(device, selection), selection.axis_size, n_buffers)
 
 
-def sort_shape(device: Words, selection: Selection, capacity: int, n_rows: int, n_buffers: int) -> SortShape:
+def sort_shape(
+    device: Words, selection: Selection, position_size: int, capacity: int, n_rows: int, n_buffers: int
+) -> SortShape:
     """Return how so many rows are sorted at a time."""
-    element_size = selection.element_size
-    position_size = POSITION_SIZES[0] if narrow_positions(device, selection) else POSITION_SIZES[1]
-    tile = sort_tile(element_size, position_size, 0)
+    tile = sort_tile(selection.element_size, position_size, 0)
     n_tiles = ceil_div(capacity, tile.n_threads * tile.n_items)
     # With more tiles, those of fewer threads with more elements each are faster.
     has_many_tiles = n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-    if has_many_tiles and n_sort_tiles(element_size, position_size) > 1:
-        tile = sort_tile(element_size, position_size, 1)
+    if has_many_tiles and n_sort_tiles(selection.element_size, position_size) > 1:
+        tile = sort_tile(selection.element_size, position_size, 1)
     return SortShape(tile, position_size, capacity, n_tiles, n_rows, n_buffers)
-
-
-def most_sorted_rows(device: Words, selection: Selection, row_bytes: int, n_tiles: int) -> int:
-    """Return how many rows are sorted at a time."""
-    n_bytes = min(device[BATCH_BYTES], scratch_limit(device, selection))
-    most_rows: int = min(max(1, n_bytes // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
-    return min(selection.n_rows, most_rows)
 
 
 class SortAreas(NamedTuple):
@@ -312,10 +305,14 @@ def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -
     """Sort whole rows, as many at a time as the workspace has room for."""
     x, selection = packed_rows(problem, device, given, out)
     axis_size, n_buffers = selection.axis_size, min(2, selection.element_size - 1)
-    one = sort_shape(device, selection, axis_size, 1, n_buffers)
-    row_bytes = whole_row_bytes(device, selection)
-    n_rows = most_sorted_rows(device, selection, row_bytes, one.n_tiles)
-    shape = sort_shape(device, selection, axis_size, n_rows, n_buffers)
+    position_size = _position_size(device, selection)
+    most_bytes = device[BATCH_BYTES]
+    if selection.k <= axis_size // SMALL_K:
+        most_bytes = min(most_bytes, scratch_limit(device, selection))
+    n_rows = max(1, most_bytes // whole_row_bytes(device, selection))
+    n_tiles = sort_shape(device, selection, position_size, axis_size, 1, n_buffers).n_tiles
+    n_rows = min(selection.n_rows, n_rows, max(1, device[LAUNCH_BLOCKS] // n_tiles))
+    shape = sort_shape(device, selection, position_size, axis_size, n_rows, n_buffers)
     counters, counter_step, histograms, states, state_step = take_counters(selection, out, shape)
     n_cleared = out[WORKSPACE] - counters
     buffers, buffer_step = take_buffers(selection, out, shape)
