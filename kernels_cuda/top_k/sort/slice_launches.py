@@ -111,7 +111,8 @@ def sorts_in_slices(device: Words, selection: Selection) -> bool:
     is_large = whole_row_bytes(device, selection) > max(device[BATCH_BYTES], x_bytes)
     if drops_most(device, selection):
         return is_large or _slices(device, selection).n_slices == 1
-    return is_large and _slices(device, selection).n_slices <= MOST_SLICES
+    needs_wide = selection.axis_size >= device[NARROW_ELEMENTS]
+    return is_large and (needs_wide or _slices(device, selection).n_slices <= MOST_SLICES)
 
 
 def slice_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:

@@ -203,8 +203,7 @@ def drops_most(device: Words, selection: Selection) -> int:
     """Tell whether elements are dropped before those left are sorted."""
     n_bytes = selection.row_bytes * min(selection.n_rows, device[FILTERED_ROWS])
     selects_few = selection.k <= selection.axis_size // device[KEPT_SHARE]
-    is_narrow = selection.axis_size < device[NARROW_ELEMENTS]
-    return int(n_bytes >= device[FILTERED_BYTES] and selects_few and is_narrow)
+    return int(n_bytes >= device[FILTERED_BYTES] and selects_few)
 
 
 def sorting_bytes(selection: Selection, position_size: int, capacity: int, n_buffers: int) -> int:
