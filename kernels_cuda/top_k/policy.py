@@ -31,8 +31,7 @@ FORCED = OWN_WORDS
     FILTERED_BYTES,
     FILTERED_ROWS,
     KEPT_SHARE,
-    SCRATCH_BYTES,
-) = range(OWN_WORDS + 1, OWN_WORDS + 21)
+) = range(OWN_WORDS + 1, OWN_WORDS + 20)
 
 
 def numbers(*given: int) -> int:
@@ -88,9 +87,6 @@ class Policy(NamedTuple):
         Most elements are dropped before the others are sorted if at most one in `kept_share` is selected, of
         so many bytes in all. Not more rows count than `filtered_rows`: that of many short ones takes longer
         than it saves.
-    scratch_bytes : int
-        Where at most one in 16 elements is selected, `sort` and `sampled` need at most this much workspace,
-        or a tenth of x where that is more.
     """
 
     transposed_rows: int = 16
@@ -112,7 +108,6 @@ class Policy(NamedTuple):
     filtered_bytes: int = 1 << 22
     filtered_rows: int = 16
     kept_share: int = 4
-    scratch_bytes: int = 1 << 27
 
 
 NO_CHANGES: Mapping[str, int] = MappingProxyType({})

@@ -37,7 +37,7 @@ from kernels_cpu.top_k.problem_words import (
     X_STRIDE,
     K,
 )
-from kernels_cuda.top_k.policy import SCRATCH_BYTES, TRANSPOSED_ROWS
+from kernels_cuda.top_k.policy import BATCH_BYTES, TRANSPOSED_ROWS
 
 MOST_BYTES = 1 << 56
 """The most bytes of an area that plans count with: no device has as many."""
@@ -236,7 +236,7 @@ def scratch_limit(device: Words, selection: Selection) -> int:
     n_bytes: int = bounded_product(selection.n_rows, selection.row_bytes)
     if selection.k <= selection.axis_size // SMALL_K:
         n_bytes = n_bytes // SMALL_SHARE
-    return max(device[SCRATCH_BYTES], n_bytes)
+    return max(device[BATCH_BYTES], n_bytes)
 
 
 def select(problem: Words, device: Words) -> Selection:

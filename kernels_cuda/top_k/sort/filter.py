@@ -1,13 +1,12 @@
-"""The first step of `sort` where rows are sorted in slices: keep the elements of one, in order of position.
+"""The first step of `sort` where few of many elements are selected: keep those that may be, in order.
 
-A slice has the elements of some ranks, so many that their pairs have room in the workspace. It ends at the
-key of the element of its last rank, which `count_digit` (`select`) finds. If the elements that share the
-first digits of this key have room, too, no more digits are counted, and the slice ends after all of these.
+1. `digit_histograms` (`sort`) counts the highest bits of all keys.
+2. `keep_pairs` finds up to which of these keys must be kept, for the k first to be among them. It reads the
+   rows once more, writes the pairs of what is kept by ascending position, and counts their digits. A tile
+   learns where its own begin as those of `sort_digit` do, by looking back.
 
-`keep_pairs` reads the rows once more, writes the pairs of the slice's elements by ascending position, and
-counts their digits. Elements that equal the last key of a slice may be more than have room: they need no
-sorting, and are written as results. A tile learns where its own begin as those of `sort_digit` do, by looking
-back.
+Elements are kept whose highest bits come no later than those of element number k: hardly more
+than k of them, unless elements are close to each other. If they all are, all are kept.
 """
 
 from typing import Any
@@ -15,22 +14,29 @@ from typing import Any
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.ptx import i64, u32
+from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
-from kernels_cuda.top_k.sort.select import Bounds, known_function, mark_functions
-from kernels_cuda.top_k.sort.select_launches import (
-    KNOWN_WORDS,
-    SELECTED_WORDS,
-    TILE_STATE_BYTES,
-    SelectAreas,
-    SelectParameters,
-)
 from kernels_cuda.top_k.sort.sort import counting_functions
-from kernels_cuda.top_k.sort.sort_launches import KEEPING_THREADS, N_KEPT_AT, SLICE_BYTES
+from kernels_cuda.top_k.sort.sort_launches import (
+    COUNT_BYTES,
+    KEEPING_ROUND,
+    KEEPING_THREADS,
+    KEPT_PER_THREAD,
+    KEPT_WORDS,
+    STATE_BYTES,
+    TOP_BITS,
+    KeepingAreas,
+    KeepingParameters,
+)
 
+# A state is a sum, and whether it is that of a tile or of all tiles up to it.
+_OF_TILE, _OF_ALL = 1 << 30, 2 << 30
+_SUM = _OF_TILE - 1
 _REGISTERS = 64
 
 
@@ -38,40 +44,71 @@ def keep_kernel(element_size: int) -> Any:
     """Make `keep_pairs` for one width of elements."""
     functions = element_functions(element_size)
     key_type, ordered_key, load_element = functions.key_type, functions.ordered_key, functions.load_element
-    unfolding_of, unfold_threshold = functions.unfolding_of, functions.unfold_threshold
-    unfold_next_above = functions.unfold_next_above
-    find_row, write_result, pad_results = row_functions(element_size)
+    unfolding_of, unfolded_element = functions.unfolding_of, functions.unfolded_element
+    unfold_threshold = functions.unfold_threshold
+    find_row, _, _ = row_functions(element_size)
     pair_size = pair_bytes(element_size)
     store_pair = ptx.store_u64x2 if element_size == 8 else ptx.store_u32x2
-    known_digits = known_function(element_size, KEEPING_THREADS)
-    mark, count_marks, announce = mark_functions(element_size)
+    load_state, store_state = ptx.LOAD_RELAXED[STATE_BYTES], ptx.STORE_RELAXED[STATE_BYTES]
+    exclusive_sum = block_scan(KEEPING_THREADS)
+    top_shift = 8 * element_size - TOP_BITS[element_size]
+    n_tops = 1 << TOP_BITS[element_size]
+    tops_each = max(1, n_tops // KEEPING_THREADS)
     ones = (1 << 8 * element_size) - 1
     n_counters = element_size * N_DIGITS
     shape = (element_size, DIGIT_BITS, 0)
     clear_counts, count_digits, add_counts = counting_functions(key_type, shape, KEEPING_THREADS)
     n_warps = KEEPING_THREADS // WARP_LANES
-    n_totals = 2 * n_warps
+
+    @device_function
+    def sum_before(states, tile, lane):
+        """Return the sum of the tiles before one; a warp asks for 32 of them at a time."""
+        total = u32(0)
+        before = tile - 1 - i64(lane)
+        searching = tile > 0
+        while searching:
+            state = u32(_OF_ALL)
+            if before >= 0:
+                state = load_state(states + before * STATE_BYTES)
+            # The lanes up to the first one that has the sum of all tiles.
+            have_all = ptx.ballot(state >= _OF_ALL)
+            needed = have_all ^ (have_all - 1)
+            if ptx.ballot(state == 0) & needed == 0:
+                total += ptx.warp_add((state & _SUM) * ((needed >> lane) & 1))
+                before -= WARP_LANES
+                searching = have_all == 0
+        return total
+
+    @device_function
+    def find_bound(tops, n_selected, found, totals, thread):
+        """Return the largest key, complemented, that may be among the first of a row."""
+        amounts = cuda.local.array(tops_each, u32)
+        first = thread * u32(tops_each)
+        amount = u32(0)
+        for at in range(tops_each):
+            amounts[at] = u32(0)
+            if first < n_tops:
+                amounts[at] = ptx.load_u32(tops + i64(first + u32(at)) * COUNT_BYTES)
+            amount += amounts[at]
+        through, _ = exclusive_sum(amount, thread, totals)
+        for at in range(tops_each):
+            before = through
+            through += amounts[at]
+            if before < n_selected <= through:
+                found[0] = (key_type(first + u32(at) + 1) << key_type(top_shift)) - 1
+        cuda.syncthreads()
+        return found[0]
 
     @cuda.jit(max_registers=_REGISTERS)
-    def keep_pairs(
-        x,
-        windows: Windows,
-        values,
-        indices,
-        areas: SelectAreas,
-        offsets,
-        p: RowParameters,
-        s: SelectParameters,
-    ):
+    def keep_pairs(x, windows: Windows, areas: KeepingAreas, offsets, p: RowParameters, m: KeepingParameters):
         ptx.grid_dependency_wait()
-        words = cuda.shared.array(SELECTED_WORDS, u32)
-        ties = cuda.shared.array(SELECTED_WORDS, u32)
-        places = cuda.shared.array(SELECTED_WORDS, u32)
-        tie_places = cuda.shared.array(SELECTED_WORDS, u32)
         histogram = cuda.shared.array(n_counters, u32)
-        totals = cuda.shared.array(n_totals, u32)
-        shared = cuda.shared.array(3, u32)
-        found = cuda.shared.array(KNOWN_WORDS, u64)
+        # A bit for each element of the tile, and how many are kept before each word of these.
+        words = cuda.shared.array(KEPT_WORDS, u32)
+        places = cuda.shared.array(KEPT_WORDS, u32)
+        totals = cuda.shared.array(n_warps, u32)
+        shared = cuda.shared.array(2, u32)
+        found = cuda.shared.array(1, key_type)
         counters = ptx.shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
@@ -80,74 +117,80 @@ def keep_kernel(element_size: int) -> Any:
             shared[0] = ptx.atomic_add_u32(areas.next_tile, u32(1))
         clear_counts(histogram, thread)
         cuda.syncthreads()
-        row = i64(shared[0] // u32(s.n_parts))
-        tile = i64(shared[0]) - row * s.n_parts
-        base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
-        tile_first = tile * s.size
-        rank = max(length, tile_first) + i64(thread)
-        pad_results(values, indices, rank, KEEPING_THREADS, min(p.k, tile_first + s.size), p)
+        row = i64(shared[0] // u32(m.n_tiles))
+        tile = i64(shared[0]) - row * m.n_tiles
+        base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
+        tile_first = tile * m.size
         if tile_first >= length:
             return
-        count = u32(min(s.size, length - tile_first))
+        count = u32(min(m.size, length - tile_first))
         step = p.strides.x * element_size
         base += tile_first * step
-        fits = known_digits(areas, row, length, s, False, found, totals)
-
-        # All elements up to the key `last`, complemented, are those of this slice and the ones before it.
-        last = key_type(found[0]) | ((key_type(1) << key_type(found[3])) - key_type(1))
-        if found[3] >= 8 * element_size:
-            last = key_type(ones)
-        key = last ^ key_type(ones)
-        threshold = unfold_threshold(key, p.key_format)
-        above = threshold
-        has_above = u32(1)
-        if not fits:
-            above = unfold_next_above(key, p.key_format)
-            has_above = u32(above != 0)
-        n_before = u64(0)
-        end = key_type(0)
-        if areas.before != 0:
-            before = areas.before + row * SLICE_BYTES
-            end = unfold_threshold(key_type(ptx.load_u64(before)) ^ key_type(ones), p.key_format)
-            n_before = ptx.load_u64(before + 8)
-        bounds = Bounds(threshold, above, has_above, end, u32(areas.before != 0))
+        n_selected = u32(min(p.k, length))
+        bound = find_bound(areas.tops + row * (n_tops * COUNT_BYTES), n_selected, found, totals, thread)
+        threshold = unfold_threshold(key_type(ones) ^ bound, p.key_format)
         unfolding = unfolding_of(p.unfolded_format, False)
-        mark(words, ties, base + i64(thread) * step, step, count, bounds, unfolding)
+
+        # Mark what is kept, a bit for each element; then count the marks, and write the pairs of these.
+        elements = cuda.local.array(KEPT_PER_THREAD, key_type)
+        address = base + i64(thread) * step
+        own_word = ptx.shared_address(words) + warp * 4
+        # The elements of the tile from the first one of the warp on.
+        n_left = max(count, warp << 5) - (warp << 5)
+        while n_left > 0:
+            for item in range(KEPT_PER_THREAD):
+                elements[item] = key_type(0)
+                if u32(item * KEEPING_THREADS) + lane < n_left:
+                    elements[item] = load_element(address)
+                address += KEEPING_THREADS * step
+            for item in range(KEPT_PER_THREAD):
+                is_kept = unfolded_element(elements[item], unfolding) >= threshold
+                word = ptx.ballot(u32(is_kept and u32(item * KEEPING_THREADS) + lane < n_left))
+                if lane == 0:
+                    ptx.store_shared_u32(own_word + u32(item * n_warps * 4), word)
+            own_word += u32(KEPT_PER_THREAD * n_warps * 4)
+            n_left = max(n_left, u32(KEEPING_ROUND)) - u32(KEEPING_ROUND)
         cuda.syncthreads()
         n_words = (count + 31) >> 5
-        n_above = count_marks(words, places, n_words, totals)
-        n_ties = count_marks(ties, tie_places, n_words, ptx.shared_from(totals, n_warps))
-        announce(areas.tiles + row * s.n_parts * TILE_STATE_BYTES, tile, n_above, n_ties, shared)
-        if thread == 0:
-            slice_end = areas.ends + row * SLICE_BYTES
+        words_each = (n_words + u32(KEEPING_THREADS - 1)) // u32(KEEPING_THREADS)
+        amount = u32(0)
+        number = thread * words_each
+        end = min(number + words_each, n_words)
+        while number < end:
+            amount += ptx.popcount_u32(words[number])
+            number += 1
+        place, of_tile = exclusive_sum(amount, thread, totals)
+        number = thread * words_each
+        while number < end:
+            places[number] = place
+            place += ptx.popcount_u32(words[number])
+            number += 1
+        if warp == 0:
+            row_states = areas.states + row * m.n_tiles * STATE_BYTES
+            state = row_states + tile * STATE_BYTES
+            known = of_tile | u32(_OF_TILE)
             if tile == 0:
-                ptx.store_u64(slice_end, u64(last))
-                ptx.store_u64(slice_end + 8, found[2])
-                ptx.store_u32(slice_end + N_KEPT_AT + 4, u32(n_before))
-            if tile_first + s.size >= length:
-                ptx.store_u32(slice_end + N_KEPT_AT, min(shared[1] + n_above, u32(s.capacity)))
+                known = of_tile | u32(_OF_ALL)
+            if lane == 0:
+                store_state(state, known)
+            before = sum_before(row_states, tile, lane)
+            if lane == 0:
+                store_state(state, (before + of_tile) | u32(_OF_ALL))
+                shared[1] = before
+                if tile_first + m.size >= length:
+                    ptx.store_u32(areas.n_kept + row * STATE_BYTES, before + of_tile)
+        cuda.syncthreads()
 
-        below = ptx.lanes_below()
-        first_tie = min(s.rank, length) - i64(found[1])
+        before = shared[1]
         number = warp
         while number < n_words:
-            is_kept = (words[number] >> lane) & 1 != 0
-            is_tie = (ties[number] >> lane) & 1 != 0
-            within = i64((number << 5) + lane)
-            if is_kept:
-                key = ordered_key(load_element(base + within * step), p.key_format) ^ key_type(ones)
-                at = i64(shared[1] + places[number] + ptx.popcount_u32(words[number] & below))
-                # Elements that have changed since they were counted may be too many.
-                if at < s.capacity:
-                    pair = areas.pairs + (row * s.capacity + at) * pair_size
-                    store_pair(pair, key, u32(tile_first + within))
-                    count_digits(counters, key)
-            if is_tie:
-                tie = shared[2] + tie_places[number] + ptx.popcount_u32(ties[number] & below)
-                rank = first_tie + i64(tie)
-                if rank < p.k:
-                    element = load_element(base + within * step)
-                    write_result(values, indices, rank, element, tile_first + within, p)
+            word = words[number]
+            if (word >> lane) & 1 != 0:
+                within = (number << 5) + lane
+                key = ordered_key(load_element(base + i64(within) * step), p.key_format) ^ key_type(ones)
+                at = i64(before + places[number] + ptx.popcount_u32(word & ptx.lanes_below()))
+                store_pair(areas.pairs + (row * p.axis_size + at) * pair_size, key, u32(tile_first) + within)
+                count_digits(counters, key)
             number += n_warps
         cuda.syncthreads()
         add_counts(histogram, areas.histograms, row, thread)

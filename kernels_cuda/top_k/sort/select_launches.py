@@ -63,7 +63,7 @@ class SelectAreas(NamedTuple):
 
 
 class SelectParameters(NamedTuple):
-    """More parameters of the kernels that select, and of `filter.keep_pairs`.
+    """More parameters of the kernels that select, and of `slice.slice_pairs`.
 
     Attributes
     ----------

@@ -2,7 +2,8 @@
 
 1. `clear_words` empties what the launches below count in.
 2. `digit_histograms` reads the rows once and counts the digits of all passes. Where few elements of long rows
-   are selected, or the pairs of all would need too much memory, rows are sorted in slices (`filter`) instead.
+   are selected, most are dropped before that (`filter`), and only what is left is sorted. Where that would
+   take too much memory, rows are sorted in slices (`slice`).
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
    and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
    it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
@@ -30,14 +31,16 @@ from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
-from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, pair_bytes
+from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
     COUNT_BYTES,
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
+    OF_ROW,
     SLICE_BYTES,
+    STATE_BYTES,
     ClearParameters,
     SortBuffers,
     SortCounts,
@@ -105,15 +108,15 @@ def counting_functions(
     return clear_counts, count_digits, add_counts
 
 
-def histogram_kernel(element_size: int) -> Any:
-    """Make `digit_histograms` for one width of elements."""
+def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
+    """Make `digit_histograms` for one width of elements, and its `n_digits` highest digits."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     load_element = functions.load_element
     find_row, _, _ = row_functions(element_size)
-    n_counters = element_size * N_DIGITS
-    shape = (element_size, DIGIT_BITS, 0)
+    n_counters = n_digits << digit_bits
+    shape = (n_digits, digit_bits, 8 * element_size - n_digits * digit_bits)
     clear_counts, count_digits, add_counts = counting_functions(key_type, shape, COUNTING_THREADS)
 
     @cuda.jit(max_registers=32)
@@ -279,10 +282,10 @@ def sort_kernel(
                 store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
 
     @linked_function
-    def write_results(keys, positions, ranks, place, count, x_base, outputs, first, p):
-        """Write pairs as results, from number `first` on, if they are among the first k."""
+    def write_results(keys, positions, ranks, place, count, x_base, outputs, p):
+        """Write pairs as results if they are among the first k."""
         values, indices = outputs
-        last = position_type(p.k - min(first, p.k))
+        last = position_type(p.k)
         for item in range(_TOGETHER):
             if place + u32(item * n_threads) >= count:
                 ranks[item] = last
@@ -293,7 +296,7 @@ def sort_kernel(
                 keys[item] = restore(keys[item] ^ key_type(ones), p.key_format, address)
         for item in range(_TOGETHER):
             if ranks[item] < last:
-                write_result(values, indices, first + i64(ranks[item]), keys[item], i64(positions[item]), p)
+                write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
 
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
@@ -328,13 +331,10 @@ def sort_kernel(
         row = i64(taken[0] // u32(s.n_tiles))
         tile = i64(taken[0]) - row * s.n_tiles
         x_base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
-        first_result = i64(0)
-        if counted.kept != 0:
-            kept = counted.kept + row * SLICE_BYTES
-            length = i64(ptx.load_u32(kept))
-            first_result = i64(ptx.load_u32(kept + 4))
+        if counted.n_kept != 0:
+            length = i64(ptx.load_u32(counted.n_kept + row * STATE_BYTES))
         tile_first = tile * tile_size
-        if s.is_last != 0 and counted.kept == 0:
+        if s.is_last == OF_ROW:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
             pad_results(values, indices, rank, n_threads, end, p)
@@ -389,6 +389,9 @@ def sort_kernel(
             if tile > 0:
                 before = look_back(state, tile - 1)
                 store_state(own_state, of_all | (before + position_type(amount)))
+            if counted.before != 0 and s.is_last != 0:
+                # The results of a slice come after those of the slices before it.
+                before += position_type(ptx.load_u64(counted.before + row * SLICE_BYTES + 8))
             digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
 
@@ -408,7 +411,6 @@ def sort_kernel(
             if s.is_last == 0:
                 store_pairs(keys, positions, ranks, own, count, row_pairs, s.capacity)
             else:
-                outputs = values, indices
-                write_results(keys, positions, ranks, own, count, x_base, outputs, first_result, p)
+                write_results(keys, positions, ranks, own, count, x_base, (values, indices), p)
 
     return sort_digit

@@ -27,10 +27,11 @@ from kernels_cuda.top_k.policy import (
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
 )
-from kernels_cuda.top_k.problem import SMALL_K, Selection, bounded_product, row_layout, scratch_limit
+from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
+    KEEP,
     SORT,
     TRANSPOSED,
     kernel_key,
@@ -54,20 +55,25 @@ from kernels_cuda.top_k.shared.launches import (
 from kernels_cuda.top_k.shared.order_launches import end_unordered
 from kernels_cuda.top_k.shared.shapes import (
     DIGIT_BITS,
+    ELEMENT_SIZES,
     N_DIGITS,
     VECTOR_BYTES,
+    WARP_LANES,
     pair_bytes,
 )
 
-# An entry of a row's histogram.
-COUNT_BYTES = 8
-# The end of a slice: its last key, how many elements come up to that, and then, from `N_KEPT_AT` on, how many
-# pairs are sorted, and the number of the first result.
-SLICE_BYTES, N_KEPT_AT = 32, 16
-# Threads of a block that marks elements load so many at a time.
+# An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
+COUNT_BYTES, STATE_BYTES = 8, 4
+# Which pass is the last one, of whole rows and of slices.
+OF_ROW, OF_SLICE = 1, 2
+# The end of a slice of a row: its last key, and how many elements come up to that. After those of all rows of
+# a batch comes how many pairs of each there are.
+SLICE_BYTES = 16
+# A block marks elements that are kept in so many words; its threads load so many elements at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
 KEEPING_ROUND = KEEPING_THREADS * KEPT_PER_THREAD
+KEPT_WORDS = 4096
 CLEARING_THREADS = 256
 CLEARED_BYTES = VECTOR_BYTES * CLEARING_THREADS
 # Large blocks, for each adds its counts to those of the whole row.
@@ -104,6 +110,14 @@ def sort_tile(element_size: int, position_size: int, number: int) -> SortTile:
     return SortTile(384, 16, 80) if number == 0 else SortTile(256, 24, 80)
 
 
+def top_bits(element_size: int) -> int:
+    """Return how many of the highest bits of keys tell which are kept."""
+    return 8 if element_size == 1 else 12
+
+
+TOP_BITS = {size: top_bits(size) for size in ELEMENT_SIZES}
+
+
 class ClearParameters(NamedTuple):
     """Parameters of `sort.clear_words`."""
 
@@ -120,12 +134,13 @@ class SortBuffers(NamedTuple):
 class SortCounts(NamedTuple):
     """The addresses of what is counted.
 
-    They are histograms of digits, how many elements of each row are kept, and the number of the first result
-    (0 if all are), states of tiles, and the number of the next tile.
+    They are histograms of digits, how many elements of each row are kept (0 if all are), the ends of the
+    slices before (0 if there are none), states of tiles, and the number of the next tile.
     """
 
     histograms: int
-    kept: int
+    n_kept: int
+    before: int
     states: int
     next_tile: int
 
@@ -133,7 +148,8 @@ class SortCounts(NamedTuple):
 class SortParameters(NamedTuple):
     """More parameters of `sort.sort_digit`.
 
-    They are tiles of a row, for how many pairs there is room, lowest bit of the digit, and which pass it is.
+    They are tiles of a row, how many of its pairs have room, lowest bit of the digit, and which pass it is.
+    The last one also fills results up if `is_last` is `OF_ROW`; that of a slice, `OF_SLICE`, does not.
     """
 
     n_tiles: int
@@ -141,6 +157,24 @@ class SortParameters(NamedTuple):
     shift: int
     is_first: int
     is_last: int
+
+
+class KeepingAreas(NamedTuple):
+    """The addresses of what `filter.keep_pairs` reads and writes, as in `SortAreas`."""
+
+    tops: int
+    pairs: int
+    histograms: int
+    n_kept: int
+    states: int
+    next_tile: int
+
+
+class KeepingParameters(NamedTuple):
+    """More parameters of `filter.keep_pairs`: the tiles of a row, and the elements of a tile."""
+
+    n_tiles: int
+    size: int
 
 
 def clear_variant() -> Variant:
@@ -152,8 +186,11 @@ def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, drop elements, and sort by a digit."""
     matrix_key = kernel_keys.kernel_key(TRANSPOSED_KERNEL, element_size)
     yield kernel_keys.variant_of(matrix_key, MATRIX_FAMILIES)
-    yield variant("histogram", "sort.sort:histogram_kernel", element_size)
+    counted = (DIGIT_BITS, element_size), (top_bits(element_size), 1)
+    for digit_bits, n_digits in dict.fromkeys(counted):
+        yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
     yield variant("keep", "sort.filter:keep_kernel", element_size)
+    yield variant("slice", "sort.slice:slice_kernel", element_size)
     yield variant("digit", "sort.select:digit_kernel", element_size)
     yield variant("selected", "sort.select:selected_kernel", element_size)
     for position_size in POSITION_SIZES:
@@ -186,9 +223,13 @@ class SortShape(NamedTuple):
     tile : SortTile
         A block's part of a row.
     position_size, capacity, n_tiles : int
-        Bytes of a position in the workspace, pairs of a row that there is room for, and their tiles.
-    n_rows, n_buffers : int
-        Rows of a batch, and buffers of their pairs.
+        Bytes of a position in the workspace, pairs of a row that have room, and their tiles.
+    n_rows : int
+        Rows of a batch.
+    is_filtered : int
+        Whether elements are dropped before those left are sorted.
+    keep_size, n_keep_tiles : int
+        Elements of which a block drops some, and how many such blocks a row has.
     """
 
     tile: SortTile
@@ -196,64 +237,73 @@ class SortShape(NamedTuple):
     capacity: int
     n_tiles: int
     n_rows: int
-    n_buffers: int
+    is_filtered: int
+    keep_size: int
+    n_keep_tiles: int
 
 
 def drops_most(device: Words, selection: Selection) -> int:
     """Tell whether elements are dropped before those left are sorted."""
     n_bytes = selection.row_bytes * min(selection.n_rows, device[FILTERED_ROWS])
     selects_few = selection.k <= selection.axis_size // device[KEPT_SHARE]
-    return int(n_bytes >= device[FILTERED_BYTES] and selects_few)
+    is_narrow = selection.axis_size < device[NARROW_ELEMENTS]
+    return int(n_bytes >= device[FILTERED_BYTES] and selects_few and is_narrow)
 
 
-def sorting_bytes(selection: Selection, position_size: int, capacity: int, n_buffers: int) -> int:
-    """Return the bytes of a row's pairs, histograms of their digits, and states of tiles."""
-    tile = sort_tile(selection.element_size, position_size, 0)
-    n_tiles = ceil_div(capacity, tile.n_threads * tile.n_items)
-    n_bytes = bounded_product(
-        n_buffers, bounded_product(capacity, pair_bytes(selection.element_size, position_size))
-    )
-    return n_bytes + selection.element_size * (HISTOGRAM_BYTES + _state_bytes(n_tiles, position_size))
+def _n_buffers(selection: Selection, is_filtered: int) -> int:
+    """Return how many buffers there are: the last pass writes the results, each one before it a buffer."""
+    return min(2, selection.element_size - 1 + is_filtered)
 
 
-def _state_bytes(n_tiles: int, position_size: int) -> int:
-    return bounded_product(n_tiles, N_DIGITS * position_size)
+def _buffer_bytes(selection: Selection, position_size: int) -> int:
+    return bounded_product(selection.axis_size, pair_bytes(selection.element_size, position_size))
 
 
-def _position_size(device: Words, selection: Selection) -> int:
-    """Return the bytes of a position where whole rows are sorted."""
-    return POSITION_SIZES[0] if selection.axis_size < device[NARROW_ELEMENTS] else POSITION_SIZES[1]
+def _state_bytes(shape: SortShape) -> int:
+    return bounded_product(shape.n_tiles, N_DIGITS * shape.position_size)
 
 
-def whole_row_bytes(device: Words, selection: Selection) -> int:
-    """Return the workspace that a row takes if all of it is sorted at once."""
-    n_buffers = min(2, selection.element_size - 1)
-    return sorting_bytes(selection, _position_size(device, selection), selection.axis_size, n_buffers)
-
-
-def sort_shape(
-    device: Words, selection: Selection, position_size: int, capacity: int, n_rows: int, n_buffers: int
-) -> SortShape:
-    """Return how so many rows are sorted at a time."""
-    tile = sort_tile(selection.element_size, position_size, 0)
-    n_tiles = ceil_div(capacity, tile.n_threads * tile.n_items)
+def _shape(device: Words, selection: Selection) -> SortShape:
+    """Return how rows are sorted, as many at a time as the workspace has room for."""
+    element_size, axis_size = selection.element_size, selection.axis_size
+    position_size = POSITION_SIZES[1] if axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
+    tile = sort_tile(element_size, position_size, 0)
+    n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
+    is_filtered = drops_most(device, selection)
+    top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
+    state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
+    row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
+    row_bytes += element_size * (HISTOGRAM_BYTES + state_bytes) + top_bytes
+    most_rows = min(max(1, device[BATCH_BYTES] // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
+    n_rows = min(selection.n_rows, most_rows)
     # With more tiles, those of fewer threads with more elements each are faster.
     has_many_tiles = n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-    if has_many_tiles and n_sort_tiles(selection.element_size, position_size) > 1:
-        tile = sort_tile(selection.element_size, position_size, 1)
-    return SortShape(tile, position_size, capacity, n_tiles, n_rows, n_buffers)
+    if has_many_tiles and n_sort_tiles(element_size, position_size) > 1:
+        tile = sort_tile(element_size, position_size, 1)
+    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    n_rounds = ceil_div(n_rows * axis_size, n_blocks * KEEPING_ROUND)
+    keep_size = min(n_rounds * KEEPING_ROUND, KEPT_WORDS * WARP_LANES)
+    n_keep_tiles = ceil_div(axis_size, keep_size)
+    return SortShape(tile, position_size, axis_size, n_tiles, n_rows, is_filtered, keep_size, n_keep_tiles)
 
 
 class SortAreas(NamedTuple):
-    """Areas of the workspace; those that there are several of lie `..._step` bytes apart."""
+    """Areas of the workspace; those that there are several of lie `..._step` bytes apart.
+
+    The first `n_cleared` bytes, from the counters on, are cleared before each batch of rows.
+    """
 
     x: int
     counters: int
     counter_step: int
     histograms: int
     kept: int
+    before: int
+    tops: int
+    tile_sums: int
     states: int
     state_step: int
+    n_cleared: int
     buffers: int
     buffer_step: int
     offsets: int
@@ -267,20 +317,36 @@ def take_several(out: Words, count: int, n_bytes: int) -> tuple[int, int]:
     return first, (out[WORKSPACE] - first) // max(count, 1)
 
 
-def take_counters(selection: Selection, out: Words, shape: SortShape) -> tuple[int, int, int, int, int]:
-    """Make room for what passes count, which is cleared before: as `SortAreas` from `counters` on."""
-    n_passes = selection.element_size
-    counters, counter_step = take_several(out, n_passes, WORKSPACE_ALIGNMENT)
-    histograms = take(out, shape.n_rows * n_passes * HISTOGRAM_BYTES)
-    n_bytes = bounded_product(shape.n_rows, _state_bytes(shape.n_tiles, shape.position_size))
-    states, state_step = take_several(out, n_passes, n_bytes)
-    return counters, counter_step, histograms, states, state_step
-
-
-def take_buffers(selection: Selection, out: Words, shape: SortShape) -> tuple[int, int]:
-    """Make room for pairs: as `SortAreas` from `buffers` on."""
-    n_bytes = bounded_product(shape.capacity, pair_bytes(selection.element_size, shape.position_size))
-    return take_several(out, shape.n_buffers, bounded_product(shape.n_rows, n_bytes))
+def _take_areas(
+    problem: Words, device: Words, selection: Selection, out: Words, shape: SortShape, x: int
+) -> SortAreas:
+    """Make room for what is counted and moved."""
+    n_passes, n_rows, is_filtered = selection.element_size, shape.n_rows, shape.is_filtered
+    counters, counter_step = take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
+    histograms = take(out, n_rows * n_passes * HISTOGRAM_BYTES)
+    kept = take(out, n_rows * STATE_BYTES * is_filtered)
+    tops = take(out, n_rows * (COUNT_BYTES << top_bits(selection.element_size)) * is_filtered)
+    tile_sums = take(out, bounded_product(n_rows, shape.n_keep_tiles * STATE_BYTES) * is_filtered)
+    states, state_step = take_several(out, n_passes, bounded_product(n_rows, _state_bytes(shape)))
+    n_cleared = out[WORKSPACE] - counters
+    n_bytes = bounded_product(n_rows, _buffer_bytes(selection, shape.position_size))
+    buffers, buffer_step = take_several(out, _n_buffers(selection, is_filtered), n_bytes)
+    return SortAreas(
+        x,
+        counters,
+        counter_step,
+        histograms,
+        kept,
+        NO_AREA,
+        tops,
+        tile_sums,
+        states,
+        state_step,
+        n_cleared,
+        buffers,
+        buffer_step,
+        fill_offsets(problem, device, selection, out),
+    )
 
 
 def packs_rows(problem: Words, device: Words, selection: Selection) -> bool:
@@ -303,47 +369,68 @@ def packed_rows(problem: Words, device: Words, given: Selection, out: Words) -> 
 def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Sort whole rows, as many at a time as the workspace has room for."""
     x, selection = packed_rows(problem, device, given, out)
-    axis_size, n_buffers = selection.axis_size, min(2, selection.element_size - 1)
-    position_size = _position_size(device, selection)
-    most_bytes = device[BATCH_BYTES]
-    if selection.k <= axis_size // SMALL_K:
-        most_bytes = min(most_bytes, scratch_limit(device, selection))
-    n_rows = max(1, most_bytes // whole_row_bytes(device, selection))
-    n_tiles = sort_shape(device, selection, position_size, axis_size, 1, n_buffers).n_tiles
-    n_rows = min(selection.n_rows, n_rows, max(1, device[LAUNCH_BLOCKS] // n_tiles))
-    shape = sort_shape(device, selection, position_size, axis_size, n_rows, n_buffers)
-    counters, counter_step, histograms, states, state_step = take_counters(selection, out, shape)
-    n_cleared = out[WORKSPACE] - counters
-    buffers, buffer_step = take_buffers(selection, out, shape)
-    offsets = fill_offsets(problem, device, selection, out)
-    areas = SortAreas(
-        x,
-        counters,
-        counter_step,
-        histograms,
-        NO_AREA,
-        states,
-        state_step,
-        buffers,
-        buffer_step,
-        offsets,
-    )
+    shape = _shape(device, selection)
+    areas = _take_areas(problem, device, selection, out, shape, x)
     first = 0
     while first < selection.n_rows and out[ALGORITHM] != FULL:
         batch = min(shape.n_rows, selection.n_rows - first)
-        put_clearing(device, selection, out, counters, n_cleared)
-        n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-        blocks_per_row = min(ceil_div(axis_size, COUNTED_ELEMENTS), ceil_div(n_blocks, batch))
-        kernel = kernel_key(HISTOGRAM, selection.element_size, 0, 0)
-        begin(out, device, kernel, Sizes(batch * blocks_per_row, COUNTING_THREADS, 0, 1))
-        put_source(out, selection, x)
-        put_area(out, selection, histograms)
-        put_area(out, selection, offsets)
-        put_batch(problem, selection, out, first)
-        put_value(out, blocks_per_row)
-        put_passes(problem, device, selection, out, shape, areas, first, batch)
+        _put_counting(problem, device, selection, out, shape, areas, first, batch)
+        if shape.is_filtered:
+            _put_keeping(problem, device, selection, out, shape, areas, first, batch)
+        put_passes(problem, device, selection, out, shape, areas, first, batch, OF_ROW)
         first += batch
     return end_unordered(problem, device, given, out)
+
+
+def _put_counting(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    shape: SortShape,
+    areas: SortAreas,
+    first: int,
+    batch: int,
+) -> None:
+    """Put what clears the counters, and counts the digits of a batch of rows, or their highest bits."""
+    element_size = selection.element_size
+    put_clearing(device, selection, out, areas.counters, areas.n_cleared)
+    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    blocks_per_row = min(ceil_div(selection.axis_size, COUNTED_ELEMENTS), ceil_div(n_blocks, batch))
+    kernel = kernel_key(HISTOGRAM, element_size, DIGIT_BITS, element_size)
+    if shape.is_filtered:
+        kernel = kernel_key(HISTOGRAM, element_size, top_bits(element_size), 1)
+    begin(out, device, kernel, Sizes(batch * blocks_per_row, COUNTING_THREADS, 0, 1))
+    put_source(out, selection, areas.x)
+    put_area(out, selection, areas.tops if shape.is_filtered else areas.histograms)
+    put_area(out, selection, areas.offsets)
+    put_batch(problem, selection, out, first)
+    put_value(out, blocks_per_row)
+
+
+def _put_keeping(
+    problem: Words,
+    device: Words,
+    selection: Selection,
+    out: Words,
+    shape: SortShape,
+    areas: SortAreas,
+    first: int,
+    batch: int,
+) -> None:
+    """Put what drops most elements of a batch of rows."""
+    kernel = kernel_key(KEEP, selection.element_size, 0, 0)
+    begin(out, device, kernel, Sizes(batch * shape.n_keep_tiles, KEEPING_THREADS, 0, 1))
+    put_source(out, selection, areas.x)
+    put_area(out, selection, areas.tops)
+    put_area(out, selection, areas.buffers)
+    put_area(out, selection, areas.histograms)
+    put_area(out, selection, areas.kept)
+    put_area(out, selection, areas.tile_sums)
+    put_area(out, selection, areas.counters + selection.element_size * areas.counter_step)
+    put_area(out, selection, areas.offsets)
+    put_batch(problem, selection, out, first)
+    put_values(out, KeepingParameters(shape.n_keep_tiles, shape.keep_size))
 
 
 def put_passes(
@@ -355,23 +442,25 @@ def put_passes(
     areas: SortAreas,
     first: int,
     batch: int,
+    ending: int,
 ) -> None:
-    """Put what sorts a batch of rows: a pass for each digit."""
+    """Put what sorts a batch of rows, a pass for each digit; `ending` is `is_last` of the last one."""
     tile, element_size = shape.tile, selection.element_size
     n_bytes = tile.n_threads * tile.n_items * pair_bytes(element_size, shape.position_size)
     kernel = kernel_key(SORT, element_size, shape.position_size, tile.n_threads)
     kernel = with_more(kernel, tile.n_items, tile.max_registers)
-    is_kept = int(areas.kept != NO_AREA)
     for number in range(element_size):
-        is_first, is_last = int(number + is_kept == 0), int(number == element_size - 1)
-        into = number + is_kept
+        is_first = int(number == 0 and shape.is_filtered == 0)
+        is_last = ending if number == element_size - 1 else 0
         begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
         put_source(out, selection, areas.x)
+        into = number + shape.is_filtered
         put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
         put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
         put_outputs(out, selection)
         put_area(out, selection, areas.histograms + number * HISTOGRAM_BYTES)
-        put_area(out, selection, areas.kept)
+        put_area(out, selection, areas.kept if shape.is_filtered else NO_AREA)
+        put_area(out, selection, areas.before)
         put_area(out, selection, areas.states + number * areas.state_step)
         put_area(out, selection, areas.counters + number * areas.counter_step)
         put_area(out, selection, areas.offsets)
