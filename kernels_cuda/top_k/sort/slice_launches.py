@@ -6,7 +6,7 @@ from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import ALGORITHM, WORKSPACE, Words, put_values
 from kernels_cuda.device_words import MULTIPROCESSORS, WORKSPACE_ALIGNMENT
 from kernels_cuda.top_k.policy import BATCH_BYTES, KEPT_SHARE, LAUNCH_BLOCKS, NARROW_ELEMENTS
-from kernels_cuda.top_k.problem import SMALL_K, Selection, bounded_product, scratch_limit
+from kernels_cuda.top_k.problem import Selection, bounded_product, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import DIGIT, SLICE, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     FULL,
@@ -55,9 +55,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     take_several,
 )
 
-# Rows of which more than `problem.SMALL_K` tells is selected are filtered as a whole if they would need more
-# slices than these: that takes less time, and more memory.
-MOST_SLICES = 2
 # A slice has room for at least so many pairs.
 FEWEST_PAIRS = 1 << 8
 # Elements that share some digits with the last one of a slice should have room, too: one in so many of a row,
@@ -94,7 +91,13 @@ def _slices(device: Words, selection: Selection) -> Slices:
     most_rows = min(limit, device[BATCH_BYTES]) // (counted + _pair_bytes(selection, hoped))
     most_rows = min(most_rows, device[LAUNCH_BLOCKS] // ceil_div(axis_size, KEEPING_ROUND))
     n_rows = min(n_rows, max(1, most_rows))
-    n_pairs = (limit // n_rows - counted) * KEEPING_ROUND // _pair_bytes(selection, KEEPING_ROUND)
+    round_bytes = _pair_bytes(selection, KEEPING_ROUND)
+    n_pairs = (limit // n_rows - counted) * KEEPING_ROUND // round_bytes
+    if n_pairs < k:
+        # One slice with little to spare takes less time than several.
+        limit = max(limit, bounded_product(selection.n_rows, selection.row_bytes))
+        n_pairs = (limit // n_rows - counted) * KEEPING_ROUND // round_bytes
+        hoped = min(axis_size, k + k // SPARE_OF_PAIRS)
     capacity = min(hoped, max(n_pairs, FEWEST_PAIRS), device[NARROW_ELEMENTS] - 1)
     n_slices = 1
     if k > capacity:
@@ -106,7 +109,7 @@ def sorts_in_slices(device: Words, selection: Selection) -> bool:
     """Tell whether rows are sorted in slices.
 
     That is where few of their elements are selected, and room for pairs of all of them would take too much
-    memory. Positions have 4 bytes.
+    memory. More than one slice takes longer, and is left to rows that would need pairs of twice the size.
     """
     axis_size, k = selection.axis_size, selection.k
     is_wide = axis_size >= device[NARROW_ELEMENTS]
@@ -115,7 +118,7 @@ def sorts_in_slices(device: Words, selection: Selection) -> bool:
     n_bytes = bounded_product(selection.n_rows, _pair_bytes(selection, axis_size))
     if n_bytes <= device[BATCH_BYTES] or (drops_most(device, selection) == 0 and not is_wide):
         return False
-    return is_wide or k <= axis_size // SMALL_K or _slices(device, selection).n_slices <= MOST_SLICES
+    return is_wide or _slices(device, selection).n_slices == 1
 
 
 def slice_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
