@@ -2,6 +2,7 @@
 
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDesc
@@ -28,7 +29,11 @@ def on_cuda(arch):
     """Return a function for the workspace on a GPU that need not be there: no kernel is loaded."""
     pytest.importorskip("numba_cuda")
     pytest.importorskip("cuda.core")
-    return lambda descriptor: planned(descriptor, arch=arch).plan.workspace_size
+
+    def workspace_of(descriptor, options=None):
+        return planned(descriptor, options or Options(), arch=arch).plan.workspace_size
+
+    return workspace_of
 
 
 @pytest.fixture(params=["cpu", "sm_75", "sm_90"])
@@ -82,6 +87,37 @@ def test_top_k_of_many_by_index(data_type, sizes, k):
     found = planned(top_k(sizes, k, 1, data_type, TensorDataType.UINT32), Options(is_sorted=False))
     n_elements = sizes[0] * sizes[1]
     assert found.plan.workspace_size <= n_elements * max(4, data_type.bytes) // 10 + SLACK
+
+
+def most_scratch(n_bytes, size, k, data_type):
+    """Return what docs/operators/top_k.md promises of rows that lie one after the other."""
+    if k > size // 16:
+        # Pairs of all elements may have room.
+        return max(n_bytes if k <= size // 9 else 9 * n_bytes * max(1, 4 // data_type.bytes) // 2, 256 * MIB)
+    of_pairs = n_bytes // size // data_type.bytes * k * (20 if data_type.bytes <= 4 else 40)
+    return max(n_bytes // 10, of_pairs, 256 * MIB)
+
+
+@pytest.mark.parametrize("data_type", TYPES, ids=str)
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_top_k_of_any_problem(data_type, is_sorted):
+    """No data can ask for more: the workspace is the plan's."""
+    workspace_of = on_cuda("sm_90")
+    numbers = np.random.default_rng(data_type.bytes)
+    large = 0
+    for _ in range(400):
+        n_rows = int(2 ** numbers.uniform(0, 12))
+        size = int(2 ** (30 * numbers.random() ** 0.4)) // n_rows
+        if size == 0:
+            continue
+        shares = [1 / 1000, 1 / 64, 1 / 16, 1 / 15, 1 / 9, 1 / 5, 1 / 4, 1 / 2, 1]
+        k = max(1, int(size * numbers.choice(shares)))
+        descriptor = top_k((n_rows, size), k, 1, data_type, TensorDataType.UINT32)
+        n_bytes = n_rows * size * data_type.bytes
+        found = workspace_of(descriptor, Options(is_sorted=is_sorted))
+        assert found <= most_scratch(n_bytes, size, k, data_type) + SLACK, (n_rows, size, k)
+        large += n_bytes > 2560 * MIB
+    assert large > 0 or data_type.bytes < 4
 
 
 @pytest.mark.parametrize("data_type", TYPES, ids=str)

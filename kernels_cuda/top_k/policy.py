@@ -78,11 +78,11 @@ class Policy(NamedTuple):
     cluster_blocks : int
         A cluster has one of these numbers of blocks, powers of two.
     batch_bytes : int
-        `sort` takes rows in batches that need at most this much workspace; a row that needs more is a batch
-        by itself.
+        `sort` takes rows in batches that need at most this much workspace. A row that needs more is a batch
+        by itself, and is sorted in slices if it needs more than x takes.
     narrow_elements : int
-        `sort` has positions and counts of 8 bytes for rows from this length on: counts have two bits of
-        state.
+        `sort` has positions and counts of 8 bytes for rows from this length on, because counts have two bits
+        of state; from twice this length on where it selects first.
     filtered_bytes, filtered_rows, kept_share : int
         Most elements are dropped before the others are sorted if at most one in `kept_share` is selected, of
         so many bytes in all. Not more rows count than `filtered_rows`: that of many short ones takes longer

@@ -37,10 +37,14 @@ from kernels_cpu.top_k.problem_words import (
     X_STRIDE,
     K,
 )
-from kernels_cuda.top_k.policy import TRANSPOSED_ROWS
+from kernels_cuda.top_k.policy import BATCH_BYTES, TRANSPOSED_ROWS
 
 MOST_BYTES = 1 << 56
 """The most bytes of an area that plans count with: no device has as many."""
+
+
+# Where at most one in so many elements is selected, the workspace is at most one in so many bytes of x.
+SMALL_K, SMALL_SHARE = 16, 10
 
 
 class AxisStrides(NamedTuple):
@@ -225,6 +229,14 @@ def bounded_product(factor: int, other: int) -> int:
     if factor > 0 and other > MOST_BYTES // factor:
         return MOST_BYTES
     return factor * other
+
+
+def scratch_limit(device: Words, selection: Selection) -> int:
+    """Return the most bytes of workspace that algorithms take, besides tables of row offsets."""
+    n_bytes: int = bounded_product(selection.n_rows, selection.row_bytes)
+    if selection.k <= selection.axis_size // SMALL_K:
+        n_bytes = n_bytes // SMALL_SHARE
+    return max(device[BATCH_BYTES], n_bytes)
 
 
 def select(problem: Words, device: Words) -> Selection:

@@ -138,10 +138,10 @@ def list_kernel(element_size: int) -> Any:
         stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
         warp = u32(cuda.threadIdx.x) >> 5
-        # Of all rows the first segments first: few warps take room in one list at a time.
+        # Of all rows of a batch the first segments first: few warps take room in one list at a time.
         unit = u32(p.first) + u32(cuda.blockIdx.x)
-        tile = unit // u32(p.n_rows)
-        row = i64(unit - tile * u32(p.n_rows))
+        tile = unit // u32(m.n_rows)
+        row = m.first_row + i64(unit - tile * u32(m.n_rows))
         x_row, _, _ = row_offsets(p.layout, offsets, row)
         start, count = row_window(windows, p.layout, offsets, row, p.axis_size, p.window_format)
         base = x + (x_row + start) * element_size

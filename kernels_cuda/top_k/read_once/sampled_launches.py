@@ -3,17 +3,21 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cpu.plan_words import Words, put_values
+from kernels_cpu.plan_words import ALGORITHM, Words, put_values
 from kernels_cuda.device_words import ARCH, BLOCK_SHARED_BYTES, PLANNED
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.problem import Selection
+from kernels_cuda.top_k.policy import LAUNCH_BLOCKS
+from kernels_cuda.top_k.problem import Selection, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import SAMPLE, kernel_key
 from kernels_cuda.top_k.shared.launches import (
+    FULL,
     UNSERVED,
     Sizes,
     begin,
     fill_offsets,
     put_area,
+    put_area_of_rows,
+    put_first,
     put_outputs,
     put_rows,
     put_windows,
@@ -85,8 +89,8 @@ class SampledParameters(NamedTuple):
         Of a number that a row's sample has elements, a power of two.
     n_slots, n_segments : int
         Candidates of a row for which there is room, and the most segments that a row has.
-    n_listing : int
-        Blocks that list the candidates of a row.
+    n_listing, first_row, n_rows : int
+        Blocks that list the candidates of a row, and the rows of the batch.
     candidate_words, counters_offset, selected_word : int
         Shared memory of the candidates, where a block that sorts those selected counts, and where the list of
         these begins.
@@ -97,6 +101,8 @@ class SampledParameters(NamedTuple):
     n_slots: int
     n_segments: int
     n_listing: int
+    first_row: int
+    n_rows: int
     candidate_words: int
     counters_offset: int
     selected_word: int
@@ -209,10 +215,16 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
     if shape.n_slots > MOST_CANDIDATES or not has_room or n_rows > ((1 << 32) - 1) // n_listing:
         return UNSERVED
     key_bytes = group_key_bytes(element_size)
-    states = take(out, n_rows * ROW_STATE_BYTES)
-    segments = take(out, n_rows * n_segments * SEGMENT_BYTES)
-    elements = take(out, n_rows * shape.n_slots * key_bytes)
-    lows = take(out, n_rows * shape.n_slots * 4)
+    row_bytes = ROW_STATE_BYTES + n_segments * SEGMENT_BYTES + shape.n_slots * (key_bytes + 4)
+    batch = n_rows
+    if batch * row_bytes > scratch_limit(device, selection):
+        batch = max(1, min(scratch_limit(device, selection) // row_bytes, device[LAUNCH_BLOCKS] // n_listing))
+    areas = (
+        take(out, batch * ROW_STATE_BYTES),
+        take(out, batch * n_segments * SEGMENT_BYTES),
+        take(out, batch * shape.n_slots * key_bytes),
+        take(out, batch * shape.n_slots * 4),
+    )
     offsets = fill_offsets(problem, device, selection, out)
     parameters = SampledParameters(
         selection.is_sorted,
@@ -220,28 +232,37 @@ def sampled_launches(problem: Words, device: Words, selection: Selection, out: W
         shape.n_slots,
         n_segments,
         n_listing,
+        0,
+        batch,
         shape.candidate_bytes // 4,
         pair_counters_offset(element_size, selection.k, SAMPLED_THREADS),
         shape.selected_offset // 4,
     )
-    for step in range(3):
-        sizes = Sizes(n_rows, SAMPLED_THREADS, shape.size * key_bytes, 1)
-        if step == 1:
-            sizes = Sizes(n_rows * n_listing, LISTING_THREADS, 0, 1)
-        elif step == 2:
-            sizes = Sizes(n_rows, SAMPLED_THREADS, shape.finishing_bytes, 1)
-        begin(out, device, kernel_key(SAMPLE + step, element_size, 0, 0), sizes)
-        put_x(out, selection)
-        put_windows(out, selection)
-        if step == 2:
-            put_outputs(out, selection)
-        put_area(out, selection, states)
-        if step > 0:
-            put_area(out, selection, segments)
-            put_area(out, selection, elements)
-            put_area(out, selection, lows)
-        put_area(out, selection, offsets)
-        put_rows(out, problem, selection)
-        put_values(out, parameters)
-        split(device, out)
+    first = 0
+    while first < n_rows and out[ALGORITHM] != FULL:
+        n_each = min(batch, n_rows - first)
+        for step in range(3):
+            sizes = Sizes(n_each, SAMPLED_THREADS, shape.size * key_bytes, 1)
+            if step == 1:
+                sizes = Sizes(n_each * n_listing, LISTING_THREADS, 0, 1)
+            elif step == 2:
+                sizes = Sizes(n_each, SAMPLED_THREADS, shape.finishing_bytes, 1)
+            begin(out, device, kernel_key(SAMPLE + step, element_size, 0, 0), sizes)
+            put_x(out, selection)
+            put_windows(out, selection)
+            if step == 2:
+                put_outputs(out, selection)
+            # Kernels count rows from the first one of all, and areas have room for those of a batch.
+            put_area_of_rows(out, selection, areas[0], first * ROW_STATE_BYTES)
+            if step > 0:
+                put_area_of_rows(out, selection, areas[1], first * n_segments * SEGMENT_BYTES)
+                put_area_of_rows(out, selection, areas[2], first * shape.n_slots * key_bytes)
+                put_area_of_rows(out, selection, areas[3], first * shape.n_slots * 4)
+            put_area(out, selection, offsets)
+            put_rows(out, problem, selection)
+            put_first(out, 0 if step == 1 else first)
+            put_values(out, parameters._replace(first_row=first, n_rows=n_each))
+            if batch == n_rows:
+                split(device, out)
+        first += n_each
     return PLANNED

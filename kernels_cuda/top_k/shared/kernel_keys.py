@@ -33,6 +33,7 @@ NAMES = (
     "numbers",
     "digit",
     "selected",
+    "slice",
 )
 (
     OFFSETS,
@@ -64,7 +65,8 @@ NAMES = (
     NUMBERS,
     DIGIT,
     SELECTED,
-) = range(29)
+    SLICE,
+) = range(30)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

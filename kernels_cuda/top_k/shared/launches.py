@@ -175,6 +175,11 @@ def put_area(out: Words, selection: Selection, area: int) -> None:
         put_pointer(out, selection.outputs_at + 2, area)
 
 
+def put_area_of_rows(out: Words, selection: Selection, area: int, n_bytes: int) -> None:
+    """Put a pointer as many bytes ahead of an area as the rows before the first one there would take."""
+    put_pointer(out, selection.outputs_at + 2, area - n_bytes)
+
+
 def put_rows(out: Words, problem: Words, selection: Selection) -> None:
     """Put the first parameters of a kernel; the first launch begins with row, block or unit number 0."""
     parameters = RowParameters(

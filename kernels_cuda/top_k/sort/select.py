@@ -8,7 +8,7 @@
 This reads a row once for each twelve bits, and once or twice more. The workspace holds no elements.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import cuda
 
@@ -24,6 +24,7 @@ from kernels_cuda.top_k.shared.shapes import WARP_LANES
 from kernels_cuda.top_k.sort.select_launches import (
     DIGIT_COUNT_BYTES,
     KNOWN_BYTES,
+    KNOWN_WORDS,
     SELECTED_BITS,
     SELECTED_WORDS,
     TILE_STATE_BYTES,
@@ -39,6 +40,7 @@ from kernels_cuda.top_k.sort.sort_launches import (
     KEEPING_ROUND,
     KEEPING_THREADS,
     KEPT_PER_THREAD,
+    SLICE_BYTES,
 )
 
 _N_BINS = 1 << SELECTED_BITS
@@ -51,51 +53,69 @@ _REGISTERS = 64
 
 
 def known_function(element_size: int, n_threads: int) -> Any:
-    """Make the device function that adds a digit to those of the k-th key that are known."""
+    """Make the device function that adds a digit to those of a border that are known."""
     exclusive_sum = block_scan(n_threads)
     n_passes = n_selecting_passes(element_size)
     n_each = _N_BINS // n_threads
+    key_bits = 8 * element_size
+
+    @device_function
+    def load_known(address, found):
+        for at in range(KNOWN_WORDS):
+            found[at] = ptx.load_u64(address + at * 8)
+
+    @device_function
+    def store_known(address, found):
+        for at in range(KNOWN_WORDS):
+            ptx.store_u64(address + at * 8, found[at])
 
     @linked_function
-    def known_digits(areas, row, number, n_selected, is_writing, found, totals):
-        """Return the first `number` digits of the k-th key, and which of the keys with these digits it is.
+    def known_digits(areas, row, length, s, is_writing, found, totals):
+        """Find the first digits of the key of element number `s.rank`, complemented, in a shared array.
 
-        They are those of its complement. `found` is a shared array of two.
+        After them come which of the keys with these digits it is, the number of elements up to the last of
+        these, and the bits that are still unknown. If at most `s.capacity` elements come after those of the
+        slice before this one, nothing more need be known. Return whether that is so.
         """
         thread = u32(cuda.threadIdx.x)
-        known = areas.known + (row * n_passes + number) * KNOWN_BYTES
-        digits = u64(0)
-        needed = u64(n_selected)
-        if number > 1:
-            digits = ptx.load_u64(known - KNOWN_BYTES)
-            needed = ptx.load_u64(known - KNOWN_BYTES + 8)
-        if number > 0:
-            if thread == 0:
-                found[0] = digits
-                found[1] = needed
-            cuda.syncthreads()
+        number = s.number
+        known = areas.known + (row * (n_passes + 1) + number) * KNOWN_BYTES
+        most = u64(s.capacity)
+        if areas.before != 0:
+            most += ptx.load_u64(areas.before + row * SLICE_BYTES + 8)
+        if thread == 0:
+            found[0] = u64(0)
+            found[1] = u64(min(s.rank, length))
+            found[2] = ~u64(0)
+            found[3] = u64(key_bits)
+            if number > 1:
+                load_known(known - KNOWN_BYTES, found)
+        cuda.syncthreads()
+        digits = found[0]
+        needed = u32(found[1])
+        if number > 0 and found[2] > most:
             amounts = cuda.local.array(n_each, u32)
             first = thread * u32(n_each)
-            counts = areas.counts + ((row * n_passes + number - 1) * _N_BINS + i64(first)) * DIGIT_COUNT_BYTES
+            counted = (number - 1) * s.n_rows + row
+            counts = areas.counts + (counted * _N_BINS + i64(first)) * DIGIT_COUNT_BYTES
             amount = u32(0)
             for at in range(n_each):
                 amounts[at] = ptx.load_u32(counts + at * DIGIT_COUNT_BYTES)
                 amount += amounts[at]
             through, _ = exclusive_sum(amount, thread, totals)
-            shift = u64(max(8 * element_size - SELECTED_BITS * number, i64(0)))
+            shift = u64(max(key_bits - SELECTED_BITS * number, i64(0)))
             for at in range(n_each):
                 before = through
                 through += amounts[at]
-                if before < u32(needed) <= through:
+                if before < needed <= through:
                     found[0] = digits | (u64(first + u32(at)) << shift)
-                    found[1] = needed - u64(before)
+                    found[1] = u64(needed - before)
+                    found[2] = (min(s.rank, length) - needed) + u64(through)
+                    found[3] = shift
             cuda.syncthreads()
-            digits = found[0]
-            needed = found[1]
-            if is_writing and thread == 0 and number < n_passes:
-                ptx.store_u64(known, digits)
-                ptx.store_u64(known + 8, needed)
-        return digits, u32(needed)
+        if is_writing and thread == 0 and number > 0:
+            store_known(known, found)
+        return found[2] <= most
 
     return known_digits
 
@@ -108,7 +128,6 @@ def digit_kernel(element_size: int) -> Any:
     known_digits = known_function(element_size, COUNTING_THREADS)
     shape = (1, SELECTED_BITS, 0)
     clear_counts, _, add_counts = counting_functions(key_type, shape, COUNTING_THREADS, DIGIT_COUNT_BYTES)
-    n_passes = n_selecting_passes(element_size)
     n_warps = COUNTING_THREADS // WARP_LANES
     ones = (1 << 8 * element_size) - 1
 
@@ -117,15 +136,15 @@ def digit_kernel(element_size: int) -> Any:
         ptx.grid_dependency_wait()
         histogram = cuda.shared.array(_N_BINS, u32)
         totals = cuda.shared.array(n_warps, u32)
-        found = cuda.shared.array(2, u64)
+        found = cuda.shared.array(KNOWN_WORDS, u64)
         counters = ptx.shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         row, part = part_of(i64(cuda.blockIdx.x), s.n_parts)
         base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
         clear_counts(histogram, thread)
-        n_selected = min(p.k, length)
-        digits, _ = known_digits(areas, row, s.number, n_selected, part == 0, found, totals)
-        cuda.syncthreads()
+        if known_digits(areas, row, length, s, part == 0, found, totals):
+            return
+        digits = found[0]
         open_bits = 8 * element_size - SELECTED_BITS * s.number
         shift = key_type(max(open_bits - SELECTED_BITS, i64(0)))
         known_mask = key_type(0)
@@ -150,24 +169,40 @@ def digit_kernel(element_size: int) -> Any:
                 ptx.count_shared_if(counters + (bin << 2), counts)
             first += s.n_parts * COUNTED_ELEMENTS
         cuda.syncthreads()
-        add_counts(histogram, areas.counts, row * n_passes + s.number, thread)
+        add_counts(histogram, areas.counts, s.number * s.n_rows + row, thread)
 
     return count_digit
 
 
-def selected_kernel(element_size: int) -> Any:
-    """Make `write_selected` for one width of elements."""
+class Bounds(NamedTuple):
+    """Unfolded keys of the elements that are marked: ties from `threshold` on, and others from `above` on.
+
+    They end before `end`. There is neither of these two bounds where `has_above` or `has_end` is 0.
+    """
+
+    threshold: Any
+    above: Any
+    has_above: Any
+    end: Any
+    has_end: Any
+
+
+class MarkFunctions(NamedTuple):
+    """Device functions that mark elements of tiles, and count marks; of tiles before one, too."""
+
+    mark: Any
+    count_marks: Any
+    announce: Any
+
+
+def mark_functions(element_size: int) -> MarkFunctions:
+    """Make the functions for one width of elements."""
     functions = element_functions(element_size)
     key_type, load_element = functions.key_type, functions.load_element
-    unfolding_of, unfolded_element = functions.unfolding_of, functions.unfolded_element
-    unfold_threshold, unfold_next_above = functions.unfold_threshold, functions.unfold_next_above
-    find_row, write_result, pad_results = row_functions(element_size)
-    known_digits = known_function(element_size, KEEPING_THREADS)
+    unfolded_element = functions.unfolded_element
     exclusive_sum = block_scan(KEEPING_THREADS)
     load_state, store_state = ptx.LOAD_RELAXED[TILE_STATE_BYTES], ptx.STORE_RELAXED[TILE_STATE_BYTES]
     n_warps = KEEPING_THREADS // WARP_LANES
-    n_totals = 2 * n_warps
-    ones = (1 << 8 * element_size) - 1
 
     @device_function
     def state_of(flag, n_above, n_ties):
@@ -197,11 +232,10 @@ def selected_kernel(element_size: int) -> Any:
 
     @linked_function
     def mark(words, ties, address, step, count, bounds, unfolding):
-        """Mark the elements of a tile that are above the k-th key, and those that equal it, by a bit each."""
+        """Mark the elements of a tile that are above the threshold, and those that tie, by a bit each."""
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
-        threshold, next_above = bounds
         elements = cuda.local.array(KEPT_PER_THREAD, key_type)
         word = warp
         # What is left of the tile from the first element of the warp on.
@@ -213,10 +247,11 @@ def selected_kernel(element_size: int) -> Any:
                     elements[item] = load_element(address)
                 address += KEEPING_THREADS * step
             for item in range(KEPT_PER_THREAD):
-                exists = u32(item * KEEPING_THREADS) + lane < n_left
                 unfolded = unfolded_element(elements[item], unfolding)
-                reached = ptx.ballot(u32(exists and unfolded >= threshold))
-                above = ptx.ballot(u32(exists and next_above != 0 and unfolded >= next_above))
+                exists = u32(item * KEEPING_THREADS) + lane < n_left
+                exists = exists and (bounds.has_end == 0 or unfolded < bounds.end)
+                reached = ptx.ballot(u32(exists and unfolded >= bounds.threshold))
+                above = ptx.ballot(u32(exists and bounds.has_above != 0 and unfolded >= bounds.above))
                 if lane == 0:
                     words[word + u32(item * n_warps)] = above
                     ties[word + u32(item * n_warps)] = reached & ~above
@@ -242,6 +277,37 @@ def selected_kernel(element_size: int) -> Any:
             number += 1
         return total
 
+    @linked_function
+    def announce(row_states, tile, n_above, n_ties, shared):
+        """Tell later tiles how many elements a tile has marked; find how many those before it have."""
+        thread = u32(cuda.threadIdx.x)
+        if thread < WARP_LANES:
+            state = row_states + tile * TILE_STATE_BYTES
+            if thread == 0:
+                store_state(state, state_of(_OF_ALL if tile == 0 else _OF_TILE, n_above, n_ties))
+            above_before, ties_before = sums_before(row_states, tile, thread)
+            if thread == 0:
+                store_state(state, state_of(_OF_ALL, above_before + n_above, ties_before + n_ties))
+                shared[1] = above_before
+                shared[2] = ties_before
+        cuda.syncthreads()
+
+    return MarkFunctions(mark, count_marks, announce)
+
+
+def selected_kernel(element_size: int) -> Any:
+    """Make `write_selected` for one width of elements."""
+    functions = element_functions(element_size)
+    key_type, load_element = functions.key_type, functions.load_element
+    unfolding_of, unfold_threshold = functions.unfolding_of, functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
+    find_row, write_result, pad_results = row_functions(element_size)
+    known_digits = known_function(element_size, KEEPING_THREADS)
+    mark, count_marks, announce = mark_functions(element_size)
+    n_warps = KEEPING_THREADS // WARP_LANES
+    n_totals = 2 * n_warps
+    ones = (1 << 8 * element_size) - 1
+
     @cuda.jit(max_registers=_REGISTERS)
     def write_selected(
         x,
@@ -260,7 +326,7 @@ def selected_kernel(element_size: int) -> Any:
         tie_places = cuda.shared.array(SELECTED_WORDS, u32)
         totals = cuda.shared.array(n_totals, u32)
         shared = cuda.shared.array(3, u32)
-        found = cuda.shared.array(2, u64)
+        found = cuda.shared.array(KNOWN_WORDS, u64)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
@@ -279,36 +345,21 @@ def selected_kernel(element_size: int) -> Any:
         step = p.strides.x * element_size
         base += tile_first * step
         n_selected = min(p.k, length)
-        digits, n_needed = known_digits(areas, row, s.number, n_selected, False, found, totals)
-        key = key_type(digits) ^ key_type(ones)
+        known_digits(areas, row, length, s, False, found, totals)
+        n_needed = u32(found[1])
+        key = key_type(found[0]) ^ key_type(ones)
         if s.number == 0:
             # All elements are selected.
             key = key_type(0)
-        bounds = unfold_threshold(key, p.key_format), unfold_next_above(key, p.key_format)
-        mark(
-            words,
-            ties,
-            base + i64(thread) * step,
-            step,
-            count,
-            bounds,
-            unfolding_of(p.unfolded_format, False),
-        )
+        above = unfold_next_above(key, p.key_format)
+        bounds = Bounds(unfold_threshold(key, p.key_format), above, u32(above != 0), key_type(0), u32(0))
+        unfolding = unfolding_of(p.unfolded_format, False)
+        mark(words, ties, base + i64(thread) * step, step, count, bounds, unfolding)
         cuda.syncthreads()
         n_words = (count + 31) >> 5
         n_above = count_marks(words, places, n_words, totals)
         n_ties = count_marks(ties, tie_places, n_words, ptx.shared_from(totals, n_warps))
-        if warp == 0:
-            row_states = areas.tiles + row * s.n_parts * TILE_STATE_BYTES
-            state = row_states + tile * TILE_STATE_BYTES
-            if lane == 0:
-                store_state(state, state_of(_OF_ALL if tile == 0 else _OF_TILE, n_above, n_ties))
-            above_before, ties_before = sums_before(row_states, tile, lane)
-            if lane == 0:
-                store_state(state, state_of(_OF_ALL, above_before + n_above, ties_before + n_ties))
-                shared[1] = above_before
-                shared[2] = ties_before
-        cuda.syncthreads()
+        announce(areas.tiles + row * s.n_parts * TILE_STATE_BYTES, tile, n_above, n_ties, shared)
 
         below = ptx.lanes_below()
         number = warp

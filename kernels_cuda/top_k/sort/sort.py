@@ -2,7 +2,8 @@
 
 1. `clear_words` empties what the launches below count in.
 2. `digit_histograms` reads the rows once and counts the digits of all passes. Where few elements of long rows
-   are selected, most are dropped before that (`filter`), and only what is left is sorted.
+   are selected, most are dropped before that (`filter`), and only what is left is sorted. Where that would
+   take too much memory, rows are sorted in slices (`slice`).
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
    and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
    it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
@@ -37,6 +38,8 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
+    OF_ROW,
+    SLICE_BYTES,
     STATE_BYTES,
     ClearParameters,
     SortBuffers,
@@ -270,12 +273,12 @@ def sort_kernel(
             store_shared_pair(exchanged + place * u32(pair_size), keys[item], positions[item])
 
     @linked_function
-    def store_pairs(keys, positions, ranks, place, count, row_pairs, axis_size):
+    def store_pairs(keys, positions, ranks, place, count, row_pairs, capacity):
         """Store pairs at their ranks in a row; the first one's place in the tile is `place`."""
         for item in range(_TOGETHER):
             exists = place + u32(item * n_threads) < count
             # Digits of elements that have changed since they were counted may have no room.
-            if exists and ranks[item] < position_type(axis_size):
+            if exists and ranks[item] < position_type(capacity):
                 store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
 
     @linked_function
@@ -331,7 +334,7 @@ def sort_kernel(
         if counted.n_kept != 0:
             length = i64(ptx.load_u32(counted.n_kept + row * STATE_BYTES))
         tile_first = tile * tile_size
-        if s.is_last != 0:
+        if s.is_last == OF_ROW:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
             pad_results(values, indices, rank, n_threads, end, p)
@@ -348,7 +351,7 @@ def sort_kernel(
             address = x_base + (tile_first + i64(own)) * step
             load_elements(keys, positions, address, step, tile_first, own, count, p.key_format)
         else:
-            address = buffers.source + (row * p.axis_size + tile_first + i64(own)) * pair_size
+            address = buffers.source + (row * s.capacity + tile_first + i64(own)) * pair_size
             load_pairs(keys, positions, address, own, count)
         of_digit = position_type(0)
         if tile == 0 and thread < N_DIGITS:
@@ -386,12 +389,15 @@ def sort_kernel(
             if tile > 0:
                 before = look_back(state, tile - 1)
                 store_state(own_state, of_all | (before + position_type(amount)))
+            if counted.before != 0 and s.is_last != 0:
+                # The results of a slice come after those of the slices before it.
+                before += position_type(ptx.load_u64(counted.before + row * SLICE_BYTES + 8))
             digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
 
         ptx.let_next_launch_begin()
         base_address = ptx.shared_address(digit_base)
-        row_pairs = buffers.destination + row * p.axis_size * pair_size
+        row_pairs = buffers.destination + row * s.capacity * pair_size
         ranks = cuda.local.array(_TOGETHER, position_type)
         for first in range(0, n_items, _TOGETHER):
             own = u32(first * n_threads) + thread
@@ -403,7 +409,7 @@ def sort_kernel(
                 base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
                 ranks[item] = base + position_type(place)
             if s.is_last == 0:
-                store_pairs(keys, positions, ranks, own, count, row_pairs, p.axis_size)
+                store_pairs(keys, positions, ranks, own, count, row_pairs, s.capacity)
             else:
                 write_results(keys, positions, ranks, own, count, x_base, (values, indices), p)
 

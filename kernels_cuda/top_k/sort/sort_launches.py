@@ -64,6 +64,11 @@ from kernels_cuda.top_k.shared.shapes import (
 
 # An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
 COUNT_BYTES, STATE_BYTES = 8, 4
+# Which pass is the last one, of whole rows and of slices.
+OF_ROW, OF_SLICE = 1, 2
+# The end of a slice of a row: its last key, and how many elements come up to that. After those of all rows of
+# a batch comes how many pairs of each there are.
+SLICE_BYTES = 16
 # A block marks elements that are kept in so many words; its threads load so many elements at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
@@ -82,7 +87,7 @@ BLOCKS_PER_MULTIPROCESSOR = 2
 TILES_PER_MULTIPROCESSOR = 3
 # Bytes of a position in the workspace.
 POSITION_SIZES = (4, 8)
-_HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
+HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
 
 
 class SortTile(NamedTuple):
@@ -129,20 +134,26 @@ class SortBuffers(NamedTuple):
 class SortCounts(NamedTuple):
     """The addresses of what is counted.
 
-    They are histograms of digits, how many elements of each row are kept (0 if all are), states of tiles, and
-    the number of the next tile.
+    They are histograms of digits, how many elements of each row are kept (0 if all are), the ends of the
+    slices before (0 if there are none), states of tiles, and the number of the next tile.
     """
 
     histograms: int
     n_kept: int
+    before: int
     states: int
     next_tile: int
 
 
 class SortParameters(NamedTuple):
-    """More parameters of `sort.sort_digit`: tiles of a row, lowest bit of the digit, and which pass it is."""
+    """More parameters of `sort.sort_digit`.
+
+    They are tiles of a row, how many of its pairs have room, lowest bit of the digit, and which pass it is.
+    The last one also fills results up if `is_last` is `OF_ROW`; that of a slice, `OF_SLICE`, does not.
+    """
 
     n_tiles: int
+    capacity: int
     shift: int
     is_first: int
     is_last: int
@@ -179,6 +190,7 @@ def sort_variants(element_size: int) -> Iterator[Variant]:
     for digit_bits, n_digits in dict.fromkeys(counted):
         yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
     yield variant("keep", "sort.filter:keep_kernel", element_size)
+    yield variant("slice", "sort.slice:slice_kernel", element_size)
     yield variant("digit", "sort.select:digit_kernel", element_size)
     yield variant("selected", "sort.select:selected_kernel", element_size)
     for position_size in POSITION_SIZES:
@@ -210,8 +222,8 @@ class SortShape(NamedTuple):
     ----------
     tile : SortTile
         A block's part of a row.
-    position_size, n_tiles : int
-        Bytes of a position in the workspace, and tiles of a row.
+    position_size, capacity, n_tiles : int
+        Bytes of a position in the workspace, pairs of a row that have room, and their tiles.
     n_rows : int
         Rows of a batch.
     is_filtered : int
@@ -222,6 +234,7 @@ class SortShape(NamedTuple):
 
     tile: SortTile
     position_size: int
+    capacity: int
     n_tiles: int
     n_rows: int
     is_filtered: int
@@ -260,7 +273,7 @@ def _shape(device: Words, selection: Selection) -> SortShape:
     top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
     state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
     row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
-    row_bytes += element_size * (_HISTOGRAM_BYTES + state_bytes) + top_bytes
+    row_bytes += element_size * (HISTOGRAM_BYTES + state_bytes) + top_bytes
     most_rows = min(max(1, device[BATCH_BYTES] // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
     n_rows = min(selection.n_rows, most_rows)
     # With more tiles, those of fewer threads with more elements each are faster.
@@ -271,7 +284,7 @@ def _shape(device: Words, selection: Selection) -> SortShape:
     n_rounds = ceil_div(n_rows * axis_size, n_blocks * KEEPING_ROUND)
     keep_size = min(n_rounds * KEEPING_ROUND, KEPT_WORDS * WARP_LANES)
     n_keep_tiles = ceil_div(axis_size, keep_size)
-    return SortShape(tile, position_size, n_tiles, n_rows, is_filtered, keep_size, n_keep_tiles)
+    return SortShape(tile, position_size, axis_size, n_tiles, n_rows, is_filtered, keep_size, n_keep_tiles)
 
 
 class SortAreas(NamedTuple):
@@ -285,6 +298,7 @@ class SortAreas(NamedTuple):
     counter_step: int
     histograms: int
     kept: int
+    before: int
     tops: int
     tile_sums: int
     states: int
@@ -295,12 +309,12 @@ class SortAreas(NamedTuple):
     offsets: int
 
 
-def _take_several(out: Words, count: int, n_bytes: int) -> int:
-    """Return where the first of several areas begins."""
+def take_several(out: Words, count: int, n_bytes: int) -> tuple[int, int]:
+    """Return where the first of several areas begins, and how far they are apart."""
     first: int = out[WORKSPACE]
     for _ in range(count):
         take(out, n_bytes)
-    return first
+    return first, (out[WORKSPACE] - first) // max(count, 1)
 
 
 def _take_areas(
@@ -308,32 +322,29 @@ def _take_areas(
 ) -> SortAreas:
     """Make room for what is counted and moved."""
     n_passes, n_rows, is_filtered = selection.element_size, shape.n_rows, shape.is_filtered
-    counters = _take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
-    counter_step = (out[WORKSPACE] - counters) // (n_passes + is_filtered)
-    histograms = take(out, n_rows * n_passes * _HISTOGRAM_BYTES)
+    counters, counter_step = take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
+    histograms = take(out, n_rows * n_passes * HISTOGRAM_BYTES)
     kept = take(out, n_rows * STATE_BYTES * is_filtered)
     tops = take(out, n_rows * (COUNT_BYTES << top_bits(selection.element_size)) * is_filtered)
     tile_sums = take(out, bounded_product(n_rows, shape.n_keep_tiles * STATE_BYTES) * is_filtered)
-    states = _take_several(out, n_passes, bounded_product(n_rows, _state_bytes(shape)))
+    states, state_step = take_several(out, n_passes, bounded_product(n_rows, _state_bytes(shape)))
     n_cleared = out[WORKSPACE] - counters
-    n_buffers, buffer_bytes = (
-        _n_buffers(selection, is_filtered),
-        _buffer_bytes(selection, shape.position_size),
-    )
-    buffers = _take_several(out, n_buffers, bounded_product(n_rows, buffer_bytes))
+    n_bytes = bounded_product(n_rows, _buffer_bytes(selection, shape.position_size))
+    buffers, buffer_step = take_several(out, _n_buffers(selection, is_filtered), n_bytes)
     return SortAreas(
         x,
         counters,
         counter_step,
         histograms,
         kept,
+        NO_AREA,
         tops,
         tile_sums,
         states,
-        (counters + n_cleared - states) // n_passes,
+        state_step,
         n_cleared,
         buffers,
-        (out[WORKSPACE] - buffers) // max(n_buffers, 1),
+        buffer_step,
         fill_offsets(problem, device, selection, out),
     )
 
@@ -366,8 +377,7 @@ def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -
         _put_counting(problem, device, selection, out, shape, areas, first, batch)
         if shape.is_filtered:
             _put_keeping(problem, device, selection, out, shape, areas, first, batch)
-        for number in range(selection.element_size):
-            _put_pass(problem, device, selection, out, shape, areas, first, batch, number)
+        put_passes(problem, device, selection, out, shape, areas, first, batch, OF_ROW)
         first += batch
     return end_unordered(problem, device, given, out)
 
@@ -423,7 +433,7 @@ def _put_keeping(
     put_values(out, KeepingParameters(shape.n_keep_tiles, shape.keep_size))
 
 
-def _put_pass(
+def put_passes(
     problem: Words,
     device: Words,
     selection: Selection,
@@ -432,27 +442,31 @@ def _put_pass(
     areas: SortAreas,
     first: int,
     batch: int,
-    number: int,
+    ending: int,
 ) -> None:
-    """Put what sorts a batch of rows by one of their digits."""
+    """Put what sorts a batch of rows, a pass for each digit; `ending` is `is_last` of the last one."""
     tile, element_size = shape.tile, selection.element_size
-    is_first, is_last = int(number == 0 and shape.is_filtered == 0), int(number == element_size - 1)
     n_bytes = tile.n_threads * tile.n_items * pair_bytes(element_size, shape.position_size)
     kernel = kernel_key(SORT, element_size, shape.position_size, tile.n_threads)
     kernel = with_more(kernel, tile.n_items, tile.max_registers)
-    begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
-    put_source(out, selection, areas.x)
-    into = number + shape.is_filtered
-    put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
-    put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
-    put_outputs(out, selection)
-    put_area(out, selection, areas.histograms + number * _HISTOGRAM_BYTES)
-    put_area(out, selection, areas.kept if shape.is_filtered else NO_AREA)
-    put_area(out, selection, areas.states + number * areas.state_step)
-    put_area(out, selection, areas.counters + number * areas.counter_step)
-    put_area(out, selection, areas.offsets)
-    put_batch(problem, selection, out, first)
-    put_values(out, SortParameters(shape.n_tiles, number * DIGIT_BITS, is_first, is_last))
+    for number in range(element_size):
+        is_first = int(number == 0 and shape.is_filtered == 0)
+        is_last = ending if number == element_size - 1 else 0
+        begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
+        put_source(out, selection, areas.x)
+        into = number + shape.is_filtered
+        put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
+        put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
+        put_outputs(out, selection)
+        put_area(out, selection, areas.histograms + number * HISTOGRAM_BYTES)
+        put_area(out, selection, areas.kept if shape.is_filtered else NO_AREA)
+        put_area(out, selection, areas.before)
+        put_area(out, selection, areas.states + number * areas.state_step)
+        put_area(out, selection, areas.counters + number * areas.counter_step)
+        put_area(out, selection, areas.offsets)
+        put_batch(problem, selection, out, first)
+        shift = number * DIGIT_BITS
+        put_values(out, SortParameters(shape.n_tiles, shape.capacity, shift, is_first, is_last))
 
 
 def put_clearing(device: Words, selection: Selection, out: Words, area: int, n_bytes: int) -> None:
