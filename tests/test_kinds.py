@@ -168,3 +168,18 @@ def test_new_sizes_of_arrays_of_jax_are_planned_natively(name: str) -> None:
         np.testing.assert_array_equal(np.asarray(call(given)), expected(x))
         if n != 5:  # the first size of a kind is planned in Python
             assert path_of(functools.partial(call, jax.numpy.asarray(x[:, 1:]))) != "bound"
+
+
+def test_repeated_calls_move_elements_of_sixteen_bytes_whole() -> None:
+    """Kernels take such elements in two parts; calls that native code serves have none."""
+    jax = pytest.importorskip("jax")
+    indices = np.array([[2, 3], [8, 1], [0, 49]])
+    with jax.enable_x64(True):
+        for n in (50, 60, 60):
+            x = np.arange(9.0 * n).reshape(9, n) * (1 - 2j)
+            given = jax.numpy.asarray(x)
+            for _ in range(2):
+                gathered = dmlops.gather_nd(given, jax.numpy.asarray(indices))
+                np.testing.assert_array_equal(gathered, x[indices[:, 0], indices[:, 1]])
+                np.testing.assert_array_equal(dmlops.tril(given), np.tril(x))
+                np.testing.assert_array_equal(dmlops.nonzero_coordinates(given)[0], np.argwhere(x))

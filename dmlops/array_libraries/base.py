@@ -212,7 +212,10 @@ class ArrayLibrary:
 
     def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
         """Return how native calls recognise arrays of the kind of this one; None if they cannot."""
-        return NativeOperand(0, 0, len(array.shape), array.dtype.itemsize)
+        dtype = array.dtype
+        if dtype.itemsize > 8 or dtype.names is not None:
+            return None
+        return NativeOperand(0, 0, len(array.shape), dtype.itemsize)
 
     def words(self, array: Any) -> tuple[int, ...]:
         """Return the address, the sizes and the strides in elements of an array, which native calls read.

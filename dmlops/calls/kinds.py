@@ -243,8 +243,10 @@ def _is_native(call: BoundCall, arrays: Sequence[object], operands: Sequence[Ope
         return False
     native_types = call.library.native_type, call.library.other_native_type
     if call.library.native_type is None:
-        return bool(operands) and _are_words(operands)
-    if any(type(array) not in native_types for array in arrays):
+        is_of_kind = bool(operands) and _are_words(operands)
+    else:
+        is_of_kind = all(type(array) in native_types for array in arrays)
+    if not is_of_kind:
         return False
     return None not in native_operands(call, arrays)
 
