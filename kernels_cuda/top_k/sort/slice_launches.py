@@ -80,6 +80,12 @@ def _pair_bytes(selection: Selection, n_pairs: int) -> int:
     return n_bytes + size * (HISTOGRAM_BYTES + n_tiles * N_DIGITS * POSITION_SIZES[0])
 
 
+def _n_pairs(selection: Selection, n_bytes: int) -> int:
+    """Return for how many pairs of a row there is room in so many bytes; no more than a row has are counted."""
+    n_bytes = min(n_bytes, _pair_bytes(selection, selection.axis_size))
+    return n_bytes * KEEPING_ROUND // _pair_bytes(selection, KEEPING_ROUND)
+
+
 def _slices(device: Words, selection: Selection) -> Slices:
     """Return as few slices as there is room for, of as many rows at a time."""
     k, axis_size, n_rows = selection.k, selection.axis_size, selection.n_rows
@@ -91,12 +97,11 @@ def _slices(device: Words, selection: Selection) -> Slices:
     most_rows = min(limit, device[BATCH_BYTES]) // (counted + _pair_bytes(selection, hoped))
     most_rows = min(most_rows, device[LAUNCH_BLOCKS] // ceil_div(axis_size, KEEPING_ROUND))
     n_rows = min(n_rows, max(1, most_rows))
-    round_bytes = _pair_bytes(selection, KEEPING_ROUND)
-    n_pairs = (limit // n_rows - counted) * KEEPING_ROUND // round_bytes
+    n_pairs = _n_pairs(selection, limit // n_rows - counted)
     if n_pairs < k:
         # One slice with little to spare takes less time than several.
         limit = max(limit, bounded_product(selection.n_rows, selection.row_bytes))
-        n_pairs = (limit // n_rows - counted) * KEEPING_ROUND // round_bytes
+        n_pairs = _n_pairs(selection, limit // n_rows - counted)
         hoped = min(axis_size, k + k // SPARE_OF_PAIRS)
     capacity = min(hoped, max(n_pairs, FEWEST_PAIRS), device[NARROW_ELEMENTS] - 1)
     n_slices = 1
