@@ -81,7 +81,7 @@ def _pair_bytes(selection: Selection, n_pairs: int) -> int:
 
 
 def _n_pairs(selection: Selection, n_bytes: int) -> int:
-    """Return for how many pairs of a row there is room in so many bytes; no more than a row has are counted."""
+    """Return for how many pairs of a row there is room in so many bytes, up to what a whole row needs."""
     n_bytes = min(n_bytes, _pair_bytes(selection, selection.axis_size))
     return n_bytes * KEEPING_ROUND // _pair_bytes(selection, KEEPING_ROUND)
 
