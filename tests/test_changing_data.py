@@ -59,9 +59,10 @@ def top_k_plan(dtype, k, shape, *, has_lengths=False):
 
 
 def select_from_own_lists(dtype, k):
-    """Select from a row of which the last element to be selected is where the kernel lists the first one.
+    """Select from a row of which the last elements to be selected are where the kernel lists the first one.
 
-    Once the threshold is known, that element is overwritten: fewer than `k` are left.
+    Once the threshold is known, they are overwritten by a key and a position: fewer than `k` are left, also
+    where the key looks like an element.
     """
     dtype, n = np.dtype(dtype), 40 * 1024
     planned = top_k_plan(dtype, k, (n,))
@@ -76,7 +77,7 @@ def select_from_own_lists(dtype, k):
     x[...] = 1
     # All in different lanes and tiles, so that the threshold is exact.
     lanes = processor.lanes(dtype.itemsize)
-    others = np.arange(k - 1)
+    others = np.arange(k - record)
     x[others // lanes * lanes * GROUP + others % lanes] = selected
     x[-record:] = selected
     values, indices = Guarded((k,), dtype), Guarded((k,), "int64")
