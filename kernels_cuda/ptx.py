@@ -303,9 +303,6 @@ multiply_high_add_u32 = _instruction(u32, [u32, u32, u32], "mad.hi.u32 $0, $1, $
 multiply_wide_add_u32 = _instruction(u64, [u32, u32, u64], "mad.wide.u32 $0, $1, $2, $3;", _PURE)
 multiply_high_u64 = _instruction(u64, [u64, u64], "mul.hi.u64 $0, $1, $2;", _PURE)
 
-# A count of 64 and more gives 0.
-shift_right_u64 = _instruction(u64, [u64, u32], "shr.u64 $0, $1, $2;", _PURE)
-
 # Floats travel as their bits. `max` takes the number where the other one is NaN.
 max_f32 = _instruction(
     u32,

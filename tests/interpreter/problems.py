@@ -27,7 +27,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     memory, storage, addresses = memory or GlobalMemory(), {}, []
     for field in operator.operands:
         if field not in case.before:
-            # What rows have beside x has no address if it is not there; another input has the address 0.
+            # Rows without lengths, starts or numbers have no address for them; other missing inputs have 0.
             addresses += [0] * (field not in ("lengths", "starts", "numbers"))
             continue
         # Arrays of functions may be laid out otherwise than descriptors say.

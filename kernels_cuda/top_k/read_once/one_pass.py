@@ -156,7 +156,7 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
     def vectors_read_again(best, steps, n_own, other, threshold, prefix, key_format):
         """Return how many of a thread's vectors, the first ones, are all read again."""
         key = u32(threshold >> 32)
-        # What is larger may be anywhere; what is equal must not come after the threshold.
+        # Larger elements may be anywhere; equal ones must not come after the threshold.
         position = ~u32(threshold)
         n_again = (max(position, prefix) - prefix) // step_elements + 1
         next_above = unfold_next_above(key, key_format)

@@ -348,7 +348,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
 
     @cuda.jit(max_registers=REGISTERS)
     def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
-        # What is selected is sorted if there is room for counters, which begins at their offset.
+        # Results are sorted if there is room for counters, which begins at their offset.
         ptx.grid_dependency_wait()
         operands = x, windows, values, indices, offsets
         select_row(operands, shared_areas(), p.first + i64(cuda.blockIdx.x), p, counters_offset)

@@ -238,7 +238,7 @@ def mark_functions(element_size: int) -> MarkFunctions:
         warp = thread >> 5
         elements = cuda.local.array(KEPT_PER_THREAD, key_type)
         word = warp
-        # What is left of the tile from the first element of the warp on.
+        # The warp reads the rest of the tile from its own first element on.
         n_left = max(count, warp << 5) - (warp << 5)
         while n_left > 0:
             for item in range(KEPT_PER_THREAD):
