@@ -213,8 +213,8 @@ class DeviceNative(Native):
     def stream(self) -> int | None:
         """Return the current stream of the library on the device; None if that is not the current one."""
         library, device = self._library, self._device
-        running_on = cuda.RUNNING_ON.get()
         if library.native_type is None:
+            running_on = cuda.RUNNING_ON.get()
             return None if running_on is None else running_on.handle
         return library.current_stream(device) if library.is_current(device) else None
 
@@ -247,8 +247,8 @@ class DeviceNative(Native):
         return status >= 0 and status & _ERROR == 0
 
     def _scratch(self, size: int, stream: int) -> "Scratch":
-        running_on = cuda.RUNNING_ON.get()
-        if size and running_on is not None and self._library.native_type is None:
+        running_on = cuda.RUNNING_ON.get() if self._library.native_type is None else None
+        if size and running_on is not None:
             memory = running_on.scratch(size + ALIGNMENT)
             # The memory is freed with the object that would leave a `with` block.
             return Scratch(aligned(memory.__enter__()), size, memory)

@@ -58,7 +58,7 @@ def planned(operator: str, device: Device, make: Callable[[], T]) -> T:
     The first one on the CPU is made on one thread from beginning to end: each change of threads may take as
     long as a kernel takes to load.
     """
-    is_first = device is CPU and not once.is_made(_KERNELS, device.kind, operator)
+    is_first = device is CPU and not once.is_made((_KERNELS, device.kind, operator))
     return once.apart(make) if is_first else make()
 
 

@@ -61,8 +61,8 @@ def once(key: Hashable, make: Callable[[], T]) -> T:
     return _made[key] if key in _made else apart(_make, key, make)  # type: ignore[no-any-return]
 
 
-def is_made(*key: Hashable) -> bool:
-    """Return whether `once` has made what is under a key."""
+def is_made(key: Hashable) -> bool:
+    """Return whether `once` has made the object of a key."""
     return key in _made
 
 
