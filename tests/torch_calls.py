@@ -126,6 +126,7 @@ CALLS = {
     ),
     "like": lambda x: (dmlops.diagonal_matrix(shape=(3, 4), dtype="int16", value=7, like=x),),
     "eye": lambda x: (dmlops.eye(3, 4, k=1, like=x),),
+    "sample": lambda x: (dmlops.sample(x, 7, temperature=integers(x, [1, 2, 0], x.dtype), k=3),),
 }
 
 # Each has a call, and a function that makes the tensors that it writes to.
@@ -145,6 +146,7 @@ WRITES = {
     "tril": (lambda x, out: dmlops.tril(x, 1, out=out), (_new(SHAPE),)),
     "triu": (lambda x, out: dmlops.triu(x, 1, out=out), (_new(SHAPE),)),
     "eye": (lambda x, out: dmlops.eye(3, 5, dtype=None, out=out), (_new(SHAPE),)),
+    "sample": (lambda x, out: dmlops.sample(x, 7, out=out), (_new(SHAPE[:1], torch.int64),)),
 }
 
 

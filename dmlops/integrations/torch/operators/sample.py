@@ -18,10 +18,12 @@ from dmlops.types.tensor import TensorDesc, sizes_stand_in
 
 
 class SampleCall(NamedTuple):
-    """The arguments of the operator: of each parameter a tensor or, where that is None, a number."""
+    """The arguments of the operator: of each parameter a tensor, or a number."""
 
     logits: Tensor
-    given: Sequence[Tensor | None]
+    tensors: Sequence[Tensor]
+    which: int
+    """The parameters that `tensors` are, in order: bit i stands for ``PARAMETERS[i]``."""
     seed: int
     step: int
     temperature: float
@@ -33,14 +35,12 @@ class SampleCall(NamedTuple):
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the function, by name."""
         numbers = self.seed, self.step, self.temperature, self.k, self.top_p, self.min_p
-        pairs = zip(self.given, numbers, strict=True)
-        chosen = [number if array is None else array for array, number in pairs]
-        return dict(zip(PARAMETERS, chosen, strict=True))
+        return dict(zip(PARAMETERS, numbers, strict=True)) | self.arrays()
 
     def arrays(self) -> dict[str, Tensor]:
         """Return the parameters that are tensors, by name."""
-        pairs = zip(PARAMETERS, self.given, strict=True)
-        return {name: array for name, array in pairs if array is not None}
+        names = [name for i, name in enumerate(PARAMETERS) if self.which >> i & 1]
+        return dict(zip(names, self.tensors, strict=True))
 
 
 def front(
@@ -54,22 +54,23 @@ def front(
     """Return the tensors that a call of the function reads, and what computes its results."""
     logits = tensor(inputs[0], "sample.logits")
     read = {"sample.logits": logits}
-    tensors, numbers = [], []
-    for name, value in zip(PARAMETERS, given, strict=True):
-        where, array = f"sample.{name}", None
+    numbers, which = [], 0
+    for i, (name, value) in enumerate(zip(PARAMETERS, given, strict=True)):
+        where = f"sample.{name}"
         number: float = 0
         if is_array(value):
-            read[where] = array = as_tensor(value, where)
+            read[where] = as_tensor(value, where)
+            which |= 1 << i
         elif name not in INTEGER_PARAMETERS:
             number = real(value, where)
         elif value is not None or name != "k":
             number = integer(value, where)
-        tensors.append(array)
         numbers.append(number)
+    tensors = [*read.values()][1:]
 
     def draw() -> Tensor:
         dtype = dtype_of(index_dtype, None if out is None else (out, out), "sample")
-        return (SAMPLE(logits, tensors, *numbers, dtype),)
+        return (SAMPLE(logits, tensors, which, *numbers, dtype),)
 
     return read, draw
 
