@@ -1,6 +1,7 @@
-"""`cached_property` as it is from Python 3.12 on: without a lock.
+"""`functools.cached_property` as of Python 3.12, without a lock.
 
-Before, all instances shared a lock. If another thread held it during a fork, the child waited for it forever.
+Until Python 3.11, all instances shared a lock. If another thread held it during a fork, the child waited for
+it forever.
 """
 
 import sys

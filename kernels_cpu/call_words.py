@@ -43,7 +43,7 @@ def array_at(number: int) -> int:
 
 
 def count_of(call: Words, at: int, first: int, last: int) -> int:
-    """Return the product of an array's sizes from one dimension up to another; -1 if it needs more bits."""
+    """Return the product of an array's sizes from one dimension up to another; -1 if it exceeds 63 bits."""
     count = 1
     has_zero = False
     for d in range(first, last):
@@ -81,7 +81,7 @@ def merged(words: Words, first: int, end: int, width: int) -> int:
 def overlaps_itself(call: Words, at: int) -> bool:
     """Return whether two elements of an array may share an address, so that it cannot be written to.
 
-    Dimensions that interleave count as such, even if no two elements meet.
+    Interleaved dimensions count as overlapping, even if no two elements meet.
     """
     reach = 0
     stride_below = 0

@@ -21,9 +21,9 @@ _C_IMPORTS = {"memcpy", "memmove", "memset"}
 
 
 def _imports_of(kernel: Kernel) -> set[str]:
-    """Return the outside functions that a kernel may call: those of Python's C interface, if it uses that."""
-    needs_none = not kernel.uses_python
-    return _C_IMPORTS if needs_none else _C_IMPORTS | set(SYMBOLS.values()) - set(DEFINITIONS)
+    """Return the outside functions that a kernel may call."""
+    of_python = set(SYMBOLS.values()) - set(DEFINITIONS) if kernel.uses_python else set()
+    return _C_IMPORTS | of_python
 
 
 def compile_kernel(kernel: Kernel) -> bytes:
@@ -32,13 +32,13 @@ def compile_kernel(kernel: Kernel) -> bytes:
         return _compile_plan(_source_of(kernel), kernel)
     from kernels_cpu.numba_frontend import COMPILER_LOCK  # noqa: PLC0415
 
-    # Before anything whose import waits for it: a thread that has this lock may import the same.
+    # Taken before any import that may wait for it: another thread with this lock may be in that import.
     with COMPILER_LOCK:
         return _compile(kernel)
 
 
 def _source_of(kernel: Kernel) -> Any:
-    """Import what is to be compiled."""
+    """Return the function that is compiled, or Numba's dispatcher of it."""
     found = _imported(kernel.source)
     return found(*kernel.parameters) if kernel.parameters else found
 
@@ -129,9 +129,9 @@ def _reduce_to_entry(module: llvm.ModuleRef, allowed: set[str], options: llvm.Pi
 
 
 def _rename_by_position(module: llvm.ModuleRef) -> None:
-    """Rename what is internal to the module: Numba's names count what the process compiled before.
+    """Rename internal functions, so that object code does not depend on the order of compilations.
 
-    So the object code of a kernel is the same in whichever order kernels are compiled.
+    Numba's names have a number that counts all functions of the process.
     """
     definitions = (*module.functions, *module.global_variables)
     internal = [each for each in definitions if not each.is_declaration and each.name != ENTRY]

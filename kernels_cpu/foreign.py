@@ -1,7 +1,7 @@
 """The operations of native calls beside arithmetic: they read and write memory, and call C functions.
 
-Python has only the names of these; compiled code (`plan_compiler`) has the functions of C, and for the others
-what is written in `DEFINITIONS`.
+Python has only their names. Compiled code (`plan_compiler`) calls the functions of C, and has the others from
+`DEFINITIONS`.
 """
 
 from collections.abc import Callable
@@ -51,23 +51,23 @@ def short_integer(words: Words, number: int) -> int:
 
 @named("load_acquire")
 def load_acquire(words: Words, number: int) -> int:
-    """Return a word; what is read after it is read later."""
+    """Return a word; no later access moves before this one."""
     raise NotImplementedError
 
 
 @named("store_release")
 def store_release(words: Words, number: int, word: int) -> None:
-    """Write a word; what is written before it is written earlier."""
+    """Write a word; no earlier access moves behind this one."""
 
 
 @named("acquire_fence")
 def acquire_fence() -> None:
-    """Keep what was read before from being read later."""
+    """Keep earlier reads from moving behind later accesses."""
 
 
 @named("exchange")
 def exchange(words: Words, word: int) -> int:
-    """Replace the first word, and return what it was."""
+    """Replace the first word, and return the old one."""
     raise NotImplementedError
 
 

@@ -33,8 +33,8 @@ def put_key_constants(
     """
     width = 8 * element_size
     top, quarter = -1 << (width - 1), 1 << (width - 2)
-    # To differ by the top bit is to be added to it, which turns the order of unsigned integers into that of
-    # signed ones. Only the low `width` bits of each constant count.
+    # To XOR the top bit is to add it, which turns the order of unsigned integers into the order of signed
+    # ones. Only the low `width` bits of each constant count.
     negative, plus, limit = 0, sign ^ top, infinity ^ top
     if flip != 0:
         # 0 lets kernels compute an element from its key. For bools, any bit but the top one serves.
@@ -49,7 +49,7 @@ def put_key_constants(
         minus, plus, direction, swap = plus, minus, -1, top
     border = -1
     if flip == 0 or sign == 0:
-        # To subtract the least integer, and to add it, is the same.
+        # Subtracting the least integer is adding it.
         border, minus = top, plus
     constants = (negative, plus, minus, limit, direction, border, swap)
     per_word = 8 // element_size

@@ -1,4 +1,4 @@
-"""Plan a call of a kind and run it, without Python: what native calls and calls from compiled code share.
+"""Plan a call of a kind and run it, without Python, for native calls and for calls from compiled code.
 
 `native_call` describes the table of a kind, and `call_words` the words of a call.
 """
@@ -134,7 +134,7 @@ def workspace_of(table: Words, call: Words, n_bytes: int) -> int:
 
 
 def _are_of_directml(table: Words, call: Words) -> bool:
-    """Return whether DirectML has tensors of these sizes and strides."""
+    """Return whether all arrays are within DirectML's limits of sizes and strides."""
     for i in range(table[table_of.FIRST], table[table_of.N_OPERANDS]):
         at = array_at(i)
         extent = 1
@@ -177,7 +177,7 @@ def plan_call(table: Words, call: Words, problem: Words, out: Words) -> bool:
         return False
     for i in range(MAX_SIZES):
         call[FIXED + i] = table[table_of.FIXED_WORDS + i]
-    if integers_at(table[table_of.HOST])[0] == 0:  # the ordinary way finds out how many threads there are
+    if integers_at(table[table_of.HOST])[0] == 0:  # the call in Python finds out how many threads there are
         return False
     is_compiled = table[table_of.EXPECTED] != 0
     template = integers_at(table[table_of.PROBLEM]) if is_compiled else tail(table, table_of.TEMPLATE)
@@ -199,7 +199,7 @@ def plan_call(table: Words, call: Words, problem: Words, out: Words) -> bool:
 
 
 def next_launch(out: Words, at: int) -> int:
-    """Return where the launch after that at `at` begins."""
+    """Return where the next launch begins, after the one at `at`."""
     n_pointers = out[at + N_POINTERS] + out[at + N_LAST_POINTERS]
     return int(at + CONTENT + 2 * n_pointers + out[at + N_VALUES])
 
@@ -258,7 +258,7 @@ def run_on_host(table: Words, call: Words, out: Words, workspace: int) -> int:
 
 
 def take_scratch(cell: Words, n_bytes: int) -> int:
-    """Return the address of memory whose first word is its size: what the last call kept, or new memory."""
+    """Return the address of kept or new memory, whose first word is its size; 0 if there is none."""
     kept = exchange(cell, 0)
     if kept != 0:
         if integers_at(kept)[0] >= n_bytes:
@@ -295,7 +295,7 @@ def run_with_scratch(table: Words, call: Words, out: Words) -> int:
 
 
 def is_small(table: Words, call: Words) -> bool:
-    """Return whether a call reads and writes few bytes; a gather reads of its input what it selects."""
+    """Return whether a call reads and writes few bytes; of a gather's input, the selected ones count."""
     n_operands, total = table[table_of.N_OPERANDS], 0
     for i in range(table[table_of.FIRST], n_operands):
         number = n_operands - 1 if i == table[table_of.GATHERED] else i

@@ -42,7 +42,19 @@ MISMATCH, NEEDS_PYTHON = -2, -3
 STATUS_BITS = 16
 """The low bits of a native call's result on a GPU: the driver's error. Above are the workspace's bytes."""
 
-# Fields of the table.
+# Fields of the table:
+# - TYPE, OTHER_TYPE: the classes that arrays have; TYPE is 0 if arrays are described in words
+# - DESCRIBE: DLPack's function that describes an array; 0 for the array interface, an attribute called NAME
+# - PLAN_ENTRY: the compiled plan; HOST, DEVICE: words that it reads, DEVICE being 0 on the CPU
+# - DRIVER, LAUNCH_ENTRY: on a GPU the driver's cuLaunchKernelEx, and `native_launch`
+# - MAY_OVERLAP: whether a launch may begin before the one ahead of it has ended
+# - SCRATCH: where the CPU keeps memory for the next call
+# - IS_LIMITED: whether all tensors must be DirectML's; HAS_LIMITS: whether calls say how large memory is
+# - EXPECTED, PROBLEM: the only call that is served, and its problem (`KindTable.expect`), or 0
+# - FIRST, N_OPERANDS: the arrays are those from FIRST up to N_OPERANDS; N_GIVEN: outputs of the caller
+# - N_SIZES, N_TEMPLATE, N_KERNELS: how many there are
+# - GATHERED: the array of which only the selected part is read, or -1
+# - HAS_WORKSPACE, LEAST_WORKSPACE: whether another array is a workspace, and the bytes that it must have
 (TYPE, DESCRIBE, NAME, PLAN_ENTRY, HOST, DEVICE, DRIVER) = range(7)
 (MAY_OVERLAP, SCRATCH, IS_LIMITED, EXPECTED, N_OPERANDS, N_SIZES, N_TEMPLATE) = range(7, 14)
 N_GIVEN, HAS_LIMITS, GATHERED, LAUNCH_ENTRY, N_KERNELS, FIRST, PROBLEM, OTHER_TYPE = range(14, 22)
@@ -131,7 +143,7 @@ class KindTable:
     host : int
         The address of the words of the host or the device that plans read.
     fixed, template : sequence of int
-        What `fit` needs besides, and the words of a problem as far as the kind fixes them.
+        Numbers that `fit` reads, and the words of a problem as far as the kind fixes them.
     has_workspace : bool
         Whether the last array is a workspace of the caller.
     """

@@ -19,9 +19,9 @@ CALL = Kernel("nopython_call", "kernels_cpu.nopython_call_kernel:nopython_call",
 N_KEY, KEY = 0, 1
 FORMAT = 4
 """The format of blocks, in the high half of a key's first word: Numba caches callers of older versions."""
-# The key's first word has what is asked for; the numbers of scalars, of arrays and of sizes; and whether the
-# caller gives outputs: by how many bits these are shifted. The scalars follow, and then a word for each
-# array, which begins with its type.
+# The first word of a key has the number of the operation and, shifted by these numbers of bits, the numbers
+# of scalars, arrays and sizes, and whether the caller gives outputs. The scalars follow, and then a word for
+# each array, which begins with its type.
 N_SCALARS, N_ARRAYS, N_SIZES, HAS_OUT = 8, 16, 20, 28
 N_DIMS, IS_PACKED, IS_READ_ONLY = 48, 55, 56
 FUNCTION, CALLBACK, SLOTS = range(3)
@@ -31,16 +31,16 @@ MAX_KEY = SLOT_WORDS - CONTENT
 # A reader of the last slot may read behind it, if the slot changes meanwhile.
 CELL_WORDS = SLOTS + ((1 << SLOT_BITS) + 1) * SLOT_WORDS
 ANYTHING = 1 << 62
-"""The expected result of kernels whose result does not tell of success."""
+"""The expected result of a kernel whose result does not depend on success."""
 
 _offered = ""
-_IS_WANTED = "_dmlops_is_wanted"
+_HAS_STARTED = "_dmlops_extensions_started"
 
 
 def init() -> None:
-    """Import the module that is, or will be, on offer; Numba's entry point for extensions."""
+    """Import the module that `offer` names, now or later; Numba's entry point for extensions."""
     # Numba asks once per process, and this module may be imported a second time.
-    setattr(sys.modules["numba"], _IS_WANTED, True)
+    setattr(sys.modules["numba"], _HAS_STARTED, True)
     if _offered:
         importlib.import_module(_offered)
 
@@ -49,5 +49,5 @@ def offer(module: str) -> None:
     """Have a module imported, which registers overloads, once Numba begins to compile."""
     global _offered  # noqa: PLW0603
     _offered = module
-    if hasattr(sys.modules.get("numba"), _IS_WANTED):
+    if hasattr(sys.modules.get("numba"), _HAS_STARTED):
         importlib.import_module(module)

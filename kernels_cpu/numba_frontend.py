@@ -3,8 +3,8 @@
 By itself, Numba optimises every function and generates its machine code before it turns to the functions that
 call it. This takes most of the time of a compilation, for code that is thrown away: `compiler` optimises a
 kernel together with everything that it calls. Numba also imports all that it knows of arrays, strings and
-linear algebra, SciPy's included, and asks what ``+`` is for these before it asks what it is for integers. The
-target here knows numbers and tuples. Functions of Numba's own target can still call kernels: they only need
+linear algebra, SciPy's included, and tries ``+`` of these before ``+`` of integers. The target here knows
+numbers and tuples. Functions of Numba's own target can still call kernels: they only need
 the IR.
 """
 
@@ -32,7 +32,7 @@ _NEEDLESS_PASSES = (InlineClosureLikes, NopythonRewrites, IRLegalization)
 _NAME = "dmlops"
 
 COMPILER_LOCK: Any = compiler_lock.global_compiler_lock
-"""Held by the thread that compiles, whatever it compiles."""
+"""Held by any thread while it compiles with Numba."""
 
 
 class _Frontend(compiler.CompilerBase):  # type: ignore[misc]
@@ -75,10 +75,10 @@ class _Codegen(codegen.JITCPUCodegen):  # type: ignore[misc]
 
 
 class _TypingContext(typing.Context):  # type: ignore[misc]
-    """Infers types by what the imported modules of Numba declare, and by nothing else."""
+    """Infers types by the declarations of Numba's imported modules alone."""
 
     def refresh(self) -> None:
-        # Some of what is new asks which target it is for.
+        # Some registrations ask for the current target.
         with target_extension.target_override(_NAME):
             super().refresh()
 
@@ -87,7 +87,7 @@ class _TypingContext(typing.Context):  # type: ignore[misc]
 
 
 class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
-    """Writes IR by what the imported modules of Numba define, and by nothing else."""
+    """Writes IR by the definitions of Numba's imported modules alone."""
 
     def init(self) -> None:
         self.is32bit = False
@@ -106,7 +106,7 @@ class _TargetContext(cpu.CPUContext):  # type: ignore[misc]
 
 
 class _Kind(target_extension.CPU):  # type: ignore[misc]
-    """The target's class for Numba: what is made for any CPU is also for this target."""
+    """The target in Numba's hierarchy: implementations for any CPU serve it, too."""
 
 
 # Another import of this module may have been first.

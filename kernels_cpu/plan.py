@@ -35,7 +35,7 @@ class Target(NamedTuple):
 def planned(
     plan: Callable[..., int], compiled: LoadedKernel | None, inputs: Sequence[Words], room: int
 ) -> tuple[int, Words]:
-    """Return what a plan says of a problem, and its words.
+    """Run a plan; return its status and its words.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def planned(
     compiled : LoadedKernel or None
         Its compiled form.
     inputs : sequence of words
-        The problem, and what else the plan reads.
+        The words that the plan reads: the problem first.
     room : int
         The most words that the plan may write.
     """
@@ -73,7 +73,7 @@ class Plan(ABC):
 
     def __init__(self, kernels: ModuleType, problem: Problem) -> None:
         self._kernels, self._problem = kernels, kernels.words_of_problem(problem)
-        self._made: dict[tuple[Any, ...], Callable[..., int]] = {}
+        self._runners: dict[tuple[Any, ...], Callable[..., int]] = {}
 
     def _describe(self, problem: Problem) -> None:
         words = self.words(self._problem)
@@ -85,19 +85,19 @@ class Plan(ABC):
         """Return the words of a plan."""
 
     @abstractmethod
-    def made(self, words: Words) -> Callable[..., int]:
+    def runner(self, words: Words) -> Callable[..., int]:
         """Return what runs the words of a plan, with all kernels loaded."""
 
     def prepared(self, changes: Mapping[int, int] = NO_CHANGES, *addresses: int) -> Callable[..., int]:
         """Return what runs a step on operands that are aligned like these, with all kernels loaded."""
         aligned = [at & 15 for at in addresses[: len(self.residues)]] if self.residues else ()
         key = (*changes.items(), *zip(self.residues, aligned)) if changes or aligned else ()  # noqa: B905
-        made = self._made.get(key)
-        if made is None:
-            if len(self._made) >= _MOST_KEPT:
-                self._made.clear()
-            made = self._made[key] = self.made(self.words(self.changed(dict(key))))
-        return made
+        runner = self._runners.get(key)
+        if runner is None:
+            if len(self._runners) >= _MOST_KEPT:
+                self._runners.clear()
+            runner = self._runners[key] = self.runner(self.words(self.changed(dict(key))))
+        return runner
 
     def changed(self, changes: Mapping[int, int]) -> list[int]:
         """Return the words of the problem with these changes."""
@@ -148,14 +148,14 @@ class HostPlan(Plan):
         host = [self._target.threads, processor.streaming_bytes()]
         return planned(self._kernels.plan_of_words, compiled, (problem, host), words_of.MAX_WORDS)[1]
 
-    def made(self, words: Words) -> Callable[..., int]:
+    def runner(self, words: Words) -> Callable[..., int]:
         """Return what runs the words of a plan, with all kernels loaded."""
         launches = Launches(words, self._kernels.kernel_of, self._target)
         return launches.run_one if launches.is_one else launches.run
 
     def launch(self, *arguments: int) -> int:
         """Run the whole problem; see `Plan.step`."""
-        return (self._made.get(()) or self.prepared())(*arguments)
+        return (self._runners.get(()) or self.prepared())(*arguments)
 
 
 class Launch(NamedTuple):

@@ -1,6 +1,6 @@
 """From a plan to LLVM IR: a compiler of the small part of Python that plans are written in (`plan_words`).
 
-Native calls are written in it, too; what they do beside arithmetic is in `foreign`.
+Native calls are written in it, too; their operations beside arithmetic are in `foreign`.
 
 A plan consists of up to some hundred functions. Numba, which looks for the types of each of their expressions
 among all that there are, takes seconds for these; this takes a tenth of one, and needs no Numba. All values
@@ -8,7 +8,7 @@ are integers of 64 bits, bools, pointers at words, and tuples of these: a tuple 
 function of tuples one of more arguments (`plan_values`). Everything else is refused with a `TypeError` that
 tells the line.
 
-`compiler` optimises what comes out. As in kernels, results beyond 64 bits wrap around, and a division by zero
+`compiler` optimises the result. As in kernels, results beyond 64 bits wrap around, and a division by zero
 gives zero.
 """
 
@@ -176,7 +176,7 @@ class Body(Expressions):
         return kinds[0] if isinstance(self.result, str) else f"{{{', '.join(kinds)}}}"
 
     def run(self, statements: Sequence[ast.stmt]) -> None:
-        """Compile statements up to the first one that goes elsewhere."""
+        """Compile statements, up to the first after which no other is reached."""
         for statement in statements:
             if not self.is_open:
                 return
@@ -238,7 +238,7 @@ class Body(Expressions):
         self.end(f"ret {self.result_type()} {name}")
 
     def run_if(self, node: ast.If) -> None:
-        """Compile a condition and what follows from it."""
+        """Compile a condition and its two branches."""
         condition = self.truth(node.test)
         yes, no, after = self.labels("yes", "no", "after")
         self.branch(condition, yes, no)
@@ -302,7 +302,7 @@ class Body(Expressions):
         self.end(f"br label %{self.loops[-1][0]}")
 
     def store(self, target: ast.expr, value: Value) -> None:
-        """Assign a value to what stands left of an equals sign."""
+        """Assign a value to the target of an assignment."""
         if isinstance(target, ast.Name):
             self.assign(target, target.id, self.plain(target, value))
         elif isinstance(target, ast.Subscript):
@@ -315,7 +315,7 @@ class Body(Expressions):
             for element, part in zip(target.elts, parts.values, strict=True):
                 self.store(element, part)
         else:
-            raise self.refused(target, "such assignment")
+            raise self.refused(target, f"assignment to a {type(target).__name__}")
 
     def assign(self, node: ast.AST, name: str, value: Value) -> None:
         """Assign a value to a variable, which keeps its first type."""

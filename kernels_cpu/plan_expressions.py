@@ -51,7 +51,7 @@ _COMPARED: Mapping[type, str] = {
 
 
 class Compiled(NamedTuple):
-    """A function as LLVM knows it, and the type of what it returns; None if it returns nothing."""
+    """The name of a function in LLVM, and the type of its result; None without a result."""
 
     name: str
     result: Shape | None
@@ -96,7 +96,7 @@ class Expressions:
         self.loops: list[tuple[str, str]] = []
 
     def refused(self, node: ast.AST, what: str) -> TypeError:
-        """Return the error that tells what a plan must not have."""
+        """Return the error for a construct that plans must not have."""
         line = self.function.__code__.co_firstlineno + getattr(node, "lineno", 1) - 1
         return TypeError(f"{self.function.__code__.co_filename}:{line}: a plan has no {what}")
 
@@ -160,7 +160,7 @@ class Expressions:
             kind = type(value.content)
             return Group(tuple(parts), None if kind is tuple else kind)
         if isinstance(value, Group):
-            return Group(tuple([self.plain(node, part) for part in value.values]), value.made_by)
+            return Group(tuple([self.plain(node, part) for part in value.values]), value.tuple_class)
         return value
 
     def number(self, node: ast.expr) -> Scalar:
@@ -170,7 +170,7 @@ class Expressions:
     def as_integer(self, node: ast.AST, value: Value) -> Scalar:
         """Return a value as an integer."""
         if not isinstance(value, Scalar) or value.kind == POINTER:
-            raise self.refused(node, "use of that as an integer")
+            raise self.refused(node, "use of it as an integer")
         if value.kind == BOOL:
             if value.name in ("true", "false"):
                 return integer(value.name == "true")
@@ -189,7 +189,7 @@ class Expressions:
         return self.compared("ne", self.as_integer(node, value), integer(0))
 
     def short_circuit(self, node: ast.BoolOp, how: Sequence[Callable[[ast.expr], Scalar]]) -> Scalar:
-        """Return whether all or any of some expressions are true; not more are computed than need be."""
+        """Return whether all or any of some expressions are true; later ones are computed only if needed."""
         is_and = isinstance(node.op, ast.And)
         (after,) = self.labels("after")
         known = []
@@ -215,7 +215,7 @@ class Expressions:
         return constant(node.value)
 
     def value_name(self, node: ast.Name) -> Value:
-        """Return the value of a variable, or of what a global name stands for."""
+        """Return the value of a variable, or of a global name."""
         if node.id in self.places:
             place = self.places[node.id]
             names = [self.emit(kind, f"load {kind}, ptr {name}").name for kind, name in scalars_of(place)]
@@ -227,12 +227,12 @@ class Expressions:
         raise self.refused(node, f"name {node.id!r}")
 
     def value_attribute(self, node: ast.Attribute) -> Value:
-        """Return the value of a field of a named tuple, or of what a module has."""
+        """Return the value of a field of a named tuple, or of an attribute of a module."""
         owner = self.value(node.value)
         if isinstance(owner, Constant) and isinstance(owner.content, ModuleType | tuple):
             return constant(getattr(owner.content, node.attr))
-        if isinstance(owner, Group) and node.attr in getattr(owner.made_by, "_fields", ()):
-            found: Value = owner.values[owner.made_by._fields.index(node.attr)]
+        if isinstance(owner, Group) and node.attr in getattr(owner.tuple_class, "_fields", ()):
+            found: Value = owner.values[owner.tuple_class._fields.index(node.attr)]
             return found
         raise self.refused(node, f"attribute {node.attr!r} of that")
 
@@ -268,7 +268,7 @@ class Expressions:
         return self.emit(POINTER, f"getelementptr i64, ptr {words.name}, i64 {index.name}")
 
     def element(self, node: ast.Subscript, owner: Group, index: Scalar) -> Scalar:
-        """Return the element of a tuple of integers that a variable tells."""
+        """Return an element of a tuple of integers, by an index that is known when the plan runs."""
         place = self.reserve(f"[{len(owner.values)} x i64]")
         for i, part in enumerate(owner.values):
             number = self.as_integer(node, part)
@@ -279,7 +279,7 @@ class Expressions:
         return self.emit(INTEGER, f"load i64, ptr {address.name}")
 
     def from_begin(self, index: Scalar, size: int) -> Scalar:
-        """Return an index that counts from the begin; a negative one counts from the end."""
+        """Return an index that counts from the beginning; a negative one counts from the end."""
         is_negative = self.compared("slt", index, integer(0))
         from_end = self.emit(INTEGER, f"add i64 {index.name}, {size}")
         return self.emit(INTEGER, f"select i1 {is_negative.name}, i64 {from_end.name}, i64 {index.name}")
@@ -309,7 +309,7 @@ class Expressions:
         return self.short_circuit(node, [self.certain_truth for _ in node.values])
 
     def certain_truth(self, node: ast.expr) -> Scalar:
-        """Return a bool; `and` and `or` of integers would be one of these."""
+        """Return a bool; other operands are refused, because `and` and `or` would return one of them."""
         value = self.value(node)
         if not isinstance(value, Scalar) or value.kind != BOOL:
             raise self.refused(node, "value of 'and' or 'or' of anything but bools")
@@ -403,13 +403,13 @@ class Expressions:
 
     def replaced(self, node: ast.Call, given: Value) -> Group:
         """Return a named tuple with other values of some fields."""
-        if not isinstance(given, Group) or given.made_by is None:
+        if not isinstance(given, Group) or given.tuple_class is None:
             raise self.refused(node, "replacement of fields of that")
         values = list(given.values)
         for keyword in node.keywords:
-            place = given.made_by._fields.index(keyword.arg)
+            place = given.tuple_class._fields.index(keyword.arg)
             values[place] = self.plain(node, self.value(keyword.value))
-        return Group(tuple(values), given.made_by)
+        return Group(tuple(values), given.tuple_class)
 
     def call_builtin(self, node: ast.Call, function: object, given: list[Value]) -> Scalar:
         """Call a function of Python's own."""
@@ -458,9 +458,9 @@ class Expressions:
         return self.emit(result, call)
 
     def put_values(self, node: ast.Call, out: Value, values: Value) -> None:
-        """Put the integers of a tuple, those of tuples in it included, in their order.
+        """Put the integers of a tuple, and of tuples in it, in order.
 
-        They are counted once: as a call for each, those of a large tuple would take most of a plan's time.
+        They are counted by one call: a call for each of them would take most of a plan's time.
         """
         count = self.module.compiled(plan_words.count_values, (POINTER, INTEGER)).name  # type: ignore[arg-type]
         (words,) = scalars_of(out)

@@ -18,10 +18,10 @@ class Scalar(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A tuple of values; `made_by` is the class of a named one."""
+    """A tuple of values, and its class if that is a named tuple."""
 
     values: "tuple[Value, ...]"
-    made_by: Any = None
+    tuple_class: Any = None
 
 
 class Constant(NamedTuple):
@@ -32,7 +32,7 @@ class Constant(NamedTuple):
 
 Value = Scalar | Group | Constant
 Shape = str | tuple[Any, "tuple[Shape, ...]"]
-"""A type: that of a scalar, or a tuple of types and the class that they belong to."""
+"""The type of a value: the kind of a scalar, or the class of a tuple and the types of its values."""
 
 
 def integer(number: int) -> Scalar:
@@ -43,7 +43,7 @@ def integer(number: int) -> Scalar:
 def shape_of(value: Value) -> Shape:
     """Return the type of a value."""
     if isinstance(value, Group):
-        return (value.made_by, tuple(map(shape_of, value.values)))
+        return (value.tuple_class, tuple(map(shape_of, value.values)))
     assert isinstance(value, Scalar)
     return value.kind
 
@@ -64,7 +64,7 @@ def kinds_of(shape: Shape) -> list[str]:
 
 
 def built(shape: Shape, names: Iterator[str]) -> Value:
-    """Return a value of a type, of scalars that have names."""
+    """Return a value of a type; its scalars have the names."""
     if isinstance(shape, str):
         return Scalar(shape, next(names))
     return Group(tuple([built(part, names) for part in shape[1]]), shape[0])
@@ -76,7 +76,7 @@ def is_known(value: Scalar) -> bool:
 
 
 def constant(content: object) -> Value:
-    """Return what a Python object is for compiled code."""
+    """Return the value that a Python object has in compiled code."""
     if isinstance(content, bool):
         return Scalar(BOOL, str(content).lower())
     return integer(signed(content)) if isinstance(content, int) else Constant(content)

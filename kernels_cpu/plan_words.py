@@ -1,4 +1,4 @@
-"""The words of a plan: what a compiled plan writes, and what launches it reads.
+"""The words of a plan, which the plan writes, and from which its kernels are launched.
 
 A plan is a plain Python function of integers. Compiled, it takes nanoseconds; until it is compiled, Python
 runs the same source. So it is written for both: its arguments are words (a list or an array here, a pointer
@@ -9,7 +9,7 @@ Words begin with a header, and the launches follow:
 
 ============== ===================================================================================
 `WORKSPACE`    the bytes of scratch memory that one run needs
-`ALGORITHM`    a number that tells people what runs; each operator has its own
+`ALGORITHM`    the number of the algorithm, for logs; each operator has its own
 `N_LAUNCHES`   how many launches follow
 `CURRENT`      where the last of them begins
 `END`          where its last word ends
@@ -103,7 +103,7 @@ def put_value(out: Words, value: int) -> None:
 
 
 def count_values(out: Words, number: int) -> None:
-    """Make values that are behind the last word part of the last launch."""
+    """Count values that were written behind the last word as values of the last launch."""
     out[out[CURRENT] + N_VALUES] += number
     out[END] += number
 
@@ -118,9 +118,9 @@ def put_last_pointer(out: Words, slot: int, offset: int) -> None:
 
 
 def put_values(out: Words, values: Values) -> None:
-    """Put the integers of a tuple, those of tuples in it included, in their order.
+    """Put the integers of a tuple, and of tuples in it, in order.
 
-    Compiled code has something else in its place (`plan_expressions`).
+    Calls of this are compiled in another way (`plan_expressions`).
     """
     for value in values:
         if isinstance(value, int):

@@ -85,7 +85,7 @@ def band_kernel(kind: int, x_is_contiguous: bool) -> Any:
     """Return the kernel for one layout."""
 
     @njit
-    def write_rows(table: Any, first: Any, last: Any, x: Any, output: Any, workspace: Any) -> None:
+    def write_rows(table: Any, first: Any, last: Any, x: Any, output: Any) -> None:
         """Write rows `first` to `last`, counted through all matrices."""
         height = table[HEIGHT]
         width = table[WIDTH]

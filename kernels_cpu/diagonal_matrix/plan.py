@@ -1,7 +1,7 @@
 """The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest.
 
-The addresses of a run are those of x (0 where there is none), the output and the workspace. Its units are
-rows, and its result says nothing.
+The addresses of a run are those of x (0 where there is none) and the output. Its units are rows, and its
+result says nothing.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from kernels_cpu import processor
 from kernels_cpu.diagonal_matrix import problem_words as given
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import product
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, plan_kernel, pointer
+from kernels_cpu.kernel import ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, plan_kernel, pointer
 from kernels_cpu.plan_words import Words, begin_plan, begin_tasks, put_pointer, put_value, put_values
 
 # The layout of the output's columns. Each has its own kernel, and is an algorithm of the plan.
@@ -44,7 +44,7 @@ def kernel_of(key: int) -> Kernel:
     return Kernel(
         "diagonal_matrix",
         "kernels_cpu.diagonal_matrix.kernels:band_kernel",
-        (INTEGERS, INTEGER, INTEGER, elements, elements, BYTES),
+        (INTEGERS, INTEGER, INTEGER, elements, elements),
         (key & 15, bool(key >> 4 & 15)),
     )
 
@@ -129,8 +129,8 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     begin_plan(out, kind)
     x_is_contiguous = 1 if has_input == 0 or band.x_column == 1 else 0
     begin_tasks(out, kernel_key(kind, x_is_contiguous, element_size), n_elements // band.width, n_parts, 2)
-    for slot in range(3):
-        put_pointer(out, slot, 0)
+    put_pointer(out, 0, 0)
+    put_pointer(out, 1, 0)
     put_values(out, (band.height, band.width, tile, band.begin, band.end, problem[given.INVERTED], has_input))
     put_values(out, (band.x_row, band.x_column, band.output_row, band.output_column))
     n_others = n_dims - 1 if band.step > 1 else n_dims

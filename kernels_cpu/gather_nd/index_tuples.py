@@ -115,12 +115,12 @@ def resolve(
             offsets[i] += int64(value) * x_stride
     if outside:
         for i in range(n):
-            offsets[i] = _settled(indices, index + i * index_stride, offset + i * stride, table)
+            offsets[i] = _resolve_one(indices, index + i * index_stride, offset + i * stride, table)
     return outside
 
 
 @njit
-def _settled(indices: Any, index: Any, offset: Any, table: Any) -> Any:
+def _resolve_one(indices: Any, index: Any, offset: Any, table: Any) -> Any:
     """Return the input offset of one tuple, some of whose coordinates may be out of range."""
     field = DIMENSIONS + 4 * table[N_TUPLES]
     for _ in range(table[N_BOUNDS]):
@@ -171,7 +171,7 @@ def find_outside(table: Any, first: Any, last: Any, indices: Any) -> Any:
                 outside |= value >= sizes[i]
         if outside:
             for i in range(n):
-                if _settled(indices, index + i * index_stride, offset, table) == OUTSIDE:
+                if _resolve_one(indices, index + i * index_stride, offset, table) == OUTSIDE:
                     return position + i
                 offset += table[inner + 1]
         position += n

@@ -75,7 +75,7 @@ def _copy_short(
 
 
 @inline
-def _ask_for(x: Any, offset: Any, table: Any) -> Any:
+def _prefetch_slice(x: Any, offset: Any, table: Any) -> Any:
     """Prefetch the first lines of a long slice."""
     line_elements = memory.line_elements(x)
     for j in range(0, min(table[SLICE], AHEAD_LINES * line_elements), line_elements):
@@ -91,7 +91,7 @@ def _copy_long(
     rest = table[SLICE] - line_elements
     for i in range(first, last):
         if i + AHEAD < last:
-            _ask_for(x, offsets[i + AHEAD], table)
+            _prefetch_slice(x, offsets[i + AHEAD], table)
         offset = offsets[i]
         for done in range(0, rest, line_elements):
             memory.move_bytes(64, x, offset + done, output, target + done)
@@ -140,7 +140,7 @@ def _copy_streamed(
     size = table[SLICE]
     for i in range(n):
         if i + AHEAD < n and offsets[i + AHEAD] != OUTSIDE:
-            _ask_for(x, offsets[i + AHEAD], table)
+            _prefetch_slice(x, offsets[i + AHEAD], table)
         if offsets[i] != OUTSIDE:
             filled = stream_copy(output, target, size, x, offsets[i], line, filled)
         else:
@@ -157,7 +157,7 @@ def gather_kernel(kind: int) -> Any:
     """Return the kernel for one kind of slices."""
 
     @njit
-    def gather(table: Any, first: Any, last: Any, x: Any, indices: Any, output: Any, workspace: Any) -> Any:
+    def gather(table: Any, first: Any, last: Any, x: Any, indices: Any, output: Any) -> Any:
         """Copy the slices of tuples `first` to `last`, counted through batch and tuple dimensions.
 
         Return whether any of these tuples is out of range, as a number.

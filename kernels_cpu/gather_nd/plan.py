@@ -1,6 +1,6 @@
 """The plan of GATHER_ND1: copy the slice that each index tuple points at.
 
-The addresses of a run are those of x, the indices, the output and the workspace. Its units are tuples. The
+The addresses of a run are those of x, the indices and the output. Its units are tuples. The
 result of a gather is 0 only if all tuples were in range; tasks that work side by side do not tell (-1). The
 result of a check is the position of the first tuple that is out of range, or -1.
 """
@@ -15,7 +15,6 @@ from kernels_cpu.gather_nd import problem_words as given
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import MAX_INTEGER, product, total
 from kernels_cpu.kernel import (
-    BYTES,
     ELEMENT_SIZES,
     INDEX_SIZES,
     INTEGER,
@@ -80,7 +79,7 @@ def kernel_of(key: int) -> Kernel:
     return Kernel(
         "gather_nd",
         "kernels_cpu.gather_nd.kernels:gather_kernel",
-        (INTEGERS, INTEGER, INTEGER, elements, indices, elements, BYTES),
+        (INTEGERS, INTEGER, INTEGER, elements, indices, elements),
         (kind,),
     )
 
@@ -102,14 +101,14 @@ def _n_positions(problem: Words, at: int, n_dims: int, step: int) -> int:
     return n
 
 
-def _reach(problem: Words, at: int, n_dims: int, step: int) -> int:
-    """Return how many elements of x lie between the ends of dimensions."""
-    reach = 0
+def _extent(problem: Words, at: int, n_dims: int, step: int) -> int:
+    """Return the distance in elements of x between the ends of dimensions."""
+    extent = 0
     for d in range(n_dims):
         size, x_stride = problem[at + step * d], problem[at + step * d + 1]
         if size > 1:
-            reach = total(reach, product(size - 1, abs(x_stride)))
-    return reach
+            extent = total(extent, product(size - 1, abs(x_stride)))
+    return extent
 
 
 class Walk(NamedTuple):
@@ -171,8 +170,8 @@ def _put_table(problem: Words, host: Words, out: Words, walk: Walk) -> None:
     largest_packed = HALF
     if problem[given.INDEX_SIGNED] != 0:
         highest = (1 << 31) - 1 if index_size == 4 else MAX_INTEGER
-        # The bits of a negative index count from 2 to the power of their number, which is 0 in a word of 64.
-        # Half of that as the modulus puts those that do not wrap at the end of the dimension and beyond.
+        # The bits of a negative index i are 2^32 + i or 2^64 + i; 2^64 is 0 in a word. If negative indices do
+        # not wrap, half of that is the modulus: they become the size of the dimension or more.
         modulus = 1 << 32 if index_size == 4 else 0
         if problem[given.WRAPS] == 0:
             modulus = 1 << 31 if index_size == 4 else LEAST_INTEGER
@@ -192,10 +191,10 @@ def _put_table(problem: Words, host: Words, out: Words, walk: Walk) -> None:
         if size > HALF or x_stride < 0 or x_stride > HALF:
             is_narrow = False
     # Elements of an input of this size are more often in memory than in a cache.
-    reach = _reach(problem, given.DIMS, walk.n_dims, given.TUPLE_DIMENSION)
-    reach = total(reach, _reach(problem, walk.bounds_at, n_bounds, given.BOUND))
-    reach = total(reach, _reach(problem, walk.slices_at, n_slices, given.SLICE_DIMENSION))
-    is_far = product(reach, element_size) >= host[STREAMING_BYTES]
+    extent = _extent(problem, given.DIMS, walk.n_dims, given.TUPLE_DIMENSION)
+    extent = total(extent, _extent(problem, walk.bounds_at, n_bounds, given.BOUND))
+    extent = total(extent, _extent(problem, walk.slices_at, n_slices, given.SLICE_DIMENSION))
+    is_far = product(extent, element_size) >= host[STREAMING_BYTES]
     slice_bytes = product(walk.n_slice, element_size)
     put_values(out, (walk.n_slice, slice_bytes, int(clips), modulus, highest, int(is_packed)))
     put_values(out, (n_bounds, max(walk.n_dims, 1), n_slices, step))
@@ -226,7 +225,7 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     if checks:
         put_pointer(out, 1, 0)
     else:
-        for slot in range(4):
+        for slot in range(3):
             put_pointer(out, slot, 0)
     if checks or out[LAUNCHES + GRID] == 1:
         out[RESULT] = 0

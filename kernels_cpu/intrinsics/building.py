@@ -47,7 +47,7 @@ def emitted(
 
 
 def element_at(builder: Any, array: ir.Value, index: ir.Value, kind: ir.Type | None = None) -> ir.Value:
-    """Return the address of an element, as that of a `kind` if one is given."""
+    """Return the address of an element, as a pointer to `kind` if one is given."""
     address = builder.gep(array, [index])
     return address if kind is None else builder.bitcast(address, kind.as_pointer())
 

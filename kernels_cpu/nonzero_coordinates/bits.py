@@ -9,7 +9,7 @@ from kernels_cpu import processor
 from kernels_cpu.intrinsics import bitops
 from kernels_cpu.jit import inline, njit, uint64
 
-LANES = 64
+WORD_BITS = 64
 VECTORS = processor.WIDTH > 0
 LISTED = 2048  # positions after which a list is full
 ALL_POSITIONS = bitops.BIT_POSITIONS[255]  # those of a byte whose bits are all set
@@ -31,7 +31,7 @@ def whole_word(x: Any, index: Any, magnitude: Any) -> Any:
     """Return the bits of 64 contiguous elements."""
     if VECTORS:
         return bitops.lane_mask(64, x, index, magnitude)
-    return short_word(x, index, 1, LANES, magnitude)
+    return short_word(x, index, 1, WORD_BITS, magnitude)
 
 
 @inline
@@ -55,11 +55,11 @@ def mark_words(x: Any, index: Any, n: Any, words: Any, magnitude: Any) -> Any:
     for i in range(quarter):
         for stream in range(4):
             word = stream * quarter + i
-            bits = whole_word(x, index + word * LANES, magnitude)
+            bits = whole_word(x, index + word * WORD_BITS, magnitude)
             words[word] = bits
             count += bitops.set_bits(bits)
     for word in range(quarter * 4, n):
-        bits = whole_word(x, index + word * LANES, magnitude)
+        bits = whole_word(x, index + word * WORD_BITS, magnitude)
         words[word] = bits
         count += bitops.set_bits(bits)
     return count
@@ -69,12 +69,12 @@ def mark_words(x: Any, index: Any, n: Any, words: Any, magnitude: Any) -> Any:
 def _list_word(bits: Any, base: Any, positions: Any, n: Any) -> Any:
     """Append the positions of set bits, counted from `base`, to the `n` that there are; return the sum."""
     count = bitops.set_bits(bits)
-    if VECTORS and count == LANES:
-        for shift in range(0, LANES, 8):
+    if VECTORS and count == WORD_BITS:
+        for shift in range(0, WORD_BITS, 8):
             bitops.store_positions(positions, n + shift, ALL_POSITIONS, base + shift)
-        return n + LANES
+        return n + WORD_BITS
     if VECTORS and count > 2:
-        for shift in range(0, LANES, 8):
+        for shift in range(0, WORD_BITS, 8):
             byte = (bits >> uint64(shift)) & uint64(255)
             bitops.store_positions(positions, n, bitops.BIT_POSITIONS[byte], base + shift)
             n += bitops.set_bits(byte)
@@ -96,8 +96,8 @@ def _between(bits: Any, position: Any, first: Any, last: Any) -> Any:
     if position < first:
         unused = uint64(first - position)
         bits = bits >> unused << unused
-    if last - position < LANES:
-        unused = uint64(LANES - (last - position))
+    if last - position < WORD_BITS:
+        unused = uint64(WORD_BITS - (last - position))
         bits = bits << unused >> unused
     return bits
 
@@ -108,14 +108,14 @@ def list_words(words: Any, first: Any, last: Any, positions: Any) -> Any:
 
     Return how many are listed, and where the list became full.
     """
-    start = first & -LANES
+    start = first & -WORD_BITS
     position = start
     n = 0
     not_empty = start
     while position < last and n < LISTED:
         word = position >> 6
         if position >= not_empty:
-            not_empty = position + 8 * LANES
+            not_empty = position + 8 * WORD_BITS
             if not_empty <= last:
                 any_set = uint64(0)
                 for i in range(8):
@@ -124,5 +124,5 @@ def list_words(words: Any, first: Any, last: Any, positions: Any) -> Any:
                     position = not_empty
                     continue
         n = _list_word(_between(words[word], position, first, last), position - start, positions, n)
-        position += LANES
+        position += WORD_BITS
     return n, min(position, last)

@@ -25,7 +25,7 @@ from kernels_cpu.intrinsics.pointers import (
 )
 from kernels_cpu.jit import inline, int64, njit, uint64
 from kernels_cpu.nonzero_coordinates import bits
-from kernels_cpu.nonzero_coordinates.bits import LANES, LIST
+from kernels_cpu.nonzero_coordinates.bits import LIST, WORD_BITS
 from kernels_cpu.nonzero_coordinates.plan import (
     CAPACITY,
     COLUMN_STRIDE,
@@ -60,8 +60,8 @@ def mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
     counts = tail(integers_at(workspace), table[COUNTS])
     magnitude = uint64(table[MAGNITUDE])
     word = part * table[PART_WORDS]
-    position = word * LANES
-    end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
+    position = word * WORD_BITS
+    end = min(position + table[PART_WORDS] * WORD_BITS, table[N_ELEMENTS])
     inner = TABLES + 2 * (table[N_DIMS] - 1)
     n_inner = table[inner]
     stride = table[inner + 1]
@@ -81,17 +81,19 @@ def mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
             index += (outer - quotient * table[entry]) * table[entry + 1]
             outer = quotient
         if n_pending == 0 and stride == 1:
-            while i + LANES <= n:
-                n_words = min((n - i) >> 6, TILE_BYTES // LANES // element_size(x))
+            while i + WORD_BITS <= n:
+                n_words = min((n - i) >> 6, TILE_BYTES // WORD_BITS // element_size(x))
                 count += bits.mark_words(x, index, n_words, tail(words, word), magnitude)
                 word += n_words
-                index += n_words * LANES
-                i += n_words * LANES
+                index += n_words * WORD_BITS
+                i += n_words * WORD_BITS
         while i < n:
-            n_bits = min(LANES, n - i)
-            if stride == 1 and i + n_bits >= LANES:
+            n_bits = min(WORD_BITS, n - i)
+            if stride == 1 and i + n_bits >= WORD_BITS:
                 # All 64 elements that end here are in this row, and only the last of them are new.
-                added = bits.whole_word(x, index + n_bits - LANES, magnitude) >> uint64(LANES - n_bits)
+                added = bits.whole_word(x, index + n_bits - WORD_BITS, magnitude) >> uint64(
+                    WORD_BITS - n_bits
+                )
             elif stride == 1 and n_bits >= 16:
                 added = bits.row_end_word(x, index, n_bits, magnitude)
             else:
@@ -101,10 +103,10 @@ def mark(table: Any, part: Any, x: Any, workspace: Any) -> None:
             count += bitops.set_bits(added)
             pending |= added << uint64(n_pending)
             n_pending += n_bits
-            if n_pending >= LANES:
+            if n_pending >= WORD_BITS:
                 words[word] = pending
                 word += 1
-                n_pending -= LANES
+                n_pending -= WORD_BITS
                 # n_bits - n_pending of the new bits went into the word
                 pending = added >> uint64(n_bits - n_pending) if n_pending else uint64(0)
     if n_pending:
@@ -175,14 +177,14 @@ def _probe(x: Any, table: Any) -> Any:
     count = 0
     for i in range(PROBES):
         count += bitops.set_bits(bits.whole_word(x, i * step, uint64(table[MAGNITUDE])))
-    return count * step // LANES
+    return count * step // WORD_BITS
 
 
 @inline
 def _last_word(x: Any, elements: Any, table: Any) -> Any:
     """Return the bits of the elements behind all whole words; `elements` is room for a word of them."""
-    n = table[N_ELEMENTS] % LANES
-    for i in range(LANES):
+    n = table[N_ELEMENTS] % WORD_BITS
+    for i in range(WORD_BITS):
         elements[i] = 0
     memory.copy(x, table[N_ELEMENTS] - n, elements, 0, n)
     return bits.whole_word(elements, 0, uint64(table[MAGNITUDE]))
@@ -191,7 +193,7 @@ def _last_word(x: Any, elements: Any, table: Any) -> Any:
 @inline
 def _count_of(counts: Any, part: Any, table: Any) -> Any:
     """Return how many elements of a part are not zero; another thread may write to the workspace."""
-    return int64(min(uint64(counts[part]), uint64(table[PART_WORDS] * LANES)))
+    return int64(min(uint64(counts[part]), uint64(table[PART_WORDS] * WORD_BITS)))
 
 
 @functools.cache
@@ -233,8 +235,8 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
                 total += size
             n_rows = min(total, capacity)
         positions = stack_positions(LIST)
-        position = part * table[PART_WORDS] * LANES
-        end = min(position + table[PART_WORDS] * LANES, table[N_ELEMENTS])
+        position = part * table[PART_WORDS] * WORD_BITS
+        end = min(position + table[PART_WORDS] * WORD_BITS, table[N_ELEMENTS])
         if columns:
             row_size = table[sizes + columns - 1]
             a = position // row_size
@@ -252,7 +254,7 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
             line = memory.stack_line(coordinates)
             filled = int64(0)
             cursor = 0
-            n_staged = bits.LISTED + LANES
+            n_staged = bits.LISTED + WORD_BITS
             streams = n_rows >= table[STREAM_ROWS] and n_rows >= table[N_ELEMENTS] >> 3
             if streams:
                 cells = memory.stack_lines(coordinates, 128)
@@ -261,8 +263,8 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
             if from_elements:
                 if position == tile_end:
                     origin = position
-                    n_words = min((end - position) >> 6, TILE_BYTES // LANES // element_size(x))
-                    tile_end = position + n_words * LANES
+                    n_words = min((end - position) >> 6, TILE_BYTES // WORD_BITS // element_size(x))
+                    tile_end = position + n_words * WORD_BITS
                     total += bits.mark_words(x, position, n_words, words, magnitude)
                     if n_words == 0:
                         tile_end = end
@@ -271,7 +273,7 @@ def expand_kernel(from_elements: bool, columns: int) -> Any:
                 if row >= capacity:
                     position = tile_end
                     continue
-            chunk = position & -LANES
+            chunk = position & -WORD_BITS
             stop = min(chunk + (ROW_CHUNK if columns else CHUNK), tile_end if from_elements else end)
             if columns:
                 if position == row_end:

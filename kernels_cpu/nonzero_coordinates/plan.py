@@ -31,6 +31,7 @@ from kernels_cpu.kernel import (
 from kernels_cpu.nonzero_coordinates import problem_words as given
 from kernels_cpu.plan_words import (
     RESULT,
+    Values,
     Words,
     begin_plan,
     begin_tasks,
@@ -140,13 +141,11 @@ def plan(problem: Words, host: Words, out: Words) -> int:
         begin_tasks(out, kernel_key(_MARK, 0, element_size, 0, 0), n_parts, n_parts, 1)
         put_pointer(out, 0, 0)
         put_pointer(out, 3, 0)
-        put_values(out, table)
-        _put_dims(problem, out)
+        _put_table(problem, out, table)
         begin_tasks(out, kernel_key(_TOTAL, 0, 0, 0, count_size), 1, 1, 0)
         put_pointer(out, 2, 0)
         put_pointer(out, 3, 0)
-        put_values(out, table)
-        _put_dims(problem, out)
+        _put_table(problem, out, table)
         out[RESULT] = 1
     if step != given.COUNT:
         name = _EXPAND_ELEMENTS if in_one_pass else _EXPAND_WORDS
@@ -156,15 +155,15 @@ def plan(problem: Words, host: Words, out: Words) -> int:
         begin_tasks(out, kernel, n_parts, n_parts, 1)
         for slot in range(4):
             put_pointer(out, slot, 0)
-        put_values(out, table)
-        _put_dims(problem, out)
+        _put_table(problem, out, table)
         if in_one_pass:
             out[RESULT] = 0
     return 0
 
 
-def _put_dims(problem: Words, out: Words) -> None:
-    """Put what follows the header of a table."""
+def _put_table(problem: Words, out: Words, header: Values) -> None:
+    """Put a table: its header, the dimensions, the sizes, and the fill of each column."""
+    put_values(out, header)
     n_dims = problem[given.N_DIMS]
     if n_dims == 0:
         put_values(out, (1, 1))

@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 from kernels_cpu.intrinsics.pointers import stack_integers
 from kernels_cpu.jit import int64, njit
 from kernels_cpu.processor import LINE_BYTES
-from kernels_cpu.top_k.finish import finish, finish_few, write_padding
+from kernels_cpu.top_k.finish import finish, finish_ranked, write_padding
 from kernels_cpu.top_k.scan import Limits, Search, search_run
 from kernels_cpu.top_k.scratch import (
     Row,
     Windows,
     copy_to_stage,
-    place_of,
     row_of,
     scratch_of_column,
     stage_of,
+    stripe_of,
     unpacked,
 )
-from kernels_cpu.top_k.table import COLUMN_LINES, DIMENSION, HEADER, ROW_STATE
+from kernels_cpu.top_k.table import COLUMN_LINES, ROW_STATE
 
 Array = NDArray[Any]
 
@@ -32,7 +32,7 @@ STATES = ROW_STATE * COLUMN_LINES * LINE_BYTES  # of elements of one byte
 @functools.cache
 def select(sorts: bool) -> Any:
     """Return the kernel for rows that are not contiguous."""
-    finish_row = finish if sorts else finish_few
+    finish_row = finish if sorts else finish_ranked
 
     @njit
     def select_columns(
@@ -53,14 +53,8 @@ def select(sorts: bool) -> Any:
         )
         stage = stage_of(constants, problem, workspace, task)
         searches = stack_integers(STATES)  # not in the workspace, which other threads may write to
-        n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)] if problem.n_dims else 1
-        stripes = (n_columns_all + problem.columns - 1) // problem.columns
-        for stripe in range(first_stripe, last_stripe):
-            outer = stripe // stripes
-            column = (stripe - outer * stripes) * problem.columns
-            first_row = outer * n_columns_all + column
-            n_columns = min(problem.columns, n_columns_all - column)
-            x_at = place_of(numbers, problem.n_dims, problem.longest, first_row).x_at
+        for number in range(first_stripe, last_stripe):
+            first_row, n_columns, x_at = stripe_of(numbers, problem, number)
             first_of_all, end_of_all = problem.axis_size, int64(0)
             for j in range(n_columns):
                 place = row_of(numbers, problem, Windows(lengths, starts), first_row + j)
@@ -125,7 +119,7 @@ def select(sorts: bool) -> Any:
             for j in range(n_columns):
                 place = row_of(numbers, problem, Windows(lengths, starts), first_row + j)
                 length = searches[ROW_STATE * j + LENGTH]
-                # Not what is read now: it may have changed since the search.
+                # The window of the search: lengths and starts may have changed since.
                 place = Row(
                     place.x_at + (searches[ROW_STATE * j + FIRST] - place.first) * problem.x_step,
                     place.value_at,

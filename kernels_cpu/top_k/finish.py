@@ -39,9 +39,9 @@ def write_listed(
     first: int,
     last: int,
 ) -> None:
-    """Write records `first` to `last` of the list, with bits computed from the key where it tells them.
+    """Write records `first` to `last` of the list.
 
-    That saves a far read of `x`.
+    Where the key determines the bits, they are computed from it, which saves a far read of `x`.
     """
     zero, nan = int64(formula.plus ^ formula.swap), int64(formula.limit)
     plus, minus, direction = int64(formula.plus), int64(formula.minus), int64(formula.direction)
@@ -78,14 +78,14 @@ def finish_unsorted(
     count: int,
     k: int,
 ) -> None:
-    """Write the best `k` of `count` records in the order of the list, which is that of positions."""
+    """Write the best `k` of `count` records in the order of the list, by position."""
     if count > k:
         shrink(lists.records, lists.positions, problem.wide != 0, count, k, 0)
     write_listed(x, values, indices, row, problem, formula, lists, 0, k)
 
 
 @inline
-def finish_few(
+def finish_ranked(
     x: Array,
     values: Array,
     indices: int,
@@ -127,11 +127,11 @@ def finish(
     if not problem.is_sorted:
         finish_unsorted(x, values, indices, row, problem, formula, lists, count, k)
     elif k <= RANK_LIMIT:
-        finish_few(x, values, indices, row, problem, formula, lists, sorting, count, k)
+        finish_ranked(x, values, indices, row, problem, formula, lists, sorting, count, k)
     else:
         if count > k + (k >> 2):
             count, _ = shrink(lists.records, lists.positions, wide, count, k, k >> 3)
-        count = max(count, k)  # as in `finish_few`
+        count = max(count, k)  # as in `finish_ranked`
         if radix_sort(
             lists.records,
             lists.positions,

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from kernels_cpu.intrinsics.pointers import element_size, integers_at, stack_words, tail
 from kernels_cpu.jit import njit
-from kernels_cpu.top_k.finish import finish, finish_few, write_padding
+from kernels_cpu.top_k.finish import finish, finish_ranked, write_padding
 from kernels_cpu.top_k.records import at_most, shrink
 from kernels_cpu.top_k.scan import Limits, Search, list_all, search_run
 from kernels_cpu.top_k.scratch import Windows, copy_row, row_of, scratch_of, sorting_of, stage_of, unpacked
-from kernels_cpu.top_k.short_rows import list_row
+from kernels_cpu.top_k.short_rows import list_short_row
 from kernels_cpu.top_k.table import DIMENSION, HEADER, SHORT_ROW_BYTES, SHORT_ROWS_MAX_K, SHORT_WORDS
 from kernels_cpu.top_k.written_keys import padded_size
 
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 @functools.cache
 def select(sorts: bool) -> Any:
     """Return the kernel for rows; `sorts`: for lists that are too long to be ranked."""
-    finish_row = finish if sorts else finish_few
+    finish_row = finish if sorts else finish_ranked
 
     @njit
     def select_rows(
@@ -64,7 +64,7 @@ def select(sorts: bool) -> Any:
                 if problem.x_step != 1:
                     run, run_at = tail(stage, padded_size(last)), 0  # behind the keys
                     copy_row(elements, at, problem.x_step, last, run)
-                count = list_row(run, run_at, last, k, problem, formula, stage, words, greater, scratch)
+                count = list_short_row(run, run_at, last, k, problem, formula, stage, words, greater, scratch)
                 search = Search(count, ~problem.highest, k, True)
                 last = first
             for begin in range(first, last, problem.run):
@@ -94,7 +94,7 @@ def select(sorts: bool) -> Any:
 @functools.cache
 def merge(sorts: bool) -> Any:
     """Return the kernel that runs after several tasks have searched segments of a row."""
-    finish_row = finish if sorts else finish_few
+    finish_row = finish if sorts else finish_ranked
 
     @njit
     def merge_segments(

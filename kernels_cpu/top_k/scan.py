@@ -22,8 +22,8 @@ from kernels_cpu.top_k.thresholds import count_at_least, threshold_of
 
 Array = NDArray[Any]
 
-FEW = 4  # elements of a word that are listed without a branch that depends on how many there are
-FEW_GROUPS = 64  # up to here ranking all groups beats bisection
+UNCONDITIONAL = 4  # so many elements of a word are listed always: no branch depends on their number
+MAX_RANKED_GROUPS = 64  # up to here ranking all groups beats bisection
 NEVER = np.iinfo(np.int64).max
 ALL_TILES = (1 << WORD) - 1
 
@@ -64,7 +64,7 @@ class Search(NamedTuple):
     until_strict: int
     """Elements to be listed until ties with `threshold` no longer count, and it rises by one."""
     closed: bool
-    """No element of what follows can be among the best k."""
+    """No later element can be among the best k."""
 
 
 @inline
@@ -126,12 +126,12 @@ def list_within(
             list_element(x, i, first_position, formula, scratch, to, True)
             mask &= mask - np.uint64(1)
         return total
-    for to in range(count, count + FEW):
+    for to in range(count, count + UNCONDITIONAL):
         # Where no bit is left, this lists the first element behind the end.
         i = at + (bitops.trailing_zeros(mask) & (WORD - 1))
         list_element(x, i, first_position, formula, scratch, to, False)
         mask &= mask - np.uint64(1)
-    for to in range(count + FEW, total):
+    for to in range(count + UNCONDITIONAL, total):
         list_element(x, at + bitops.trailing_zeros(mask), first_position, formula, scratch, to, False)
         mask &= mask - np.uint64(1)
     return total
@@ -189,8 +189,8 @@ def maximum_of_vectors(x: Array, at: int, end: int, step: int, formula: KeyFormu
 
 
 @njit
-def kth_of_few(groups: Array, n: int, k: int, highest: int) -> int:
-    """Return the k-th greatest of the first `n` (<= `FEW_GROUPS`) elements, a multiple of the lanes."""
+def kth_by_ranking(groups: Array, n: int, k: int, highest: int) -> int:
+    """Return the k-th greatest of the first `n` elements, at most `MAX_RANKED_GROUPS`, in whole vectors."""
     lanes = simd.lanes_of(groups)
     any_vector = simd.load(groups, 0)
     result = simd.fill(any_vector, highest)
@@ -206,9 +206,9 @@ def kth_of_few(groups: Array, n: int, k: int, highest: int) -> int:
 
 @njit
 def threshold_of_groups(groups: Array, n: int, k: int, highest: int) -> int:
-    """Return a threshold that `k` groups, and only few more, reach."""
-    if n <= FEW_GROUPS:
-        return kth_of_few(groups, n, k, highest)
+    """Return a threshold that at least `k` groups reach, and few more."""
+    if n <= MAX_RANKED_GROUPS:
+        return kth_by_ranking(groups, n, k, highest)
     return threshold_of(groups, n, n, k, k >> 3)
 
 
@@ -239,7 +239,7 @@ def fold_tiles(
     groups: Array,
     maxima: Array,
 ) -> None:
-    """Set the maxima of tiles and of groups, of which those of several tiles are one where tiles are many."""
+    """Set the maxima of tiles, and of groups; if there are many tiles, a group spans several of them."""
     lanes = simd.lanes_of(x)
     tile = GROUP * lanes
     worst = simd.fill(simd.load(x, begin), ~highest)
@@ -323,7 +323,7 @@ def threshold_of_run(
     n_candidates: int,
     threshold: int,
 ) -> int:
-    """Return a higher threshold for a run, if it can be told, and keep the maximum of each tile."""
+    """Return a higher threshold for a run, if there is one, and keep the maximum of each tile."""
     groups, maxima = scratch.groups, scratch.maxima
     lanes = simd.lanes_of(x)
     n_groups = max(min(limits.fold, n_tiles) & -STREAMS, 1) * lanes

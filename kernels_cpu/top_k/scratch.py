@@ -82,6 +82,27 @@ def place_of(numbers: Array, n_dims: int, longest: int, row: int) -> Row:
     return Row(x, value, index, int64(0), longest)
 
 
+class Stripe(NamedTuple):
+    """Rows that lie side by side and are searched together."""
+
+    first_row: int
+    n_rows: int
+    x_at: int
+    """Where the first of them begins in the input."""
+
+
+@inline
+def stripe_of(numbers: Array, problem: Problem, number: int) -> Stripe:
+    """Return a stripe: up to `problem.columns` rows along the last dimension of rows."""
+    last_size = numbers[HEADER + DIMENSION * (problem.n_dims - 1)] if problem.n_dims else 1
+    n_stripes = (last_size + problem.columns - 1) // problem.columns
+    outer = number // n_stripes
+    column = (number - outer * n_stripes) * problem.columns
+    first_row = outer * last_size + column
+    x_at = place_of(numbers, problem.n_dims, problem.longest, first_row).x_at
+    return Stripe(first_row, min(problem.columns, last_size - column), x_at)
+
+
 @njit
 def offset_of(numbers: Array, n_dims: int, row: int, stride: int) -> int:
     """Return where a row is in an array; `stride` is the word of a dimension that has the array's stride."""
@@ -98,7 +119,7 @@ def offset_of(numbers: Array, n_dims: int, row: int, stride: int) -> int:
 
 @njit
 def read_integer(address: int, index: int, size: int, is_signed: int) -> int:
-    """Return an integer of 4 or 8 bytes; negative ones of 8 bytes without a sign are above 2^63."""
+    """Return an integer of 4 or 8 bytes; an unsigned one of 2^63 or more comes out negative."""
     if size == 8:
         number: int = integers_at(address)[index]
         return number
@@ -109,7 +130,7 @@ def read_integer(address: int, index: int, size: int, is_signed: int) -> int:
 @njit
 def window_of(numbers: Array, problem: Problem, windows: Windows, row: int) -> tuple[int, int]:
     """Return the first position of a row that takes part, and how many do."""
-    # Numbers without a sign, so that no sum overflows: all lengths are, and what is before the row.
+    # Lengths, and the distance before the row, are unsigned here, so that no sum overflows.
     length = ~uint64(0)
     if windows.lengths:
         index = offset_of(numbers, problem.n_dims, row, LENGTH_STRIDE)

@@ -17,7 +17,7 @@ from kernels_cpu.jit import inline, njit
 from kernels_cpu.keys import KeyFormula, key
 from kernels_cpu.top_k.finish import write_padding, write_ranked
 from kernels_cpu.top_k.records import keep_order, pad, rank
-from kernels_cpu.top_k.scan import FEW_GROUPS, Scratch, threshold_of_groups
+from kernels_cpu.top_k.scan import MAX_RANKED_GROUPS, Scratch, threshold_of_groups
 from kernels_cpu.top_k.scratch import Row, Windows, row_of, scratch_of_column, stage_of, unpacked
 from kernels_cpu.top_k.table import (
     PADDED_TO,
@@ -124,7 +124,7 @@ def list_chosen(keys: Array, n: int, words: Array, count: int, wide: bool, scrat
 
 
 @njit
-def list_row(
+def list_short_row(
     x: Array,
     begin: int,
     n: int,
@@ -152,7 +152,7 @@ def list_row(
 @inline
 def groups_for(k: int) -> int:
     """Return how many groups bound the k-th key well."""
-    return 2 * k if 2 * k <= FEW_GROUPS else 4 * k
+    return 2 * k if 2 * k <= MAX_RANKED_GROUPS else 4 * k
 
 
 @njit

@@ -14,11 +14,11 @@ from kernels_cpu.intrinsics import bitops, simd
 from kernels_cpu.intrinsics.pointers import stack_integers, tail
 from kernels_cpu.jit import inline, int64, njit
 from kernels_cpu.keys import KeyFormula, key
-from kernels_cpu.top_k.finish import finish_few
+from kernels_cpu.top_k.finish import finish_ranked
 from kernels_cpu.top_k.records import put_record, shrink
 from kernels_cpu.top_k.scan import Scratch
-from kernels_cpu.top_k.scratch import place_of, scratch_of_column, stage_of, unpacked
-from kernels_cpu.top_k.table import DIMENSION, HEADER, RANK_LIMIT, Problem
+from kernels_cpu.top_k.scratch import place_of, scratch_of_column, stage_of, stripe_of, unpacked
+from kernels_cpu.top_k.table import RANK_LIMIT, Problem
 from kernels_cpu.top_k.table import SIDE_BY_SIDE_COLUMNS as COLUMNS
 
 Array = NDArray[Any]
@@ -85,7 +85,7 @@ def raise_thresholds(
             group = simd.load(groups, g * COLUMNS + c)
             least, greatest = simd.minimum(least, group), simd.maximum(greatest, group)
         low, high = int64(simd.least(least)), int64(simd.greatest(greatest))
-        # All begin with the same bits; the search is among what may follow them.
+        # The highest bits are common to all; only the bits below them are searched for.
         lowest = ~highest
         n_bits = 64 - bitops.leading_zeros(np.uint64((low - lowest) ^ (high - lowest)))
         low = lowest if n_bits == 64 else (((low - lowest) >> n_bits) << n_bits) + lowest
@@ -188,14 +188,8 @@ def select(
     counts, checked_at = stack_integers(COLUMNS), stack_integers(COLUMNS)
     k, highest = problem.k, problem.highest
     thresholds = scratch.maxima
-    n_columns_all = numbers[HEADER + DIMENSION * (problem.n_dims - 1)]
-    stripes = (n_columns_all + problem.columns - 1) // problem.columns
-    for stripe in range(first_stripe, last_stripe):
-        outer = stripe // stripes
-        column = (stripe - outer * stripes) * problem.columns
-        first_row = outer * n_columns_all + column
-        n_columns = min(problem.columns, n_columns_all - column)
-        x_at = place_of(numbers, problem.n_dims, problem.longest, first_row).x_at
+    for number in range(first_stripe, last_stripe):
+        first_row, n_columns, x_at = stripe_of(numbers, problem, number)
         used = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(COLUMNS - n_columns)
         for c in range(n_columns):
             counts[c] = 0
@@ -224,4 +218,4 @@ def select(
         for c in range(n_columns):
             own = scratch_of_column(workspace, scratch, problem, task, c)
             place = place_of(numbers, problem.n_dims, problem.longest, first_row + c)
-            finish_few(elements, outputs, indices, place, problem, formula, own, sorting, counts[c], k)
+            finish_ranked(elements, outputs, indices, place, problem, formula, own, sorting, counts[c], k)

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 @njit
-def list_row(
+def list_reaching(
     keys: Array,
     padded: int,
     threshold: int,
@@ -85,17 +85,17 @@ def select(
             bounds = bounds_of(stage, n, padded, k, k >> 3, highest, scratch.groups)
             threshold = bounds.low
             if bounds.n_at_least <= k + (k >> 3):
-                count = list_row(
+                count = list_reaching(
                     stage, padded, threshold, True, n, highest, wide, scratch, 0, problem.capacity
                 )
             else:
                 # The bounds have met at the k-th key, with which many others tie: those stay unsorted.
                 n_ties = k - bounds.n_greater
                 if problem.is_sorted:
-                    count = list_row(
+                    count = list_reaching(
                         stage, padded, threshold, True, 0, highest, wide, scratch, 0, problem.capacity
                     )
-                    list_row(
+                    list_reaching(
                         stage,
                         padded,
                         threshold,
@@ -108,7 +108,7 @@ def select(
                         problem.capacity,
                     )
                 else:
-                    count = list_row(
+                    count = list_reaching(
                         stage, padded, threshold, True, n_ties, highest, wide, scratch, 0, problem.capacity
                     )
                     n_ties = 0

@@ -42,7 +42,7 @@ def select(
         first = (unit - row * problem.segments) * problem.segment
         n = min(problem.segment, place.length - first)
         at = place.x_at + first * problem.x_step
-        if problem.x_step == 1:  # compilers make vectors of these
+        if problem.x_step == 1:  # compilers make vectors of it
             list_all(elements, at, 1, first, n, formula, lists, wide)
         else:
             list_all(elements, at, problem.x_step, first, n, formula, lists, wide)

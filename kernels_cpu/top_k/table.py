@@ -1,4 +1,4 @@
-"""A top-k problem as a table of integers, which tells the kernels everything that they need.
+"""A top-k problem as a table of integers, the only description of it that kernels get.
 
 The plan and the kernels agree here on sizes and limits, and on the fields of the table. In front of these are
 the constants of keys.
@@ -16,16 +16,16 @@ BINS = 1 << DIGIT_BITS
 GAP = 8  # records between two bins of a list of `GAPS_FROM` or more
 GAPS_FROM = 1 << 16
 
-MAX_SORTED_SEGMENTS = 16  # of each element of a result, the first ones that are left are compared
+MAX_SORTED_SEGMENTS = 16  # a merge compares the next element of each for every result
 
 GROUP = 16  # vectors of a tile; a group is a lane of them
 STREAMS = 4  # parts of a long run that are read at a time: memory is faster so
-MIN_REFINED, MAX_REFINED = 8, 512  # tiles whose elements may be compared in pairs
-SAMPLE_OF = 32  # vectors of an array, of which one is in its sample
-WORD = 64  # elements whose comparisons make one mask
+MIN_REFINED, MAX_REFINED = 8, 512  # up to so many tiles, a threshold is refined by pairs of elements
+SAMPLE_OF = 32  # one of so many vectors of an array is in its sample
+WORD = 64  # elements that one mask stands for
 
 SHORT_ROWS_MAX_ROWS = 16  # short rows that go through each step together
-COLUMN_LINES = 2  # lines read from each row of columns: a single one would wait for its page every time
+COLUMN_LINES = 2  # lines of the cache that are read together: each alone would wait for its page
 SIDE_BY_SIDE_COLUMNS = WORD
 """Rows that lie side by side, per block of keys: one bit of a word each."""
 

@@ -1,4 +1,4 @@
-"""The keys of a row, written next to each other, and lists of those that words of bits select.
+"""The keys of a row, written next to each other, and lists of the keys that words of bits select.
 
 A word has one bit for each of 64 keys.
 """
@@ -17,7 +17,7 @@ from kernels_cpu.top_k.table import WORD
 
 Array = NDArray[Any]
 
-MOSTLY = 5  # elements of a word that are listed without a branch that depends on how many there are
+UNCONDITIONAL = 5  # so many elements of a word are listed always: no branch depends on their number
 
 
 @inline
@@ -60,12 +60,12 @@ def first_bits(word: Any, n: int) -> Any:
 def list_word(keys: Array, at: int, word: Any, wide: bool, scratch: Scratch, to: int) -> int:
     """List the keys that a word chooses from those at `at`, from the record `to` on; return where it ends."""
     end: int = to + bitops.set_bits(word)
-    for i in range(to, to + MOSTLY):
+    for i in range(to, to + UNCONDITIONAL):
         # Where no bit is left, this lists the first element of the word.
         at_key = at + (bitops.trailing_zeros(word) & (WORD - 1))
         put_record(scratch.records, scratch.positions, i, int64(keys[at_key]), at_key, wide)
         word &= word - np.uint64(1)
-    for i in range(to + MOSTLY, end):
+    for i in range(to + UNCONDITIONAL, end):
         at_key = at + bitops.trailing_zeros(word)
         put_record(scratch.records, scratch.positions, i, int64(keys[at_key]), at_key, wide)
         word &= word - np.uint64(1)

@@ -75,7 +75,7 @@ def plan(problem: GatherProblem, target: Target, policy: Policy | None = None) -
     anywhere = {OUTPUT_RESIDUE: problem.element_size % VECTOR}
     found = device_plan(sys.modules[__name__], problem, target, policy, steps=({CHECKS: 1},))
     words = found.words(found.changed(anywhere))
-    found.made(words)
+    found.runner(words)
     found.workspace_size = max(found.workspace_size, words[WORKSPACE])
     return found
 

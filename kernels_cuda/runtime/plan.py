@@ -72,7 +72,7 @@ class DevicePlan(Plan):
         """Return the words of a plan."""
         return self._make(problem)
 
-    def made(self, words: Words) -> Callable[..., int]:
+    def runner(self, words: Words) -> Callable[..., int]:
         """Return what runs the words of a plan, with all kernels loaded."""
         # It imports the CUDA driver's bindings, which plans do without.
         from kernels_cuda.runtime.launch import Launches, load  # noqa: PLC0415
