@@ -34,7 +34,7 @@ def report(x, indices, batch_dims):
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("batch_dims", [0, 1])
-def test_offenders_in_every_layout(batch_dims, layout, given):
+def test_indices_out_of_range_in_every_layout(batch_dims, layout, given):
     rng = np.random.default_rng(5)
     for _ in range(8):
         good = rng.integers(-4, 4, (4, 3, 2))
@@ -52,15 +52,15 @@ def test_offenders_in_every_layout(batch_dims, layout, given):
 
 @pytest.mark.parametrize("dtype", ["uint64", "uint32", "int32"])
 @pytest.mark.parametrize("first", [0, 1, 6])
-def test_offenders_of_every_index_type(dtype, first):
-    for offender in {"uint64": (2**63 + 5, 4), "uint32": (2**31 + 5, 4), "int32": (-(2**31), -5, 4)}[dtype]:
+def test_indices_out_of_range_of_every_type(dtype, first):
+    for outside in {"uint64": (2**63 + 5, 4), "uint32": (2**31 + 5, 4), "int32": (-(2**31), -5, 4)}[dtype]:
         indices = np.zeros((7, 1), dtype)
-        indices[first:] = offender
+        indices[first:] = outside
         with pytest.raises(IndexOutOfRangeError, match=re.escape(report(X, indices, 0))):
             dmlops.gather_nd(X, indices)
 
 
-def test_offenders_where_there_is_nothing_to_write():
+def test_indices_out_of_range_where_there_is_nothing_to_write():
     for given in ({}, {"out": np.zeros((2, 0), "float32")}):
         with pytest.raises(IndexOutOfRangeError, match="coordinate 0 is 3, and dimension 0 of x has 3"):
             dmlops.gather_nd(np.ones((3, 0), "float32"), np.array([[2], [3]]), **given)

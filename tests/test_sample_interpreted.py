@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
+from dmlops import TensorDesc
 from dmlops.functions.sample import split
-from dmlops.operators.problem import Options
+from dmlops.operators import Options
 from dmlops.operators.sample import PARAMETERS, SampleCall, sample_problem
 from dmlops.types.data_types import data_type_of_numpy
-from dmlops.types.tensor import TensorDesc
 from tests import sampling
 from tests.data import random, storage
 from tests.interpreter.device import interpreted

@@ -20,17 +20,17 @@ def tuples_in_range(shape, width, dtype, name):
 
 def check_first(x, indices, place, coordinate):
     """Check that the error names a tuple and its coordinate."""
-    offender = tuple(indices[place].tolist())
+    outside = tuple(indices[place].tolist())
     with pytest.raises(dmlops.IndexOutOfRangeError) as error:
         dmlops.gather_nd(x, indices)
-    start = f"gather_nd.indices: got tuple {offender} at position {place}, but coordinate {coordinate} is "
+    start = f"gather_nd.indices: got tuple {outside} at position {place}, but coordinate {coordinate} is "
     assert str(error.value).startswith(start)
 
 
 @pytest.mark.parametrize(
     ("width", "dtype"), [(1, "int64"), (2, "int64"), (3, "int64"), (5, "int64"), (2, "uint32")]
 )
-def test_one_offender_anywhere(width, dtype):
+def test_one_index_out_of_range_anywhere(width, dtype):
     """130 tuples: two blocks of 64, and two tuples more."""
     x = np.zeros(SHAPE, "float32")
     indices = tuples_in_range((130,), width, dtype, "anywhere")
@@ -61,7 +61,7 @@ def test_single_coordinates_of_any_stride(stride):
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
-def test_two_offenders_in_two_parts(n_threads):
+def test_two_indices_out_of_range_in_two_parts(n_threads):
     dmlops.set_num_threads(n_threads)
     n = 1_000_003
     x = np.zeros((100, 2), "float32")
