@@ -14,7 +14,7 @@ class _PrintableConsole(Console):
     """A console that escapes control characters in texts; its colours and progress bars remain."""
 
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
-        """Return the segments of what is printed."""
+        """Return the segments to print."""
         for text, style, control in super().render(*arguments, **options):
             yield Segment(text if control else printable(text), style, control)
 

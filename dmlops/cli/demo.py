@@ -170,7 +170,7 @@ def _barred(similarity: Array) -> Array:
 
 
 def _tell(answers: list[Arrays], words: Array) -> None:
-    """Print what the operators found."""
+    """Print the findings of the operators."""
     (coordinates,), (cut_outs,), (_, brightest), _, (_, nearest) = answers
     out.print(
         f"[cyan]nonzero_coordinates[/cyan] finds {len(coordinates):,} stars and galaxies, "

@@ -115,7 +115,7 @@ def run(command: Callable[[], int | None]) -> int:
 
 
 def _interrupt(number: int, _frame: object) -> None:
-    """Interrupt the command once: its orderly end, such as that of its processes, must not be interrupted."""
+    """Interrupt the command once: while it ends its processes, it must not be interrupted again."""
     # A function, because Python reports a signal that arrives while its handler becomes SIG_IGN.
     signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt

@@ -112,7 +112,7 @@ def _choose(path: Path, names: Sequence[str], name: str, use: Use) -> str:
     if name:
         if name in names:
             return name
-        message = f"{path}: it has no array {cut(name)}; it has {_listed(names)}"
+        message = f"{path}: it has no array {cut(name)}; it has {_names_of(names)}"
         raise CommandError(message)
     if len(names) == 1:
         return names[0]
@@ -129,11 +129,11 @@ def _choose(path: Path, names: Sequence[str], name: str, use: Use) -> str:
     if use in _RESULTS.get(results, ()):
         return _RESULTS[results][use]
     advice = f"; name one, as {path}:{cut(names[0])}" if names else ""
-    message = f"{path}: it has {_listed(names)}{advice}"
+    message = f"{path}: it has {_names_of(names)}{advice}"
     raise CommandError(message)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_of(names: Sequence[str]) -> str:
     return f"the array{'s' if len(names) > 1 else ''} {cut(', '.join(names))}" if names else "no arrays"
 
 

@@ -102,7 +102,7 @@ def _write_npy(write: Callable[[bytes], int], array: Array) -> None:
 
 
 def show(out: Console, name: str, array: Array, *, is_written: bool) -> None:
-    """Print what a result is, and its elements unless they are in a file."""
+    """Print the type and the shape of a result, and its elements unless they are in a file."""
     out.print(Text.assemble((name, "cyan"), f" {array.dtype} {array.shape}"))
     if np.dtype("M8") == array.dtype:  # NumPy cannot print dates without a unit
         array = array.view(np.int64)

@@ -13,7 +13,7 @@ from numpy import empty
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import counted, error_text, refuse, shown
 
-# Raised for what has no value of that kind, or none that is accessible, as an array that is traced.
+# Raised by objects that have no such value, or none that can be read, as a traced array.
 NO_VALUE = (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 MOST_DIMENSIONS = 64
 """The most dimensions that an array has, as in NumPy."""
@@ -62,14 +62,14 @@ def as_integer(value: Any) -> int | None:
     if getattr(value, "ndim", 0):  # some libraries accept any array of one element as an index
         return None
     try:
-        # A bool of NumPy is no index, and True is.
+        # Python's bools are indices, and NumPy's are not.
         return int(index(bool(value) if "bool" in type(value).__name__ else value))
     except NO_VALUE:
         return None
 
 
 def is_symbol(value: object) -> bool:
-    """Return whether a number stands for those that a tracer does not know yet."""
+    """Return whether a number is a symbol of torch, whose value a tracer does not know."""
     return type(value).__name__ in ("SymInt", "SymFloat")
 
 
@@ -156,19 +156,19 @@ def boolean(value: object, where: str) -> bool:
 
 
 def check_dimensions(where: str, number: int) -> None:
-    """Refuse more dimensions than an array has; this comes before sizes are looked at."""
+    """Refuse more dimensions than an array has, before their sizes are read."""
     if number > MOST_DIMENSIONS:
         reason, allowed = "no array of NumPy has as many", f"there must be at most {MOST_DIMENSIONS}"
         refuse(where, counted(number, "dimension"), reason, allowed)
 
 
-def listed(values: Any, where: str) -> tuple[Any, ...]:
-    """Return a number for each dimension, of any iterable, as a tuple.
+def as_tuple(values: Any, where: str) -> tuple[Any, ...]:
+    """Return an iterable of a number for each dimension as a tuple.
 
     Raises
     ------
     InvalidDescriptorError
-        If there are too many, of which the others are not read; the text begins with `where`.
+        If there are more than an array has; they are not read to the end. The text begins with `where`.
     """
     if hasattr(values, "__len__"):
         check_dimensions(where, len(values))
@@ -194,7 +194,7 @@ def sizes(shape: Any, where: str) -> tuple[int, ...]:
         if is_number or not hasattr(shape, "__iter__"):
             allowed = "shape must be a sequence of sizes"
             raise TypeError(error_text(where, shown(shape), "it is not a sequence", allowed))
-        shape = tuple([integer(size, where) for size in listed(shape, where)])
+        shape = tuple([integer(size, where) for size in as_tuple(shape, where)])
     if shape and min(shape) < 0:
         refuse(where, shape, "a size is negative", "sizes must be >= 0")
     return shape  # type: ignore[no-any-return]

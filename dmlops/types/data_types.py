@@ -105,7 +105,7 @@ def data_type_of_numpy(dtype: np.dtype, where: str) -> ElementType:
     TypeError
         If no operator takes it; the text begins with `where`.
     """
-    # An opaque type holds the very type of the caller: others may be equal to it.
+    # An opaque type keeps the caller's own NumPy type: NumPy calls others equal to it (`identity`).
     found = _OF_NUMPY.get(dtype) or opaque_of_numpy(dtype)
     if found is None:
         name = dtype.name if dtype.names is None else str(dtype)
@@ -129,7 +129,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def named_data_type(name: str, where: str) -> ElementType:
-    """Return the data type of that name.
+    """Return the data type that a name stands for.
 
     Raises
     ------

@@ -24,15 +24,15 @@ class OpaqueType:
     """A type of elements of which kernels only know the bits."""
 
     name: str
-    """As array libraries spell it."""
+    """The name that array libraries use."""
     family: Literal["complex", "float8", "datetime64", "timedelta64", "structured"]
     """What its elements are."""
     bytes: int
     """Size of one element."""
     magnitude: int | None
-    """The bits of which one at least is set in an element that is not zero; None where no bits tell."""
+    """An element is non-zero if any of these bits is set; None if the type has no such test for zero."""
     dtype: "np.dtype | None" = None
-    """The type in NumPy, where its name does not say it."""
+    """The type in NumPy, if `name` does not determine it."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether elements can be moved from one type to the other; see `identity`."""
@@ -95,11 +95,11 @@ OPAQUE = {
         *(OpaqueType(f"float8_{name}", "float8", 1, 0xFF if "uz" in name else 0x7F) for name in _FLOAT8),
     )
 }
-"""The types that their name alone says, by the name that all array libraries use."""
+"""The types that are determined by their names, which all array libraries use."""
 
 
 def opaque_of_numpy(dtype: np.dtype) -> OpaqueType | None:
-    """Return the opaque type of a NumPy type whose name does not say everything; None for other types."""
+    """Return the opaque type of a NumPy type that its name does not determine; None for other types."""
     if dtype.kind == "M":
         return OpaqueType(dtype.name, "datetime64", 8, (1 << 64) - 1, dtype)
     if dtype.kind == "m":

@@ -110,7 +110,7 @@ def _bits_of_scalar(value: Any, data_type: TensorDataType) -> int:
 
 
 def _rounded(value: Any) -> int | float:
-    """Return a number of a class that is no array library's, or of NumPy's longdouble."""
+    """Return a number of another class, such as Decimal, Fraction or longdouble, as a plain one."""
     if not hasattr(value, "as_integer_ratio") or not value:
         return float(value)
     power = value.adjusted() if hasattr(value, "adjusted") else 0  # of a Decimal
@@ -240,7 +240,7 @@ def _nearest(numerator: int, denominator: int, form: FloatFormat) -> int | None:
         return 0
     exponent = numerator.bit_length() - denominator.bit_length()
     exponent -= numerator << max(-exponent, 0) < denominator << max(exponent, 0)
-    # One less than that of a normal number, whose leading bit adds it.
+    # One less than the exponent field of a normal number, to which the leading bit adds one.
     field = max(exponent + form.bias - 1, 0)
     last_bit = field + 1 - form.bias - form.mantissa
     divisor = denominator << max(last_bit, 0)
@@ -342,7 +342,7 @@ def opaque_bytes(value: Any, opaque: OpaqueType) -> bytes | None:
 
 
 def _time_bits(value: object, opaque: OpaqueType) -> int | None:
-    """Return the bits of a date or a duration: of a scalar of that kind, or of a number of its units."""
+    """Return the bits of a date or a duration, given as a scalar of NumPy or as a number of units."""
     if isinstance(value, str):  # "NaT"
         return opaque.lowest_bits - 1
     if isinstance(value, (int, float)):

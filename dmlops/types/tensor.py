@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from dmlops.types.arguments import as_integer, check_dimensions, listed
+from dmlops.types.arguments import as_integer, as_tuple, check_dimensions
 from dmlops.types.array_types import DataType
 from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import TensorDataType
@@ -108,7 +108,7 @@ class TensorDesc:
             data_type = member
         sizes = _integers("sizes", sizes)
         element_count = extent = math.prod(sizes)
-        # A size of 0 must not hide the others.
+        # A size of 0 must not hide that others are too large.
         span = element_count or math.prod([size or 1 for size in sizes])
         if sizes and min(sizes) < 0:
             refuse("TensorDesc.sizes", sizes, "a size is negative", "sizes must be >= 0")
@@ -127,7 +127,7 @@ class TensorDesc:
                 allowed = "strides must be in [1 - 2**63, 2**63 - 1]"
                 refuse("TensorDesc.strides", strides, "one needs more than 64 bits", allowed)
             if element_count:
-                extent, offset = _reach(sizes, strides)
+                extent, offset = _extent(sizes, strides)
             span = extent
         if span > _MAX_INT64 >> 3 and span * data_type.bits > 8 * _MAX_INT64 and not _sizes_stand_in.get():
             field_name, got = ("sizes", sizes) if strides is None else ("strides", strides)
@@ -283,7 +283,7 @@ _NO_SEQUENCES = (str, bytes, bytearray, Mapping, Set)
 _MEMBERS = "data_type, sizes and, where it is not packed, strides"
 
 
-def _reach(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+def _extent(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
     """Return the extent of a tensor that has elements, and the offset of its first one."""
     below = above = 0
     for size, stride in zip(sizes, strides):  # noqa: B905 - slow with strict
@@ -313,7 +313,7 @@ def _integers(field: str, values: object) -> tuple[int, ...]:
     try:
         # Empty text would pass below, and mappings and sets have no meaningful order.
         is_sequence = not isinstance(values, _NO_SEQUENCES)
-        numbers = listed(values, f"TensorDesc.{field}") if is_sequence else (None,)
+        numbers = as_tuple(values, f"TensorDesc.{field}") if is_sequence else (None,)
     except TypeError:
         numbers = (None,)
     numbers = tuple([as_integer(number) for number in numbers])
