@@ -280,7 +280,10 @@ def top_k_layouts(device):
         check_top_k(sample("int8", (2, size), size), (size + 1) // 2, mesh, [Shard(1), Shard(1)])
         lengths = np.array([size // 2, size - 1])
         check_top_k(
-            *(sample("int8", (2, size), size), size, mesh, [Shard(1), Shard(1)]),
+            sample("int8", (2, size), size),
+            size,
+            mesh,
+            [Shard(1), Shard(1)],
             lengths=lengths,
             of_lengths=[Shard(0), Replicate()],
         )
@@ -492,10 +495,12 @@ def refusals(device):
     x = distribute(numbers, mesh, [Shard(1)])
     partial = DTensor.from_local(torch.ones(4, 10, device=device), mesh, [Partial()], run_check=False)
     wrong = DTensor.from_local(
-        *(torch.ones(4, 9, device=device), mesh, [Shard(1)]), run_check=False, shape=(4, 10), stride=(10, 1)
+        torch.ones(4, 9, device=device), mesh, [Shard(1)], run_check=False, shape=(4, 10), stride=(10, 1)
     )
     strided = DTensor.from_local(
-        *(torch.ones(1, 10, device=device), other, [_StridedShard(0, split_factor=2), Shard(0)]),
+        torch.ones(1, 10, device=device),
+        other,
+        [_StridedShard(0, split_factor=2), Shard(0)],
         run_check=False,
         shape=(4, 10),
         stride=(10, 1),

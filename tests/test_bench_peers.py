@@ -199,7 +199,8 @@ def test_notes_tell_the_kind_of_answers_that_tied_data_showed():
     ("device", "who"),
     [
         pytest.param(
-            *(device, who),
+            device,
+            who,
             id=f"{device}-{who.operator}-{who.name}",
             marks=[pytest.mark.exhaustive] * who.has_own_stream,
         )

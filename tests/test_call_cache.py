@@ -80,7 +80,7 @@ AXES = {
     "level": (None, "EXTENDED", "DML_6_4", "DML_1_0"),
     "operator": ("top_k", "nonzero_coordinates"),
     "workspace": (None, 0, 8, 64, 800),
-}  # fmt: skip
+}
 COMMON = ("function", "dtype", "layout", "shape", "out", "out_layout", "threads", "level")
 RELEVANT = {
     "top_k": (

@@ -103,7 +103,7 @@ HOSTILE = {
     "a missing key": header("{'descr': '<i2', 'fortran_order': False}"),
     "brackets": header("(" * 5000),
     "minus signs": header("-" * 9000 + "1"),
-    "letters of no encoding": header("") [:8] + struct.pack("<H", 4) + b"\xff\xfe\xff\xfe",
+    "letters of no encoding": header("")[:8] + struct.pack("<H", 4) + b"\xff\xfe\xff\xfe",
     "a zero byte": header("{'descr': '<i2'\0}"),
     "a longer header than told": header(descr("'<i2'"), length=20),
     "a header of 4 GiB": header(descr("'<i2'"), (2, 0), 2**32 - 1),
@@ -121,7 +121,7 @@ HOSTILE = {
         f"type {kind[:30]}": header(descr(kind)) + bytes(64)
         for kind in ("'floaty'", "''", "None", "'<i3'", "'V2'", "'<U3'", "'<c32'")
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -39,7 +39,7 @@ def running(process):
 def warmup(tmp_path):
     """Start a `dmlops warmup` that would take minutes, and return it when it compiles."""
     process = start_command(
-        *("warmup", "--device", "cpu", "--jobs", 2), folder=tmp_path, DMLOPS_CACHE_DIR=str(tmp_path / "cache")
+        "warmup", "--device", "cpu", "--jobs", 2, folder=tmp_path, DMLOPS_CACHE_DIR=str(tmp_path / "cache")
     )
     try:
         wait_for(lambda: process.poll() is not None or any(each.is_file() for each in tmp_path.rglob("*")))

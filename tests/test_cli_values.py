@@ -63,16 +63,13 @@ ANSWERS = {
     "diagonal zeros.npy --end 0": {"output": np.zeros((3, 4))},
     "diagonal zeros.npy --begin 1 --end inf": {"output": np.tri(4, 3, -1).T},
     "diagonal zeros.npy --begin=-inf --end 0": {"output": np.tri(3, 4, -1)},
-    **{
-        f"diagonal zeros.npy --begin {begin}": {"output": np.eye(3, 4, begin)}
-        for begin in (-2, -1, 0, 1, 2)
-    },
+    **{f"diagonal zeros.npy --begin {begin}": {"output": np.eye(3, 4, begin)} for begin in (-2, -1, 0, 1, 2)},
     **{
         f"diagonal zeros.npy --value {text}": {"output": np.where(np.eye(3, 4), float(value), 0.0)}
         for text, value in [("0x10", 16), ("-0x1", -1), ("0b11", 3), ("1e2", 100), ("-inf", "-inf")]
     },
     "diagonal complex.npy --value 1-2j": {"output": np.complex64([[1 - 2j, 0]])},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("line", ANSWERS)

@@ -16,19 +16,31 @@ PAGE_INPUT = np.array([[4, 7, 3, 7, 9], [1, 2, 8, 6, 9], [9, 4, 1, 8, 7], [4, 3,
 PAGE_EXAMPLES = {
     # Erratum: the page prints Value 7 above an output of ones.
     "basic_identity_matrix": (
-        *(None, 1, 0, 1),
+        None,
+        1,
+        0,
+        1,
         [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0]],
     ),
     "three_element_wide_diagonal_strip": (
-        *(None, 7, 0, 3),
+        None,
+        7,
+        0,
+        3,
         [[7, 7, 7, 0, 0], [0, 7, 7, 7, 0], [0, 0, 7, 7, 7], [0, 0, 0, 7, 7]],
     ),
     "keep_top_right_diagonal_half": (
-        *(PAGE_INPUT, 0, INT32_MIN, 1),
+        PAGE_INPUT,
+        0,
+        INT32_MIN,
+        1,
         [[0, 7, 3, 7, 9], [0, 0, 8, 6, 9], [0, 0, 0, 8, 7], [0, 0, 0, 0, 4]],
     ),
     "keep_only_values_along_the_diagonal": (
-        *(PAGE_INPUT, 0, 1, 0),
+        PAGE_INPUT,
+        0,
+        1,
+        0,
         [[4, 0, 0, 0, 0], [0, 2, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 2, 0]],
     ),
 }

@@ -174,7 +174,9 @@ def test_plain_calls_load_nothing_and_compiled_ones_raise_no_warning():
             compiled(torch.randn(6, 6), torch.arange(6), 3)
     """
     assert run_script("import warnings; warnings.simplefilter('default')\n", script).split() == [
-        *("False", "True", "False")
+        "False",
+        "True",
+        "False",
     ]
 
 

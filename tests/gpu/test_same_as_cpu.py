@@ -47,20 +47,28 @@ def test_same_bits_from_run_to_run(gpu_library):
 SELECTIONS = {
     "limits": (
         [(2, n) for n in (5000, 70_000, 400_000)],
-        *(1, (1, 7, 100, 1000, 2048, 2049, 5000), ("float16", "int32", "float64")),
+        1,
+        (1, 7, 100, 1000, 2048, 2049, 5000),
+        ("float16", "int32", "float64"),
     ),
     "whole rows": (
         [(3, n) for n in (2000, 4097, 6144, 6145, 8192, 8193, 16_384, 16_385, 100_000)],
-        *(1, (None,), ("float32", "float16", "int64")),
+        1,
+        (None,),
+        ("float32", "float16", "int64"),
     ),
     "most of many short rows": (
         [(n_rows, n) for n_rows in (2, 1500) for n in (40, 64, 128, 200, 256)],
-        *(1, (33, 64, 100, 199, None), ("uint8", "float16", "float32", "float64")),
+        1,
+        (33, 64, 100, 199, None),
+        ("uint8", "float16", "float32", "float64"),
     ),
     # Columns that do not fill the last warp, parts of columns merged by a second launch, and too few columns.
     "columns": (
         [(300, 30_001), (16_200, 520), (64, 140_000), (1000, 30)],
-        *(0, (1, 13, 64, 600), ("float32", "int64", "uint8")),
+        0,
+        (1, 13, 64, 600),
+        ("float32", "int64", "uint8"),
     ),
     "inner axes": ([(3, 90, 33_000), (5, 1000, 17, 100)], 1, (3, 7), ("float32", "int64", "uint8")),
 }

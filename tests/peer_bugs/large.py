@@ -56,46 +56,75 @@ def _of(n):
     elements = {-1: 5, 2**31 - 1: 6}
     return {
         "one row": Large(
-            *((n,), {n - 1: 9, n // 2: 8, n // 2 - 1: 8, 5: 7}, top_k(6)),
+            (n,),
+            {n - 1: 9, n // 2: 8, n // 2 - 1: 8, 5: 7},
+            top_k(6),
             ([9, 8, 8, 7, 0, 0], [n - 1, n // 2 - 1, n // 2, 5, 0, 1]),
         ),
         "one row of ties": Large(
-            *((n,), {}, lambda x: dmlops.top_k(_ones_but_for(3000, x), 2900, largest=False)),
+            (n,),
+            {},
+            lambda x: dmlops.top_k(_ones_but_for(3000, x), 2900, largest=False),
             ({}, [*range(n - 3000, n - 100)]),
         ),
         "one row with a length": Large(
-            *((n,), dict.fromkeys(places, 3), lambda x, n: dmlops.top_k(x, 4, sorted=False, lengths=n)),
-            *(([0, 3, 3, 3], [0, *places[:3]]), (np.array(n - 1),)),
+            (n,),
+            dict.fromkeys(places, 3),
+            lambda x, n: dmlops.top_k(x, 4, sorted=False, lengths=n),
+            ([0, 3, 3, 3], [0, *places[:3]]),
+            others=(np.array(n - 1),),
         ),
         "many rows": Large(
-            *((n // 256 + 1, 256), {(-1, 200): 3, (-2, 100): 4}, top_k(1)),
+            (n // 256 + 1, 256),
+            {(-1, 200): 3, (-2, 100): 4},
+            top_k(1),
             ({(-1, 0): 3, (-2, 0): 4}, {(-1, 0): 200, (-2, 0): 100}),
         ),
         "columns": Large(
-            *((3, n // 3 + 1), {(2, -1): 5, (1, -2): 4}, top_k(1, axis=0)),
-            *(({(0, -1): 5, (0, -2): 4}, {(0, -1): 2, (0, -2): 1}), (), "uint8", 5),
+            (3, n // 3 + 1),
+            {(2, -1): 5, (1, -2): 4},
+            top_k(1, axis=0),
+            ({(0, -1): 5, (0, -2): 4}, {(0, -1): 2, (0, -2): 1}),
+            dtype="uint8",
+            n_bytes=5,
         ),
         "nonzero": Large(
-            *((3, n // 3 + 1), {(0, 0): 1, (2, 7): 1, (2, -1): 1}, dmlops.nonzero_coordinates),
+            (3, n // 3 + 1),
+            {(0, 0): 1, (2, 7): 1, (2, -1): 1},
+            dmlops.nonzero_coordinates,
             ([[0, 0], [2, 7], [2, n // 3]], 3),
         ),
         "nonzero of a strided input": Large(
-            *((2, n // 2 + 1), {(0, -1): 1, (1, 5): 1}, lambda x: dmlops.nonzero_coordinates(x.T)),
+            (2, n // 2 + 1),
+            {(0, -1): 1, (1, 5): 1},
+            lambda x: dmlops.nonzero_coordinates(x.T),
             ([[5, 1], [n // 2, 0]], 2),
         ),
         "gather of slices": Large(
-            *((rows, 8), {-1: 5, 2**28 - 1: 6}, gather("raise"), ([[5] * 8, [6] * 8, [5] * 8, [0] * 8],)),
-            (np.array([[rows - 1], [2**28 - 1], [-1], [0]]),),
+            (rows, 8),
+            {-1: 5, 2**28 - 1: 6},
+            gather("raise"),
+            ([[5] * 8, [6] * 8, [5] * 8, [0] * 8],),
+            others=(np.array([[rows - 1], [2**28 - 1], [-1], [0]]),),
         ),
         "gather of elements": Large((n,), elements, gather("fill"), ([5, 6, 5, 0, 0, 0],), (picks,)),
         "gather of nearest": Large((n,), elements, gather("clip"), ([5, 6, 5, 0, 5, 5],), (picks,)),
         "gather to a large output": Large(
-            *((n // 1024 + 3, 1), {-1: 1}, lambda i, x: (dmlops.gather_nd(x, i, mode="clip"),), ({-1: 1},)),
-            *((np.eye(2, 1, -1, "uint8").repeat(1024, 1),), "int32"),
+            (n // 1024 + 3, 1),
+            {-1: 1},
+            lambda i, x: (dmlops.gather_nd(x, i, mode="clip"),),
+            ({-1: 1},),
+            others=(np.eye(2, 1, -1, "uint8").repeat(1024, 1),),
+            dtype="int32",
         ),
         "gather by many tuples": Large(
-            *((n, 1), {-1: 2, 2**31 - 1: 1}, lambda i, x: (dmlops.gather_nd(x, i),)),
-            *(({-1: 2, 2**31 - 1: 1},), (np.arange(3, dtype="uint8"),), "int32", 7),
+            (n, 1),
+            {-1: 2, 2**31 - 1: 1},
+            lambda i, x: (dmlops.gather_nd(x, i),),
+            ({-1: 2, 2**31 - 1: 1},),
+            others=(np.arange(3, dtype="uint8"),),
+            dtype="int32",
+            n_bytes=7,
         ),
         "corner of a matrix": Large(
             (side, side), {(-1, 0): 1}, band(side - 1, FAR), ({(0, -1): 3, (-1, 0): 1},)
@@ -105,17 +134,19 @@ def _of(n):
             (side, side), {(0, -1): 1}, lambda x: band(side - 1, FAR)(x.T), ({(0, -1): 3, (-1, 0): 1},)
         ),
         "every other column": Large(
-            *((side, 2 * side), {(-1, 0): 1}, lambda x: band(side - 1, FAR)(x[:, ::2])),
-            *(({(0, -1): 3, (-1, 0): 1},), (), "uint8", 5),
+            (side, 2 * side),
+            {(-1, 0): 1},
+            lambda x: band(side - 1, FAR)(x[:, ::2]),
+            ({(0, -1): 3, (-1, 0): 1},),
+            dtype="uint8",
+            n_bytes=5,
         ),
         "wide": Large((2, n // 2 + 1), {}, band(n // 2 - 1, n // 2), ({(0, -2): 3, (1, -1): 3},)),
         "high": Large((n // 2 + 1, 2), {}, band(1 - n // 2, 2 - n // 2), ({(-2, 0): 3, (-1, 1): 3},)),
         "many matrices": Large(
-            *(
-                (1,),
-                {},
-                lambda like: band(7, 8, shape=(n // 64 + 1, 8, 8), dtype=like.dtype, like=like)(None),
-            ),
+            (1,),
+            {},
+            lambda like: band(7, 8, shape=(n // 64 + 1, 8, 8), dtype=like.dtype, like=like)(None),
             ({(..., 0, 7): 3},),
         ),
     }
@@ -127,8 +158,11 @@ REPORTS = {
     "pytorch/pytorch/issues/51872": Large((2**31 - 2,), {}, dmlops.nonzero_coordinates, ([], 0)),
     # JAX's take_along_axis overflowed in the type of its unsigned indices.
     "jax-ml/jax/issues/5088": Large(
-        *((2**31 + 10,), {2**31 - 1: 1, 2**31: 2, 2**31 + 3: 3}, gather("raise"), ([1, 2, 3, 0],)),
-        (np.array([[2**31 - 1], [2**31], [2**31 + 3], [2**31 + 4]], "uint32"),),
+        (2**31 + 10,),
+        {2**31 - 1: 1, 2**31: 2, 2**31 + 3: 3},
+        gather("raise"),
+        ([1, 2, 3, 0],),
+        others=(np.array([[2**31 - 1], [2**31], [2**31 + 3], [2**31 + 4]], "uint32"),),
     ),
 }
 CALLS = {name: call._replace(n_bytes=call.n_bytes * GB) for name, call in REPORTS.items()} | {
