@@ -262,6 +262,17 @@ def test_an_output_has_memory_of_its_own():
         dmlops.sample(logits((4, 9)), memory[:4], out=memory[4:])
 
 
+@pytest.mark.parametrize("protocol", ["__array_interface__", "__array__"])
+def test_parameters_known_by_a_protocol_are_arrays(protocol):
+    def known(array):
+        return type("Known", (), {protocol: getattr(array, protocol)})()
+
+    rows, seeds, temperature = logits((3, 20)), np.arange(3), np.array([0.0, 1.0, 2.0])
+    for _ in range(2):
+        tokens = dmlops.sample(rows, known(seeds), k=known(seeds), temperature=known(temperature))
+        assert_same(tokens, dmlops.sample(rows, seeds, k=seeds, temperature=temperature))
+
+
 def test_lists_of_seeds_are_exact(library):
     rows = logits((2, 50))
     expected = [dmlops.sample(row, seed)[()] for row, seed in zip(rows, (2**64 - 1, 1), strict=True)]

@@ -33,7 +33,7 @@ _INFINITY, _ONE, _SIGN = 0x7FF << 52, 0x3FF << 52, 1 << 63
 _INT64, _UINT64 = (1 << 63) - 1, (1 << 64) - 1
 _floats, _words = Struct("<d"), Struct("<Q")
 _NUMBERS = frozenset((int, float, type(None), bool, str, bytes))
-_OF_ARRAYS = ("ndim", "__len__", "__dlpack__", "__cuda_array_interface__")
+_OF_ARRAYS = "ndim", "__len__", "__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array__"
 
 
 @overload
