@@ -444,6 +444,23 @@ def test_the_newest_calls_are_kept(monkeypatch):
     assert counts[3:] == [min(counts)] * 3
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: dmlops.gather_nd(x, [[0], [1]]),
+        lambda x: dmlops.gather_nd(x, [[0, 1]], mode="clip"),
+        lambda x: dmlops.top_k(x, 2, lengths=[1] * len(x)),
+        lambda x: dmlops.sample(x, [1] * len(x)),
+    ],
+)
+def test_new_sizes_beside_lists_are_not_planned_again(call, monkeypatch):
+    for n in (4, 5):
+        call(np.ones((n, 3), "float32"))
+    monkeypatch.setattr("dmlops.devices.backend.plan", lambda *_: pytest.fail("planned again"))
+    for n in (6, 7):
+        call(np.ones((n, 3), "float32"))
+
+
 def test_the_default_integer_of_jax():
     jax = pytest.importorskip("jax")
     x = jax.numpy.ones((6, 8))

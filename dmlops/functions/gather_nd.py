@@ -135,12 +135,12 @@ def gather_nd(
         fill = scalar_key(plain_fill(fill_value, mode))
     outs = () if out is None else (out,)
     parameters = "gather_nd", batch_dims, mode, fill, wrap_negative, level_set()
+    if isinstance(indices, (list, tuple)):
+        check_is_one_array(indices, as_plain)
+        listed = as_plain(indices, "gather_nd.indices")
+        inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
     results = KINDS.call(parameters, inputs, (), outs) if stream is None else None
     if results is None:
-        check_is_one_array(indices, as_plain)
-        if isinstance(indices, (list, tuple)):
-            listed = as_plain(indices, "gather_nd.indices")
-            inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
         others = batch_dims, mode, scalar_of(fill), wrap_negative
         results = SPEC.run(parameters, (), inputs, out, stream, *others)
     return results[0] if out is None else out
