@@ -83,6 +83,22 @@ class TestTopK:
         assert_same(indices.compute(scheduler="sync"), expected[1])
         assert values.shape == indices.shape == expected[0].shape
 
+    @pytest.mark.parametrize("beside", [(1, 0), (1,)], ids=str)
+    def test_empty_chunks_beside_one_element(self, beside):
+        """As a mask leaves them."""
+        x, lengths, numbers = np.float32([[3], [5], [4]]), np.array([[1]]), np.array([[1], [7], [6]])
+        lazy = da.from_array(x, chunks=((2, 0, 1), (1, 0, 0)))
+        rows = {"lengths": da.from_array(lengths[0], chunks=(beside,))}
+        for options, others in (
+            ({"axis": 0, "lengths": lengths[0]}, rows),
+            ({"axis": 1, "lengths": lengths[0]}, rows),
+            ({"axis": 0, "indices": numbers}, {"indices": da.from_array(numbers, chunks=((3,), beside))}),
+        ):
+            values, indices = top_k(lazy, 2, **options | others)
+            expected = reference.top_k(x, 2, **options)
+            assert_same(values.compute(scheduler="sync"), expected[0])
+            assert_same(indices.compute(scheduler="sync"), expected[1])
+
     def test_rows_of_any_integers(self):
         x = np.arange(12, dtype=np.float32)
         most = np.iinfo(np.int64).max

@@ -101,6 +101,12 @@ def _of_rows(
     for name, array in {"x": x, **arrays}.items():
         for d in range(array.ndim):
             chunks.check_known(array, d, f"top_k.{name}")
+    # Dask takes a dimension of size 1 for one that is broadcast, and then misses its empty chunks.
+    x, *others = [
+        array.rechunk({d: -1 for d, size in enumerate(array.shape) if size == 1})
+        for array in (x, *arrays.values())
+    ]
+    arrays = dict(zip(arrays, others, strict=True))
     n_added = len(sizes) - x.ndim
     of_rows = (*sizes[:axis], *sizes[axis + 1 :])
     made = {}
