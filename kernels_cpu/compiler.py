@@ -5,7 +5,6 @@ writes a plan; it is optimised here. The object code has an entry with one fixed
 in it is internal, and it refers to no outside symbols but C's memory functions.
 """
 
-import importlib
 from types import FunctionType
 from typing import Any
 
@@ -13,7 +12,7 @@ import llvmlite.binding as llvm
 
 from kernels_cpu import processor
 from kernels_cpu.foreign import DEFINITIONS, SYMBOLS
-from kernels_cpu.kernel import INTEGER, Kernel
+from kernels_cpu.kernel import INTEGER, Kernel, imported
 from kernels_cpu.linking import ENTRY
 from kernels_cpu.plan_compiler import POINTER, plan_ir
 
@@ -39,20 +38,15 @@ def compile_kernel(kernel: Kernel) -> bytes:
 
 def _source_of(kernel: Kernel) -> Any:
     """Return the function that is compiled, or Numba's dispatcher of it."""
-    found = _imported(kernel.source)
+    found = imported(kernel.source)
     return found(*kernel.parameters) if kernel.parameters else found
-
-
-def _imported(source: str) -> Any:
-    module_name, _, attribute = source.partition(":")
-    return getattr(importlib.import_module(module_name), attribute)
 
 
 def _compile_plan(plan: FunctionType, kernel: Kernel) -> bytes:
     """Return the object code of a plain function of integers and words; Numba is not needed for it."""
     machine = _target_machine()
     kinds = [INTEGER if kind == INTEGER else POINTER for kind in kernel.signature]
-    fit = _imported(kernel.fit) if kernel.fit else None
+    fit = imported(kernel.fit) if kernel.fit else None
     module = llvm.parse_assembly(plan_ir(plan, kinds, ENTRY, is_direct=kernel.uses_python, fit=fit))
     module.data_layout, module.triple = str(machine.target_data), machine.triple
     # A plan runs once per call: more optimisation would take longer than it could save.

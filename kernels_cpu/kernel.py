@@ -1,10 +1,11 @@
 """Kernels by name, and loaded kernels: all that plans need, without Numba and LLVM."""
 
 import functools
+import importlib
 import struct
 from array import array
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 INTEGER = "i64"
 ELEMENT_SIZES = (1, 2, 4, 8)
@@ -66,6 +67,12 @@ def plan_kernel(operator: str, n_inputs: int = 2, device: str = "cpu") -> Kernel
     name = f"{operator}_plan" if device == "cpu" else f"{operator}_{device}_plan"
     pointers = (INTEGERS,) * (2 + n_inputs)
     return Kernel(name, f"{package}.plan:plan", pointers, fit=f"kernels_cpu.{operator}.fit:fit")
+
+
+def imported(source: str) -> Any:
+    """Import what the `source` of a kernel names."""
+    module_name, _, attribute = source.partition(":")
+    return getattr(importlib.import_module(module_name), attribute)
 
 
 class LoadedKernel(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kernels_cpu import plan_words as words_of
 from kernels_cpu import processor, threads
-from kernels_cpu.kernel import WORD_MASK, Kernel, Load, LoadedKernel, Table, packed, packer
+from kernels_cpu.kernel import WORD_MASK, Kernel, Load, LoadedKernel, Table, imported, packed, packer
 from kernels_cpu.plan_words import Words
 from kernels_cpu.problems import Problem
 
@@ -33,14 +33,14 @@ class Target(NamedTuple):
 
 
 def planned(
-    plan: Callable[..., int], compiled: LoadedKernel | None, inputs: Sequence[Words], room: int
+    plan: Kernel, compiled: LoadedKernel | None, inputs: Sequence[Words], room: int
 ) -> tuple[int, Words]:
     """Run a plan; return its status and its words.
 
     Parameters
     ----------
-    plan : callable
-        The plan, which runs as Python if it is not compiled.
+    plan : Kernel
+        The plan, whose source runs as Python if it is not compiled.
     compiled : LoadedKernel or None
         Its compiled form.
     inputs : sequence of words
@@ -50,7 +50,7 @@ def planned(
     """
     out = array("q", bytes(8 * room))
     if compiled is None:
-        return plan(*inputs, out), out
+        return imported(plan.source)(*inputs, out), out
     tables = [Table(words) for words in inputs]
     return compiled(0, *[table.address for table in tables], out.buffer_info()[0]), out
 
@@ -64,21 +64,25 @@ class Plan(ABC):
 
     algorithm: int
     """The number of the algorithm, which the operator defines."""
-    variant: str
-    """The algorithm, and why it was chosen."""
     workspace_size: int
     """Bytes of scratch that one run needs."""
     residues: Sequence[int] = ()
     """For each of the first operands, the word of the problem for its address modulo 16."""
 
     def __init__(self, kernels: ModuleType, problem: Problem) -> None:
-        self._kernels, self._problem = kernels, kernels.words_of_problem(problem)
+        self._kernels, self._given = kernels, problem
+        self._problem = kernels.words_of_problem(problem)
         self._runners: dict[tuple[Any, ...], Callable[..., int]] = {}
 
-    def _describe(self, problem: Problem) -> None:
+    def _describe(self) -> None:
         words = self.words(self._problem)
         self.algorithm, self.workspace_size = words[words_of.ALGORITHM], words[words_of.WORKSPACE]
-        self.variant = self._kernels.described(problem, words)
+
+    @property
+    def variant(self) -> str:
+        """The algorithm, and why it was chosen."""
+        described: str = self._kernels.described(self._given, self.words(self._problem))
+        return described
 
     @abstractmethod
     def words(self, problem: Words) -> Words:
@@ -140,13 +144,14 @@ class HostPlan(Plan):
     def __init__(self, kernels: ModuleType, problem: Problem, target: Target) -> None:
         super().__init__(kernels, problem)
         self._target = target
-        self._describe(problem)
+        self._describe()
 
     def words(self, problem: Words) -> Words:
         """Return the words of a plan."""
-        compiled = self._target.load(self._kernels.PLAN) if self._target.compiles_plans else None
+        plan = self._kernels.PLAN
+        compiled = self._target.load(plan) if self._target.compiles_plans else None
         host = [self._target.threads, processor.streaming_bytes()]
-        return planned(self._kernels.plan_of_words, compiled, (problem, host), words_of.MAX_WORDS)[1]
+        return planned(plan, compiled, (problem, host), words_of.MAX_WORDS)[1]
 
     def runner(self, words: Words) -> Callable[..., int]:
         """Return what runs the words of a plan, with all kernels loaded."""

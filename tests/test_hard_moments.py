@@ -42,7 +42,7 @@ def test_an_import_from_a_zip_file(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.parametrize("module", ["llvmlite", "kernels_cpu.top_k.plan", "kernels_cpu.linking"])
+@pytest.mark.parametrize("module", ["llvmlite", "kernels_cpu.top_k", "kernels_cpu.linking"])
 def test_a_fork_during_the_imports_of_a_first_call(module):
     fork = f"""
     import os, sys, threading, time, warnings

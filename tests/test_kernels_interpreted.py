@@ -56,6 +56,28 @@ SLOW = re.compile(
 )
 
 
+@functools.cache
+def problem(operator, number):
+    """Return the descriptor and the options of a random problem."""
+    case = random_case(operator, number, MOST_ELEMENTS)
+    return case.descriptor, case.options
+
+
+@functools.cache
+def kernels_of(operator, choice, number):
+    """Return the kernels that a problem asks for, and their threads; none if the choice does not serve it."""
+    target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
+    arguments = choice.arguments(target) if choice else {}
+    if arguments.pop("target", None) and arguments.get("multiprocessors"):
+        return frozenset(), 0
+    try:
+        asked = planned(*problem(operator, number), **arguments).asked
+    except (ValueError, UnsupportedFeatureError):
+        return frozenset(), 0
+    labels = frozenset(launch.variant.label for launch in asked)
+    return labels, sum(launch.grid * launch.block for launch in asked)
+
+
 def problems_of(label):
     """Yield problems, and choices of an algorithm, that need a kernel, and no others than are tried here."""
     for operator, choices in ALGORITHMS.items():
@@ -68,19 +90,9 @@ def problems_of(label):
         named = sorted(choices, key=lambda choice: choice.name.partition("-")[0] not in label)
         for choice in (*named, None):
             for number in range(-1, -30 if choice else -200, -1):
-                case = random_case(operator, number, MOST_ELEMENTS)
-                target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
-                arguments = choice.arguments(target) if choice else {}
-                if arguments.pop("target", None) and arguments.get("multiprocessors"):
-                    continue
-                try:
-                    asked = planned(case.descriptor, case.options, **arguments).asked
-                except (ValueError, UnsupportedFeatureError):
-                    continue
-                labels = {launch.variant.label for launch in asked}
-                n_threads = sum(launch.grid * launch.block for launch in asked)
+                labels, n_threads = kernels_of(operator, choice, number)
                 if label in labels <= {*KERNELS} and n_threads <= MOST_THREADS:
-                    yield case, choice
+                    yield random_case(operator, number, MOST_ELEMENTS), choice
 
 
 @pytest.mark.parametrize(

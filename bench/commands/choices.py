@@ -1,5 +1,6 @@
 """`python -m bench choices`: find the fastest algorithm of top_k on CUDA for each problem."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -50,20 +51,11 @@ def choices(
     import torch  # noqa: PLC0415 - for this command only
 
     from bench import choices as search  # noqa: PLC0415
-    from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415
 
     if table is not None:
         search.write_table(table)
         return
-    for name in algorithm or ():
-        if name not in ALGORITHMS:
-            message = f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}"
-            raise CommandError(message)
-        if add_to is None:
-            message = (
-                f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to"
-            )
-            raise CommandError(message)
+    check_algorithms(algorithm or (), add_to)
     watch = search.Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
     known = {each.place: each.times for each in search.load(add_to) if each.times} if add_to else {}
@@ -77,3 +69,18 @@ def choices(
     search.print_losses(found)
     path = search.write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
     out.print(f"\nwritten: {path}")
+
+
+def check_algorithms(names: Sequence[str], add_to: Path | None) -> None:
+    """Refuse names that no algorithm has, and names without a file that their times are added to."""
+    from kernels_cuda.top_k import ALGORITHMS  # noqa: PLC0415 - for this command only
+
+    for name in names:
+        if name not in ALGORITHMS:
+            message = f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}"
+            raise CommandError(message)
+        if add_to is None:
+            message = (
+                f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to"
+            )
+            raise CommandError(message)

@@ -122,7 +122,8 @@ class Native:
         """Load the kernels of a problem that one thread runs."""
         host = [1, processor.streaming_bytes()]
         inputs = self._problem_words(problem), host
-        self._load(planned(self._kernels.plan_of_words, None, inputs, plan_words.MAX_WORDS)[1])
+        plan = self._kernels.PLAN
+        self._load(planned(plan, cpu.load(plan), inputs, plan_words.MAX_WORDS)[1])
 
     def _load(self, plan: Sequence[int]) -> None:
         for key in plan_words.kernels_of(plan):

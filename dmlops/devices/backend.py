@@ -3,17 +3,15 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from dmlops.devices import cpu, cuda
 from dmlops.devices.memory import CPU, Device
 from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
+from kernels_cpu.plan import HostPlan, Plan
 from kernels_cpu.problems import Problem
-
-if TYPE_CHECKING:
-    from kernels_cpu.plan import Plan
 
 T = TypeVar("T")
 _KERNELS = "kernels"
@@ -24,7 +22,7 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each device serves."""
 
 
-def plan(operator: str, problem: Problem, device: Device, where: str) -> "Plan":
+def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters
@@ -42,11 +40,8 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> "Plan":
         # This says what is missing before anything is imported.
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
         kernels = once.once((_KERNELS, device.kind, operator), partial(_kernels_of, operator, device))
-        make = kernels.plan
-        if device.kind == "cpu":
-            make = partial(once.imported("kernels_cpu.plan").HostPlan, kernels)
-        planned: Plan = make(problem, target)
-        return planned
+        make: Callable[..., Plan] = partial(HostPlan, kernels) if device.kind == "cpu" else kernels.plan
+        return make(problem, target)
     except OSError as error:
         what = f"the kernels of {operator}"
         raise kernel_store.cannot_load(what, error) from error

@@ -69,6 +69,7 @@ def key(kernel: Kernel) -> Key:
     return Key("cpu", kernel.label, processor.TARGET, sources(), made_by("numba", "llvmlite"))
 
 
+@functools.cache
 def sources() -> str:
     """Return the digest of the installed sources of CPU kernels."""
     return kernel_store.source_digest(Path(threads.__file__).parent)

@@ -34,5 +34,4 @@ class HostKernels(Protocol):
     DIMS: int
     RESIDUES: tuple[int, ...]
     words_of_problem: Callable[[Any], list[int]]
-    plan_of_words: Callable[..., int]
     kernel_of: Callable[[int], Kernel]

@@ -2,11 +2,10 @@
 
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, SupportsIndex, Unpack, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, overload
 
 import numpy as np
 from numpy import ndarray
-from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import as_plain, compiling_framework, find_library
 from dmlops.calls.binding import Binding, Spec
@@ -29,11 +28,14 @@ from dmlops.types import arguments
 from dmlops.types.array_types import Array, Element, GatherOptions, Listed, Mode, Truth
 from dmlops.types.scalars import scalar_key, scalar_of
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 @overload
 def gather_nd(
-    x: NDArray[Element], indices: np.ndarray | Listed, /, **options: Unpack[GatherOptions]
-) -> NDArray[Element]: ...
+    x: "NDArray[Element]", indices: np.ndarray | Listed, /, **options: Unpack[GatherOptions]
+) -> "NDArray[Element]": ...
 @overload
 def gather_nd(x: Listed, indices: np.ndarray | Listed, /, **options: Unpack[GatherOptions]) -> np.ndarray: ...
 @overload

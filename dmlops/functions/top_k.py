@@ -1,11 +1,10 @@
 """The function `top_k`."""
 
 from collections.abc import Container, Sequence
-from typing import Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, SupportsIndex, Unpack, overload
 
 import numpy as np
 from numpy import ndarray
-from numpy.typing import NDArray
 
 from dmlops.array_libraries.detect import compiling_framework
 from dmlops.calls.binding import Binding, Spec, check_extended, check_is_pair
@@ -30,6 +29,9 @@ from dmlops.types.enums import AxisDirection, FeatureLevel
 from dmlops.types.errors import error_text, refuse
 from dmlops.types.opaque_types import OpaqueType
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 class TopKResult(NamedTuple, Generic[Values, Indices]):
     """The result of `top_k`.
@@ -48,8 +50,8 @@ class TopKResult(NamedTuple, Generic[Values, Indices]):
 
 @overload
 def top_k(
-    x: NDArray[Element], /, k: SupportsIndex, **options: Unpack[TopKOptions]
-) -> TopKResult[NDArray[Element], np.ndarray]: ...
+    x: "NDArray[Element]", /, k: SupportsIndex, **options: Unpack[TopKOptions]
+) -> "TopKResult[NDArray[Element], np.ndarray]": ...
 @overload
 def top_k(
     x: Listed, /, k: SupportsIndex, **options: Unpack[TopKOptions]

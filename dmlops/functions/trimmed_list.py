@@ -12,7 +12,7 @@ from dmlops.devices import cuda_driver
 from dmlops.devices.memory import CPU, take_scratch
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import refuse
-from kernels_cpu.nonzero_coordinates.plan import ONE_PASS
+from kernels_cpu.nonzero_coordinates import ONE_PASS
 from kernels_cpu.nonzero_coordinates.problem_words import (
     CAPACITY,
     COLUMN_STEP,

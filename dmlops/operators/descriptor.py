@@ -1,17 +1,14 @@
 """The base class of all descriptors: validation by feature level, inference of outputs, JSON."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
-from dmlops.operators.descriptor_json import from_plain, parsed, refuse_constant, tensor_for, to_plain, unique
 from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
 from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import (
-    InvalidDescriptorError,
     UnsupportedFeatureError,
     Words,
     counted,
@@ -20,7 +17,7 @@ from dmlops.types.errors import (
     shown,
 )
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
-from dmlops.types.tensor import TensorDesc
+from dmlops.types.tensor import TensorDesc, tensor_for
 
 INFERRED: Any = None
 """The default of outputs: a descriptor that is made has them all."""
@@ -244,8 +241,9 @@ class Descriptor:
 
     def to_json(self) -> str:
         """Return the descriptor as JSON text."""
-        fields = {field: to_plain(getattr(self, field)) for field in self._fields()}
-        return json.dumps({"operator": self.name, **fields})
+        from dmlops.operators import descriptor_json  # noqa: PLC0415 - calls need no JSON
+
+        return descriptor_json.written(self.name, {field: getattr(self, field) for field in self._fields()})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -266,27 +264,15 @@ class Descriptor:
         TypeError
             If `text` is not a string.
         """
-        where = "Descriptor.from_json"
-        if not isinstance(text, str):
-            allowed = "text must be a str"
-            raise TypeError(error_text(where, shown(text), "it is not text", allowed))
-        try:
-            data = json.loads(
-                text, parse_float=parsed, parse_constant=refuse_constant, object_pairs_hook=unique
-            )
-        except InvalidDescriptorError:
-            raise
-        except (ValueError, ArithmeticError, RecursionError) as error:
-            refuse(
-                where, shown(text), f"it cannot be read as JSON ({error})", "to_json writes what can be read"
-            )
-        if not isinstance(data, dict):
-            refuse(where, shown(data), "it is not an object", "an object with operator and fields is needed")
-        name = data.pop("operator", None)
-        form: Any = Descriptor._by_name.get(name) if isinstance(name, str) else None
+        from dmlops.operators import descriptor_json  # noqa: PLC0415 - calls need no JSON
+
+        data = descriptor_json.read(text)
+        given = data.pop("operator", None)
+        form: Any = Descriptor._by_name.get(given) if isinstance(given, str) else None
         if form is None:
             allowed = f"operator must be one of {', '.join(sorted(Descriptor._by_name))}"
-            refuse("Descriptor.operator", shown(name), "no operator has that name", allowed)
+            refuse("Descriptor.operator", shown(given), "no operator has that name", allowed)
+        name: str = form.__name__
         if "support" in vars(cls) and form is not cls:  # TopK1 is a TopK, too
             reason, allowed = f"{cls.__name__}.from_json reads no other", "Descriptor.from_json reads all"
             refuse(f"{cls.__name__}.operator", shown(name), reason, allowed)
@@ -300,7 +286,7 @@ class Descriptor:
             if key not in known:
                 reason = f"{name} has none of that name"
                 refuse(name, f"field {shown(key)}", reason, f"its fields are {names}")
-        values = {key: from_plain(f"{name}.{key}", value) for key, value in data.items()}
+        values = {key: descriptor_json.from_plain(f"{name}.{key}", value) for key, value in data.items()}
         return form(**values)  # type: ignore[no-any-return]
 
     def _lowest_level(self) -> FeatureLevel | None:

@@ -1,15 +1,16 @@
-"""The values of a descriptor's fields in JSON."""
+"""Descriptors as JSON text."""
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NoReturn
 
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import InvalidDescriptorError, refuse, shown
+from dmlops.types.errors import InvalidDescriptorError, error_text, refuse, shown
 from dmlops.types.scalars import as_real, real_of, scalar_bits
-from dmlops.types.tensor import TensorDesc
+from dmlops.types.tensor import TensorDesc, tensor_for
 
 # JSON has no such numbers. Other NaNs are written as the bits of a float64, and so are subnormal numbers,
 # whose decimal digits Python gets wrong while the processor flushes them to zero.
@@ -17,12 +18,33 @@ _NOT_FINITE = {"inf": 0x7FF << 52, "-inf": 0xFFF << 52, "nan": 0x7FF8 << 48}
 _BITS = re.compile("0x[0-9a-f]{16}")
 
 
-def tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: object) -> TensorDesc:
-    """Return a tensor that `make` makes; its errors begin with `where` in the place of `name`."""
+def written(operator: str, fields: Mapping[str, object]) -> str:
+    """Return the JSON text of a descriptor."""
+    return json.dumps({"operator": operator, **{name: to_plain(value) for name, value in fields.items()}})
+
+
+def read(text: str) -> dict[str, object]:
+    """Return the JSON object that a text holds.
+
+    Raises
+    ------
+    InvalidDescriptorError
+        If it holds none.
+    TypeError
+        If it is not a string.
+    """
+    where = "Descriptor.from_json"
+    if not isinstance(text, str):
+        raise TypeError(error_text(where, shown(text), "it is not text", "text must be a str"))
     try:
-        return make(*arguments)
-    except InvalidDescriptorError as error:
-        raise InvalidDescriptorError(where + str(error).removeprefix(name)) from None
+        data = json.loads(text, parse_float=parsed, parse_constant=refuse_constant, object_pairs_hook=unique)
+    except InvalidDescriptorError:
+        raise
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        refuse(where, shown(text), f"it cannot be read as JSON ({error})", "to_json writes what can be read")
+    if not isinstance(data, dict):
+        refuse(where, shown(data), "it is not an object", "an object with operator and fields is needed")
+    return data
 
 
 def to_plain(value: object) -> object:

@@ -11,7 +11,7 @@ from dmlops.types.arguments import as_integer, as_tuple, check_dimensions
 from dmlops.types.array_types import DataType
 from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import counted, error_text, refuse, shown
+from dmlops.types.errors import InvalidDescriptorError, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 
 MAX_DML_ELEMENTS = 2**32 - 1
@@ -321,3 +321,11 @@ def _integers(field: str, values: object) -> tuple[int, ...]:
         reason, allowed = "it is not a sequence of integers", f"{field} must be one"
         refuse(f"TensorDesc.{field}", shown(values), reason, allowed)
     return numbers
+
+
+def tensor_for(where: str, name: str, make: Callable[..., TensorDesc], *arguments: object) -> TensorDesc:
+    """Return a tensor that `make` makes; its errors begin with `where` in the place of `name`."""
+    try:
+        return make(*arguments)
+    except InvalidDescriptorError as error:
+        raise InvalidDescriptorError(where + str(error).removeprefix(name)) from None

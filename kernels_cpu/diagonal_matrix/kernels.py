@@ -9,10 +9,10 @@ input that is kept.
 import functools
 from typing import Any
 
+from kernels_cpu.diagonal_matrix import CONTIGUOUS, STREAMED, STRIDED
 from kernels_cpu.diagonal_matrix.plan import (
     BATCH,
     BEGIN,
-    CONTIGUOUS,
     COPIES,
     END,
     HEIGHT,
@@ -21,8 +21,6 @@ from kernels_cpu.diagonal_matrix.plan import (
     OUTPUT_COLUMN,
     OUTPUT_ROW,
     STEP,
-    STREAMED,
-    STRIDED,
     TILE,
     VALUE,
     WIDTH,

@@ -4,21 +4,14 @@ The addresses of a run are those of x (0 where there is none) and the output. It
 result says nothing.
 """
 
-from collections.abc import Iterator
-from functools import cache
-from itertools import product as pairs
 from typing import NamedTuple
 
 from kernels_cpu import processor
+from kernels_cpu.diagonal_matrix import CONTIGUOUS, STREAMED, STRIDED, kernel_key
 from kernels_cpu.diagonal_matrix import problem_words as given
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import product
-from kernels_cpu.kernel import ELEMENT_SIZES, INTEGER, INTEGERS, Kernel, plan_kernel, pointer
 from kernels_cpu.plan_words import Words, begin_plan, begin_tasks, put_pointer, put_value, put_values
-
-# The layout of the output's columns. Each has its own kernel, and is an algorithm of the plan.
-CONTIGUOUS, STREAMED, STRIDED = range(3)
-KINDS = ("contiguous", "streamed", "strided")
 
 # Fields of the table that describes a problem to the kernel; each row's band begins STEP after the last.
 HEIGHT, WIDTH, TILE, BEGIN, END, INVERTED, COPIES = range(7)
@@ -28,32 +21,6 @@ STEP, VALUE, N_BATCH, BATCH = range(11, 15)
 
 PART_BYTES = 1 << 20  # per part: some 100 us of work, worth handing to another thread
 TILE_COLUMNS = 256  # if columns of the input are far apart: their lines then serve the next rows too
-
-PLAN = plan_kernel("diagonal_matrix")
-
-
-def kernel_key(kind: int, x_is_contiguous: int, element_size: int) -> int:
-    """Return the number by which plans know a kernel."""
-    return kind | x_is_contiguous << 4 | element_size << 8
-
-
-@cache
-def kernel_of(key: int) -> Kernel:
-    """Return a kernel by its number."""
-    elements = pointer("u", key >> 8)
-    return Kernel(
-        "diagonal_matrix",
-        "kernels_cpu.diagonal_matrix.kernels:band_kernel",
-        (INTEGERS, INTEGER, INTEGER, elements, elements),
-        (key & 15, bool(key >> 4 & 15)),
-    )
-
-
-def all_kernels() -> Iterator[Kernel]:
-    """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
-    for kind, x_is_contiguous, element_size in pairs(range(len(KINDS)), range(2), ELEMENT_SIZES):
-        yield kernel_of(kernel_key(kind, x_is_contiguous, element_size))
 
 
 class Band(NamedTuple):

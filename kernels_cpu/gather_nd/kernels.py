@@ -9,6 +9,7 @@ indices, and each slice once in and once out.
 import functools
 from typing import Any
 
+from kernels_cpu.gather_nd import SHORT, STREAMED, STRIDED
 from kernels_cpu.gather_nd.index_tuples import OUTSIDE, outer_offsets, resolve
 from kernels_cpu.gather_nd.plan import (
     DIMENSIONS,
@@ -17,11 +18,8 @@ from kernels_cpu.gather_nd.plan import (
     N_BOUNDS,
     N_SLICES,
     N_TUPLES,
-    SHORT,
     SLICE,
     SLICE_BYTES,
-    STREAMED,
-    STRIDED,
     X_OFFSET,
 )
 from kernels_cpu.intrinsics import memory

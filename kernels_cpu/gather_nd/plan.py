@@ -5,24 +5,13 @@ result of a gather is 0 only if all tuples were in range; tasks that work side b
 result of a check is the position of the first tuple that is out of range, or -1.
 """
 
-from collections.abc import Iterator
-from functools import cache
-from itertools import product as pairs
 from typing import NamedTuple
 
 from kernels_cpu import processor
+from kernels_cpu.gather_nd import CHECK, LONG, SHORT, STREAMED, STRIDED, kernel_key
 from kernels_cpu.gather_nd import problem_words as given
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import MAX_INTEGER, product, total
-from kernels_cpu.kernel import (
-    ELEMENT_SIZES,
-    INDEX_SIZES,
-    INTEGER,
-    INTEGERS,
-    Kernel,
-    plan_kernel,
-    pointer,
-)
 from kernels_cpu.plan_words import (
     GRID,
     LAUNCHES,
@@ -40,12 +29,6 @@ HALF = (1 << 32) - 1  # the low half of a word: vectors multiply such numbers fa
 # The most coordinates per tuple for which the bounds of several tuples are laid out next to each other.
 CHECKED_COORDINATES = 4
 
-# A slice is a few bytes in one or two pieces, whole lines, or anything else. Each has its own kernel, and is
-# an algorithm of the plan.
-SHORT, LONG, STREAMED, STRIDED = range(4)
-KINDS = ("short", "long", "streamed", "strided")
-CHECK = 15  # a number that no kind has
-
 LEAST_INTEGER = -(1 << 63)
 
 # Fields of the table of integers that describes a problem to the kernels.
@@ -56,41 +39,6 @@ X_OFFSET, NARROW, FAR, FILL, DIMENSIONS = range(10, 15)
 
 STREAM_SLICE_BYTES = 256  # shorter slices leave too few whole lines
 PART_BYTES = 1 << 19  # indices and slices per part: some 100 us of work
-
-PLAN = plan_kernel("gather_nd")
-
-
-def kernel_key(kind: int, element_size: int, index_size: int) -> int:
-    """Return the number by which plans know a kernel."""
-    return kind | element_size << 4 | index_size << 8
-
-
-@cache
-def kernel_of(key: int) -> Kernel:
-    """Return a kernel by its number."""
-    kind = key & 15
-    element_size = key >> 4 & 15
-    index_size = key >> 8
-    indices = pointer("u", index_size)
-    if kind == CHECK:
-        source = "kernels_cpu.gather_nd.index_tuples:find_outside"
-        return Kernel("gather_nd_check", source, (INTEGERS, INTEGER, INTEGER, indices))
-    elements = pointer("u", element_size)
-    return Kernel(
-        "gather_nd",
-        "kernels_cpu.gather_nd.kernels:gather_kernel",
-        (INTEGERS, INTEGER, INTEGER, elements, indices, elements),
-        (kind,),
-    )
-
-
-def all_kernels() -> Iterator[Kernel]:
-    """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
-    for index_size in INDEX_SIZES:
-        yield kernel_of(kernel_key(CHECK, 0, index_size))
-        for kind, element_size in pairs(range(len(KINDS)), ELEMENT_SIZES):
-            yield kernel_of(kernel_key(kind, element_size, index_size))
 
 
 def _n_positions(problem: Words, at: int, n_dims: int, step: int) -> int:

@@ -12,21 +12,17 @@ problem tells what is planned:
 ========= ========================================================================================
 """
 
-from collections.abc import Iterator
-from functools import cache
-from itertools import product as pairs
-
 from kernels_cpu.host_words import STREAMING_BYTES, THREADS
 from kernels_cpu.integers import ceil_div, product
-from kernels_cpu.kernel import (
-    BYTES,
-    ELEMENT_SIZES,
-    INDEX_SIZES,
-    INTEGER,
-    INTEGERS,
-    Kernel,
-    plan_kernel,
-    pointer,
+from kernels_cpu.nonzero_coordinates import (
+    EXPAND_ELEMENTS,
+    EXPAND_WORDS,
+    MARK,
+    ONE_PASS,
+    PACKED_COLUMNS,
+    TOTAL,
+    TWO_PASSES,
+    kernel_key,
 )
 from kernels_cpu.nonzero_coordinates import problem_words as given
 from kernels_cpu.plan_words import (
@@ -42,9 +38,6 @@ from kernels_cpu.plan_words import (
 )
 from kernels_cpu.processor import LINE_BYTES
 
-ONE_PASS, TWO_PASSES = range(2)
-"""The algorithms of the whole."""
-
 # Fields of the table of integers that describes a problem to the kernels.
 N_ELEMENTS, N_PARTS, PART_WORDS, MAGNITUDE, N_DIMS, N_SIZES = range(6)
 X_OFFSET, CAPACITY, ROW_STRIDE, COLUMN_STRIDE = range(6, 10)
@@ -54,58 +47,13 @@ FILLS, STREAM_ROWS, COUNTS, TABLES = range(10, 14)
 
 PART_BYTES = 1 << 20  # input and full output per part: some 100 us of work
 UNIFORM_COLUMNS = 64  # logical rows of at least this length are written one by one
-PACKED_COLUMNS = 4  # at most, for that
-
-PLAN = plan_kernel("nonzero_coordinates")
-_MARK, _TOTAL, _EXPAND_WORDS, _EXPAND_ELEMENTS = range(4)
-
-
-def kernel_key(name: int, columns: int, element_size: int, coordinate_size: int, count_size: int) -> int:
-    """Return the number by which plans know a kernel; what it does not depend on is 0."""
-    return name | columns << 4 | element_size << 8 | coordinate_size << 12 | count_size << 16
-
-
-@cache
-def kernel_of(key: int) -> Kernel:
-    """Return a kernel by its number."""
-    name = key & 15
-    columns = key >> 4 & 15
-    element_size = key >> 8 & 15
-    coordinate_size = key >> 12 & 15
-    count_size = key >> 16
-    module = "kernels_cpu.nonzero_coordinates.kernels"
-    if name == _MARK:
-        signature = (INTEGERS, INTEGER, pointer("u", element_size), BYTES)
-        return Kernel("nonzero_mark", f"{module}:mark", signature)
-    if name == _TOTAL:
-        return Kernel("nonzero_total", f"{module}:total_count", (INTEGERS, pointer("u", count_size), BYTES))
-    operands = pointer("u", element_size), pointer("u", coordinate_size), pointer("u", count_size)
-    return Kernel(
-        "nonzero_expand",
-        f"{module}:expand_kernel",
-        (INTEGERS, INTEGER, *operands, BYTES),
-        (name == _EXPAND_ELEMENTS, columns),
-    )
-
-
-def all_kernels() -> Iterator[Kernel]:
-    """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
-    for element_size in ELEMENT_SIZES:
-        yield kernel_of(kernel_key(_MARK, 0, element_size, 0, 0))
-    for count_size in INDEX_SIZES:
-        yield kernel_of(kernel_key(_TOTAL, 0, 0, 0, count_size))
-    names = _EXPAND_WORDS, _EXPAND_ELEMENTS
-    for name, columns, element_size, index_size in pairs(
-        names, range(PACKED_COLUMNS + 1), ELEMENT_SIZES, INDEX_SIZES
-    ):
-        yield kernel_of(kernel_key(name, columns, element_size, index_size, index_size))
 
 
 def _packed_columns(problem: Words, last_size: int) -> int:
     """Return how many columns there are, if rows are packed, and long ones differ in the last column only."""
     n_sizes = problem[given.N_SIZES]
-    is_packed = problem[given.ROW_STEP] == n_sizes and problem[given.COLUMN_STEP] == 1
+    # The stride along a single column says nothing.
+    is_packed = problem[given.ROW_STEP] == n_sizes and (n_sizes == 1 or problem[given.COLUMN_STEP] == 1)
     return n_sizes if is_packed and 0 < n_sizes <= PACKED_COLUMNS and last_size >= UNIFORM_COLUMNS else 0
 
 
@@ -138,17 +86,17 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     others = (problem[given.FILLS], host[STREAMING_BYTES] // max(row_bytes, 1), counts // 8)
     table = (work, problem[given.X_OFFSET], rows, others)
     if step != given.EXPAND and not in_one_pass:
-        begin_tasks(out, kernel_key(_MARK, 0, element_size, 0, 0), n_parts, n_parts, 1)
+        begin_tasks(out, kernel_key(MARK, 0, element_size, 0, 0), n_parts, n_parts, 1)
         put_pointer(out, 0, 0)
         put_pointer(out, 3, 0)
         _put_table(problem, out, table)
-        begin_tasks(out, kernel_key(_TOTAL, 0, 0, 0, count_size), 1, 1, 0)
+        begin_tasks(out, kernel_key(TOTAL, 0, 0, 0, count_size), 1, 1, 0)
         put_pointer(out, 2, 0)
         put_pointer(out, 3, 0)
         _put_table(problem, out, table)
         out[RESULT] = 1
     if step != given.COUNT:
-        name = _EXPAND_ELEMENTS if in_one_pass else _EXPAND_WORDS
+        name = EXPAND_ELEMENTS if in_one_pass else EXPAND_WORDS
         columns = _packed_columns(problem, last_size)
         # A kernel that reads words writes no count.
         kernel = kernel_key(name, columns, element_size, coordinate_size, coordinate_size)

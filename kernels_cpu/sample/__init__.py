@@ -3,7 +3,6 @@
 from kernels_cpu.plan_words import ALGORITHM, GRID, LAUNCHES, Words
 from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.plan import NOTHING, PLAN, all_kernels, kernel_of
-from kernels_cpu.sample.plan import plan as plan_of_words
 from kernels_cpu.sample.problem_words import DIMS, RESIDUES
 from kernels_cpu.sample.problem_words import problem_words as words_of_problem
 
@@ -14,7 +13,6 @@ __all__ = [
     "all_kernels",
     "described",
     "kernel_of",
-    "plan_of_words",
     "words_of_problem",
 ]
 

@@ -1,27 +1,65 @@
-"""TOP_K1 on the CPU: sorted and stable, along any axis."""
+"""TOP_K1 on the CPU, sorted and stable along any axis: its kernels by number, from which plans choose."""
 
+from collections.abc import Iterator
+from functools import cache
+
+from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, Kernel, plan_kernel, pointer
 from kernels_cpu.plan_words import ALGORITHM, CONTENT, GRID, LAUNCHES, N_POINTERS, Words
 from kernels_cpu.problems import TopKProblem
-from kernels_cpu.top_k.plan import ALGORITHMS, NOTHING, PLAN, SORT, all_kernels, kernel_of
-from kernels_cpu.top_k.plan import plan as plan_of_words
 from kernels_cpu.top_k.problem_words import DIMS, RESIDUES
 from kernels_cpu.top_k.problem_words import problem_words as words_of_problem
-from kernels_cpu.top_k.table import COLUMNS_WORD
 
-__all__ = [
-    "DIMS",
-    "PLAN",
-    "RESIDUES",
-    "all_kernels",
-    "described",
-    "kernel_of",
-    "plan_of_words",
-    "words_of_problem",
-]
+__all__ = ["DIMS", "PLAN", "RESIDUES", "all_kernels", "described", "kernel_of", "words_of_problem"]
+
+ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side", "numbered")
+"""The algorithms of a single kernel: `select` in the module of that name."""
+ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NUMBERED, NOTHING = range(7)
+# The kernels of second launches, and of the first launch whose segments `MERGE_SORTED` merges.
+MERGE, MERGE_SORTED, SORT_SEGMENTS = 15, 14, 13
+OF_TWO_KERNELS = (ROWS, COLUMNS, MERGE)
+"""They have a kernel for lists to be ranked, and one for lists to be sorted."""
+# lengths, starts, x, values, indices, workspace
+_OPERANDS = (INTEGER, INTEGER, BYTES, BYTES, BYTES, INTEGER)
+
+PLAN = plan_kernel("top_k")
+
+
+def kernel_key(name: int, element_size: int, sorts: int) -> int:
+    """Return the number by which plans know the kernel of an algorithm, or of a merge."""
+    return name | element_size << 4 | sorts << 8
+
+
+@cache
+def kernel_of(key: int) -> Kernel:
+    """Return a kernel by its number."""
+    name, keys, sorts = key & 15, pointer("i", key >> 4 & 15), bool(key >> 8)
+    if name == MERGE:
+        return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", (keys, *_OPERANDS), (sorts,))
+    if name in (MERGE_SORTED, SORT_SEGMENTS):
+        function, of_what = ("merge", "merge_sorted") if name == MERGE_SORTED else ("select", "sort_segments")
+        signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
+        return Kernel(f"top_k_{of_what}", f"kernels_cpu.top_k.sorted_segments:{function}", signature)
+    algorithm = ALGORITHMS[name]
+    parameters = (sorts,) if name in OF_TWO_KERNELS else ()
+    numbers = (INTEGER,) if name == NUMBERED else ()
+    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS[:2], *numbers, *_OPERANDS[2:])
+    return Kernel(f"top_k_{algorithm}", f"kernels_cpu.top_k.{algorithm}:select", signature, parameters)
+
+
+def all_kernels() -> Iterator[Kernel]:
+    """List all kernels that a plan may need, and the plan itself."""
+    yield PLAN
+    for element_size in ELEMENT_SIZES:
+        for name in (*range(len(ALGORITHMS)), MERGE, MERGE_SORTED, SORT_SEGMENTS):
+            yield kernel_of(kernel_key(name, element_size, 0))
+        for name in OF_TWO_KERNELS:
+            yield kernel_of(kernel_key(name, element_size, 1))
 
 
 def described(problem: TopKProblem, words: Words) -> str:
     """Return the text about a plan: the algorithm, and why it was chosen."""
+    from kernels_cpu.top_k.table import COLUMNS_WORD  # noqa: PLC0415 - few calls are described
+
     algorithm = words[ALGORITHM]
     if algorithm == NOTHING:
         return "nothing to do"

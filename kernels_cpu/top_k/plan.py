@@ -23,14 +23,11 @@ says nothing. Segments keep their lists until a second launch merges them; that 
 for each part of the result.
 """
 
-from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 from kernels_cpu import processor
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.integers import MAX_INTEGER, ceil_div, product
-from kernels_cpu.kernel import BYTES, ELEMENT_SIZES, INTEGER, Kernel, plan_kernel, pointer
 from kernels_cpu.key_constants import put_key_constants
 from kernels_cpu.plan_words import (
     END,
@@ -47,6 +44,20 @@ from kernels_cpu.plan_words import (
     take_workspace,
 )
 from kernels_cpu.processor import LINE_BYTES
+from kernels_cpu.top_k import (
+    COLUMNS,
+    MERGE,
+    MERGE_SORTED,
+    NOTHING,
+    NUMBERED,
+    OF_TWO_KERNELS,
+    ROWS,
+    SHORT_ROWS,
+    SIDE_BY_SIDE,
+    SORT,
+    SORT_SEGMENTS,
+    kernel_key,
+)
 from kernels_cpu.top_k.problem_words import (
     AXIS_SIZE,
     DIMENSION,
@@ -95,14 +106,6 @@ from kernels_cpu.top_k.table import (
     WORD,
 )
 
-ALGORITHMS = ("rows", "columns", "sort", "short_rows", "side_by_side", "numbered")
-"""The algorithms of a single kernel: `select` in the module of that name."""
-ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NUMBERED, NOTHING = range(7)
-_N_OF_TWO_KERNELS = 2  # rows and columns have a kernel for lists to be ranked, and one for lists to be sorted
-_MERGE, _MERGE_SORTED, _SORT_SEGMENTS = 15, 14, 13
-# lengths, starts, x, values, indices, workspace
-_OPERANDS = (INTEGER, INTEGER, BYTES, BYTES, BYTES, INTEGER)
-
 MAX_K = 1 << 46
 """The workspace of a larger one would be beyond every address space, and beyond 64 bits with many columns."""
 TASK_TIME = 150_000  # ns; a shorter task is not worth waking a thread
@@ -124,44 +127,10 @@ STAGE_BYTES = 1 << 18  # size of the copy of a part of some rows
 GROUPS_PER_CANDIDATE = STREAMS + 1
 MIN_GROUPS = 256
 
-PLAN = plan_kernel("top_k")
 
-
-def kernel_key(name: int, element_size: int, k: int) -> int:
-    """Return the number by which plans know the kernel of an algorithm, or of the merge."""
-    sorts = 1 if k > RANK_LIMIT and (name < _N_OF_TWO_KERNELS or name == _MERGE) else 0
-    return name | element_size << 4 | sorts << 8
-
-
-@cache
-def kernel_of(key: int) -> Kernel:
-    """Return a kernel by its number."""
-    name, keys, sorts = key & 15, pointer("i", key >> 4 & 15), bool(key >> 8)
-    if name == _MERGE:
-        return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", (keys, *_OPERANDS), (sorts,))
-    if name in (_MERGE_SORTED, _SORT_SEGMENTS):
-        function, of_what = (
-            ("merge", "merge_sorted") if name == _MERGE_SORTED else ("select", "sort_segments")
-        )
-        signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
-        return Kernel(f"top_k_{of_what}", f"kernels_cpu.top_k.sorted_segments:{function}", signature)
-    algorithm = ALGORITHMS[name]
-    parameters = (sorts,) if name < _N_OF_TWO_KERNELS else ()
-    numbers = (INTEGER,) if name == NUMBERED else ()
-    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS[:2], *numbers, *_OPERANDS[2:])
-    return Kernel(f"top_k_{algorithm}", f"kernels_cpu.top_k.{algorithm}:select", signature, parameters)
-
-
-def all_kernels() -> Iterator[Kernel]:
-    """List all kernels that a plan may need, and the plan itself."""
-    yield PLAN
-    for element_size in ELEMENT_SIZES:
-        for k in (1, RANK_LIMIT + 1):
-            for name in range(len(ALGORITHMS) if k == 1 else _N_OF_TWO_KERNELS):
-                yield kernel_of(kernel_key(name, element_size, k))
-            yield kernel_of(kernel_key(_MERGE, element_size, k))
-        for name in (_SORT_SEGMENTS, _MERGE_SORTED):
-            yield kernel_of(kernel_key(name, element_size, 1))
+def _kernel(name: int, element_size: int, k: int) -> int:
+    """Return the number of a kernel; that of some depends on how lists are ordered."""
+    return kernel_key(name, element_size, 1 if k > RANK_LIMIT and name in OF_TWO_KERNELS else 0)
 
 
 class Shape(NamedTuple):
@@ -325,16 +294,16 @@ def plan(problem: Words, host: Words, out: Words) -> int:
     n_tasks = choice.n_tasks if choice.segments == 1 else n_units
     kernel = choice.algorithm
     if choice.algorithm == SORT and choice.segments > 1:
-        kernel = _SORT_SEGMENTS
-    begin_tasks(out, kernel_key(kernel, shape.element_size, shape.k), n_units, n_tasks, 3)
+        kernel = SORT_SEGMENTS
+    begin_tasks(out, _kernel(kernel, shape.element_size, shape.k), n_units, n_tasks, 3)
     _put_operands(problem, out)
     _put_table(problem, out, shape, choice)
     out[WORKSPACE] = product(out[WORKSPACE], out[LAUNCHES + GRID])
     if choice.segments > 1:
         if choice.algorithm == SORT:
-            begin_tasks(out, kernel_key(_MERGE_SORTED, shape.element_size, 1), n_units, n_units, 3)
+            begin_tasks(out, _kernel(MERGE_SORTED, shape.element_size, 1), n_units, n_units, 3)
         else:
-            begin_tasks(out, kernel_key(_MERGE, shape.element_size, shape.k), 1, 1, 0)
+            begin_tasks(out, _kernel(MERGE, shape.element_size, shape.k), 1, 1, 0)
         _put_operands(problem, out)
         put_values_of(out, LAUNCHES)
     return 0

@@ -35,7 +35,6 @@ from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.diagonal_matrix.parameters import FAMILIES, variants
 from kernels_cuda.diagonal_matrix.plan import Policy
-from kernels_cuda.diagonal_matrix.plan import plan as plan_of_words
 from kernels_cuda.runtime.plan import device_plan
 
 __all__ = [
@@ -45,7 +44,6 @@ __all__ = [
     "described",
     "plan",
     "plan_device",
-    "plan_of_words",
     "variant_of",
     "variants",
     "words_of_problem",

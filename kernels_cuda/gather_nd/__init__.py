@@ -35,7 +35,6 @@ from kernels_cuda import kernel_keys
 from kernels_cuda.device_words import device_words
 from kernels_cuda.gather_nd.parameters import FAMILIES, VECTOR, Policy, variants
 from kernels_cuda.gather_nd.plan import STRIDED, UNALIGNED
-from kernels_cuda.gather_nd.plan import plan as plan_of_words
 from kernels_cuda.runtime.plan import DevicePlan, device_plan
 from kernels_cuda.runtime.variant import Target
 
@@ -46,7 +45,6 @@ __all__ = [
     "described",
     "plan",
     "plan_device",
-    "plan_of_words",
     "variant_of",
     "variants",
     "words_of_problem",

@@ -15,7 +15,7 @@ _MOST_WORDS = 1 << 24
 
 
 def planned_for(
-    target: Target, plan: Callable[..., int], kernel: Kernel, problem: Words, device: Words, *measured: Words
+    target: Target, plan: Kernel, problem: Words, device: Words, *measured: Words
 ) -> tuple[int, Words]:
     """Return what a plan says of a problem, and its words; `TOO_LONG` if no GPU has memory for so many.
 
@@ -23,12 +23,12 @@ def planned_for(
     ----------
     target : Target
         The device.
-    plan, kernel : callable, Kernel
-        The plan of the operator, and its compiled form, which the target may have.
+    plan : Kernel
+        The plan of the operator.
     problem, device, *measured : words
         What the plan reads. `ROOM` of the device is set.
     """
-    compiled = None if target.load_plan is None else target.load_plan(kernel)
+    compiled = None if target.load_plan is None else target.load_plan(plan)
     device[ROOM] = MAX_WORDS
     while True:
         status, words = planned(plan, compiled, (problem, device, *measured), device[ROOM])
@@ -64,7 +64,7 @@ class DevicePlan(Plan):
     ) -> None:
         super().__init__(kernels, problem)
         self.residues, self._target, self._make = kernels.RESIDUES, target, make
-        self._describe(problem)
+        self._describe()
         for changes in (NO_CHANGES, *steps):
             self.prepared(changes, *[0] * len(self.residues))
 
@@ -105,7 +105,7 @@ def device_plan(
         device = kernels.plan_device(target)
         if policy is not None:
             device[-len(policy) :] = policy
-        status, out = planned_for(target, kernels.plan_of_words, kernels.PLAN, words, device)
+        status, out = planned_for(target, kernels.PLAN, words, device)
         if status == TOO_LONG:
             operator = kernels.__name__.rpartition(".")[2]
             msg = f"{operator}: got too many elements; no GPU has memory for so many"

@@ -38,7 +38,6 @@ from kernels_cuda.runtime.plan import device_plan
 from kernels_cuda.sample.parameters import sample_variant as variant_of
 from kernels_cuda.sample.parameters import variants
 from kernels_cuda.sample.plan import Policy
-from kernels_cuda.sample.plan import plan as plan_of_words
 
 __all__ = [
     "PLAN",
@@ -47,7 +46,6 @@ __all__ = [
     "described",
     "plan",
     "plan_device",
-    "plan_of_words",
     "variant_of",
     "variants",
     "words_of_problem",

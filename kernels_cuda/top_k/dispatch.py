@@ -25,7 +25,6 @@ from kernels_cuda.runtime.plan import DevicePlan, planned_for
 from kernels_cuda.runtime.variant import Target
 from kernels_cuda.top_k import choice
 from kernels_cuda.top_k.plan import is_candidate
-from kernels_cuda.top_k.plan import plan as plan_words
 from kernels_cuda.top_k.policy import NO_CHANGES, plan_device
 from kernels_cuda.top_k.problem import select
 
@@ -137,7 +136,7 @@ def planned(
     problem = problem_words(given)
     forced = ALGORITHMS[algorithm] if algorithm else choice.NO_ALGORITHM
     device = plan_device(target, forced, changes or NO_CHANGES)
-    status, words = planned_for(target, plan_words, PLAN, problem, device, table_of(target.arch))
+    status, words = planned_for(target, PLAN, problem, device, table_of(target.arch))
     if status == TOO_LONG:
         n_rows = select(problem, device).n_rows
         msg = f"top_k: got {n_rows} rows of {given.axis_size}, k {given.k}; no GPU has memory for so many"
