@@ -19,8 +19,6 @@ from tests.test_cuda_plans import PROBLEMS
 
 compiler = importlib.import_module("kernels_cuda.runtime.compiler")
 block_launches = importlib.import_module("kernels_cuda.top_k.read_once.block_launches")
-tile_launches = importlib.import_module("kernels_cuda.top_k.rows_in_blocks.tile_launches")
-TileShape = importlib.import_module("kernels_cuda.top_k.shared.shapes").TileShape
 capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
 
 ELF_MAGIC = b"\x7fELF"
@@ -51,7 +49,6 @@ MOST_SPILLED = {
     "dmlops_top_k_transposed_maxima_": (0, 0),
     "dmlops_top_k_maxima_": (30, 30),
     "dmlops_top_k_sort_": (250, 1530),
-    "dmlops_top_k_tile_": (400, 880),
     "dmlops_top_k_partition_8_": (1800, 2100),
     "dmlops_top_k_partition_": (510, 1830),
     "dmlops_top_k_histogram_": (170, 170),
@@ -83,11 +80,7 @@ def assemble(ptx, arch, max_registers):
 def check_shared_memory(variant, ptx):
     """Check that a kernel has no more shared memory of its own than plans count with."""
     n_bytes = sum(map(int, re.findall(r"\.shared .*\[(\d+)\];", ptx)))
-    if variant.name == "top_k_tile":
-        element_size, *shape = variant.parameters
-        expected = tile_launches.tile_bytes(TileShape(*shape), element_size)
-        assert n_bytes + variant.dynamic_shared_bytes == expected
-    elif variant.name == "top_k_block":
+    if variant.name == "top_k_block":
         assert n_bytes <= block_launches.block_static_bytes(variant.parameters[1])
     else:
         assert n_bytes <= 48 << 10

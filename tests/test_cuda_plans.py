@@ -170,7 +170,7 @@ def test_positions_fit_the_registers_that_count_them(name, call):
     [
         ("block", "top_k_block", (3000, 5000), 20, 3000),
         ("block", "top_k_block", (7, 5000), 20, 7),
-        ("tile", "top_k_tile", (300, 700), 700, 300),
+        ("partition", "top_k_partition", (300, 700), 700, 300),
         ("warp", "top_k_warp", (3001, 100), 3, 376),
         ("rounds", "top_k_rounds", (3001, 64), 3, 94),
         ("rounds", "top_k_rounds", (3001, 65), 3, 94),
@@ -261,7 +261,7 @@ def test_more_launches_than_any_gpu_has_memory_for(operator):
         planned({"diagonal_matrix": matrix, "gather_nd": tuples}[operator])
 
 
-@pytest.mark.parametrize("algorithm", ["sort", "block", "grid", "columns", "tile"])
+@pytest.mark.parametrize("algorithm", ["sort", "block", "grid", "columns", "partition"])
 def test_tables_of_rows_are_filled_first(algorithm):
     """Rows of three dimensions have a table of their offsets, to which a launch adds one dimension."""
     x = top_k((3, 2, 4, 500), 5, strides=(2000, 6000, 500, 1))

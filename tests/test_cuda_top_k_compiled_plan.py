@@ -31,7 +31,7 @@ CHANGES = (
     {"launch_blocks": 7},
     {"launch_blocks": 1 << 20, "narrow_axis_elements": 0},
     {"part_elements": 1 << 15, "unit_groups_per_thread": 0, "fine_bytes": 0},
-    {"only_block_threads": 256, "fewest_tile_threads": 512, "cluster_blocks": 8},
+    {"only_block_threads": 256, "sorted_share": 0, "cluster_blocks": 8},
     {"narrow_elements": 0, "batch_bytes": 1 << 20},
     {"filtered_bytes": 0, "kept_share": 1},
 )

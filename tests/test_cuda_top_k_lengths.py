@@ -15,7 +15,7 @@ PROBLEMS = {
     "warp": ((3000, 200), 1, 20, "top_k_warp", "warp"),
     "block": ((7, 20_000), 1, 300, "top_k_block", "block"),
     "grid": ((2, 3_000_001), 1, 500, "top_k_block", "grid"),
-    "tile": ((500, 2000), 1, 1500, "top_k_tile", "tile"),
+    "partition": ((500, 2000), 1, 1500, "top_k_partition", "partition"),
     "sort": ((3, 100_003), 1, 50_000, "top_k_sort", "sort"),
     "sampled": ((300, 100_003), 1, 2048, "top_k_finish", "sampled"),
     "columns": ((1 << 13, 1 << 16), 0, 3, "top_k_columns", "columns"),

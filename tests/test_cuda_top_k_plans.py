@@ -21,7 +21,6 @@ partition = importlib.import_module(f"{families}.rows_in_blocks.partition_launch
 rounds = importlib.import_module(f"{families}.short_rows.rounds_launches")
 sampled = importlib.import_module(f"{families}.read_once.sampled_launches")
 shapes = importlib.import_module(f"{families}.shared.shapes")
-tile = importlib.import_module(f"{families}.rows_in_blocks.tile_launches")
 algorithms = importlib.import_module("tests.gpu.algorithms")
 variant = importlib.import_module("kernels_cuda.runtime.variant")
 Target = variant.Target
@@ -41,7 +40,7 @@ SHARED_BYTES = {
 CAPABILITIES = {arch: variant.capability_of(arch) for arch in SHARED_BYTES}
 # A block may have this without asking for more.
 DEFAULT_BYTES = 48 * KIB
-# All kernels but those of blocks and tiles have at most this of their own.
+# All kernels but those of blocks have at most this of their own.
 OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 
@@ -95,8 +94,6 @@ def test_every_problem_is_served(n_neighbours, element_size, arch):
     assert {"grid", "sort"} <= seen
     if n_neighbours == 1:
         assert {"rounds", "warp", "block", "partition"} <= seen
-        # Of eight bytes, `partition` is faster than it in all of these.
-        assert ("tile" in seen) == (element_size < 8)
     capability = CAPABILITIES[arch]
     assert capability >= (9, 0) or not seen & {"cluster", "sampled"}
     assert (element_size > 1 and n_neighbours == 1) or "sampled" not in seen
@@ -221,12 +218,12 @@ def test_clusters_that_a_device_may_have_no_room_for():
     assert sizes == [16, 8]
 
 
-def test_tiles_that_a_device_has_no_room_for():
-    name, launches, _ = planned((256, 8192, 1), 8192, arch="sm_75")
-    assert (name, launches[-1].block) == ("tile", 512)
-    assert planned((256, 16_384, 1), 16_384, arch="sm_75")[0] == "sort"
-    with pytest.raises(ValueError, match="algorithm 'tile' does not take k 8193 of rows of 8193"):
-        planned((256, 8193, 1), 8193, arch="sm_75", algorithm="tile")
+def test_rows_that_a_device_has_no_room_to_sort():
+    for arch, length in (("sm_75", 4096), ("sm_86", 8192), ("sm_80", 16_384)):
+        assert planned((256, length, 1), length, arch=arch).algorithm == "partition"
+        assert planned((256, 2 * length, 1), 2 * length, arch=arch).algorithm == "sort"
+    with pytest.raises(ValueError, match="algorithm 'partition' does not take k 8193 of rows of 8193"):
+        planned((256, 8193, 1), 8193, 8, algorithm="partition")
 
 
 def all_launches(arch, element_size):
@@ -245,8 +242,6 @@ def all_launches(arch, element_size):
 
 def shared_bytes(launch, element_size):
     """Return the shared memory of a block, with what the kernel has of its own."""
-    if launch.variant.name == "top_k_tile":
-        return tile.tile_bytes(shapes.TileShape(*launch.variant.parameters[1:]), element_size)
     own_bytes = {
         "top_k_block": block_launches.block_static_bytes(launch.block),
         # Digits are counted by each warp.
@@ -268,4 +263,4 @@ def test_blocks_have_the_shared_memory_that_they_need(arch, element_size):
         )
         seen.add((launch.variant.name, launch.block))
     assert ("top_k_block", 256 if arch == "sm_75" else 1024) in seen
-    assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_tile", "top_k_columns", "top_k_warp"}
+    assert {name for name, _ in seen} >= {"top_k_maxima", "top_k_partition", "top_k_columns", "top_k_warp"}

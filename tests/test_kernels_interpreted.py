@@ -207,8 +207,8 @@ MIXED = {
     "block": (9001, (300, 5), ("distinct", "few", "plateau", "ascending")),
     "grid": (40_001, (100, 2), ("distinct", "few", "equal_together", "ascending")),
     "grid-transposed": (9001, (100, 50), ("distinct", "few")),
-    "tile": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "partition-0": (1000, (80, 900), ("distinct", "few", "constant", "special_thresholds")),
+    "partition-1": (2001, (900, 30), ("distinct", "constant", "special_thresholds")),
     "cluster": (5003, (300, 20, 1), ("distinct",)),
     "sampled": (20_003, (600,), ("few", "misleading", "ascending")),
     "sort": (5003, (5003, 70), ("few",)),
@@ -224,7 +224,7 @@ MIXED = {
         "partition-0",
         *map(exhaustive, ("warp", "grid-transposed", "sort", "sort-filtered")),
         exhaustive("sort-filtered-few_rows_at_a_time"),
-        *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "tile")),
+        *map(nightly, ("block", "grid", "cluster", "sampled", "one_pass", "partition-1")),
     ],
 )
 def test_rows_of_many_kinds(name):
@@ -259,7 +259,7 @@ WINDOWED = {
     "grid": ((9, 9001), 60, 1),
     "cluster": ((9, 5003), 60, 1),
     "sampled": ((9, 9003), 200, 1),
-    "tile": ((9, 501), 60, 1),
+    "partition-1": ((9, 501), 300, 1),
     "sort": ((9, 501), 60, 1),
 }
 
@@ -269,7 +269,7 @@ WINDOWED = {
     [
         "rounds",
         *map(exhaustive, ("warp", "partition-0", "columns")),
-        *map(nightly, ("one_pass", "block", "grid", "cluster", "sampled", "tile", "sort")),
+        *map(nightly, ("one_pass", "block", "grid", "cluster", "sampled", "partition-1", "sort")),
     ],
 )
 def test_windows(name):
@@ -397,9 +397,9 @@ def test_all_of_each_row_by_index(shape, axis):
 def test_marks_of_what_is_selected(monkeypatch):
     """A block per part of a row puts many results in order of their indices."""
     monkeypatch.setattr(order_launches, "PART_WORDS", 8)
-    rows = distinct((2, 2001), "marks")
-    run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False)
-    run_top_k("tile", TensorDataType.FLOAT32, rows, 700, False, False, row_lengths(rows, 1, 700))
+    rows = distinct((2, 2001), "marks").T.copy()
+    run_top_k("sort", TensorDataType.FLOAT32, rows, 700, False, axis=0)
+    run_top_k("sort", TensorDataType.FLOAT32, rows, 700, False, False, row_lengths(rows, 0, 700), axis=0)
 
 
 # A lane of the rounds kernel keeps its keys of 4 and 8 bytes in groups of so many.
@@ -449,7 +449,6 @@ READ_ONCE = {
     "cluster": (5003, (1, 300)),
     "sampled": (40_003, (300, 600)),
     "grid": (40_001, (100,)),
-    "tile": (2001, (900,)),
     "partition": (2001, (900,)),
 }
 

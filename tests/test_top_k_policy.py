@@ -73,7 +73,7 @@ def table_of(choices):
 def test_what_a_table_says(monkeypatch):
     """It holds for smaller problems, and beyond the largest ones; rows count by multiprocessor."""
     kind = "4 bytes, rows one after the other, by value"
-    table = {kind: {"8": {"4": "256 warp, 512 block, grid", "16": "tile"}, "32": {"4": "sort"}}}
+    table = {kind: {"8": {"4": "256 warp, 512 block, grid", "16": "partition"}, "32": {"4": "sort"}}}
     words = dispatch.table_words({"multiprocessors": 132, "fastest": table})
     monkeypatch.setattr(dispatch, "table_of", lambda _: words)
     expected = {
@@ -82,13 +82,13 @@ def test_what_a_table_says(monkeypatch):
         (4, 257, 8): "block",
         (4, 513, 8): "grid",
         (4, 1 << 28, 1): "grid",
-        (5, 9, 1): "tile",
-        (99, 9, 1): "tile",
+        (5, 9, 1): "partition",
+        (99, 9, 1): "partition",
         (1, 9, 9): "sort",
         (1, 40, 33): "sort",
     }
     assert {(n, m, k): planned((n, m, 1), k).algorithm for n, m, k in expected} == expected
-    assert planned((4, 1, 1), 1, multiprocessors=66).algorithm == "tile"
+    assert planned((4, 1, 1), 1, multiprocessors=66).algorithm == "partition"
     assert planned((8, 1, 1), 1, multiprocessors=264).algorithm == "warp"
 
 
@@ -143,8 +143,8 @@ def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tm
 
 def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys):
     """Those that take more than 1.5 times as long as the best are not."""
-    times = {"tile": 3.0, "warp": 1.5, "sort": 2.25}
-    watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="tile of 4"))
+    times = {"partition": 3.0, "warp": 1.5, "sort": 2.25}
+    watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
     watch.compare = lambda place, algorithms: [times.get(name) for name in algorithms]
     found = choices.measure(watch, choices.places(4, [8], [28], [64]))
     assert [(each.place.sizes, each.place.axis) for each in found] == [((28, 64), 1)] * 2 + [
@@ -154,25 +154,25 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     choices.print_losses(found)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines[0] == "4 of 4 problems lose 5% or more by the choice"
-    assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: tile 3.0 us, warp 1.5 us, 2.00"
+    assert lines[1].strip() == "28x64 axis 1 k 8, 4 bytes: partition 3.0 us, warp 1.5 us, 2.00"
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
     for part in (found[:3], found[2:]):
         path = choices.write_results(part, "a GPU", TARGET)
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
-    known = {each.place: {"block": 4.0, "tile": 9.0, "sort": 2.5} for each in found}
-    again = choices.measure(watch, known, ["tile"], known)
-    assert [each.times for each in again] == [{"block": 4.0, "tile": 3.0, "sort": 2.25}] * 4
-    assert choices.measure(watch, known, ["tile"], {}) == []  # it would be the fastest of one
+    known = {each.place: {"block": 4.0, "partition": 9.0, "sort": 2.5} for each in found}
+    again = choices.measure(watch, known, ["partition"], known)
+    assert [each.times for each in again] == [{"block": 4.0, "partition": 3.0, "sort": 2.25}] * 4
+    assert choices.measure(watch, known, ["partition"], {}) == []  # it would be the fastest of one
     watch.plan = lambda *_: None
-    assert choices.measure(watch, known, ["tile"], known) == []
+    assert choices.measure(watch, known, ["partition"], known) == []
 
 
 def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     """Algorithms that are hopeless after two get no more, and a sample for which the host is late is none."""
     torch = importlib.import_module("torch")
-    times = {"tile": [5, 4, 3, 2, 1, 9, 8, 7, 6], "slow": [9, 6, 0], "warp": [2] * 9}
+    times = {"partition": [5, 4, 3, 2, 1, 9, 8, 7, 6], "slow": [9, 6, 0], "warp": [2] * 9}
     launched, inputs, spins = [], set(), []
 
     def plan(problem, target, *, algorithm):
@@ -201,8 +201,8 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     monkeypatch.setattr(choices.top_k, "plan", plan)
     monkeypatch.setattr(choices, "CudaClock", lambda: SimpleNamespace(cold=cold))
     watch, place = choices.Stopwatch(9), choices.Place(choices.Kind(4, False, True), 3, 64, 8)
-    found = watch.compare(place, ["tile", "none", "slow", "warp"])
+    found = watch.compare(place, ["partition", "none", "slow", "warp"])
     assert found == [3, None, 6, 2]
     assert (len(inputs), times["slow"], spins[1] / spins[0]) == (1, [0], 2)
     with pytest.raises(RuntimeError, match="the algorithms differ: 3x64 axis 1 k 8"):
-        watch.compare(place, ["tile", "odd"])
+        watch.compare(place, ["partition", "odd"])

@@ -1,6 +1,6 @@
 """Top-k on CUDA: sorted, ties by ascending position, whatever the data.
 
-One of twelve algorithms is chosen by the shape alone (`choice`); if the caller numbers the elements,
+One of eleven algorithms is chosen by the shape alone (`choice`); if the caller numbers the elements,
 `numbered` completes its result. Each of the eight families has a folder with everything that belongs to its
 algorithms:
 
@@ -9,8 +9,7 @@ family          algorithm  rows that it is for                     what it promi
 ==============  =========  ======================================  ===========================================
 short_rows      rounds     up to 512, k <= 8                       one read, several per warp
                 warp       up to 1024, k <= 32; up to 256, any k   one read, one warp per row
-rows_in_blocks  partition  up to 32768                             one read, the row in a block's registers
-                tile       up to 16384, large k                    one read, a radix sort in a block
+rows_in_blocks  partition  up to 32768, large k up to 16384        one read, the row in a block's registers
 read_once       one_pass   from about 1000 on, k <= 128            one read, the same time even if all tie
                 sampled    many long ones                          one read, a threshold from a sample
                 block      k up to what shared memory holds        one read, then little more, from cache

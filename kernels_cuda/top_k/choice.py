@@ -16,7 +16,6 @@ NAMES = (
     "rounds",
     "warp",
     "partition",
-    "tile",
     "one_pass",
     "sampled",
     "block",
@@ -31,7 +30,6 @@ NAMES = (
     ROUNDS,
     WARP,
     PARTITION,
-    TILE,
     ONE_PASS,
     SAMPLED,
     BLOCK,
@@ -40,7 +38,7 @@ NAMES = (
     COLUMNS,
     SORT,
     COPY,
-) = range(1, 13)
+) = range(1, 12)
 NO_ALGORITHM = 0
 
 N_KINDS = 12
@@ -103,15 +101,13 @@ def rule(device: Words, selection: Selection) -> int:
         order = then(order, WARP)
     if is_transposed and k <= 16 and selection.n_rows >= 32 * device[MULTIPROCESSORS]:
         order = then(order, COLUMNS)
-    if is_sorted and is_narrow and length <= 2048 and ceil_div(length, 2) <= k:
-        order = then(order, TILE)
     if length <= 8192 or ceil_div(length, 32) <= k:
         order = then(order, PARTITION)
     if k > 4096 and (is_sorted or is_transposed):
-        order = then(order, TILE if is_sorted and length <= 16384 else SORT)
+        order = then(order, SORT)
     elif is_transposed == 0:
         order = _rule_of_long_rows(device, selection, order)
-    return then(then(then(then(order, GRID), BLOCK), TILE), SORT)
+    return then(then(then(order, GRID), BLOCK), SORT)
 
 
 def _rule_of_long_rows(device: Words, selection: Selection, order: int) -> int:
@@ -144,7 +140,7 @@ def then(order: int, algorithm: int) -> int:
     Examples
     --------
     >>> hex(then(then(0, GRID), SORT))
-    '0x9b'
+    '0x8a'
     """
     return order << ORDER_BITS | algorithm
 
@@ -154,8 +150,8 @@ def candidate(order: int, number: int) -> int:
 
     Examples
     --------
-    >>> [candidate(0x9B, number) for number in range(3)]
-    [9, 11, 0]
+    >>> [candidate(0x8A, number) for number in range(3)]
+    [8, 10, 0]
     """
     first = 0
     while order >> (first + ORDER_BITS) > 0:

@@ -26,7 +26,6 @@ from kernels_cuda.top_k.read_once.block_launches import block_launches
 from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_launches
 from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import SHARED_ROW_ELEMENTS, partition_launches
-from kernels_cuda.top_k.rows_in_blocks.tile_launches import tile_launches
 from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
 from kernels_cuda.top_k.shared.order_launches import pad_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_launches
@@ -174,8 +173,6 @@ def solve(algorithm: int, problem: Words, device: Words, selection: Selection, o
         status = warp_launches(problem, device, selection, out)
     elif algorithm == choice.PARTITION:
         status = partition_launches(problem, device, selection, out)
-    elif algorithm == choice.TILE:
-        status = tile_launches(problem, device, selection, out)
     elif algorithm == choice.ONE_PASS:
         status = one_pass_launches(problem, device, selection, out)
     elif algorithm == choice.SAMPLED:

@@ -19,7 +19,7 @@ FORCED = OWN_WORDS
     PARTITIONS_OF_FEW_ROWS,
     PARTITIONS_OF_SINGLE_ROWS,
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
-    FEWEST_TILE_THREADS,
+    SORTED_SHARE,
     ONE_PASS_SMALL_THREADS,
     ONLY_BLOCK_THREADS,
     FINE_BYTES,
@@ -61,8 +61,8 @@ class Policy(NamedTuple):
         Which shapes of blocks `partition` tries, as bits, the first one first. Few rows, up to two per
         multiprocessor, are faster with more threads each. If there is at most one, short rows are too where
         results are sorted, and long ones where they are not.
-    fewest_tile_threads : int
-        `tile` leaves out smaller blocks where there are larger ones.
+    sorted_share : int
+        `partition` sorts whole rows where k is more than one part in so many of them.
     one_pass_small_threads : int
         Threads of a block of `one_pass` where several share a multiprocessor, or rows are short.
     only_block_threads : int
@@ -96,7 +96,7 @@ class Policy(NamedTuple):
     partitions_of_few_rows: int = numbers(0, 1, 4, 5, 7)
     partitions_of_single_rows: int = numbers(0, 1, 4, 6, 7)
     partitions_of_single_sorted_rows: int = numbers(4, 5, 7)
-    fewest_tile_threads: int = 0
+    sorted_share: int = 4
     one_pass_small_threads: int = 512
     only_block_threads: int = 0
     fine_bytes: int = 256 << 10

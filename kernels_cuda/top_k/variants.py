@@ -14,7 +14,6 @@ from kernels_cuda.top_k.read_once.block_launches import block_variants
 from kernels_cuda.top_k.read_once.one_pass_launches import one_pass_variants
 from kernels_cuda.top_k.read_once.sampled_launches import sampled_variants
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import partition_variants
-from kernels_cuda.top_k.rows_in_blocks.tile_launches import tile_variants
 from kernels_cuda.top_k.shared.kernel_keys import MOST_PARAMETERS, NAMES, kernel_key, with_more
 from kernels_cuda.top_k.shared.launches import offsets_variant
 from kernels_cuda.top_k.shared.order_launches import order_variants
@@ -35,7 +34,6 @@ def variants() -> Iterator[Variant]:
             rounds_variants,
             warp_variants,
             partition_variants,
-            tile_variants,
             one_pass_variants,
             sampled_variants,
             block_variants,

@@ -39,7 +39,8 @@ ROWS = {
     "grid-transposed-many_launches": ((2, 20_001, 9), 1, (5, 50)),
     "grid-strided": ((1, 20_001, 5), 1, (5, 50)),
     "columns": ((5003, 70), 0, (2, 10)),
-    "tile": ((5, 4000), 1, (1100, 4000)),
+    "partition-whole_rows": ((5, 4000), 1, (1100, 4000)),
+    "partition-selected": ((5, 4000), 1, (1100, 4000)),
     "partition": ((5, 7001), 1, (900, 2500)),
     "partition-0": ((5, 500), 1, (80, 300)),
     "partition-1": ((5, 1001), 1, (150, 900)),
@@ -122,7 +123,7 @@ def test_rows_of_a_few_lanes(n, dtype, torch):
     check("rounds", along("few", dtype, (5, n, 13), 1), 1, min(n, 6))
     if (n, dtype) == (128, "float32"):
         check("columns", along("few", dtype, (300, 300), 0), 0, 10)  # one launch: parts are not merged
-        for name in ("warp", "block-128", "tile", "sort"):
+        for name in ("warp", "block-128", "partition-whole_rows", "sort"):
             check(name, along("distinct", dtype, (3, 9, 1103), 2)[:, 1:8, 3:1003], 2, 20)
 
 

@@ -194,7 +194,7 @@ def test_ties_by_number(n, number_dtype, dtype, torch):
 def test_numbers_with_each_algorithm(algorithm, name, torch):
     """It finds some elements first: all tie, many tie at the cut-off, or the first ones take no part."""
     rng = np.random.default_rng(6)
-    n = {"tile": LONG, "partition": LONG, "columns": LONG}.get(algorithm, 40_003)
+    n = {"partition": LONG, "columns": LONG}.get(algorithm, 40_003)
     x = {
         "tie": np.ones((3, n), "float32"),
         "few": rng.integers(0, 40, (3, n)).astype("float32"),

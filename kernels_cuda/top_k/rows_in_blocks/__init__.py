@@ -1,1 +1,1 @@
-"""Rows that a block holds in registers or in shared memory: partition and tile."""
+"""Rows that a block holds: partition."""

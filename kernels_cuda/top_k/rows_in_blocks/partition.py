@@ -20,12 +20,17 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.scan import block_scan, scan_of_warps
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import PartitionShape, most_sorted, partition_bins
+from kernels_cuda.top_k.rows_in_blocks.partition_launches import (
+    OrderOfRows,
+    PartitionShape,
+    most_sorted,
+    partition_bins,
+)
 from kernels_cuda.top_k.shared.aligned_keys import aligned_functions, register_functions
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.long_rows import begin_beside_others, share_of_rows
-from kernels_cuda.top_k.shared.pair_sort import pair_sort
+from kernels_cuda.top_k.shared.pair_sort import digit_sort, pair_sort
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES, pair_bytes
 from kernels_cuda.top_k.shared.unaligned import extent_function
@@ -43,7 +48,10 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
     find_row, write_result, pad_results = row_functions(element_size)
     n_bins = partition_bins(n_threads)
     bin_bits = n_bins.bit_length() - 1
-    sort_pairs = pair_sort(element_size, n_threads, most_sorted(PartitionShape(n_threads, n_keys)))
+    most = most_sorted(element_size, PartitionShape(n_threads, n_keys))
+    sort_pairs = pair_sort(element_size, n_threads, most, has_short_positions=True)
+    sort_digits = digit_sort(element_size, n_threads, most, has_short_positions=True)
+    n_items = most // n_threads
     is_wide = element_size == 8
     load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
@@ -52,6 +60,8 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
     exclusive_sum_of_warps = scan_of_warps(n_threads)
     unused = aligned_functions(element_size).unused
     restore = element_functions(element_size).restore
+    ordered_key = element_functions(element_size).ordered_key
+    read_if = ptx.READ_IF[element_size]
     register_bits = max(32, 8 * element_size)
     key_mask = ((1 << register_bits) - 1) >> unused << unused
     n_warps = n_threads // WARP_LANES
@@ -220,25 +230,45 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         return kept
 
     @linked_function
-    def select_row(operands, areas, row, p, counters_offset):
-        """Select from a row; `areas` are shared memory."""
-        x, windows, values, indices, offsets = operands
-        memory, totals, cut, kept, maxima = areas
-        thread = u32(cuda.threadIdx.x)
+    def sort_row(base, length, areas, counters_offset, p, thread):
+        """Sort all elements of a row, which go from memory into the order in which warps sort them."""
+        memory, totals, _, _, _ = areas
+        n_used = (length + u32(n_threads - 1)) // u32(n_threads)
+        first = (thread >> 5) * n_used * u32(WARP_LANES) + (thread & 31)
+        step = p.strides.x * element_size
+        distances = cuda.local.array(n_items, key_type)
+        positions = cuda.local.array(n_items, u32)
+        for item in range(n_items):
+            if u32(item) < n_used:
+                position = first + u32(item * WARP_LANES)
+                distances[item] = read_if(base + i64(position) * step, position < length)
+                positions[item] = position
+        for item in range(n_items):
+            if u32(item) < n_used:
+                # Slots behind the row come last.
+                distance = ~key_type(0)
+                if positions[item] < length:
+                    distance -= ordered_key(distances[item], p.key_format) << key_type(unused)
+                distances[item] = distance
+        counters = memory + u32(counters_offset)
+        bits = u32(unused), u32(register_bits)
+        sort_digits(memory, counters, distances, positions, n_used, bits, ~key_type(0), totals, thread)
+
+    @device_function
+    def select_pairs(base, length, n_selected, areas, extent, p, thread):
+        """Bring what is selected together; return from which address positions count, and the last code.
+
+        They count from the boundary before a row, if there is room for what lies between.
+        """
+        memory, totals, cut, kept, _ = areas
         lane = thread & 31
         warp = thread >> 5
-        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
-        if thread == 0:
-            kept[0], kept[1], kept[2] = values, indices.address, indices.start
-        n_selected = min(u32(p.k), u32(length))
-        x_step = p.strides.x * element_size
-        # Positions count from the boundary before a row, if there is room for what lies between.
         n_before = u32(0)
         if p.strides.x == 1:
             n_before = u32(base & (VECTOR_BYTES - 1)) // u32(element_size)
-        if u32(length) + n_before > n_threads * n_keys:
+        if length + n_before > n_threads * n_keys:
             n_before = u32(0)
-        count = u32(length) + n_before
+        count = length + n_before
         base -= i64(n_before) * element_size
         if thread == 0:
             kept[2] -= i64(n_before)
@@ -253,7 +283,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         rest = max(of_warp - whole * warp_vector, lane * per_vector) - lane * per_vector
         n_live = whole * per_vector + min(rest, u32(per_vector))
         codes = cuda.local.array(n_registers, key_type)
-        load_elements(codes, (base, n_before, count), extent_of(x, p), first, n_live, p)
+        load_elements(codes, (base, n_before, count), extent, first, n_live, p)
 
         if thread < n_adding:
             ptx.store_shared_u32x4(memory + thread * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
@@ -275,7 +305,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         last = ~key_type(0)
         n_ties = u32(0)
         n_equal = u32(0)
-        if n_selected < u32(length):
+        if n_selected < length:
             last, n_ties, n_equal = find_cut(codes, n_used, memory, totals, cut, n_selected, thread)
         live = live_bits(n_live)
         if first < n_before:
@@ -308,9 +338,27 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
                     if is_chosen != 0:
                         at += n_pair_bytes
         cuda.syncthreads()
-        if counters_offset != 0:
-            counters = memory + u32(counters_offset)
-            sort_pairs(memory, counters, n_selected, ~last, maxima, totals, thread)
+        return base, last
+
+    @linked_function
+    def select_row(operands, areas, row, p, o):
+        """Select from a row; `areas` are shared memory."""
+        x, windows, values, indices, offsets = operands
+        memory, totals, _, kept, maxima = areas
+        thread = u32(cuda.threadIdx.x)
+        base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
+        if thread == 0:
+            kept[0], kept[1], kept[2] = values, indices.address, indices.start
+        n_selected = min(u32(p.k), u32(length))
+        x_step = p.strides.x * element_size
+        if o.sorts_rows != 0:
+            sort_row(base, u32(length), areas, o.counters_offset, p, thread)
+        else:
+            extent = extent_of(x, p)
+            base, last = select_pairs(base, u32(length), n_selected, areas, extent, p, thread)
+            if o.counters_offset != 0:
+                counters = memory + u32(o.counters_offset)
+                sort_pairs(memory, counters, n_selected, ~last, maxima, totals, thread)
 
         values, outputs = kept[0], RowIndices(kept[1], kept[2])
         rank = thread
@@ -339,18 +387,17 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
     if shares_rows:
 
         @cuda.jit(max_registers=REGISTERS)
-        def partition_rows(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
+        def partition_rows(x, windows: Windows, values, indices, offsets, p: RowParameters, o: OrderOfRows):
             begin_beside_others()
             marks = ptx.shared_address(cuda.shared.array(n_warps, u32))
-            share((x, windows, values, indices, offsets), shared_areas(), marks, p, counters_offset)
+            share((x, windows, values, indices, offsets), shared_areas(), marks, p, o)
 
         return partition_rows
 
     @cuda.jit(max_registers=REGISTERS)
-    def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, counters_offset):
-        # Results are sorted if there is room for counters, which begins at their offset.
+    def partition_row(x, windows: Windows, values, indices, offsets, p: RowParameters, o: OrderOfRows):
         ptx.grid_dependency_wait()
         operands = x, windows, values, indices, offsets
-        select_row(operands, shared_areas(), p.first + i64(cuda.blockIdx.x), p, counters_offset)
+        select_row(operands, shared_areas(), p.first + i64(cuda.blockIdx.x), p, o)
 
     return partition_row

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cpu.plan_words import Words, put_value
+from kernels_cpu.plan_words import Words, put_values
 from kernels_cuda.device_words import BLOCK_SHARED_BYTES, MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import (
@@ -11,6 +11,7 @@ from kernels_cuda.top_k.policy import (
     PARTITIONS_OF_FEW_ROWS,
     PARTITIONS_OF_SINGLE_ROWS,
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
+    SORTED_SHARE,
 )
 from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import PARTITION, kernel_key, with_more
@@ -24,7 +25,6 @@ from kernels_cuda.top_k.shared.launches import (
 )
 from kernels_cuda.top_k.shared.shapes import (
     MOST_SHARED_BYTES,
-    SORTED_PAIRS,
     pair_bytes,
     pair_counters_offset,
     pair_sort_bytes,
@@ -39,6 +39,8 @@ PARTITION_THREADS = (64, 128, 128, 256, 512, 512, 1024, 1024)
 PARTITION_KEYS = (16, 16, 32, 32, 16, 32, 16, 32)
 # The blocks that share rows (`long_rows`), by the bytes of an element, hold rows up to this length.
 SHARED_ROW_ELEMENTS = 4096
+# Shorter rows are sorted by comparisons.
+WHOLE_ROWS_FROM = 256
 SHARING_PARTITIONS = {1: 2, 2: 2, 4: 2, 8: 3}
 
 
@@ -59,14 +61,36 @@ def partition_bins(n_threads: int) -> int:
     return min(4 * n_threads, 2048)
 
 
-def most_sorted(shape: PartitionShape) -> int:
-    """Return the most that a block sorts of what it selects: a thread's pairs are in registers."""
-    return min(SORTED_PAIRS, shape.n_threads * min(shape.n_keys, 16))
+class OrderOfRows(NamedTuple):
+    """More parameters of `partition`: where counters of a sort begin, or 0; whether it sorts whole rows."""
+
+    counters_offset: int
+    sorts_rows: int
 
 
-def dynamic_bytes(n_threads: int, element_size: int, k: int, is_sorted: int) -> int:
-    """Return the dynamic shared memory for a histogram, and then for what is selected."""
-    n_bytes = pair_sort_bytes(element_size, k, n_threads) if is_sorted else k * pair_bytes(element_size)
+def most_sorted(element_size: int, shape: PartitionShape) -> int:
+    """Return the most that a block sorts: a thread's pairs are in registers."""
+    return shape.n_threads * min(shape.n_keys, 8 if element_size == 8 else 16)
+
+
+def sorts_whole_rows(device: Words, selection: Selection) -> int:
+    """Tell whether it is faster to sort all elements of a row than to select some and sort these."""
+    is_much = WHOLE_ROWS_FROM < selection.axis_size < selection.k * device[SORTED_SHARE]
+    return int(is_much and selection.is_sorted == 1 and selection.least == 0)
+
+
+def n_sorted(device: Words, selection: Selection) -> int:
+    """Return how many elements of a row are sorted; 0 if results come by index."""
+    if sorts_whole_rows(device, selection):
+        return selection.axis_size
+    return selection.k * selection.is_sorted
+
+
+def dynamic_bytes(n_threads: int, element_size: int, k: int, sorted_pairs: int) -> int:
+    """Return the dynamic shared memory for a histogram, and then for what is selected, or sorted."""
+    n_bytes = k * pair_bytes(element_size)
+    if sorted_pairs > 0:
+        n_bytes = pair_sort_bytes(element_size, sorted_pairs, n_threads)
     # The last bin is for keys that are out of range.
     return max(4 * (partition_bins(n_threads) + 1), n_bytes)
 
@@ -76,8 +100,8 @@ def partition_variants(element_size: int) -> Iterator[Variant]:
     for number in range(len(PARTITION_THREADS)):
         shape = partition_shape(element_size, number)
         needed = max(
-            dynamic_bytes(shape.n_threads, element_size, shape.n_threads * shape.n_keys, is_sorted=False),
-            dynamic_bytes(shape.n_threads, element_size, most_sorted(shape), is_sorted=True),
+            dynamic_bytes(shape.n_threads, element_size, shape.n_threads * shape.n_keys, 0),
+            dynamic_bytes(shape.n_threads, element_size, 0, most_sorted(element_size, shape)),
         )
         needed = min(needed, MOST_SHARED_BYTES - PARTITION_STATIC_BYTES)
         factory = "rows_in_blocks.partition:partition_kernel"
@@ -88,13 +112,13 @@ def partition_variants(element_size: int) -> Iterator[Variant]:
 
 def _fits(device: Words, selection: Selection, shape: PartitionShape) -> bool:
     """Tell whether blocks hold a row each."""
-    n_elements, k = shape.n_threads * shape.n_keys, selection.k
-    if min(selection.axis_size, selection.most) > n_elements or (
-        selection.is_sorted and k > most_sorted(shape)
-    ):
+    n_elements, sorted_pairs = shape.n_threads * shape.n_keys, n_sorted(device, selection)
+    if min(selection.axis_size, selection.most) > n_elements:
+        return False
+    if sorted_pairs > most_sorted(selection.element_size, shape):
         return False
     room: int = device[BLOCK_SHARED_BYTES]
-    needed = dynamic_bytes(shape.n_threads, selection.element_size, k, selection.is_sorted)
+    needed = dynamic_bytes(shape.n_threads, selection.element_size, selection.k, sorted_pairs)
     return needed <= room - PARTITION_STATIC_BYTES
 
 
@@ -115,16 +139,17 @@ def partition_launches(problem: Words, device: Words, selection: Selection, out:
             is_tried = shape.n_threads * shape.n_keys == SHARED_ROW_ELEMENTS
         if is_tried and _fits(device, selection, shape):
             kernel = kernel_key(PARTITION, element_size, shape.n_threads, shape.n_keys)
-            n_bytes = dynamic_bytes(shape.n_threads, element_size, selection.k, selection.is_sorted)
+            sorted_pairs = n_sorted(device, selection)
+            n_bytes = dynamic_bytes(shape.n_threads, element_size, selection.k, sorted_pairs)
             counters_offset = 0
-            if selection.is_sorted:
-                counters_offset = pair_counters_offset(element_size, selection.k, shape.n_threads)
+            if sorted_pairs > 0:
+                counters_offset = pair_counters_offset(element_size, sorted_pairs, shape.n_threads)
             n_blocks = n_rows
             if selection.least > 0:
                 kernel = with_more(kernel, 1, 0)
                 n_blocks = min(n_rows, sharing_blocks(device[MULTIPROCESSORS], shape.n_threads))
             sizes = Sizes(n_blocks, shape.n_threads, n_bytes, 1)
             begin_rows(problem, device, selection, out, kernel, sizes)
-            put_value(out, counters_offset)
+            put_values(out, OrderOfRows(counters_offset, sorts_whole_rows(device, selection)))
             return split(device, out)
     return UNSERVED

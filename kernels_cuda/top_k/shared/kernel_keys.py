@@ -11,7 +11,6 @@ NAMES = (
     "rounds",
     "warp",
     "partition",
-    "tile",
     "one_pass",
     "sample",
     "list",
@@ -43,7 +42,6 @@ NAMES = (
     ROUNDS,
     WARP,
     PARTITION,
-    TILE,
     ONE_PASS,
     SAMPLE,
     LIST,
@@ -66,7 +64,7 @@ NAMES = (
     DIGIT,
     SELECTED,
     SLICE,
-) = range(30)
+) = range(29)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

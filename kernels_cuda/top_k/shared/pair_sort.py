@@ -33,24 +33,119 @@ _COMPARISONS_PER_BYTE = 32
 
 
 @functools.cache
-def pair_sort(element_size: int, n_threads: int, most: int = SORTED_PAIRS) -> Any:
-    """Make the device function for one element width and block size, and up to `most` pairs."""
+def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions: bool) -> Any:
+    """Make the device function that sorts up to `most` pairs, which each warp has in registers.
+
+    Short positions have 16 bits. They are kept in one register with the place that a pair goes to.
+    """
     is_wide = element_size == 8
     key_type = u64 if is_wide else u32
     load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
     store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
     n_pair_bytes = pair_bytes(element_size)
-    first_bit = max(0, 32 - 8 * element_size)
     n_items = most // n_threads
+    n_places = 1 if has_short_positions else n_items
     n_warps = n_threads // WARP_LANES
     # Threads share a digit, each of which adds up the counts of some warps, or have several digits.
     n_sharing = max(1, n_threads // N_DIGITS)
     n_shared = n_warps // n_sharing
     digits_each = max(1, N_DIGITS // n_threads)
     n_counts = n_shared * digits_each
+    block_exclusive_sum = block_scan(n_threads)
+
+    @device_function
+    def offset_of(number):
+        """Return where a thread has a count: all its warps' of its first digit, then those of the next."""
+        return u32(number % n_shared * WARP_COUNTER_BYTES + number // n_shared * _COUNTER_BYTES)
+
+    @linked_function
+    def sort_digits(pairs, counters, distances, positions, n_used, bits, highest, totals, thread):
+        """Sort by the bits of distances from a first one up to a last one.
+
+        A warp has ``32 * n_used`` pairs beside each other; item `i` of a lane is number ``32 * i + lane``. In
+        the end there are keys in `pairs`: `highest` less the distances.
+        """
+        lane = thread & 31
+        warp = thread >> 5
+        below = ptx.lanes_below()
+        own_pairs = pairs + (warp * n_used * u32(WARP_LANES) + lane) * n_pair_bytes
+        own_counters = counters + warp * WARP_COUNTER_BYTES
+        places = cuda.local.array(n_places, u32)
+        shift, end = bits
+        while shift < end:
+            ptx.store_shared_u32x4(own_counters + lane * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
+            cuda.syncwarp()
+            for item in range(n_items):
+                if u32(item) < n_used:
+                    digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
+                    same = ptx.match_byte(digit)
+                    counter = own_counters + digit * _COUNTER_BYTES
+                    already = ptx.load_shared_u16(counter)
+                    cuda.syncwarp()
+                    earlier = same & below
+                    if earlier == 0:
+                        ptx.store_shared_u16(counter, already + ptx.popcount_u32(same))
+                    cuda.syncwarp()
+                    place = already + ptx.popcount_u32(earlier)
+                    if has_short_positions:
+                        positions[item] = positions[item] << 16 | place
+                    else:
+                        places[item] = place
+            cuda.syncthreads()
+            amount = u32(0)
+            counter = counters + (thread & (n_sharing - 1)) * (n_shared * WARP_COUNTER_BYTES)
+            counter += thread // n_sharing * (digits_each * _COUNTER_BYTES)
+            for number in range(n_counts):
+                amount += ptx.load_shared_u16(counter + offset_of(number))
+            start, _ = block_exclusive_sum(amount, thread, totals)
+            for number in range(n_counts):
+                of_warp = ptx.load_shared_u16(counter + offset_of(number))
+                ptx.store_shared_u16(counter + offset_of(number), start)
+                start += of_warp
+            cuda.syncthreads()
+            is_last = shift + DIGIT_BITS >= end
+            for item in range(n_items):
+                if u32(item) < n_used:
+                    digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
+                    position = positions[item]
+                    if has_short_positions:
+                        place = u32(position) & 0xFFFF
+                        position >>= 16
+                    else:
+                        place = places[item]
+                    place += ptx.load_shared_u16(own_counters + digit * _COUNTER_BYTES)
+                    stored = distances[item]
+                    if is_last:
+                        stored = highest - stored
+                    store_pair_if(pairs + place * n_pair_bytes, stored, key_type(position), True)
+            cuda.syncthreads()
+            shift += DIGIT_BITS
+            if not is_last:
+                for item in range(n_items):
+                    if u32(item) < n_used:
+                        at = own_pairs + u32(item * WARP_LANES) * n_pair_bytes
+                        distances[item], positions[item] = load_pair(at)
+
+    return sort_digits
+
+
+@functools.cache
+def pair_sort(
+    element_size: int, n_threads: int, most: int = SORTED_PAIRS, has_short_positions: bool = False
+) -> Any:
+    """Make the device function for one element width and block size, and up to `most` pairs."""
+    is_wide = element_size == 8
+    key_type = u64 if is_wide else u32
+    position_type = u32 if has_short_positions else key_type
+    load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
+    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
+    n_pair_bytes = pair_bytes(element_size)
+    first_bit = max(0, 32 - 8 * element_size)
+    n_items = most // n_threads
+    n_warps = n_threads // WARP_LANES
     largest_of_warp = warp_maximum(key_type)
     needed_bits = bit_length(key_type)
-    block_exclusive_sum = block_scan(n_threads)
+    sort_digits = digit_sort(element_size, n_threads, most, has_short_positions)
 
     @linked_function
     def sort_by_counting(pairs, n_pairs, thread):
@@ -68,25 +163,17 @@ def pair_sort(element_size: int, n_threads: int, most: int = SORTED_PAIRS) -> An
         store_pair_if(pairs + place * n_pair_bytes, key, position, written < n_pairs)
         cuda.syncthreads()
 
-    @device_function
-    def offset_of(number):
-        """Return where a thread has a count: all its warps' of its first digit, then those of the next."""
-        return u32(number % n_shared * WARP_COUNTER_BYTES + number // n_shared * _COUNTER_BYTES)
-
     @linked_function
     def sort_by_digits(pairs, counters, n_pairs, lowest, maxima, totals, thread):
         lane = thread & 31
         warp = thread >> 5
-        below = ptx.lanes_below()
         n_used = (n_pairs + u32(n_threads - 1)) // u32(n_threads)
         first = warp * n_used * u32(WARP_LANES) + lane
         n_own = max(n_pairs, first) - first
         own_pairs = pairs + first * n_pair_bytes
-        own_counters = counters + warp * WARP_COUNTER_BYTES
 
         distances = cuda.local.array(n_items, key_type)
-        positions = cuda.local.array(n_items, key_type)
-        places = cuda.local.array(n_items, u32)
+        positions = cuda.local.array(n_items, position_type)
         highest = key_type(0)
         for item in range(n_items):
             if u32(item) < n_used:
@@ -110,51 +197,8 @@ def pair_sort(element_size: int, n_threads: int, most: int = SORTED_PAIRS) -> An
                     distance = highest - distances[item]
                 distances[item] = distance
 
-        end = needed_bits(highest - lowest)
-        shift = u32(first_bit)
-        while shift < end:
-            ptx.store_shared_u32x4(own_counters + lane * VECTOR_BYTES, u32(0), u32(0), u32(0), u32(0))
-            cuda.syncwarp()
-            for item in range(n_items):
-                if u32(item) < n_used:
-                    digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
-                    same = ptx.match_byte(digit)
-                    counter = own_counters + digit * _COUNTER_BYTES
-                    already = ptx.load_shared_u16(counter)
-                    cuda.syncwarp()
-                    earlier = same & below
-                    if earlier == 0:
-                        ptx.store_shared_u16(counter, already + ptx.popcount_u32(same))
-                    cuda.syncwarp()
-                    places[item] = already + ptx.popcount_u32(earlier)
-            cuda.syncthreads()
-            amount = u32(0)
-            counter = counters + (thread & (n_sharing - 1)) * (n_shared * WARP_COUNTER_BYTES)
-            counter += thread // n_sharing * (digits_each * _COUNTER_BYTES)
-            for number in range(n_counts):
-                amount += ptx.load_shared_u16(counter + offset_of(number))
-            start, _ = block_exclusive_sum(amount, thread, totals)
-            for number in range(n_counts):
-                of_warp = ptx.load_shared_u16(counter + offset_of(number))
-                ptx.store_shared_u16(counter + offset_of(number), start)
-                start += of_warp
-            cuda.syncthreads()
-            is_last = shift + DIGIT_BITS >= end
-            for item in range(n_items):
-                if u32(item) < n_used:
-                    digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
-                    place = places[item] + ptx.load_shared_u16(own_counters + digit * _COUNTER_BYTES)
-                    stored = distances[item]
-                    if is_last:
-                        stored = highest - stored
-                    store_pair_if(pairs + place * n_pair_bytes, stored, positions[item], True)
-            cuda.syncthreads()
-            shift += DIGIT_BITS
-            if not is_last:
-                for item in range(n_items):
-                    if u32(item) < n_used:
-                        at = own_pairs + u32(item * WARP_LANES) * n_pair_bytes
-                        distances[item], positions[item] = load_pair(at)
+        bits = u32(first_bit), needed_bits(highest - lowest)
+        sort_digits(pairs, counters, distances, positions, n_used, bits, highest, totals, thread)
 
     @device_function
     def sort_pairs(pairs, counters, n_pairs, lowest, maxima, totals, thread):

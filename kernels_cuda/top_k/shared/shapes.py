@@ -1,7 +1,5 @@
 """Sizes that several families of kernels, and their launches, agree on."""
 
-from typing import NamedTuple
-
 KIB = 1 << 10
 ELEMENT_SIZES = (1, 2, 4, 8)
 # Blocks may have this of shared memory on the devices that have most of it.
@@ -48,23 +46,9 @@ BINS_PER_THREAD = 4
 # Radix sorts.
 DIGIT_BITS = 8
 N_DIGITS = 1 << DIGIT_BITS
-# Sums of a block's warps, twice 32.
-TILE_SUMS = 64
-# The most that a block sorts of what it selects, and bytes of a warp's counters (`pair_sort`).
+# The most that blocks sort but for `partition`, and bytes of a warp's counters (`pair_sort`).
 SORTED_PAIRS = 4096
 WARP_COUNTER_BYTES = 2 * N_DIGITS
-
-
-class TileShape(NamedTuple):
-    """A block that sorts by `digits`, with `n_items` elements per thread."""
-
-    n_threads: int
-    n_items: int
-
-    @property
-    def n_elements(self) -> int:
-        """The most elements."""
-        return self.n_threads * self.n_items
 
 
 def pair_bytes(element_size: int, position_size: int = 4) -> int:
