@@ -221,7 +221,7 @@ def test_ptx_for_architectures_to_come():
 @pytest.mark.nightly
 def test_older_architectures_have_code_of_their_own():
     """Functions of a kernel are compiled anew for architectures without some instructions, in any order."""
-    variant = VARIANTS["dmlops_top_k_columns_1"]
+    variant = VARIANTS["dmlops_top_k_columns_1_4"]
     for capability, has_redux in (((9, 0), True), ((7, 5), False)):
         ptx = ptx_of(variant, capability)
         assert ("redux.sync" in ptx) == has_redux

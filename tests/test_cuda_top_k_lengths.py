@@ -32,7 +32,7 @@ SORTED_INTO = {
 # and those that follow other algorithms.
 BY_INDEX = {
     *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
-    *("top_k_partition", "top_k_cluster", "top_k_finish", "top_k_selected"),
+    *("top_k_partition", "top_k_cluster", "top_k_finish", "top_k_selected", "top_k_columns"),
 }
 REORDERING = {"top_k_by_index", "top_k_reorder"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}

@@ -247,6 +247,8 @@ def shared_bytes(launch, element_size):
         # Digits are counted by each warp.
         "top_k_sort": launch.block // 32 * shapes.N_DIGITS * 4 + OWN_BYTES,
         "top_k_cluster": cluster.cluster_static_bytes(element_size),
+        "top_k_columns": 0,
+        "top_k_partition": partition.PARTITION_STATIC_BYTES,
         "top_k_list": 4 * sampled.LISTING_WORDS,
     }
     return launch.shared_bytes + own_bytes.get(launch.variant.name, OWN_BYTES)

@@ -374,13 +374,14 @@ def test_memory_of_a_cluster_that_others_have_read(kind, n_elements, k):
 
 @pytest.mark.nightly
 def test_columns():
-    """They are walked down; the columns of a warp end at different rows."""
+    """They are walked down, some by several warps; the columns of a warp end at different rows."""
     kinds = ("distinct", "few", "ascending", "special_thresholds", "plateau", "one_above_the_lowest")
-    columns = np.concatenate([hard_rows(kind, "float32", (6, 95)) for kind in kinds]).T.copy()
-    lengths = row_lengths(columns, 0, 5)
-    for largest, given in ((True, None), (False, lengths)):
-        run = functools.partial(run_top_k, "columns", TensorDataType.FLOAT32, columns, 5, largest, largest)
-        run(given, axis=0)
+    for dtype, n, k in (("float32", 95, 5), ("float64", 700, 3), ("int8", 203, 31)):
+        found = [hard_rows(kind, dtype, (6, n)) for kind in kinds]
+        columns = np.concatenate([each for each in found if each is not None]).T.copy()
+        run = functools.partial(run_top_k, "columns", TensorDataType[dtype.upper()], columns, k)
+        for is_sorted, lengths in ((True, None), (False, row_lengths(columns, 0, k))):
+            run(is_sorted, is_sorted, lengths, axis=0)
 
 
 @pytest.mark.parametrize("shape", [(70, 5), (5, 70), (3, 2500), (40, 150)], ids=str)

@@ -15,7 +15,7 @@ read_once       one_pass   from about 1000 on, k <= 128            one read, the
                 block      k up to what shared memory holds        one read, then little more, from cache
 many_blocks     cluster    few long ones; by value, k <= 4096      one read, in a cluster's shared memory
                 grid       few, very long or strided ones          all blocks read; then one block per row
-columns         columns    side by side in memory, small k         one read, one lane per row
+columns         columns    side by side in memory, k <= 32         one read, one lane per row
 sort            sort       any, any k                              a radix sort, or a selection by index
 copy            copy       any, k is all of it, by index           one read
 numbers         numbered   the caller numbers elements             what another finds; ties by number
@@ -25,7 +25,7 @@ The `plan` of a problem is one function of integers, which Python runs, and whic
 `problem` and `policy` tell of its words, and `dispatch` makes plans for dmlops. An algorithm has its
 kernels in the module of its name, and its limits, shapes, variants and launches in ``<name>_launches``,
 which needs neither Numba nor CUDA. Longer kernels are divided: the modules that begin with the same name,
-and `candidates` of columns, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
+and `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
 cluster, `filter` and `select` of sort. `shared` has what several families use: keys, rows and their results,
 groups of neighbouring elements and their maxima, thresholds, the order of candidates, and launches that order
 results by index.
