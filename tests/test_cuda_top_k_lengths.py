@@ -34,7 +34,7 @@ BY_INDEX = {
     *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
     *("top_k_partition", "top_k_cluster", "top_k_finish", "top_k_selected", "top_k_columns"),
 }
-REORDERING = {"top_k_by_index", "top_k_reorder"}
+REORDERING = {"top_k_by_index"}
 OPTIONS = {"unsorted": (False, False), "lengths": (True, True), "unsorted-lengths": (False, True)}
 
 
@@ -93,8 +93,7 @@ def test_what_reads_x_reads_lengths(name):
                 assert launch.lengths == lengths
             seen.add((launch.name, operand))
     last = found.asked[-1].name
-    read = {"lengths", "values", "indices"} | ({"x"} if "reorder" not in last else set())
-    assert {operand for kernel, operand in seen if kernel == last} == read
+    assert {operand for kernel, operand in seen if kernel == last} == {"x", "lengths", "values", "indices"}
 
 
 @pytest.mark.parametrize("data_type", [T.BOOL, T.INT8, T.UINT16, T.FLOAT16, T.BFLOAT16, T.FLOAT32, T.UINT64])

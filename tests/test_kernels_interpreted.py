@@ -52,7 +52,7 @@ KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 ORDINARY = tuple(f"dmlops_{name}_" for name in ("nonzero_mask_4", "top_k_copy"))
 SLOW = re.compile(
     "dmlops_(diagonal_transposed|top_k_(block|by_index|clear|cluster|finish|histogram|list|maxima|one_pass"
-    "|reorder|sample|transposed_maxima))_"
+    "|sample|transposed_maxima))_"
 )
 
 

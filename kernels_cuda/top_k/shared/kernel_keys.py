@@ -6,7 +6,6 @@ A name takes 6 bits, and each of up to five parameters 11, the first one lowest.
 NAMES = (
     "offsets",
     "clear",
-    "reorder",
     "by_index",
     "rounds",
     "warp",
@@ -37,7 +36,6 @@ NAMES = (
 (
     OFFSETS,
     CLEAR,
-    REORDER,
     BY_INDEX,
     ROUNDS,
     WARP,
@@ -64,7 +62,7 @@ NAMES = (
     DIGIT,
     SELECTED,
     SLICE,
-) = range(29)
+) = range(28)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

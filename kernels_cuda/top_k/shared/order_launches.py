@@ -8,9 +8,8 @@ from kernels_cpu.plan_words import Words, put_value, put_values
 from kernels_cpu.top_k.problem_words import K
 from kernels_cuda.device_words import MULTIPROCESSORS, PLANNED
 from kernels_cuda.runtime.variant import Variant
-from kernels_cuda.top_k.policy import NARROW_AXIS_ELEMENTS
 from kernels_cuda.top_k.problem import Selection, bounded_product
-from kernels_cuda.top_k.shared.kernel_keys import BY_INDEX, PADDING, REORDER, kernel_key
+from kernels_cuda.top_k.shared.kernel_keys import BY_INDEX, PADDING, kernel_key
 from kernels_cuda.top_k.shared.launches import (
     Sizes,
     begin,
@@ -24,12 +23,8 @@ from kernels_cuda.top_k.shared.launches import (
     take,
     variant,
 )
-from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES, WARP_LANES
+from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
 
-# Blocks whose warps reorder a row each, and the most selected elements that a lane of them has. A larger k is
-# marked in bitmaps.
-REORDER_THREADS = 256
-REORDER_ITEMS = 4
 BY_INDEX_THREADS = 512
 PADDING_THREADS = 128
 # The bitmaps of few rows are read in parts of at least so many words, by about so many blocks.
@@ -51,10 +46,6 @@ class ByIndexParameters(NamedTuple):
     part_words: int
 
 
-def _reorder(element_size: int) -> Variant:
-    return variant("reorder", "shared.reorder:reorder_kernel", element_size)
-
-
 def _by_index(element_size: int) -> Variant:
     return variant("by_index", "shared.by_index:by_index_kernel", element_size, BY_INDEX_THREADS)
 
@@ -66,7 +57,6 @@ def _padding(element_size: int) -> Variant:
 def order_variants() -> Iterator[Variant]:
     """List the kernels for all element sizes."""
     for element_size in ELEMENT_SIZES:
-        yield _reorder(element_size)
         yield _by_index(element_size)
         yield _padding(element_size)
 
@@ -76,22 +66,6 @@ def end_unordered(problem: Words, device: Words, selection: Selection, out: Word
     if selection.is_by_index:
         return order_by_index(problem, device, selection, out)
     return PLANNED
-
-
-def order_by_index(problem: Words, device: Words, selection: Selection, out: Words) -> int:
-    """Bring the selected elements into the order of their indices."""
-    is_narrow = selection.axis_size <= device[NARROW_AXIS_ELEMENTS]
-    if not is_narrow or selection.k > WARP_LANES * REORDER_ITEMS:
-        return _mark(problem, device, selection, out)
-    offsets = fill_offsets(problem, device, selection, out)
-    n_blocks = ceil_div(selection.n_rows, REORDER_THREADS // WARP_LANES)
-    kernel = kernel_key(REORDER, selection.element_size, 0, 0)
-    begin(out, device, kernel, Sizes(n_blocks, REORDER_THREADS, 0, 1))
-    put_windows(out, selection)
-    put_outputs(out, selection)
-    put_area(out, selection, offsets)
-    put_rows(out, problem, selection)
-    return split(device, out)
 
 
 def pad_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
@@ -106,8 +80,11 @@ def pad_launches(problem: Words, device: Words, selection: Selection, out: Words
     return split(device, out)
 
 
-def _mark(problem: Words, device: Words, selection: Selection, out: Words) -> int:
-    """Mark the indices in a bitmap of each row, and write what is marked, one block per row or part of it."""
+def order_by_index(problem: Words, device: Words, selection: Selection, out: Words) -> int:
+    """Bring results into the order of their indices, which are marked in a bitmap of each row.
+
+    One block per row, or per part of it, writes what is marked.
+    """
     n_rows, n_words = selection.n_rows, ceil_div(selection.axis_size, 32)
     n_blocks = ceil_div(BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS], n_rows)
     part_words = max(PART_WORDS, ceil_div(n_words, n_blocks))
