@@ -130,7 +130,7 @@ ALGORITHMS = {
         _top_k("grid-strided", "grid", transposed_rows=ENDLESS),
         *(_top_k(f"partition-{n}", "partition", **_partitions_of(n)) for n in range(len(PARTITION_THREADS))),
         _top_k("partition-selected", "partition", sorted_share=0),
-        _top_k("partition-whole_rows", "partition", sorted_share=ENDLESS),
+        _top_k("partition-whole_rows", "partition", sorted_share=1 << 20),
         _top_k("one_pass-1024", "one_pass", one_pass_small_threads=1024),
         *(_top_k(f"cluster-{n}", "cluster", cluster_blocks=n) for n in (4, 8)),
         _top_k("sort-long_positions", "sort", narrow_elements=0),

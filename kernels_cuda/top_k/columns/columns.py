@@ -1,12 +1,13 @@
 """One lane per row, where rows are columns of neighbours in memory, as along any axis but the last.
 
 Neighbouring lanes walk down neighbouring columns, so every load is coalesced. A lane has the first k elements
-so far in registers, in order. What comes before the last of them goes to a buffer in shared memory. Once the
-buffer of any lane of a warp might overflow, all lanes insert what they have in theirs, an element each at a
-time: no lane waits for another that finds more.
+so far in registers, in order. What may come before the last of them goes to a buffer in shared memory. Once
+the buffer of any lane of a warp might overflow, all lanes insert what they have in theirs, an element each at
+a time: no lane waits for another that finds more. Keys of up to 32 bits make one number with the inverted
+position, so that one comparison tells which of two elements comes first.
 
-So that a trend along the axis does not let every element in, chunks of rows that follow each other in a walk
-lie far from each other.
+So that a trend along the axis does not let every element in, a column is walked in chunks of rows that lie
+far from each other. Elements are compared with the last one of the list by their unfolded keys (`keys`).
 
 If there are few columns, each is split: warps of a block take parts of it and merge what they select. Columns
 that end early (`lengths`) are walked down together with the longest one of the warp.
@@ -22,7 +23,6 @@ from kernels_cuda import ptx
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, dynamic_shared_array, linked_function
 from kernels_cuda.top_k.columns.columns_launches import (
-    CHUNKS_APART,
     ColumnsParameters,
     buffer_pairs,
     chunk_rows,
@@ -42,82 +42,181 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
     key_type = functions.key_type
     ordered_key = functions.ordered_key
     restore = functions.restore
+    unfolding_of = functions.unfolding_of
+    unfolded_element = functions.unfolded_element
+    unfold_threshold = functions.unfold_threshold
+    unfold_next_above = functions.unfold_next_above
     read_if = ptx.READ_IF[element_size]
     find_row, write_result, pad_results = row_functions(element_size)
     is_wide = element_size == 8
     load_pair = ptx.load_shared_u64x2 if is_wide else ptx.load_shared_u32x2
-    store_pair_if = ptx.store_shared_if_u64x2 if is_wide else ptx.store_shared_if_u32x2
+    store_pair = ptx.store_shared_u64x2 if is_wide else ptx.store_shared_u32x2
     n_pair_bytes = pair_bytes(element_size)
     pair_step = WARP_LANES * n_pair_bytes
     n_rows_ahead = chunk_rows(element_size)
     n_filled = buffer_pairs(element_size) - n_rows_ahead
     n_warp_bytes = warp_bytes(element_size, n_kept)
+    # Wide keys leave no room for positions.
+    n_positions = n_kept if is_wide else 1
 
-    @device_function
-    def comes_before(key, position, other_key, other_position):
-        return (key > other_key) | ((key == other_key) & (position < other_position))
+    if is_wide:
+
+        @device_function
+        def entry(numbers, positions, place):
+            return numbers[place], positions[place]
+
+        @linked_function
+        def insert(numbers, positions, key, position):
+            """Insert an element into a lane's list; the last one is lost."""
+            for place in range(n_kept):
+                other_key = numbers[place]
+                other_position = positions[place]
+                is_first = (key > other_key) | ((key == other_key) & (position < other_position))
+                numbers[place] = key if is_first else other_key
+                positions[place] = position if is_first else other_position
+                key = other_key if is_first else key
+                position = other_position if is_first else position
+
+    else:
+
+        @device_function
+        def entry(numbers, positions, place):
+            return u32(numbers[place] >> 32), ~u32(numbers[place])
+
+        @linked_function
+        def insert(numbers, positions, key, position):
+            """Insert an element into a lane's list; the last one is lost."""
+            number = u64(key) << 32 | u64(~position)
+            for place in range(n_kept):
+                other = numbers[place]
+                is_first = number > other
+                numbers[place] = number if is_first else other
+                number = other if is_first else number
 
     @linked_function
-    def insert(keys, positions, key, position):
-        """Insert an element into a lane's list; the last one is lost."""
+    def begin_list(numbers, positions, n_selected):
+        """Empty a list; places of more than `n_selected` hold what comes before all elements."""
         for place in range(n_kept):
-            other_key = keys[place]
-            other_position = positions[place]
-            is_first = comes_before(key, position, other_key, other_position)
-            keys[place] = key if is_first else other_key
-            positions[place] = position if is_first else other_position
-            key = other_key if is_first else key
-            position = other_position if is_first else position
+            numbers[place] = u64(0)
+            if u32(place) + n_selected < n_kept:
+                numbers[place] = ~u64(0)
+        for place in range(n_positions):
+            positions[place] = u32(_NOWHERE)
+            if u32(place) + n_selected < n_kept:
+                positions[place] = u32(0)
 
     @linked_function
-    def insert_pairs(keys, positions, pairs, count):
+    def insert_pairs(numbers, positions, pairs, count, are_elements, key_format):
         """Insert the first `count` pairs of each lane."""
         most = ptx.warp_max(count)
         number = u32(0)
         while number < most:
             key, low = load_pair(pairs + number * u32(pair_step))
             position = u32(low)
+            if are_elements:
+                key = ordered_key(key, key_format)
             if number >= count:
                 key = key_type(0)
                 position = u32(_NOWHERE)
-            insert(keys, positions, key, position)
+            insert(numbers, positions, key, position)
             number += u32(1)
 
     @linked_function
-    def store_list(keys, positions, pairs):
+    def store_list(numbers, positions, pairs):
         for place in range(n_kept):
-            store_pair_if(pairs + u32(place * pair_step), keys[place], key_type(positions[place]), True)
+            key, position = entry(numbers, positions, place)
+            store_pair(pairs + u32(place * pair_step), key, key_type(position))
 
     @linked_function
-    def walk_chunk(ahead, base, step, at, next_at, end, pairs, count, last_key, last_position, key_format):
-        """Put what comes before a lane's last element into its buffer; load the next chunk instead."""
+    def walk_chunk(ahead, address, step, n_next, at, n_live, threshold, slot, unfolding):
+        """Put what is at or above a threshold into a lane's buffer; load another chunk instead."""
         for place in range(n_rows_ahead):
-            key = ordered_key(ahead[place], key_format)
-            position = at + u32(place)
-            next_position = next_at + u32(place)
-            ahead[place] = read_if(base + i64(next_position) * step, next_position < end)
-            is_kept = comes_before(key, position, last_key, last_position) & (position < end)
-            store_pair_if(pairs + count * u32(pair_step), key, key_type(position), is_kept)
-            count += u32(is_kept)
-        return count
+            bits = ahead[place]
+            ahead[place] = read_if(address, u32(place) < n_next)
+            address += step
+            # Not `and`, which would branch.
+            if (unfolded_element(bits, unfolding) >= threshold) & (u32(place) < n_live):
+                store_pair(slot, bits, key_type(at + u32(place)))
+                slot += u32(pair_step)
+        return slot
+
+    @device_function
+    def following_chunk(chunk, cycle, n_chunks, stride):
+        """Return the chunk after this one, and the round.
+
+        Chunks follow each other some 0.618 of the column apart; a round that leads back to its first chunk is
+        followed by a round from the next one.
+        """
+        chunk += stride
+        if chunk >= n_chunks:
+            chunk -= n_chunks
+        if chunk == cycle:
+            cycle += 1
+            chunk = cycle
+        return chunk, cycle
 
     @linked_function
-    def merge_parts(keys, positions, pairs, part, n_parts, n_selected):
+    def walk_column(numbers, positions, base, begin, end, pairs, p):
+        """Bring the first elements of a part of a column into a list."""
+        step = p.strides.x * element_size
+        unfolding = unfolding_of(p.unfolded_format, False)
+        n_chunks = ptx.warp_max((end - begin + u32(n_rows_ahead - 1)) // u32(n_rows_ahead))
+        stride = max(u32(1), (n_chunks * 2531) >> 12)
+        ahead = cuda.local.array(n_rows_ahead, key_type)
+        for place in range(n_rows_ahead):
+            position = begin + u32(place)
+            ahead[place] = read_if(base + i64(position) * step, position < end)
+        at = begin
+        chunk = u32(0)
+        cycle = u32(0)
+        slot = pairs
+        full = pairs + u32(n_filled * pair_step)
+        # None of the first elements is known to come after others.
+        reached = key_type(0)
+        next_above = key_type(0)
+        last_position = u32(_NOWHERE)
+        remaining = n_chunks
+        while remaining > 0:
+            remaining -= u32(1)
+            chunk, cycle = following_chunk(chunk, cycle, n_chunks, stride)
+            next_at = begin + chunk * u32(n_rows_ahead)
+            n_live = max(end, at) - at
+            threshold = reached
+            if at > last_position:
+                threshold = next_above
+                n_live = n_live if next_above != 0 else u32(0)
+            address = base + i64(next_at) * step
+            n_next = max(end, next_at) - next_at
+            slot = walk_chunk(ahead, address, step, n_next, at, n_live, threshold, slot, unfolding)
+            at = next_at
+            if remaining == 0 or ptx.ballot(slot > full) != 0:
+                count = (slot - pairs) // u32(pair_step)
+                insert_pairs(numbers, positions, pairs, count, True, p.key_format)
+                slot = pairs
+                key, last_position = entry(numbers, positions, n_kept - 1)
+                if last_position != _NOWHERE:
+                    reached = unfold_threshold(key, p.key_format)
+                    next_above = unfold_next_above(key, p.key_format)
+
+    @linked_function
+    def merge_parts(numbers, positions, pairs, part, n_parts, p):
         """Merge the lists of the warps that share columns into that of the first of them."""
+        n_selected = u32(p.k)
         distance = u32(1)
         while distance < n_parts:
             cuda.syncthreads()
-            store_list(keys, positions, pairs)
+            store_list(numbers, positions, pairs)
             cuda.syncthreads()
             if part & ((distance << 1) - 1) == 0:
                 theirs = pairs + distance * u32(n_warp_bytes) + (u32(n_kept) - n_selected) * u32(pair_step)
-                insert_pairs(keys, positions, theirs, n_selected)
+                insert_pairs(numbers, positions, theirs, n_selected, False, p.key_format)
             distance <<= 1
 
     @linked_function
-    def write_column(positions, pairs, n_written, row, is_by_index, p):
+    def write_column(numbers, positions, pairs, n_written, row, is_by_index, p):
         """Write the first elements of a list, whose last `p.k` ones are selected."""
         base, values, indices = row
+        store_list(numbers, positions, pairs)
         n_others = u32(n_kept) - u32(p.k)
         rank = u32(0)
         while rank < n_written:
@@ -128,7 +227,8 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
                 # The others count as if they came before all.
                 place = u32(0) - n_others - u32(1)
                 for other in range(n_kept):
-                    place += u32(positions[other] <= position)
+                    _, other_position = entry(numbers, positions, other)
+                    place += u32(other_position <= position)
             bits = restore(key, p.key_format, base + i64(position) * (p.strides.x * element_size))
             write_result(values, indices, place, bits, i64(position), p)
             rank += u32(1)
@@ -147,52 +247,18 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
         column = ((p.first + i64(cuda.blockIdx.x)) * i64(n_groups) + i64(group)) * WARP_LANES + i64(lane)
         row = min(column, p.n_rows - 1)
         base, values, indices, length = find_row(x, windows, values, indices, offsets, row, p)
-        step = p.strides.x * element_size
         size = u32(p.axis_size)
         begin = (size * part) // n_parts
         end = max(begin, min((size * (part + 1)) // n_parts, u32(length)))
         pairs = ptx.shared_address(dynamic_shared_array(u64))
         pairs += warp * u32(n_warp_bytes) + lane * u32(n_pair_bytes)
-
-        # A shorter list comes behind keys that come before all, at positions that come before all.
-        keys = cuda.local.array(n_kept, key_type)
-        positions = cuda.local.array(n_kept, u32)
-        for place in range(n_kept):
-            is_used = u32(place) + u32(p.k) >= n_kept
-            keys[place] = key_type(0) if is_used else ~key_type(0)
-            positions[place] = u32(_NOWHERE) if is_used else u32(0)
-
-        n_chunks = ptx.warp_max((end - begin + u32(n_rows_ahead - 1)) // u32(n_rows_ahead))
-        ahead = cuda.local.array(n_rows_ahead, key_type)
-        for place in range(n_rows_ahead):
-            position = begin + u32(place)
-            ahead[place] = read_if(base + i64(position) * step, position < end)
-        at = begin
-        chunk = u32(0)
-        first = u32(0)
-        count = u32(0)
-        n_walked = u32(0)
-        while n_walked < n_chunks:
-            n_walked += u32(1)
-            chunk += u32(CHUNKS_APART)
-            if chunk >= n_chunks:
-                first += u32(1)
-                chunk = first
-            next_at = begin + chunk * u32(n_rows_ahead)
-            last_key = keys[n_kept - 1]
-            last_position = positions[n_kept - 1]
-            count = walk_chunk(
-                ahead, base, step, at, next_at, end, pairs, count, last_key, last_position, p.key_format
-            )
-            at = next_at
-            if n_walked == n_chunks or ptx.ballot(count > n_filled) != 0:
-                insert_pairs(keys, positions, pairs, count)
-                count = u32(0)
-
-        merge_parts(keys, positions, pairs, part, n_parts, u32(p.k))
+        numbers = cuda.local.array(n_kept, u64)
+        positions = cuda.local.array(n_positions, u32)
+        begin_list(numbers, positions, u32(p.k))
+        walk_column(numbers, positions, base, begin, end, pairs, p)
+        merge_parts(numbers, positions, pairs, part, n_parts, p)
         if part == 0 and column < p.n_rows:
-            store_list(keys, positions, pairs)
             n_written = min(u32(p.k), u32(length))
-            write_column(positions, pairs, n_written, (base, values, indices), c.is_by_index, p)
+            write_column(numbers, positions, pairs, n_written, (base, values, indices), c.is_by_index, p)
 
     return column_top_k

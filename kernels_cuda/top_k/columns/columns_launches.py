@@ -16,14 +16,12 @@ BLOCK_WARPS = 8
 # A lane keeps a power of two of elements in registers.
 FEWEST_KEPT, MOST_KEPT = 4, 32
 LONGEST_COLUMN = 1 << 16
-# From a chunk of rows to the next one that is walked, until the end of the column; then from the second one.
-CHUNKS_APART = 16
 # This many warps keep a multiprocessor's share of the memory busy.
 WARPS_PER_MULTIPROCESSOR = 12
 # A part of a column has at least this many elements, and this many per selected one, to be worth its
 # selection.
 PART_ELEMENTS = 64
-PART_ELEMENTS_PER_SELECTED = 8
+PART_ELEMENTS_PER_SELECTED = 16
 
 
 class ColumnsParameters(NamedTuple):

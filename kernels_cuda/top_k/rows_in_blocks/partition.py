@@ -48,7 +48,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
     find_row, write_result, pad_results = row_functions(element_size)
     n_bins = partition_bins(n_threads)
     bin_bits = n_bins.bit_length() - 1
-    most = most_sorted(element_size, PartitionShape(n_threads, n_keys))
+    most = most_sorted(PartitionShape(n_threads, n_keys))
     sort_pairs = pair_sort(element_size, n_threads, most, has_short_positions=True)
     sort_digits = digit_sort(element_size, n_threads, most, has_short_positions=True)
     n_items = most // n_threads

@@ -9,6 +9,7 @@ from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import (
     PARTITIONS,
     PARTITIONS_OF_FEW_ROWS,
+    PARTITIONS_OF_FEW_WHOLE_ROWS,
     PARTITIONS_OF_SINGLE_ROWS,
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
     SORTED_SHARE,
@@ -39,8 +40,9 @@ PARTITION_THREADS = (64, 128, 128, 256, 512, 512, 1024, 1024)
 PARTITION_KEYS = (16, 16, 32, 32, 16, 32, 16, 32)
 # The blocks that share rows (`long_rows`), by the bytes of an element, hold rows up to this length.
 SHARED_ROW_ELEMENTS = 4096
-# Shorter rows are sorted by comparisons.
+# Shorter rows are sorted by comparisons. Of longer ones up to another length, few are sorted whole sooner.
 WHOLE_ROWS_FROM = 256
+FEW_WHOLE_ROWS_UP_TO = 2048
 SHARING_PARTITIONS = {1: 2, 2: 2, 4: 2, 8: 3}
 
 
@@ -68,15 +70,22 @@ class OrderOfRows(NamedTuple):
     sorts_rows: int
 
 
-def most_sorted(element_size: int, shape: PartitionShape) -> int:
-    """Return the most that a block sorts: a thread's pairs are in registers."""
-    return shape.n_threads * min(shape.n_keys, 8 if element_size == 8 else 16)
+def most_sorted(shape: PartitionShape) -> int:
+    """Return the most that a block sorts: a thread's pairs, of keys and positions, are in registers."""
+    return shape.n_threads * shape.n_keys // 2
 
 
 def sorts_whole_rows(device: Words, selection: Selection) -> int:
     """Tell whether it is faster to sort all elements of a row than to select some and sort these."""
-    is_much = WHOLE_ROWS_FROM < selection.axis_size < selection.k * device[SORTED_SHARE]
-    return int(is_much and selection.is_sorted == 1 and selection.least == 0)
+    length = selection.axis_size
+    longest = most_sorted(partition_shape(selection.element_size, len(PARTITION_THREADS) - 1))
+    if selection.is_sorted == 0 or selection.least > 0 or not WHOLE_ROWS_FROM < length <= longest:
+        return 0
+    # A selection takes longer than it saves where blocks wait for memory and for each other.
+    are_few = selection.n_rows <= 2 * device[MULTIPROCESSORS]
+    is_short = length <= FEW_WHOLE_ROWS_UP_TO and selection.element_size < 8
+    least = length if are_few and is_short else 3 * length
+    return int(least <= selection.k * device[SORTED_SHARE])
 
 
 def n_sorted(device: Words, selection: Selection) -> int:
@@ -101,7 +110,7 @@ def partition_variants(element_size: int) -> Iterator[Variant]:
         shape = partition_shape(element_size, number)
         needed = max(
             dynamic_bytes(shape.n_threads, element_size, shape.n_threads * shape.n_keys, 0),
-            dynamic_bytes(shape.n_threads, element_size, 0, most_sorted(element_size, shape)),
+            dynamic_bytes(shape.n_threads, element_size, 0, most_sorted(shape)),
         )
         needed = min(needed, MOST_SHARED_BYTES - PARTITION_STATIC_BYTES)
         factory = "rows_in_blocks.partition:partition_kernel"
@@ -115,7 +124,7 @@ def _fits(device: Words, selection: Selection, shape: PartitionShape) -> bool:
     n_elements, sorted_pairs = shape.n_threads * shape.n_keys, n_sorted(device, selection)
     if min(selection.axis_size, selection.most) > n_elements:
         return False
-    if sorted_pairs > most_sorted(selection.element_size, shape):
+    if sorted_pairs > most_sorted(shape):
         return False
     room: int = device[BLOCK_SHARED_BYTES]
     needed = dynamic_bytes(shape.n_threads, selection.element_size, selection.k, sorted_pairs)
@@ -126,7 +135,9 @@ def partition_launches(problem: Words, device: Words, selection: Selection, out:
     """Give every row a block that holds it."""
     element_size, n_rows = selection.element_size, selection.n_rows
     tried = device[PARTITIONS]
-    if n_rows <= device[MULTIPROCESSORS]:
+    if n_rows <= 2 * device[MULTIPROCESSORS] and sorts_whole_rows(device, selection):
+        tried = device[PARTITIONS_OF_FEW_WHOLE_ROWS]
+    elif n_rows <= device[MULTIPROCESSORS]:
         tried = device[PARTITIONS_OF_SINGLE_ROWS]
         if selection.is_sorted:
             tried = device[PARTITIONS_OF_SINGLE_SORTED_ROWS]

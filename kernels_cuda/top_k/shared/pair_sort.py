@@ -46,17 +46,16 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
     n_items = most // n_threads
     n_places = 1 if has_short_positions else n_items
     n_warps = n_threads // WARP_LANES
-    # Threads share a digit, each of which adds up the counts of some warps, or have several digits.
-    n_sharing = max(1, n_threads // N_DIGITS)
-    n_shared = n_warps // n_sharing
-    digits_each = max(1, N_DIGITS // n_threads)
-    n_counts = n_shared * digits_each
+    # A thread adds up the counts of a digit, or of several ones.
+    n_adding = min(n_threads, N_DIGITS)
+    digits_each = N_DIGITS // n_adding
+    n_counts = n_warps * digits_each
     block_exclusive_sum = block_scan(n_threads)
 
     @device_function
     def offset_of(number):
         """Return where a thread has a count: all its warps' of its first digit, then those of the next."""
-        return u32(number % n_shared * WARP_COUNTER_BYTES + number // n_shared * _COUNTER_BYTES)
+        return u32(number % n_warps * WARP_COUNTER_BYTES + number // n_warps * _COUNTER_BYTES)
 
     @linked_function
     def sort_digits(pairs, counters, distances, positions, n_used, bits, highest, totals, thread):
@@ -93,15 +92,16 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
                         places[item] = place
             cuda.syncthreads()
             amount = u32(0)
-            counter = counters + (thread & (n_sharing - 1)) * (n_shared * WARP_COUNTER_BYTES)
-            counter += thread // n_sharing * (digits_each * _COUNTER_BYTES)
-            for number in range(n_counts):
-                amount += ptx.load_shared_u16(counter + offset_of(number))
+            counter = counters + thread * (digits_each * _COUNTER_BYTES)
+            if thread < n_adding:
+                for number in range(n_counts):
+                    amount += ptx.load_shared_u16(counter + offset_of(number))
             start, _ = block_exclusive_sum(amount, thread, totals)
-            for number in range(n_counts):
-                of_warp = ptx.load_shared_u16(counter + offset_of(number))
-                ptx.store_shared_u16(counter + offset_of(number), start)
-                start += of_warp
+            if thread < n_adding:
+                for number in range(n_counts):
+                    of_warp = ptx.load_shared_u16(counter + offset_of(number))
+                    ptx.store_shared_u16(counter + offset_of(number), start)
+                    start += of_warp
             cuda.syncthreads()
             is_last = shift + DIGIT_BITS >= end
             for item in range(n_items):
