@@ -19,7 +19,6 @@ FORCED = OWN_WORDS
     PARTITIONS_OF_FEW_ROWS,
     PARTITIONS_OF_SINGLE_ROWS,
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
-    PARTITIONS_OF_FEW_WHOLE_ROWS,
     SORTED_SHARE,
     ONE_PASS_SMALL_THREADS,
     ONLY_BLOCK_THREADS,
@@ -32,7 +31,7 @@ FORCED = OWN_WORDS
     FILTERED_BYTES,
     FILTERED_ROWS,
     KEPT_SHARE,
-) = range(OWN_WORDS + 1, OWN_WORDS + 21)
+) = range(OWN_WORDS + 1, OWN_WORDS + 20)
 
 
 def numbers(*given: int) -> int:
@@ -61,9 +60,7 @@ class Policy(NamedTuple):
     partitions, partitions_of_few_rows, partitions_of_single_rows, partitions_of_single_sorted_rows : int
         Which shapes of blocks `partition` tries, as bits, the first one first. Few rows, up to two per
         multiprocessor, are faster with more threads each. If there is at most one, short rows are too where
-        results are sorted, and long ones where they are not.
-    partitions_of_few_whole_rows : int
-        The same where all elements of few rows are sorted.
+        results are sorted, and long ones where they are not; few rows that are sorted whole take the last.
     sorted_share : int
         `partition` sorts few short rows whole from a k of one part in so many of them on, others from three.
     one_pass_small_threads : int
@@ -99,7 +96,6 @@ class Policy(NamedTuple):
     partitions_of_few_rows: int = numbers(0, 1, 4, 5, 7)
     partitions_of_single_rows: int = numbers(0, 1, 4, 6, 7)
     partitions_of_single_sorted_rows: int = numbers(4, 5, 7)
-    partitions_of_few_whole_rows: int = numbers(4, 6, 7)
     sorted_share: int = 4
     one_pass_small_threads: int = 512
     only_block_threads: int = 0

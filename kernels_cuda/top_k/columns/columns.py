@@ -3,8 +3,7 @@
 Neighbouring lanes walk down neighbouring columns, so every load is coalesced. A lane has the first k elements
 so far in registers, in order. What may come before the last of them goes to a buffer in shared memory. Once
 the buffer of any lane of a warp might overflow, all lanes insert what they have in theirs, an element each at
-a time: no lane waits for another that finds more. Keys of up to 32 bits make one number with the inverted
-position, so that one comparison tells which of two elements comes first.
+a time: no lane waits for another that finds more.
 
 So that a trend along the axis does not let every element in, a column is walked in chunks of rows that lie
 far from each other. Elements are compared with the last one of the list by their unfolded keys (`keys`).
@@ -33,7 +32,8 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import WARP_LANES, pair_bytes
 
-_NOWHERE = 0xFFFFFFFF
+# The last position, and that of none: an element of the least key there is as good as none.
+_NOWHERE = 0xFFFF
 
 
 def columns_kernel(element_size: int, n_kept: int) -> Any:
@@ -56,50 +56,58 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
     n_rows_ahead = chunk_rows(element_size)
     n_filled = buffer_pairs(element_size) - n_rows_ahead
     n_warp_bytes = warp_bytes(element_size, n_kept)
-    # Wide keys leave no room for positions.
-    n_positions = n_kept if is_wide else 1
+    # Keys of 8 and 16 bits make one number with the inverted position.
+    is_narrow = element_size <= 2
+    number_type = u32 if is_narrow else key_type
+    n_positions = 1 if is_narrow else n_kept
 
-    if is_wide:
+    if is_narrow:
 
         @device_function
         def entry(numbers, positions, place):
-            return numbers[place], positions[place]
+            return numbers[place] >> 16, _NOWHERE - (numbers[place] & _NOWHERE)
 
         @linked_function
         def insert(numbers, positions, key, position):
             """Insert an element into a lane's list; the last one is lost."""
-            for place in range(n_kept):
-                other_key = numbers[place]
-                other_position = positions[place]
-                is_first = (key > other_key) | ((key == other_key) & (position < other_position))
-                numbers[place] = key if is_first else other_key
-                positions[place] = position if is_first else other_position
-                key = other_key if is_first else key
-                position = other_position if is_first else position
+            number = key << 16 | (_NOWHERE - position)
+            for back in range(1, n_kept):
+                place = n_kept - back
+                numbers[place] = max(numbers[place], min(numbers[place - 1], number))
+            numbers[0] = max(numbers[0], number)
 
     else:
 
         @device_function
         def entry(numbers, positions, place):
-            return u32(numbers[place] >> 32), ~u32(numbers[place])
+            return numbers[place], positions[place]
+
+        @device_function
+        def comes_before(key, position, other_key, other_position):
+            return (key > other_key) | ((key == other_key) & (position < other_position))
 
         @linked_function
         def insert(numbers, positions, key, position):
             """Insert an element into a lane's list; the last one is lost."""
-            number = u64(key) << 32 | u64(~position)
-            for place in range(n_kept):
-                other = numbers[place]
-                is_first = number > other
-                numbers[place] = number if is_first else other
-                number = other if is_first else number
+            is_before = comes_before(key, position, numbers[n_kept - 1], positions[n_kept - 1])
+            for back in range(1, n_kept):
+                place = n_kept - back
+                is_before_both = comes_before(key, position, numbers[place - 1], positions[place - 1])
+                own_key = key if is_before else numbers[place]
+                own_position = position if is_before else positions[place]
+                numbers[place] = numbers[place - 1] if is_before_both else own_key
+                positions[place] = positions[place - 1] if is_before_both else own_position
+                is_before = is_before_both
+            numbers[0] = key if is_before else numbers[0]
+            positions[0] = position if is_before else positions[0]
 
     @linked_function
     def begin_list(numbers, positions, n_selected):
         """Empty a list; places of more than `n_selected` hold what comes before all elements."""
         for place in range(n_kept):
-            numbers[place] = u64(0)
+            numbers[place] = number_type(0)
             if u32(place) + n_selected < n_kept:
-                numbers[place] = ~u64(0)
+                numbers[place] = ~number_type(0)
         for place in range(n_positions):
             positions[place] = u32(_NOWHERE)
             if u32(place) + n_selected < n_kept:
@@ -252,7 +260,7 @@ def columns_kernel(element_size: int, n_kept: int) -> Any:
         end = max(begin, min((size * (part + 1)) // n_parts, u32(length)))
         pairs = ptx.shared_address(dynamic_shared_array(u64))
         pairs += warp * u32(n_warp_bytes) + lane * u32(n_pair_bytes)
-        numbers = cuda.local.array(n_kept, u64)
+        numbers = cuda.local.array(n_kept, number_type)
         positions = cuda.local.array(n_positions, u32)
         begin_list(numbers, positions, u32(p.k))
         walk_column(numbers, positions, base, begin, end, pairs, p)

@@ -15,13 +15,15 @@ from kernels_cuda.top_k.shared.shapes import WARP_LANES, pair_bytes
 BLOCK_WARPS = 8
 # A lane keeps a power of two of elements in registers.
 FEWEST_KEPT, MOST_KEPT = 4, 32
+# Positions have 16 bits.
 LONGEST_COLUMN = 1 << 16
 # This many warps keep a multiprocessor's share of the memory busy.
 WARPS_PER_MULTIPROCESSOR = 12
 # A part of a column has at least this many elements, and this many per selected one, to be worth its
-# selection.
+# selection: less where few multiprocessors have columns.
 PART_ELEMENTS = 64
 PART_ELEMENTS_PER_SELECTED = 16
+FEWER_PER_SELECTED = 8
 
 
 class ColumnsParameters(NamedTuple):
@@ -68,7 +70,9 @@ def columns_launches(problem: Words, device: Words, selection: Selection, out: W
         return UNSERVED
     most_warps = WARPS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
     n_groups = ceil_div(n_rows, WARP_LANES)
-    smallest_part = max(PART_ELEMENTS, PART_ELEMENTS_PER_SELECTED * k)
+    are_few = n_groups < device[MULTIPROCESSORS]
+    per_selected = FEWER_PER_SELECTED if are_few else PART_ELEMENTS_PER_SELECTED
+    smallest_part = max(PART_ELEMENTS, per_selected * k)
     n_parts = 1
     while (
         n_parts < BLOCK_WARPS

@@ -9,7 +9,6 @@ from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.policy import (
     PARTITIONS,
     PARTITIONS_OF_FEW_ROWS,
-    PARTITIONS_OF_FEW_WHOLE_ROWS,
     PARTITIONS_OF_SINGLE_ROWS,
     PARTITIONS_OF_SINGLE_SORTED_ROWS,
     SORTED_SHARE,
@@ -136,7 +135,7 @@ def partition_launches(problem: Words, device: Words, selection: Selection, out:
     element_size, n_rows = selection.element_size, selection.n_rows
     tried = device[PARTITIONS]
     if n_rows <= 2 * device[MULTIPROCESSORS] and sorts_whole_rows(device, selection):
-        tried = device[PARTITIONS_OF_FEW_WHOLE_ROWS]
+        tried = device[PARTITIONS_OF_SINGLE_SORTED_ROWS]
     elif n_rows <= device[MULTIPROCESSORS]:
         tried = device[PARTITIONS_OF_SINGLE_ROWS]
         if selection.is_sorted:

@@ -28,6 +28,8 @@ from kernels_cuda.top_k.shared.threshold import bit_length
 
 # Counters have 16 bits.
 _COUNTER_BYTES = 2
+# Eight counters and as much again, which no others of a multiple of this share banks with.
+_BANKS_BYTES = 32
 # As many comparisons by a thread take about as long as a pass over a byte of the keys.
 _COMPARISONS_PER_BYTE = 32
 
@@ -46,16 +48,25 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
     n_items = most // n_threads
     n_places = 1 if has_short_positions else n_items
     n_warps = n_threads // WARP_LANES
-    # A thread adds up the counts of a digit, or of several ones.
-    n_adding = min(n_threads, N_DIGITS)
-    digits_each = N_DIGITS // n_adding
-    n_counts = n_warps * digits_each
+    # Threads share a digit, each of which adds up the counts of some warps, or have several digits.
+    n_sharing = max(1, n_threads // N_DIGITS)
+    n_shared = n_warps // n_sharing
+    digits_each = max(1, N_DIGITS // n_threads)
+    n_counts = n_shared * digits_each
     block_exclusive_sum = block_scan(n_threads)
 
     @device_function
     def offset_of(number):
         """Return where a thread has a count: all its warps' of its first digit, then those of the next."""
-        return u32(number % n_warps * WARP_COUNTER_BYTES + number // n_warps * _COUNTER_BYTES)
+        return u32(number % n_shared * WARP_COUNTER_BYTES + number // n_shared * _COUNTER_BYTES)
+
+    @device_function
+    def counter_of(digit, sharer):
+        """Return where a warp counts a digit: in other banks than those whose counts other threads add up."""
+        offset = digit * u32(_COUNTER_BYTES)
+        if n_sharing > 1:
+            offset ^= sharer * u32(_BANKS_BYTES)
+        return offset
 
     @linked_function
     def sort_digits(pairs, counters, distances, positions, n_used, bits, highest, totals, thread):
@@ -69,6 +80,7 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
         below = ptx.lanes_below()
         own_pairs = pairs + (warp * n_used * u32(WARP_LANES) + lane) * n_pair_bytes
         own_counters = counters + warp * WARP_COUNTER_BYTES
+        sharer = warp // u32(n_shared)
         places = cuda.local.array(n_places, u32)
         shift, end = bits
         while shift < end:
@@ -78,7 +90,7 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
                 if u32(item) < n_used:
                     digit = u32(distances[item] >> shift) & u32(N_DIGITS - 1)
                     same = ptx.match_byte(digit)
-                    counter = own_counters + digit * _COUNTER_BYTES
+                    counter = own_counters + counter_of(digit, sharer)
                     already = ptx.load_shared_u16(counter)
                     cuda.syncwarp()
                     earlier = same & below
@@ -92,16 +104,16 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
                         places[item] = place
             cuda.syncthreads()
             amount = u32(0)
-            counter = counters + thread * (digits_each * _COUNTER_BYTES)
-            if thread < n_adding:
-                for number in range(n_counts):
-                    amount += ptx.load_shared_u16(counter + offset_of(number))
+            of_thread = thread & (n_sharing - 1)
+            counter = counters + of_thread * (n_shared * WARP_COUNTER_BYTES)
+            counter += counter_of(thread // n_sharing * digits_each, of_thread)
+            for number in range(n_counts):
+                amount += ptx.load_shared_u16(counter + offset_of(number))
             start, _ = block_exclusive_sum(amount, thread, totals)
-            if thread < n_adding:
-                for number in range(n_counts):
-                    of_warp = ptx.load_shared_u16(counter + offset_of(number))
-                    ptx.store_shared_u16(counter + offset_of(number), start)
-                    start += of_warp
+            for number in range(n_counts):
+                of_warp = ptx.load_shared_u16(counter + offset_of(number))
+                ptx.store_shared_u16(counter + offset_of(number), start)
+                start += of_warp
             cuda.syncthreads()
             is_last = shift + DIGIT_BITS >= end
             for item in range(n_items):
@@ -113,7 +125,7 @@ def digit_sort(element_size: int, n_threads: int, most: int, has_short_positions
                         position >>= 16
                     else:
                         place = places[item]
-                    place += ptx.load_shared_u16(own_counters + digit * _COUNTER_BYTES)
+                    place += ptx.load_shared_u16(own_counters + counter_of(digit, sharer))
                     stored = distances[item]
                     if is_last:
                         stored = highest - stored
