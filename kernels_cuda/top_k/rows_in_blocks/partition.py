@@ -9,7 +9,8 @@
 
 Codes are the complements of aligned keys (`aligned_keys`), so that the first elements have the smallest. Most
 data take two histograms, and none take more than the bits of an element ask for. Results that are to be in
-order are sorted in shared memory (`pair_sort`). Reads the row once, writes k values and indices.
+order are sorted in shared memory (`pair_sort`). Where that would be most of a row, all of it is sorted, and
+nothing is selected first. Reads the row once, writes k values and indices.
 """
 
 from typing import Any
