@@ -30,6 +30,7 @@ WAYS = (
     {"top_p": 0.9},
     {"k": 400, "top_p": np.array([0.8])},
 )
+OF_ARRAYS = [way for way in WAYS if not way or any(isinstance(each, np.ndarray) for each in way.values())]
 # Of these, a cluster of blocks has a part of each row.
 BLOCK, CLUSTER = {"cluster_elements": 1 << 40}, {"cluster_elements": 1}
 # A part of a row is read before all of it.
@@ -78,13 +79,14 @@ def drawn(x, policy, **given):
 )
 def test_tokens(dtype, policy):
     rng = random(("interpreted", dtype))
-    for shape in ((3, 701), (2, 5), (1, 3000), (2, 2, 2, 2, 40)):
+    for shape in ((3, 701), (2, 5), (1, 3000), (2, 2, 2, 40)):
         x = (rng.standard_normal(shape) * 3).astype(dtype)
         x[0, ..., 1] = np.nan
         seeds = rng.integers(-(2**63), 2**63, shape[:-1])
-        if len(shape) > 2:  # dimensions that do not merge
-            seeds = np.asfortranarray(seeds)
-        for options in WAYS:
+        ways = WAYS
+        if len(shape) > 2:  # dimensions that do not merge, along which arrays have strides
+            seeds, ways = np.asfortranarray(seeds), OF_ARRAYS
+        for options in ways:
             expected = sampling.sample(x, seeds, **options)
             assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), (shape, options)
 
