@@ -18,11 +18,11 @@ def size(rng, room=LIMIT):
     """Return a size of any magnitude that is at most `room`; often a small one or one near a power of two."""
     kind = rng.random()
     if kind < 0.4:
-        found = rng.integers(1, 10)
+        found = rng.randrange(1, 10)
     elif kind < 0.8:
         found = int(2 ** rng.uniform(0, 24))
     elif kind < 0.9:
-        found = 2 ** int(rng.integers(0, 41)) + int(rng.integers(-2, 3))
+        found = 2 ** rng.randrange(0, 41) + rng.randrange(-2, 3)
     else:
         found = int(2 ** rng.uniform(0, 62.9))
     return max(min(int(found), room), 1)
@@ -36,7 +36,7 @@ def sizes(rng, n, room=LIMIT):
         room //= found[-1]
     rng.shuffle(found)
     if n and rng.random() < 0.03:
-        found[int(rng.integers(n))] = 0
+        found[rng.randrange(n)] = 0
     return [int(each) for each in found]
 
 
@@ -46,19 +46,19 @@ def strides(rng, shape):
     if rng.random() < 0.4:
         rng.shuffle(order)
     found = [0] * len(shape)
-    step = 1 if rng.random() < 0.8 else int(rng.integers(1, 5))
+    step = 1 if rng.random() < 0.8 else rng.randrange(1, 5)
     for axis in order:
         found[axis] = step
         step *= max(shape[axis], 1)
         if rng.random() < 0.1:
-            step += int(rng.integers(0, 100))
+            step += rng.randrange(0, 100)
         if step > LIMIT >> 4:
             step = 0
     change = rng.random()
     if found and change < 0.2:
-        found[int(rng.integers(len(found)))] *= -1
+        found[rng.randrange(len(found))] *= -1
     elif found and change < 0.3:
-        found[int(rng.integers(len(found)))] = 0
+        found[rng.randrange(len(found))] = 0
     return found
 
 
@@ -72,15 +72,15 @@ def dims(rng, n, n_tensors, room=LIMIT):
 
 
 def flag(rng):
-    return bool(rng.integers(2))
+    return rng.random() < 0.5
 
 
 def choice(rng, *options):
-    return options[int(rng.integers(len(options)))]
+    return rng.choice(options)
 
 
 def bits(rng, n_bits):
-    return choice(rng, 0, 1, 2**n_bits - 1, int(rng.integers(2 ** min(n_bits, 62))))
+    return choice(rng, 0, 1, 2**n_bits - 1, rng.randrange(2**n_bits))
 
 
 def random_top_k(rng):
@@ -90,7 +90,7 @@ def random_top_k(rng):
     top = 1 << (n_bits - 1)
     ones = 2**n_bits - 1
     masks = KeyMasks(sign * top, flip % 2**n_bits if flip < 0 else flip * (top - 1), infinity % 2**n_bits)
-    rows = dims(rng, int(rng.integers(0, 5)), 3)
+    rows = dims(rng, rng.randrange(0, 5), 3)
     n_rows = 1
     for row in rows:
         n_rows *= row[0]
@@ -102,7 +102,7 @@ def random_top_k(rng):
     most = choice(rng, axis_size, axis_size // 3, size(rng)) if has_rows else axis_size
 
     def row_strides(is_given):
-        return tuple(int(rng.integers(-9, 9)) for _ in rows) if is_given else ()
+        return tuple(rng.randrange(-9, 9) for _ in rows) if is_given else ()
 
     return TopKProblem(
         element_size=element_size,
@@ -131,12 +131,12 @@ def random_top_k(rng):
 
 
 def random_gather_nd(rng):
-    batch = dims(rng, int(rng.integers(0, 3)), 3, 2**20)
-    tuples = dims(rng, int(rng.integers(0, 3)), 2, 2**40)
-    slices = dims(rng, int(rng.integers(0, 3)), 2, choice(rng, 2, 64, 2**20, 2**62))
+    batch = dims(rng, rng.randrange(0, 3), 3, 2**20)
+    tuples = dims(rng, rng.randrange(0, 3), 2, 2**40)
+    slices = dims(rng, rng.randrange(0, 3), 2, choice(rng, 2, 64, 2**20, 2**62))
     if flag(rng):
         slices = ((size(rng, 4096), 1, 1),)
-    bounds = dims(rng, int(rng.integers(0, 6)), 1, choice(rng, 2**16, LIMIT))
+    bounds = dims(rng, rng.randrange(0, 6), 1, choice(rng, 2**16, LIMIT))
     if flag(rng) and tuples:
         tuples = (*tuples[:-1], (tuples[-1][0], len(bounds), slices[-1][0] if slices else 1))
     element_size = choice(rng, 1, 2, 4, 8)
@@ -158,7 +158,7 @@ def random_gather_nd(rng):
 
 def random_nonzero_coordinates(rng):
     coordinate_size = choice(rng, 4, 8)
-    shape = sizes(rng, int(rng.integers(0, 7)))
+    shape = sizes(rng, rng.randrange(0, 7))
     n_columns = choice(rng, len(shape), max(len(shape) - 1, 0))
     packed = (n_columns, 1)
     return NonzeroProblem(
@@ -177,19 +177,19 @@ def random_nonzero_coordinates(rng):
 
 def random_diagonal_matrix(rng):
     element_size = choice(rng, 1, 2, 4, 8)
-    batch = dims(rng, int(rng.integers(0, 4)), 2)
+    batch = dims(rng, rng.randrange(0, 4), 2)
     n_batch = 1
     for dimension in batch:
         n_batch *= dimension[0]
     height, width = sizes(rng, 2, LIMIT // max(n_batch, 1))
     x_strides, output_strides = (tuple(strides(rng, (height, width))) for _ in range(2))
-    if rng.random() < 0.2 and n_batch * height * width and (n_channels := int(rng.integers(2, 9))):
+    if rng.random() < 0.2 and n_batch * height * width and (n_channels := rng.randrange(2, 9)):
         room = LIMIT // n_channels
         height, width = min(height, 2**20), min(width, 2**20)
         batch = (*(each for each in batch if each[0] != n_channels), (n_channels, 1, 1))
         batch = batch[-1:] if n_batch * height * width > room else batch
         x_strides = output_strides = (width * n_channels, n_channels)
-    first, last = (int(rng.integers(-height, width + 1)) for _ in range(2))
+    first, last = (rng.randrange(-height, width + 1) for _ in range(2))
     return DiagonalProblem(
         element_size=element_size,
         has_input=flag(rng),
@@ -216,7 +216,7 @@ def random_sample(rng):
         x_step=choice(rng, 1, 1, 2, -1, 0),
         formats=formats,
         values=tuple([0 if kind else bits(rng, 64) for kind in formats]),
-        rows=dims(rng, int(rng.integers(0, 7)), 8, 2**36),
+        rows=dims(rng, rng.randrange(0, 7), 8, 2**36),
     )
 
 
@@ -231,4 +231,4 @@ MAKERS = {
 
 def random_host(rng):
     """Return a number of threads, and the bytes from which on outputs are written past the caches."""
-    return int(choice(rng, 1, 1, 2, 3, 16, rng.integers(1, 65))), int(choice(rng, 1 << 20, 1 << 24))
+    return choice(rng, 1, 1, 2, 3, 16, rng.randrange(1, 65)), choice(rng, 1 << 20, 1 << 24)
