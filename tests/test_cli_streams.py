@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops.cli.ending import CommandError
 from tests.scripts import run_script
 
 X = np.array([[3, 1, 3, 2], [0, 5, 5, 5]], np.int32)
@@ -85,7 +84,10 @@ def test_names_that_an_encoding_lacks_are_printed_as_escapes(command, monkeypatc
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (CommandError("two\nlines\tand\x1b[31m \x85 \u2028 \x00more"), r"two lines and\x1b[31m \x00more"),
+        (
+            OSError(errno.EIO, "two\nlines\tand\x1b[31m \x85 \u2028 \x00more"),
+            r"two lines and\x1b[31m \x00more",
+        ),
         (OSError(errno.EIO, "Input/output error"), "Input/output error"),
         (MemoryError("Unable to allocate 7 TiB"), "Unable to allocate 7 TiB"),
         (MemoryError(), "MemoryError"),

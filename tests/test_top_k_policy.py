@@ -10,8 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops.cli.ending import CommandError
-
 pytest.importorskip("cuda.bindings")
 dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
 plans = importlib.import_module("tests.test_cuda_top_k_plans")
@@ -123,9 +121,12 @@ def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     run(element_size=[4], k=[8], rows=[1], length=[64, 128], contiguous=True, add_to=earlier)
     assert [place[2] for place in seen] == [64, 128, 128, 64]
     assert seen[-1] == place
+
+
+def test_names_of_algorithms_are_checked(choices, bench_command):
     for name, text in (("wrap", "; it must be one of rounds, "), ("warp", " alone; --add-to must ")):
-        with pytest.raises(CommandError, match=f"--algorithm: got '{name}'{text}"):
-            run(algorithm=[name])
+        code, _, told = bench_command("choices", "--algorithm", name)
+        assert (code, told.partition(text)[0]) == (1, f"dmlops: --algorithm: got '{name}'")
 
 
 def test_the_table_is_written_and_what_it_costs_is_told(choices, monkeypatch, tmp_path, capsys):
