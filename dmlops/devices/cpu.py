@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
 from kernels_cpu.host_words import WORDS
 from kernels_cpu.kernel import Kernel, LoadedKernel
-
-if TYPE_CHECKING:
-    from kernels_cpu.plan import Plan, Target
+from kernels_cpu.plan import Plan, Target
 
 SCRATCH = (ctypes.c_int64 * 1)()
 """The address of scratch memory that native calls keep for the next one."""
@@ -83,15 +81,14 @@ def compiles_plans() -> bool:
     return has_sources and find_spec("llvmlite") is not None
 
 
-def target() -> "Target":
+def target() -> Target:
     """Return the host as plans see it."""
     from kernels_cpu import processor  # noqa: PLC0415
 
     # Plans ask for it, and import LLVM for it: that is the work of a first call, for which a fork waits.
     once.once("processor", processor.described)
     n_threads = plan_threads.get() or threads.get_num_threads()
-    made: Target = once.imported("kernels_cpu.plan").Target(n_threads, load, compiles_plans())
-    return made
+    return Target(n_threads, load, compiles_plans())
 
 
 def host_words() -> int:
@@ -125,7 +122,7 @@ class Host:
 
     def first_outside(
         self,
-        plan: "Plan",
+        plan: Plan,
         check: Mapping[int, int],
         indices: int,
         meanwhile: Callable[[], object] | None,
@@ -148,7 +145,7 @@ class Host:
         return plan.step(check, 0, indices, 0, 0)
 
     def count(
-        self, plan: "Plan", step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: Plan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
         return plan.step(step, x, 0, count, scratch)
