@@ -189,3 +189,9 @@ def test_levels_are_those_of_x():
     with dmlops.feature_level("DML_6_4"):
         gathered = gather_nd(da.from_array(x, chunks=2), indices).compute(scheduler="sync")
     assert gathered.tolist() == x[1:].tolist()
+
+
+@pytest.mark.parametrize("listed", [[], [[]], [[], []]], ids=str)
+def test_index_tuples_without_coordinates_in_lists(listed):
+    x = np.arange(6).reshape(2, 3)
+    check(gather_nd(da.from_array(x, chunks=2), listed), dmlops.gather_nd(x, listed))

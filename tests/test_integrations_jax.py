@@ -351,6 +351,14 @@ class TestErrors:
                 lambda x: top_k(x, 1, lengths=np.array([-(2**40), 1])),
                 r"top_k\.lengths: got integers from -1099",
             ),
+            (
+                lambda x: top_k(x, 1, lengths=[2**40, 1, 1, 1]),
+                r"top_k\.lengths: got integers from 1 to 1099",
+            ),
+            (
+                lambda x: top_k(x, 1, lengths=[2**64, 1, 1, 1]),
+                r"top_k\.lengths: got 18446744073709551616, but no type of 64 bits holds",
+            ),
         ],
     )
     def test_arguments(self, call, text):
@@ -553,3 +561,9 @@ def test_a_signal_before_a_handler_is_an_error():
 
 def test_the_documentation():
     run_page("docs/integrations/jax.md")
+
+
+@pytest.mark.parametrize("listed", [[], [[]], [[], []]], ids=str)
+def test_index_tuples_without_coordinates_in_lists(listed):
+    found = gather_nd(jnp.ones((2, 3)), listed, mode="clip")
+    assert found.shape == (*np.shape(listed)[:-1], 2, 3)

@@ -179,6 +179,8 @@ def test_no_segments_in_a_list():
     for _ in range(2):
         found = dmlops.top_k(np.arange(4.0), 2, starts=[], lengths=[])
         assert found.values.shape == found.indices.shape == (0, 2)
+        found = dmlops.top_k(np.ones((3, 0, 4)), 1, lengths=[[], [], []])
+        assert found.values.shape == found.indices.shape == (3, 0, 1)
 
 
 def test_lists_of_integers_are_exact():

@@ -331,3 +331,15 @@ def test_arguments_stay_where_they_are():
             assert_same(dmlops.top_k(x, 2, lengths=given), expected[0])
         for given in (indices, indices.tolist(), indices.numpy()):
             assert torch.equal(dmlops.gather_nd(x, given), expected[1])
+
+
+def test_lists_of_symbols():
+    """Numbers that a graph of dynamic shapes knows only by name."""
+
+    def called(x, n):
+        gathered = dmlops.gather_nd(x, [[0], [n - 1]])
+        return gathered, *dmlops.top_k(x, 2, lengths=[n, 1, n - 1]), dmlops.sample(x, [1, n, n - 1])
+
+    graph = compiled(called, dynamic=True)
+    for n in (2, 3):
+        assert_same(graph(normal(3, 4 + n), n), called(normal(3, 4 + n), n))

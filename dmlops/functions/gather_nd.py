@@ -139,8 +139,7 @@ def gather_nd(
     parameters = "gather_nd", batch_dims, mode, fill, wrap_negative, level_set()
     if isinstance(indices, (list, tuple)):
         check_is_one_array(indices, as_plain)
-        listed = as_plain(indices, "gather_nd.indices")
-        inputs = x, listed if listed.size else listed.astype("int64")  # NumPy makes floats of nothing
+        inputs = x, as_plain(arguments.integers(indices), "gather_nd.indices")
     results = KINDS.call(parameters, inputs, (), outs) if stream is None else None
     if results is None:
         others = batch_dims, mode, scalar_of(fill), wrap_negative

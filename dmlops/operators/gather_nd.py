@@ -100,7 +100,8 @@ def check_is_one_array(
     if depth > MOST_DIMENSIONS:  # a conversion refuses it
         return
     for part in indices if isinstance(indices, (tuple, list)) else ():
-        if len(getattr(part, "shape", ())):
+        # torch's compiler asks no integer of a dynamic graph for attributes.
+        if not isinstance(part, int) and len(getattr(part, "shape", ())):
             library = _STACKS.get(type(part).__module__.partition(".")[0], "np")
             if convert is not None and library in ("np", "da"):
                 convert(indices, "gather_nd.indices")

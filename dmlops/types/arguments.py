@@ -8,7 +8,7 @@ from itertools import islice
 from operator import index
 from typing import Any, NoReturn, TypeVar
 
-from numpy import empty
+from numpy import asarray
 
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import counted, error_text, refuse, shown
@@ -126,8 +126,17 @@ def integer(value: Any, where: str, kinds: str = "an integer") -> int:
 
 
 def integers(value: object) -> Any:
-    """Return an argument that is an array of integers; NumPy would make floats of an empty list."""
-    return empty(0, "int64") if isinstance(value, (list, tuple)) and not value else value
+    """Return an argument that is an array of integers; NumPy would make floats of lists without numbers."""
+    if isinstance(value, (list, tuple)) and not _has_elements(value):
+        with contextlib.suppress(ValueError):  # a conversion refuses lists that differ in length
+            return asarray(value, "int64")
+    return value
+
+
+def _has_elements(value: object, depth: int = 0) -> bool:
+    if depth > MOST_DIMENSIONS or not isinstance(value, (list, tuple)):
+        return True
+    return any(_has_elements(part, depth + 1) for part in value)
 
 
 def size(value: object, where: str) -> int:

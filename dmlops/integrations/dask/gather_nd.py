@@ -98,7 +98,7 @@ def _in_memory(indices: object) -> object:
     """Return indices with known values as a NumPy array; None for lazy ones and other types."""
     if isinstance(indices, (list, tuple)):
         try:
-            indices = np.asarray(indices)
+            indices = np.asarray(arguments.integers(indices))
         except (TypeError, ValueError):
             return None  # `as_dask_array` raises the error
     return indices if isinstance(indices, np.ndarray) else None

@@ -54,7 +54,7 @@ def gather_nd(
     fill = plain_fill(untraced(fill_value, "gather_nd.fill_value"), mode)
     wraps = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
     check_is_one_array(indices)
-    inputs = as_array(x, "gather_nd.x"), as_array(indices, "gather_nd.indices")
+    inputs = as_array(x, "gather_nd.x"), as_array(arguments.integers(indices), "gather_nd.indices")
     if mode == "raise":
         if any(isinstance(array, jax.core.Tracer) for array in inputs):
             reason = "jit, vmap and grad cannot raise for what elements are"

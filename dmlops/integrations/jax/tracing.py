@@ -46,6 +46,8 @@ def as_array(x: object, where: str) -> Array:
     try:
         array = jnp.asarray(x)
     except Exception as error:  # JAX raises errors of many kinds
+        if isinstance(error, OverflowError) and isinstance(x, (list, tuple)):
+            return as_array(NUMPY.as_plain(x, where), where)  # says which integers, or has a type for them
         allowed = "it must be an array of a type that JAX has"
         raise TypeError(error_text(where, got, "JAX cannot make an array of it", allowed)) from error
     if isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.dtype != array.dtype and x.size:

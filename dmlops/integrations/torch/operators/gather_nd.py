@@ -47,9 +47,8 @@ def front(
     if not arguments.is_symbol(fill):
         check_use(fill, mode)
     wraps = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
-    x, indices = tensor(inputs[0], "gather_nd.x"), as_tensor(inputs[1], "gather_nd.indices")
-    if isinstance(inputs[1], Sequence) and not indices.numel():  # NumPy makes floats of nothing
-        indices = indices.long()
+    x = tensor(inputs[0], "gather_nd.x")
+    indices = as_tensor(arguments.integers(inputs[1]), "gather_nd.indices")
 
     def gather() -> Tensor:
         of_batch = integer(batch_dims, "gather_nd.batch_dims")
