@@ -133,6 +133,26 @@ class TestReuse:
             dmlops.top_k(x, 2)
             assert {name for name in loaded if name.startswith("native")} == {"native_call"}
 
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda x: dmlops.top_k(x, 2),
+            lambda x: dmlops.nonzero_coordinates(x[0, 0]),
+            lambda x: dmlops.gather_nd(x, np.zeros((3, 1, 1), int)),
+            dmlops.tril,
+        ],
+        ids=["top_k", "nonzero_coordinates", "gather_nd", "tril"],
+    )
+    def test_later_calls_load_no_other_kernels(self, call, monkeypatch):
+        loaded, load = [], cpu.load
+        monkeypatch.setattr(cpu, "load", lambda kernel: loaded.append(kernel.label) or load(kernel))
+        x = np.ones((3, 2, 100), "uint16")
+        call(x)
+        by_first = {*loaded}
+        for _ in range(3):
+            call(x)
+        assert {*loaded} == by_first
+
 
 def test_debug_log_names_the_variant(caplog):
     with caplog.at_level(logging.DEBUG, "dmlops"):
