@@ -177,7 +177,7 @@ def expected(case, x=None, arrays=None):
 
 
 def compare(results, wanted):
-    """Check that results are equal, whatever their index type."""
+    """Check that results are equal; their index types may differ."""
     for result, array in zip(results, wanted, strict=True):
         host = result.cpu() if hasattr(result, "cpu") else result
         np.testing.assert_array_equal(np.asarray(host), array)

@@ -96,7 +96,7 @@ def wait_for(is_so):
 
 
 def end_of(process):
-    """Return the exit code and what is on standard error."""
+    """Return the exit code and the text on standard error."""
     try:
         _, error = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:

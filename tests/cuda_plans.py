@@ -250,7 +250,7 @@ def planned(
     given = options or Options()
     fields = [
         field for field in operator.operands if getattr(given, field, True) is not None
-    ]  # others than those of options have addresses, too, if they are not there
+    ]  # an absent operand has an address, too, unless it is an option
     n_operands = len(fields)
     all_leads = (*leads, *(0 for _ in range(n_operands)))
     addresses = tuple((1 + i) * APART + all_leads[i] for i in range(n_operands))

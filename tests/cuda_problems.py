@@ -60,7 +60,7 @@ def strides(rng, sizes, most, kind=None):
 
 
 def merged(sizes, *tensors):
-    """Return dimensions as problems have them: those of one element left out."""
+    """Return dimensions as problems have them: without dimensions of one element."""
     return tuple(dim for dim in zip(sizes, *tensors, strict=True) if dim[0] != 1)
 
 

@@ -346,7 +346,7 @@ def gather(device):
                 mode=mode,
                 **options,
             )
-            # Copied dimensions follow those of the tuples. Indices are gathered where x would have to be.
+            # Where x is replicated, the result is placed like the index tuples, unless these are gathered.
             for of_result, p, q in zip(result.placements, layout_x, layout_indices, strict=True):
                 has_no_counterpart = q == Shard(2) or (q == Shard(0) and q in layout_x)
                 follows = Replicate() if has_no_counterpart else q
@@ -532,7 +532,7 @@ def refusals(device):
         error = error_of(call)
         assert isinstance(error, dmlops.DmlError | TypeError), error
         assert text in str(error), error
-    # The last ranks' shards are empty, of which no level of DirectML knows.
+    # The shards of the last ranks are empty; no feature level of DirectML allows empty tensors.
     narrow, columns = (distribute(numbers[:, :n], mesh, [Shard(1)]) for n in (1, 10))
     at_levels = (
         lambda: dmlops.top_k(narrow, 1),
@@ -565,7 +565,7 @@ def one_rank_is_killed(device):
 
 
 def compiled(device):
-    """A graph has the kernels, what is exchanged, and the gradient."""
+    """A compiled graph contains the kernels, the exchanges and the gradient."""
     mesh = mesh_of(device, -1)
     numbers = random("compiled").permutation(6 * 10).reshape(6, 10).astype("float64")
 

@@ -121,7 +121,7 @@ def test_a_run_that_measured_nothing_is_no_success(bench_command, monkeypatch, t
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_results_that_are_quoted_are_right(bench_command, path):
-    """Their problems are those of today, so that new results can be compared with them."""
+    """Their problems still have the same parameters, so that new results can be compared with them."""
     record = json.loads(path.read_text())
     today = {each.name: each for suite in SUITES.values() for each in suite.workloads(record["device"])}
     for row in record["workloads"]:

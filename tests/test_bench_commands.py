@@ -123,7 +123,7 @@ def test_the_table_and_the_lines_around_it(bench_command, play, monkeypatch, tmp
     assert {"dmlops", "numpy", "numba"} <= record["versions"].keys()
     assert "not installed" not in record["versions"].values()
     assert record["bandwidth"] == BANDWIDTH
-    assert "jax" not in str(record["workloads"][2])  # it was not asked
+    assert "jax" not in str(record["workloads"][2])  # JAX was not measured
     assert cells_of(bench_command("report", "r.json")[1]) == PRINTED.splitlines()
     seen = seen_on_a_terminal(monkeypatch, bench_command, *OPTIONS)
     assert (seen["green"], seen["red"]) == (["9.00 x", "1.00 x"], ["0.50 x", "no kernel"])
@@ -225,7 +225,7 @@ def test_points_beyond_a_limit_are_measured_again(bench_command, play, tmp_path)
 
 
 def test_batches(bench_command, monkeypatch):
-    """Tokens of dmlops are the same in every batch, those of one generator for all rows are not."""
+    """Tokens of dmlops are the same in every batch; with one generator for all rows, they are not."""
     pytest.importorskip("torch")
     monkeypatch.setattr("bench.sampling._VOCABULARY", 5000)
     code, printed, _ = bench_command("batches")

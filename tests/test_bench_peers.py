@@ -160,7 +160,7 @@ def check_top_k(workload, who, x, results):
 
 
 def check(workload, who, task, answer):
-    """Check the answer of a contender, in whatever form its library gives it; return the first array."""
+    """Check the answer of a contender in its library's own form; return the first array."""
     x, *others = map(libraries.to_numpy, task.inputs)
     if hasattr(answer, "get_outputs"):
         answer = [each.numpy() for each in answer.get_outputs()]

@@ -46,7 +46,7 @@ def run_redirected(folder, redirect, *arguments):
 @needs_full
 @pytest.mark.parametrize("redirect", REDIRECTS)
 def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, redirect):
-    """The result file is written all the same. A closed output, as in ``>&-``, takes what is printed."""
+    """The result file is written all the same. Text printed to a closed output (``>&-``) is dropped."""
     np.save(tmp_path / "x.npy", X)
     outcome = run_redirected(tmp_path, redirect, "top-k", "x.npy", "-k", "1", "-o", "best.npz")
     # A reader that stops early, such as `head`, needs no more.

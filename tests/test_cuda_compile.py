@@ -98,8 +98,8 @@ def test_kernels_are_few():
     assert 4 * len(OPERATORS) <= len(VARIANTS) <= 304
 
 
-# Of each kernel one, of elements of 4 bytes, stands for those of other widths and blocks; but `partition`
-# takes elements of 2 bytes in another way.
+# One variant of each kernel, for elements of 4 bytes, stands for other widths and blocks; but `partition`
+# loads elements of 2 bytes in another way.
 EXAMPLES = {}
 for each in VARIANTS.values():
     if each.parameters[:1] in ((), (4,)) and each.name not in {known.name for known in EXAMPLES.values()}:

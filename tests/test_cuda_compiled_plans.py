@@ -18,7 +18,7 @@ pytest.importorskip("cuda.core")
 device_words = importlib.import_module("kernels_cuda.device_words")
 Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 
-# Words of problems that say what is planned and where operands begin, in bytes after 16-byte boundaries.
+# Values for words of problems. Residues are the bytes between a 16-byte boundary and the operand's begin.
 VARIED = {
     "gather_nd": {"CHECKS": (0, 0, 1), "X_RESIDUE": (0, 0, 1, 2, 4, 8), "OUTPUT_RESIDUE": (0, 0, 1, 4, 8)},
     "nonzero_coordinates": {"STEP": (0, 0, 1, 2), "X_RESIDUE": (0, 0, 8), "COORDINATE_RESIDUE": (0, 0, 4, 8)},

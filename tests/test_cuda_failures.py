@@ -76,7 +76,7 @@ def test_scratch_is_freed_and_nothing_runs_after_an_interrupt():
         print([name for name, *_ in notes])
         print(len(cuda_driver._pinned))
     """)
-    # The wait itself is what is interrupted the second time, and so it is not noted.
+    # The second interrupt arrives during the wait, which is therefore not noted.
     assert printed[0] == "['allocate', 'free', 'wait']"
     assert printed[2] == "['allocate', 'copy', 'wait', 'free']"
     assert printed[3] == "1"

@@ -77,7 +77,7 @@ CALL = """
     import dmlops
 
     x = Array((64, 200), "float32")
-    for _ in range(100):  # what is imported at a later call would stall it
+    for _ in range(100):  # a module imported by a later call would stall it
         dmlops.top_k(x, 5, out=(Array((64, 5), "float32"), Array((64, 5), "uint32")))
     dmlops.gather_nd(x, Array((9, 1), "int64"), mode="clip", out=Array((9, 200), "float32"))
     dmlops.diagonal_matrix(x, out=Array((64, 200), "float32"))

@@ -92,10 +92,10 @@ def by_python(words, kernels):
 
 
 def by_compiled_code(words, kernels):
-    """Return what launches a plan as a native call does."""
+    """Return a function that launches a plan as a native call does."""
 
     def call(stream, *addresses):
-        # The last address is that of the workspace.
+        # The last address is the workspace.
         operands = [Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
         table = KindTable(operands, None, 0, 0, (), ())
         table.set(native_call.DRIVER, ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value)

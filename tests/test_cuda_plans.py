@@ -112,7 +112,7 @@ def test_the_first_launch_of_a_call_does_not_begin_early(name, call):
     """Earlier work on the stream may write the operands, and does not let launches begin early."""
     first, *others = planned(PROBLEMS[name](), call=call).asked
     assert not first.is_early
-    # Launches that are not in one list, as those of wide tables, all wait for what is before them.
+    # Launches outside one list, such as the launches of wide tables, all wait for earlier work.
     in_lists = [
         launch for launch in others if launch.name not in ("write_table", "gather_units", "diagonal_elements")
     ]

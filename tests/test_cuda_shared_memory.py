@@ -21,7 +21,7 @@ def check_block(launch, element_size):
         launch.n_coarse * key_bytes // 16,
     )[launch.top_stage]
     n_groups = -(-n_vectors >> launch.lane_bits)
-    # A warp writes those of whole chunks of 256 vectors.
+    # A warp writes the groups of whole chunks of 256 vectors.
     groups_end = -(-n_vectors // 256) * (256 >> launch.lane_bits) * key_bytes
     if launch.has_unit_groups:
         n_groups, groups_end = n_vectors * 16 // key_bytes, n_vectors * 16

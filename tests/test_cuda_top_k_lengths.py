@@ -28,8 +28,8 @@ SORTED_INTO = {
     *(("source", "x"), ("source", "values"), ("sorted_keys", "values")),
     *(("source_positions", "indices"), ("sorted_positions", "indices")),
 }
-# Kernels that end a plan whose results are by index: those of algorithms that order them so by themselves,
-# and those that follow other algorithms.
+# The last kernels of plans whose results are ordered by index: algorithms that write them in this order, and
+# the kernels that reorder the results of other algorithms.
 BY_INDEX = {
     *("top_k_rounds", "top_k_warp", "top_k_block", "top_k_one_pass"),
     *("top_k_partition", "top_k_cluster", "top_k_finish", "top_k_selected", "top_k_columns"),

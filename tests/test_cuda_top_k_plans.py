@@ -40,7 +40,7 @@ SHARED_BYTES = {
 CAPABILITIES = {arch: variant.capability_of(arch) for arch in SHARED_BYTES}
 # A block may have this without asking for more.
 DEFAULT_BYTES = 48 * KIB
-# All kernels but those of blocks have at most this of their own.
+# Static shared memory of a kernel is at most this, except in the kernels of blocks.
 OWN_BYTES = 4 * KIB
 LARGEST_PROBLEM = 1 << 30
 

@@ -319,7 +319,7 @@ def _signature_of(function):
 
 @pytest.mark.quick
 def test_signatures_of_the_pages():
-    """Whole signatures on pages are those of the functions, and each operator's page has one."""
+    """Each operator's page has a whole signature, and whole signatures equal the functions' own."""
     found = []
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 INDICES = np.array([[0], [2]])
-MANY = np.broadcast_to(np.uint8(0), 2**31 + 1)  # of which int32 counts all but the last
+MANY = np.broadcast_to(np.uint8(0), 2**31 + 1)  # one more element than int32 can count
 
 
 REFUSED = {

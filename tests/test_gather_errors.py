@@ -75,7 +75,7 @@ class TestArraysInATuple:
             {"np": "numpy", "jnp": "jax.numpy", "da": "dask.array"}.get(library, library)
         )
         arrays = tuple(stack.asarray([[0, 1], [2, 3]][i]) for i in range(2))
-        # dmlops.gather_nd refuses lazy arrays of Dask, whatever they are in.
+        # dmlops.gather_nd refuses lazy arrays of Dask as any argument.
         gathers = [] if library == "da" else [dmlops.gather_nd]
         if library in ("jnp", "da"):
             module = {"jnp": "jax", "da": "dask"}[library]

@@ -36,7 +36,7 @@ def test_an_import_from_a_zip_file(tmp_path):
         begin, CALL, "check(); print(dmlops.__file__)", errors=True, DMLOPS_CACHE_DIR=str(cache)
     )
     assert archive in printed
-    # Nothing there tells the kernels of one version from those of another: none is kept.
+    # An archive does not tell which version of a kernel it has: none is kept.
     assert "cannot be read" in log
     assert not cache.exists()
 

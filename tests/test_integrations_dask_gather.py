@@ -69,7 +69,7 @@ class TestGatherNDOfUnknownSizes:
 
 @st.composite
 def gathers(draw):
-    """Give the arguments of a gather, and those of one of the same elements in chunks."""
+    """Draw the arguments of a gather, and the same arguments in chunks."""
     x, lazy = draw(chunked(min_ndim=0))
     bounds = x.shape[: draw(st.integers(0, x.ndim))]
     mode = "fill" if 0 in bounds else draw(st.sampled_from(["raise", "clip", "fill"]))

@@ -257,7 +257,7 @@ def cubes(f):
     return lambda x: (f(x) ** 3).sum()
 
 
-# All this may be asked of a function `f` at `x`, with a tangent `t` where one is needed.
+# Derivatives of a function `f` at `x`, some along a tangent `t`.
 TRANSFORMATIONS = {
     "value": lambda f, x, _: f(x),
     "jvp": lambda f, x, t: jax.jvp(f, (x,), (t,)),

@@ -36,7 +36,7 @@ def evaluate(op_type, *arrays, outputs=1, opset=18, ours=True, **attributes):
 
 
 def evaluate_both(op_type, *arrays, **attributes):
-    """Yield each result of dmlops with that of ONNX."""
+    """Yield pairs of a result of dmlops and the same result of ONNX."""
     ours, theirs = (evaluate(op_type, *arrays, ours=ours, **attributes) for ours in (True, False))
     return zip(ours, theirs, strict=True)
 

@@ -41,7 +41,7 @@ def test_opcheck(call, device):
 
 
 def test_diagonal_matrix(device):
-    """The one function that is not that of `dmlops`."""
+    """The one function whose parameters differ from the function of `dmlops`."""
     x = normal(3, 6, 7, device=device)
     assert torch.equal(diagonal_matrix(x, value=0, begin=-6, end=2), x.triu(2))
     made = diagonal_matrix(shape=(4, 5), dtype=torch.int32, device=device)
@@ -91,7 +91,7 @@ def test_batches_of_unrelated_symbols_are_told_to_be_equal():
 
 
 class TestGradients:
-    """Of what is not in `OPERATIONS`, on each device."""
+    """Gradients of calls that are not in `OPERATIONS`, on each device."""
 
     @pytest.mark.parametrize("options", [{"mode": "clip"}, {"mode": "fill", "fill_value": -3.0}])
     @pytest.mark.parametrize("wraps", [True, False])
@@ -182,7 +182,7 @@ def backward(f, x):
     return torch.autograd.grad(cubes(f)(x), x)
 
 
-# All this may be asked of a function `f` at `x`, with a tangent `t` where one is needed.
+# Derivatives of a function `f` at `x`, some along a tangent `t`.
 TRANSFORMATIONS = {
     "value": lambda f, x, _: f(x),
     "backward": lambda f, x, _: backward(f, x),

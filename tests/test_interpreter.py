@@ -140,7 +140,7 @@ CLUSTER_SUM = f"""
 
 
 def test_shared_memory_begins_as_badly_as_it_may():
-    """An array has the alignment that it asks for and no more; a dynamic one that of 16 bytes in any case."""
+    """An array has the alignment that it asks for and no more; a dynamic array is always aligned to 16."""
     declared = {"few": 4, "pairs": 8, "many": 128}
     orders = set()
     for number in range(20):

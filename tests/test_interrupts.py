@@ -1,4 +1,4 @@
-"""Interrupts: no part of a call runs afterwards, and the next call is right, whatever the first was doing.
+"""Interrupts at any moment of a call: no part of it runs afterwards, and the next call is right.
 
 ``DMLOPS_INTERRUPTS`` sets the number of interrupts.
 """

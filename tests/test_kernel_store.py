@@ -252,7 +252,7 @@ def test_each_part_of_a_key_makes_another_file():
 
 @pytest.fixture
 def other_packages():
-    """Forget at the end what is installed, which the test has changed."""
+    """Forget the installed versions at the end, as the test replaces them."""
     yield
     compilers.installed.cache_clear()
 

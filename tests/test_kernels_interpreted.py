@@ -199,7 +199,7 @@ def run_top_k(
     run_case(RandomCase("top_k", name, descriptor, options, before, after), choice, memory=memory)
 
 
-# Rows of many kinds at once: how many elements, some k, the last of which are tried down columns, and kinds.
+# Rows of many kinds in one array: their length, values of k, all but the first along columns; kinds.
 MIXED = {
     "rounds": (250, (8, 3), (*KINDS, *OF_BITS)),
     "warp": (1000, (32, 5), ("distinct", "few", "close_and_far", "ascending", "special_thresholds")),
@@ -344,7 +344,7 @@ def test_numbers_of_more_ties_than_a_block_holds(misleads):
 
 
 def test_ties_by_index():
-    """More elements tie than a block has room for, and what is larger is among them."""
+    """More elements tie than a block has room for, with larger elements among them."""
     rows = np.random.default_rng(7).choice(np.float32([2, 1, 0]), (2, 1501), p=[0.02, 0.48, 0.5])
     run_top_k("block", TensorDataType.FLOAT32, rows, 50, False)
 

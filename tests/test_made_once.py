@@ -18,7 +18,7 @@ import numpy as np
 import dmlops
 
 signal.alarm(120)  # a process that hangs ends, with an exit status that fails the test
-warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+warnings.simplefilter("ignore", DeprecationWarning)  # the tests fork with threads
 
 PACKAGES = "dmlops", "kernels_cpu", "kernels_cuda"
 

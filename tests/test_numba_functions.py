@@ -217,7 +217,7 @@ TOO_MUCH = {
 
 @pytest.mark.parametrize("case", [exhaustive(case) if case[0] in "bn" else case for case in TOO_MUCH])
 def test_sizes_that_do_not_fit(case):
-    """They are told as in plain calls, with their values, whatever fitted before."""
+    """Errors equal the errors of plain calls, with the values, also after calls that fit."""
     call, numbers = TOO_MUCH[case]
     compiled = numba.njit(call)
     for number in numbers:

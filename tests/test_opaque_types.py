@@ -33,7 +33,7 @@ SHAPE = (3, 5, 7)
 
 
 def check_coordinates(x):
-    """Check the coordinates of the elements that are not zero; those of structured ones are refused."""
+    """Check the coordinates of nonzero elements; structured types are refused."""
     if x.dtype.names is not None:
         with pytest.raises(TypeError, match=r'nonzero_coordinates\.x: got .* such as x\["name"\] != 0$'):
             dmlops.nonzero_coordinates(x)

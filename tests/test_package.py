@@ -81,11 +81,11 @@ def _imports(path):
     return names
 
 
-# Modules import those of their own and of lower layers. The longest name that fits a module says its layer.
+# Modules import from their own layer and from lower ones. The longest matching name gives a module's layer.
 LAYERS = (
     ("dmlops.types.errors",),
     ("dmlops.store.once",),
-    # Kernels are found by their keys, whatever they are.
+    # Kernels of all devices are found by their keys.
     ("dmlops.store.kernel_archive", "dmlops.store.kernel_cache", "dmlops.store.kernel_store"),
     ("dmlops.types",),
     ("dmlops.operators",),

@@ -70,7 +70,7 @@ import os, random, signal, sys, threading, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 import numpy.random  # as an import of ours is what a fork may meet
 from tests.test_processes import CALLS, CHEAP
-warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+warnings.simplefilter("ignore", DeprecationWarning)  # the tests fork with threads
 signal.alarm(120)  # a process that hangs ends, with an exit status that fails the test
 """
 

@@ -1,4 +1,4 @@
-"""The script that builds releases refuses what is wrong, and the workflows cover what is promised."""
+"""The script that builds releases refuses wrong ones, and the workflows cover the promised platforms."""
 
 import importlib.util
 import os

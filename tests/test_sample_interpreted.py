@@ -92,7 +92,7 @@ def test_tokens(dtype, policy):
 
 
 def test_float64_far_apart():
-    """The bits of NaN, and those on both sides of zero, are 2^63 and more from those of the largest."""
+    """The bits of NaN, and of negative values, differ from the bits of the largest by 2^63 and more."""
     x = np.array([[3.0, np.nan, -1.0, -2.0], [np.nan, 0.5, -0.5, np.nan], [np.finfo("float64").min] * 4] * 2)
     seeds = np.arange(6)
     for options in ({}, {"top_p": 0.95}, {"k": 3, "top_p": 0.99}):

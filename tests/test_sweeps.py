@@ -73,7 +73,7 @@ def test_the_table(device):
     table = [each for name in WITH_SWEEPS for each in SUITES[name].make(device)]
     points = [point for sweep in table for point in sweep.points]
     assert len({sweep.name for sweep in table}) == len(table)
-    # Times of one version are compared with those of another.
+    # Times of one version are compared with times of another.
     expected = {CPU: (567, 13_509_853_112), CUDA: (788, 79_301_463_640)}[device]
     assert (len(points), sum(point.bytes_moved for point in points)) == expected
     for sweep in table:

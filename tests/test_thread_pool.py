@@ -61,7 +61,7 @@ FORK = """
     import os, signal, sys, threading, time, warnings
     from kernels_cpu import threads
 
-    warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+    warnings.simplefilter("ignore", DeprecationWarning)  # the tests fork with threads
     children = []
 
     def fork(*_):

@@ -42,7 +42,7 @@ REGISTERS, REGISTER_GRANULE = 1 << 16, 8
 # One toolkit may spill two pairs of registers and another none: one of partition, and list at 4 bytes, where
 # the newest one spills none.
 FEW_BYTES = 16
-# All toolkits give dynamic shared memory this alignment; those up to 13.0 no more, whatever is asked for.
+# All toolkits give dynamic shared memory this alignment; up to 13.0, they give no more even if asked.
 SHARED_ALIGNMENT = 16
 
 
@@ -132,7 +132,7 @@ def test_other_architectures(arch, processes):
     check(VARIANTS[KERNELS[-1]], arch, processes)
 
 
-# Four bytes, and then dynamic memory of which an alignment is asked for.
+# Four bytes, and then dynamic memory with a requested alignment.
 AFTER_FOUR_BYTES = """
 .version 7.8
 .target sm_90

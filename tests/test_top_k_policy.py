@@ -91,7 +91,7 @@ def test_what_a_table_says(monkeypatch):
 
 
 def test_the_choice_follows_the_measured_times(choices):
-    """The table is that of the measured times, of all of them."""
+    """The table is the one that follows from all measured times."""
     results = choices.RESULTS / "choices-2026-11-27.json"
     if not results.exists():
         pytest.skip("source distributions have no raw times")
@@ -102,7 +102,7 @@ def test_the_choice_follows_the_measured_times(choices):
     assert places <= problems
     for what in range(1, 4):
         assert {place[what] for place in places} == {place[what] for place in problems}
-    # Kinds of which most were never timed take the entries of a larger k.
+    # With fewer timed problems, a kind and k would take the entries of a larger k.
     n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (problems, places))
     assert all(n_measured[each] >= n / 2 for each, n in n_problems.items())
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())

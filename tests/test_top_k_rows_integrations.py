@@ -41,7 +41,7 @@ BY_NAME = pytest.mark.parametrize(("x", "k", "options"), CASES.values(), ids=CAS
 
 
 def positions(x, k, options):
-    """Return the positions of what is selected, and -1: of elements that are numbered by their order."""
+    """Return the positions of the selected elements, and -1 after them; numbers of elements are in order."""
     numbers, axis, x = options.get("indices"), options.get("axis", -1), np.atleast_1d(x)
     if numbers is None:
         return reference.top_k(x, k, **options)[1]

@@ -1,4 +1,4 @@
-"""With the driver and cuda-core alone, stored kernels run on a GPU, and errors name what is missing."""
+"""With the driver and cuda-core alone, stored kernels run on a GPU, and errors name the missing package."""
 
 import os
 

@@ -14,7 +14,7 @@ from dmlops.integrations.jax import xla_calls  # noqa: E402
 from dmlops.integrations.jax import xla_ffi as ffi  # noqa: E402
 
 INVALID_ARGUMENT, ABORTED = 3, 10  # as absl numbers them
-NUMBERS = itertools.count()  # what is registered stays for the life of the process
+NUMBERS = itertools.count()  # a registered target stays for the life of the process
 
 
 @pytest.fixture

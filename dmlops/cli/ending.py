@@ -94,7 +94,7 @@ def run(command: Callable[[], int | None]) -> int:
     except SystemExit as end:
         if end.code != 1:  # so typer and rich end a command whose reader, such as `head`, needs no more
             raise
-    except Exception as error:  # whatever it is, the command tells it in one line
+    except Exception as error:  # the command tells any error in one line
         code, message = _failure(error)
     try:
         if sys.stdout is not None:

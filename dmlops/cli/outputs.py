@@ -96,7 +96,7 @@ def write(output: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _write_npy(write: Callable[[bytes], int], array: Array) -> None:
-    # To an object with only a `write` method, NumPy writes in pieces, and its errors are those of the system.
+    # To an object with only a `write` method, NumPy writes in pieces, and errors of the system pass through.
     stream: Any = SimpleNamespace(write=write)
     np.lib.format.write_array(stream, array, allow_pickle=False)
 

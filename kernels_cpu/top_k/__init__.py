@@ -35,10 +35,11 @@ def kernel_of(key: int) -> Kernel:
     name, keys, sorts = key & 15, pointer("i", key >> 4 & 15), bool(key >> 8)
     if name == MERGE:
         return Kernel("top_k_merge", "kernels_cpu.top_k.rows:merge", (keys, *_OPERANDS), (sorts,))
-    if name in (MERGE_SORTED, SORT_SEGMENTS):
-        function, of_what = ("merge", "merge_sorted") if name == MERGE_SORTED else ("select", "sort_segments")
-        signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
-        return Kernel(f"top_k_{of_what}", f"kernels_cpu.top_k.sorted_segments:{function}", signature)
+    segments, signature = "kernels_cpu.top_k.sorted_segments", (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS)
+    if name == MERGE_SORTED:
+        return Kernel("top_k_merge_sorted", f"{segments}:merge", signature)
+    if name == SORT_SEGMENTS:
+        return Kernel("top_k_sort_segments", f"{segments}:select", signature)
     algorithm = ALGORITHMS[name]
     parameters = (sorts,) if name in OF_TWO_KERNELS else ()
     numbers = (INTEGER,) if name == NUMBERED else ()

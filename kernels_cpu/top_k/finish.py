@@ -97,7 +97,10 @@ def finish_ranked(
     count: int,
     k: int,
 ) -> None:
-    """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best."""
+    """Rank `count` records, of which there are at least `k` <= `RANK_LIMIT`, and write the best.
+
+    It takes the parameters of `finish`, in whose place it is called.
+    """
     if count > RANK_LIMIT:
         slack = min(k >> 3, RANK_LIMIT - k)
         count, _ = shrink(lists.records, lists.positions, problem.wide != 0, count, k, slack)

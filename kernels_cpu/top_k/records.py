@@ -22,7 +22,7 @@ Array = NDArray[Any]
 PADDING = np.iinfo(np.int64).min
 """Fills a list up to whole vectors; no threshold that is searched for reaches it."""
 LOW_HALF = 0xFFFFFFFF
-COUNTERS = 3 * BINS  # those of the last pass, of this one and of the next
+COUNTERS = 3 * BINS  # of the last pass, of this one and of the next
 
 
 @inline

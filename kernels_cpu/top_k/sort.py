@@ -78,43 +78,22 @@ def select(
             copy_to_stage(elements, place.x_at, problem.x_step, 0, n, 1, stage, 0)
             run, begin = stage, 0
         count = n
-        n_ties = 0
+        n_unsorted = 0
         if problem.capacity < n:
-            padded = padded_size(n)
+            padded, room = padded_size(n), problem.capacity
             write_all_keys(run, begin, n, highest, formula, stage)
             bounds = bounds_of(stage, n, padded, k, k >> 3, highest, scratch.groups)
-            threshold = bounds.low
-            if bounds.n_at_least <= k + (k >> 3):
-                count = list_reaching(
-                    stage, padded, threshold, True, n, highest, wide, scratch, 0, problem.capacity
-                )
-            else:
-                # The bounds have met at the k-th key, with which many others tie: those stay unsorted.
+            low, n_ties = bounds.low, n
+            if bounds.n_at_least > k + (k >> 3):
+                # The bounds have met at the k-th key. Many tie with it: they are listed last, and not sorted.
                 n_ties = k - bounds.n_greater
                 if problem.is_sorted:
-                    count = list_reaching(
-                        stage, padded, threshold, True, 0, highest, wide, scratch, 0, problem.capacity
-                    )
-                    list_reaching(
-                        stage,
-                        padded,
-                        threshold,
-                        False,
-                        n_ties,
-                        highest,
-                        wide,
-                        scratch,
-                        count,
-                        problem.capacity,
-                    )
-                else:
-                    count = list_reaching(
-                        stage, padded, threshold, True, n_ties, highest, wide, scratch, 0, problem.capacity
-                    )
-                    n_ties = 0
+                    n_unsorted, n_ties = n_ties, 0
+            count = list_reaching(stage, padded, low, True, n_ties, highest, wide, scratch, 0, room)
+            if n_unsorted:
+                list_reaching(stage, padded, low, False, n_unsorted, highest, wide, scratch, count, room)
+                write_listed(elements, outputs, indices, place, problem, formula, scratch, count, k)
         else:
             list_all(run, begin, 1, 0, n, formula, scratch, wide)
-        if n_ties:
-            write_listed(elements, outputs, indices, place, problem, formula, scratch, count, k)
-        finish(elements, outputs, indices, place, problem, formula, scratch, sorting, count, k - n_ties)
+        finish(elements, outputs, indices, place, problem, formula, scratch, sorting, count, k - n_unsorted)
         write_padding(outputs, indices, place, problem, k)

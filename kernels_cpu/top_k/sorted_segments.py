@@ -104,7 +104,7 @@ def find_begins(
         n = min(problem.segment, problem.longest - s * problem.segment)
         begins[s] = n_above(list_of(workspace, constants, problem, first_task + s, True).records, n, low)
         left -= begins[s]
-    # Of equal records, those of the first segments come first.
+    # Equal records of earlier segments come first.
     for s in range(n_segments):
         if left > 0:
             n = min(problem.segment, problem.longest - s * problem.segment)
@@ -170,7 +170,7 @@ def merge(
             other = list_of(workspace, constants, problem, first_task + 1, True)
             n_merged = merge_two(merged, held, other, begins, ends, last - first, wide)
         for to in range(n_merged, last - first):
-            # Of equal records, those of the first segments come first.
+            # Equal records of earlier segments come first.
             best, chosen = int64(PADDING), -1
             for s in range(n_segments):
                 if begins[s] < ends[s]:

@@ -101,17 +101,17 @@ def _partitions_of(number: int) -> dict[str, Any]:
 
 
 def _unaligned_from(n_units: int) -> dict[str, int]:
-    """Cover runs of so many units by vectors, whatever the units are."""
+    """Give the options that load unaligned runs of `n_units` units and more as vectors."""
     return {f"unaligned_units_of_{size}": n_units for size in (1, 2, 4, 8)}
 
 
 _NO_VECTORS = {"strided_run_bytes": ENDLESS, **_unaligned_from(ENDLESS)}
-# Parts of which a block still takes what is selected, up to 4096 elements of each.
+# Parts from which one block can still take all selected elements, up to 4096 of each.
 _PARTS = {"part_elements": 1 << 15}
 # Rows of any layout, read as if they lay side by side.
 _TRANSPOSED = {"transposed_rows": 1}
 _FEW_BLOCKS = {"launch_blocks": 7}
-# Rows of any length, of which any number of elements is selected.
+# Rows of any length, with any k.
 _FILTERED = {"filtered_bytes": 0, "kept_share": 1}
 
 ALGORITHMS = {

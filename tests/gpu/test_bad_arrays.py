@@ -187,7 +187,7 @@ def counting_entry():
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Count what is launched by calls of which none is known at first."""
+    """Count launches, with no known calls or kinds at first."""
     entry, counted = counting_entry()
     launch = importlib.import_module("kernels_cuda.runtime.launch")
     monkeypatch.setattr(launch, "launch_entry", lambda: entry)

@@ -14,7 +14,7 @@ from tests.data import assert_same  # noqa: E402
 
 pytestmark = [
     pytest.mark.two_gpus,
-    # The cluster's own packages warn of what is deprecated in one another.
+    # The cluster's own packages use each other's deprecated functions.
     pytest.mark.filterwarnings("default"),
 ]
 

@@ -128,7 +128,7 @@ def test_memory_is_given_back_in_the_order_of_its_stream(torch):
 
 @pytest.mark.parametrize("mode", ["GLOBAL", "THREAD_LOCAL", "RELAXED"])
 def test_captures(mode):
-    """A capture neither gives memory to results nor takes that of arrays that are dropped meanwhile."""
+    """No memory is allocated in a capture, nor is memory freed of arrays that are dropped meanwhile."""
     host = sample("float32", (5, 100), "captured")
     x, out = DeviceArray.from_numpy(host), DeviceArray((5, 100), "float32")
     graph, n_before = DriverGraph(mode), bytes_in_use()

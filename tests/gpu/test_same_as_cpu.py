@@ -1,4 +1,4 @@
-"""The tables of cases on the GPU: every bit equals that of the CPU."""
+"""The tables of cases on the GPU: every bit is as on the CPU."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`sample` on the GPU: the tokens of the CPU, whatever the layout, the number of rows and the stream."""
+"""`sample` on the GPU: the tokens of the CPU for all layouts, numbers of rows and streams."""
 
 import numpy as np
 import pytest

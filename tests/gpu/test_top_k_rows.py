@@ -16,7 +16,7 @@ from tests.libraries import Torch
 torch = pytest.importorskip("torch")
 
 CHOICES = {choice.name: choice for choice in ALGORITHMS["top_k"]}
-# Rows of more elements than a block sorts, of which it finds some by another algorithm first.
+# Rows of more elements than a block can sort: it first selects some by another algorithm.
 LONG = 5003
 FLOATS = ("float32", "bfloat16", "float64", "float16")
 

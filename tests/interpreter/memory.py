@@ -230,7 +230,7 @@ class SharedMemory:
         places = self.places(addresses, bits, self._block_of_warp[warps])
         cells = self._bytes.view(UNSIGNED[bits])
         at = places // (bits // 8)
-        # Writing what is there already is no race, nor is a write beside another in the same word.
+        # Writing the value that is there already is no race, nor is a write to other bytes of the same word.
         changes = (cells[at] != values) & (bits >= 32)
         if bits >= 32:
             self._note("store", places >> 2, warps, text, changes, known)

@@ -11,7 +11,7 @@ class _Barrier:
     def __init__(self, n_arrivals, maker):
         self.n_arrivals = self.n_missing = n_arrivals
         self.n_bytes, self.n_phases = 0, 0
-        # The warp and the clocks of who made it; what those told that arrived; and those of complete phases.
+        # The warp that made it, with its clocks; the clocks of arrived warps; the clocks of complete phases.
         self.maker, self.told, self.complete = maker, 0, 0
 
 
