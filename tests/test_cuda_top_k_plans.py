@@ -144,7 +144,9 @@ def test_most_elements_are_dropped_before_the_others_are_sorted():
     }
     for (n_rows, axis_size), (k, is_filtered) in shapes.items():
         launches = planned((n_rows, axis_size, 1), k, algorithm="sort").launches
-        assert is_filtered == any(launch.variant.name in ("top_k_keep", "top_k_slice") for launch in launches)
+        assert is_filtered == any(
+            launch.variant.name in ("top_k_keep", "top_k_selected") for launch in launches
+        )
 
 
 def test_columns_are_transposed_before_they_are_sorted():

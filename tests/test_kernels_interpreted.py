@@ -46,7 +46,8 @@ pytestmark = needs_compilations
 MOST_ELEMENTS = 5000
 MOST_THREADS = 1 << 13
 # Elements that change meanwhile lead none of these outside of their memory; see docs/reliability.md.
-READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid", "sort", "sort-filtered"}
+READING_CHANGED = {"rounds", "one_pass", "cluster", "sampled", "block", "grid"}
+READING_CHANGED |= {"sort", "sort-filtered", "sort-in_results"}
 KERNELS = sorted(VARIANTS if COMPILE_ALL else EXAMPLES)
 # The exhaustive run tries all but the slow.
 ORDINARY = tuple(f"dmlops_{name}_" for name in ("nonzero_mask_4", "top_k_copy"))
@@ -166,6 +167,7 @@ def run_top_k(
     starts=None,
     numbers=None,
     nan_last=False,
+    index_dtype="int64",
     **changes,
 ):
     """Have a forced algorithm select from rows, and compare every byte with the oracle's.
@@ -174,6 +176,8 @@ def run_top_k(
     """
     given = {"lengths": lengths, "starts": starts, "indices": numbers, "nan_last": nan_last}
     values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, **given)
+    if numbers is None:
+        indices = indices.astype(index_dtype)
     descriptor = TopK1(
         input_tensor=TensorDesc(data_type, rows.shape),
         axis=axis,
@@ -241,6 +245,24 @@ def test_rows_of_many_kinds(name):
                 run_top_k(name, data_type, columns, k, True, False, row_lengths(columns, 0, k), axis=0)
         except CannotServeError:
             continue
+
+
+@pytest.mark.parametrize(
+    ("dtype", "index_dtype"),
+    [
+        exhaustive("float32", "int64"),
+        exhaustive("float64", "uint32"),
+        *(nightly(*pair) for pair in itertools.product(("uint8", "bfloat16", "int64"), ("int64", "uint32"))),
+    ],
+)
+@pytest.mark.parametrize("name", ["sort-in_results", "sort-selected"])
+def test_sorts_of_little_memory(name, dtype, index_dtype):
+    """Pairs are in the results, or some elements are selected first; rows may end early."""
+    rows = rows_of_ties((2, 6401)).astype(dtype) if "float" in dtype else hard_rows("few", dtype, (2, 6401))
+    data_type = TensorDataType[np.dtype(dtype).name.upper()]
+    windows = {"lengths": np.array([6400, 2000]), "starts": np.array([5, -3])}
+    for k, given in ((300, {}), (4000, windows), (6401, windows)):
+        run_top_k(name, data_type, rows, k, True, k != 4000, index_dtype=index_dtype, **given)
 
 
 def rows_of_ties(shape):
@@ -510,6 +532,8 @@ def test_elements_that_change_meanwhile(name, is_sorted):
     """The answer may be anything, but the kernels end, and access nothing else."""
     rng = np.random.default_rng(11)
     n_elements, ks = (200, (3, 8)) if name == "rounds" else (9001, (1, 100))
+    if name == "sort-in_results":
+        ks = (600, 5000, 9001)
     rows = rng.standard_normal((2, n_elements)).astype(np.float32)
     for other in (np.sort(rows, axis=1), rows - 9):
         for k in ks:

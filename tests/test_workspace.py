@@ -89,18 +89,22 @@ def test_top_k_of_many_by_index(data_type, sizes, k):
     assert found.plan.workspace_size <= n_elements * max(4, data_type.bytes) // 10 + SLACK
 
 
-def most_scratch(n_bytes, size, k, data_type):
+# Bytes for each selected element, by those of an index and of an element.
+OF_SELECTED = {4: {1: 10, 2: 8.5, 4: 8.5, 8: 12.5}, 8: {1: 10, 2: 4.25, 4: 4.25, 8: 8.5}}
+
+
+def most_scratch(n_bytes, size, k, data_type, index_type):
     """Return what docs/operators/top_k.md promises of rows that lie one after the other."""
-    if k > size // 16:
-        # Pairs of all elements may have room.
-        return max(n_bytes if k <= size // 9 else 9 * n_bytes * max(1, 4 // data_type.bytes) // 2, 256 * MIB)
-    of_pairs = n_bytes // size // data_type.bytes * k * (20 if data_type.bytes <= 4 else 40)
-    return max(n_bytes // 10, of_pairs, 256 * MIB)
+    n_selected = n_bytes // size // data_type.bytes * k
+    limit = max(n_bytes if k > size // 16 else n_bytes // 10, 256 * MIB)
+    of_selected = OF_SELECTED[index_type.bytes][data_type.bytes] * n_selected
+    return max(limit + limit // 16, of_selected)
 
 
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
 @pytest.mark.parametrize("is_sorted", [True, False])
-def test_top_k_of_any_problem(data_type, is_sorted):
+@pytest.mark.parametrize("index_type", [TensorDataType.UINT32, TensorDataType.UINT64], ids=str)
+def test_top_k_of_any_problem(data_type, is_sorted, index_type):
     """No data can ask for more: the workspace is the plan's."""
     workspace_of = on_cuda("sm_90")
     numbers = np.random.default_rng(data_type.bytes)
@@ -112,10 +116,10 @@ def test_top_k_of_any_problem(data_type, is_sorted):
             continue
         shares = [1 / 1000, 1 / 64, 1 / 16, 1 / 15, 1 / 9, 1 / 5, 1 / 4, 1 / 2, 1]
         k = max(1, int(size * numbers.choice(shares)))
-        descriptor = top_k((n_rows, size), k, 1, data_type, TensorDataType.UINT32)
+        descriptor = top_k((n_rows, size), k, 1, data_type, index_type)
         n_bytes = n_rows * size * data_type.bytes
         found = workspace_of(descriptor, Options(is_sorted=is_sorted))
-        assert found <= most_scratch(n_bytes, size, k, data_type) + SLACK, (n_rows, size, k)
+        assert found <= most_scratch(n_bytes, size, k, data_type, index_type) + SLACK, (n_rows, size, k)
         large += n_bytes > 2560 * MIB
     assert large > 0 or data_type.bytes < 4
 

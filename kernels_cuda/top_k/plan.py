@@ -35,8 +35,12 @@ from kernels_cuda.top_k.short_rows.warp_launches import (
     WARP_LARGEST_K,
     warp_launches,
 )
-from kernels_cuda.top_k.sort.select_launches import select_launches, serves_by_index
-from kernels_cuda.top_k.sort.slice_launches import slice_launches, sorts_in_slices
+from kernels_cuda.top_k.sort.select_launches import (
+    pairs_launches,
+    select_launches,
+    selects_before,
+    serves_by_index,
+)
 from kernels_cuda.top_k.sort.sort_launches import sort_launches
 
 
@@ -187,8 +191,8 @@ def solve(algorithm: int, problem: Words, device: Words, selection: Selection, o
         status = columns_launches(problem, device, selection, out)
     elif algorithm == choice.SORT and serves_by_index(problem, device, selection):
         status = select_launches(problem, device, selection, out)
-    elif algorithm == choice.SORT and sorts_in_slices(device, selection):
-        status = slice_launches(problem, device, selection, out)
+    elif algorithm == choice.SORT and selects_before(problem, device, selection):
+        status = pairs_launches(problem, device, selection, out)
     elif algorithm == choice.SORT:
         status = sort_launches(problem, device, selection, out)
     else:

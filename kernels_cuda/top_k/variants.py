@@ -20,13 +20,14 @@ from kernels_cuda.top_k.shared.order_launches import order_variants
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_variants
 from kernels_cuda.top_k.short_rows.warp_launches import warp_variants
-from kernels_cuda.top_k.sort.sort_launches import clear_variant, sort_variants
+from kernels_cuda.top_k.sort.sort_launches import clear_variant, indices_variant, sort_variants
 
 
 def variants() -> Iterator[Variant]:
     """List every compilable kernel once."""
     yield offsets_variant()
     yield clear_variant()
+    yield indices_variant()
     yield codes_variant()
     yield from order_variants()
     for element_size in ELEMENT_SIZES:

@@ -136,7 +136,8 @@ ALGORITHMS = {
         _top_k("sort-long_positions", "sort", narrow_elements=0),
         _top_k("sort-few_rows_at_a_time", "sort", batch_bytes=1 << 20),
         _top_k("sort-filtered", "sort", **_FILTERED),
-        _top_k("sort-sliced", "sort", batch_bytes=0, **_FILTERED),
+        _top_k("sort-selected", "sort", batch_bytes=1 << 16, **_FILTERED),
+        _top_k("sort-in_results", "sort", batch_bytes=0, filtered_bytes=0),
         _top_k("sampled-few_rows_at_a_time", "sampled", batch_bytes=0),
         # Blocks that keep elements take several rounds of loads.
         _top_k(

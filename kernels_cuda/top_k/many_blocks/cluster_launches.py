@@ -44,8 +44,8 @@ FEW_CANDIDATES_OF_BLOCK = 64
 # Clusters run at the same time on this many eighths of the multiprocessors: those of a cluster are
 # neighbours, and some are left over.
 EIGHTHS_OF_MULTIPROCESSORS = 7
-# The multiprocessors of a cluster belong to one group. No device has more groups, so that an eighth of the
-# multiprocessors are in the largest one.
+# A cluster runs within one GPC. Devices have at most so many, so that the largest has at least that share of
+# the multiprocessors.
 _MOST_GROUPS = 8
 
 

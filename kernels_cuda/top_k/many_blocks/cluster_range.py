@@ -102,7 +102,7 @@ def range_functions(element_size: int) -> tuple[Any, Any]:
     def find_ends(own, n_steps, low, span):
         """Return how far the largest of a thread's keys from `low` to ``low + span`` is above `low`.
 
-        The second number is how far the smallest is, inverted. Both are 0 where there is none.
+        The second number is the complement of how far the smallest is. Both are 0 where there is none.
         """
         words = cuda.local.array(n_words, key_type)
         largest = key_type(0)

@@ -24,7 +24,7 @@ from kernels_cuda.top_k.shared.keys import element_functions, result_function
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 
 _THREAD_BITS = CLUSTER_THREADS.bit_length() - 1
-# Those that give keys to other blocks: few warps, for each of them takes part in the barrier for longer.
+# Threads that send keys to other blocks: few, because each warp makes the barrier of the cluster take longer.
 _SENDING_THREADS = 128
 
 

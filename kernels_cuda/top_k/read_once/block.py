@@ -195,7 +195,7 @@ def block_kernel(element_size: int, n_threads: int) -> Any:
             return
         available = length
         if sources != 0:
-            # Fillers take the places of what parts of a window did not select.
+            # A part of a window may select fewer than k: fillers pad its results.
             available = p.axis_size
         else:
             x += row_start * p.strides.x * element_size
@@ -334,7 +334,7 @@ def _listing_function(element_size: int, n_threads: int) -> Any:
         are_many_equal = False
         if n_at_or_above > most_groups:
             n_ties = n_selected - n_above
-            # Nearly all groups reach the threshold: if they equal it, each has several elements that do.
+            # If nearly all group maxima equal the threshold, a group is likely to hold several such elements.
             are_many_equal = n_at_or_above > n_groups - n_groups // 4
             n_at_or_above = n_selected
         finding.list_groups(keys, n_groups, threshold, n_ties, candidate_groups, scratch, ids)

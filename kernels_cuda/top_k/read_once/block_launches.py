@@ -318,7 +318,7 @@ def _put_operands(out: Words, selection: Selection, areas: Areas) -> None:
 
 
 def enough_groups(k: int) -> int:
-    """Return among how many groups a threshold should be looked for."""
+    """Return the number of groups in which a threshold is looked for."""
     return k * (GROUPS_PER_SELECTED if k < SMALL_K else GROUPS_PER_SELECTED_OF_LARGE_K)
 
 

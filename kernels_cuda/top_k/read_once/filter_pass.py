@@ -17,10 +17,10 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, VECTORS_AHEAD, group_key_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, bit_length, threshold_functions
 
-# The position of no unaligned element.
+# Stands for: there is no unaligned element.
 NOT_UNALIGNED = 1 << 31
 _NO_VECTOR = 0xFFFFFFFF
-# In place of the step from an element to the next; any other number, 0 too, may be one.
+# A step that no row has: elements are contiguous. (0 is the step of broadcast rows.)
 CONTIGUOUS = 1 << 62
 _WORDS = 4 * VECTORS_AHEAD
 

@@ -39,10 +39,10 @@ from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.rows import locate, row_window
 from kernels_cuda.top_k.shared.shapes import SPARE_CANDIDATES, VECTOR_BYTES, VECTORS_AHEAD, WARP_LANES
 
-# Groups of a thread, a vector of each of which it has on the way.
+# Groups per thread; one load of each is in flight.
 _GROUPS = VECTORS_AHEAD
 _WORDS = 4 * _GROUPS
-# A thread reads so few vectors again by itself; others are shared by a warp.
+# Up to so many vectors a thread reads again alone; more are shared by its warp.
 _READ_ALONE = 2 * _GROUPS
 
 
@@ -153,8 +153,8 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
         return ptx.load_shared_u32(count)
 
     @device_function
-    def vectors_read_again(best, steps, n_own, other, threshold, prefix, key_format):
-        """Return how many of a thread's vectors, the first ones, are all read again."""
+    def vectors_read_again(steps, n_own, other, threshold, prefix, key_format):
+        """Return how many of a thread's vectors, from the first one on, are read again in full."""
         key = u32(threshold >> 32)
         # Larger elements may be anywhere; equal ones must not come after the threshold.
         position = ~u32(threshold)
@@ -182,7 +182,7 @@ def one_pass_kernel(element_size: int, n_threads: int, shares_rows: int = 0) -> 
         best, steps, n_own, other, unaligned = own
         if unaligned >= threshold and unaligned != 0:
             add_candidate(candidates, unaligned)
-        n_again = vectors_read_again(best, steps, n_own, other, threshold, prefix, p.key_format)
+        n_again = vectors_read_again(steps, n_own, other, threshold, prefix, p.key_format)
         least = unfold_threshold(u32(threshold >> 32), p.key_format)
         bound = threshold, least, unfolding_of(p.unfolded_format, False)
         words = cuda.local.array(_WORDS, u32)

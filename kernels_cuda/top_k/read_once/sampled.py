@@ -138,7 +138,7 @@ def list_kernel(element_size: int) -> Any:
         stages = cuda.shared.array(LISTING_WORDS, u32, STAGE_ALIGNMENT)
         lane = u32(cuda.threadIdx.x) & 31
         warp = u32(cuda.threadIdx.x) >> 5
-        # Of all rows of a batch the first segments first: few warps take room in one list at a time.
+        # First segments of all rows come first, then second ones: so few warps append to one list at a time.
         unit = u32(p.first) + u32(cuda.blockIdx.x)
         tile = unit // u32(m.n_rows)
         row = m.first_row + i64(unit - tile * u32(m.n_rows))

@@ -147,7 +147,7 @@ def most_of_sample(rank: int) -> int:
 
 
 class SampleShape(NamedTuple):
-    """Elements of a row's sample, room for its candidates, its segments, and shared memory that ends it."""
+    """A row's sample, room for candidates, its segments, and shared memory of the block that finishes it."""
 
     size: int
     n_slots: int

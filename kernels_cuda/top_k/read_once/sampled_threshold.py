@@ -17,8 +17,8 @@ from kernels_cuda.top_k.shared.rows import row_offsets, row_window
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
-# Offsets in a row's state, after the threshold: of a counter of what is listed, and of the position before
-# which elements that equal the threshold are listed too.
+# Offsets in a row's state: after the threshold, the counter of listed elements and the position before which
+# ties are listed.
 LISTED, EQUALS_END = 8, 12
 # All positions are before it.
 _NO_END = 0xFFFFFFFF

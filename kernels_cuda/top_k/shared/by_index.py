@@ -68,7 +68,7 @@ def by_index_kernel(element_size: int, n_threads: int) -> Any:
             while rank < n_selected:
                 at = indices.address + rank * p.strides.indices * p.index_size
                 index = load_index(at, p.index_size) - indices.start
-                # It is one of the row's, also if elements have changed meanwhile.
+                # Clamped: if elements have changed meanwhile, the index may lie outside the row.
                 index = min(max(index, i64(0)), length - 1)
                 ptx.reduce_or_u32(words + (index >> 5) * WORD_BYTES, u32(1) << u32(index & 31))
                 rank += m.n_parts * n_threads

@@ -56,8 +56,8 @@ def threshold_of_maxima(n_threads: int) -> Any:
     def find_threshold(maxima, places, n_maxima, n_selected, lane, warp):
         """Return one of the maxima, which at least `n_selected` of them reach, or 0.
 
-        One is tried for each lane of a warp, and those are evenly spread. The last of them that is not too
-        high leaves the fewest candidates. `maxima` and `places` are addresses.
+        Each lane tries one maximum; the 32 are evenly spread over the groups. Of those that enough maxima
+        reach, the largest leaves the fewest candidates. `maxima` and `places` are addresses.
         """
         apart = n_maxima // WARP_LANES
         for tried in range(WARP_LANES // n_warps):

@@ -31,7 +31,8 @@ NAMES = (
     "numbers",
     "digit",
     "selected",
-    "slice",
+    "indices",
+    "result_sort",
 )
 (
     OFFSETS,
@@ -61,8 +62,9 @@ NAMES = (
     NUMBERS,
     DIGIT,
     SELECTED,
-    SLICE,
-) = range(28)
+    INDICES,
+    RESULT_SORT,
+) = range(29)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

@@ -10,9 +10,9 @@ key is the integer, whose sign bit is inverted. `restore` returns the element th
 NaNs it must read it.
 
 Of a vector only the largest key matters at first, and finding it must cost few instructions per element: its
-elements become unfolded keys, by one conditional complement and one sum. Before that complement which
-`direction` says, the unfolded key of a negative float is its distance, and that of any other one more, so
-that the two zeros are neighbours; NaNs have whatever is larger. `fold` makes an ordered key of it:
+elements become unfolded keys, by one conditional complement and one sum. Before the complement (`direction`),
+the unfolded key of a negative float is its distance, and that of a positive one its distance plus one: both
+zeros are neighbours. NaNs have larger ones than all numbers. `fold` makes an ordered key of it:
 ``min(u - (u > I), 2 I + 1)``, and `unfold_threshold` finds the least unfolded key of an ordered one. An
 unfolded key fills the register from the top; the low bits are undefined if the element has less than 32.
 `problem.UnfoldedFormat` says how to make it.

@@ -67,7 +67,7 @@ MOST_LAUNCH_WORDS = 112
 # The table of row offsets has five int64 for each row.
 OFFSETS_BYTES = 40
 OFFSETS_THREADS = 256
-# Where there is no area of the workspace: a null pointer, or an operand.
+# Stands for no area of the workspace: then a null pointer, or an operand, is passed.
 NO_AREA = -1
 # The value of a launch that is the number of its first row, block or cluster (`RowParameters`).
 _FIRST = 1
@@ -161,9 +161,16 @@ def put_outputs(out: Words, selection: Selection) -> None:
     """Put pointers at values and indices of all rows."""
     if selection.value_area < 0:
         put_pointer(out, selection.outputs_at, 0)
-        put_pointer(out, selection.outputs_at + 1, 0)
     else:
         put_area(out, selection, selection.value_area)
+    put_indices(out, selection)
+
+
+def put_indices(out: Words, selection: Selection) -> None:
+    """Put a pointer at indices of all rows."""
+    if selection.index_area < 0:
+        put_pointer(out, selection.outputs_at + 1, 0)
+    else:
         put_area(out, selection, selection.index_area)
 
 

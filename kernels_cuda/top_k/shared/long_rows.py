@@ -15,8 +15,8 @@ from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.rows import row_window
 from kernels_cuda.top_k.shared.shapes import WARP_LANES
 
-# Rows that follow each other and are in one group: more of them, where rows are in order of length, would be
-# long together. Lengths of 8 bytes are read by 32.
+# A group takes runs of so many neighbouring rows. If rows are in order of length, longer runs would give one
+# group all of the long ones; lengths of 8 bytes are read by 32.
 _NEIGHBOURS = 4
 
 
@@ -42,7 +42,7 @@ def share_of_rows(n_threads: int, select_row: Any) -> Any:
 
     @device_function
     def groups_of(n_rows):
-        """Return how many groups of blocks there are, and how many blocks each has; the last have none.
+        """Return the number of groups, and of the blocks of each; blocks left over have no group.
 
         Each thread has one row, or more if there are as many groups as blocks.
         """

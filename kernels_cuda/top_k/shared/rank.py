@@ -22,8 +22,8 @@ from kernels_cuda.top_k.shared.threshold import (
     threshold_functions,
 )
 
-# Pairs of a bin from which on it takes longer to compare each with each than to refine the bins, and beyond
-# which it takes longer than to sort all pairs.
+# With more pairs than the first in a bin, refining the bins is faster than comparing each with each; with
+# more than the second, sorting all pairs is.
 _MANY = 48
 _CROWDED = 128
 # Bins of a part, and pairs for each bin that a part is cut into.

@@ -38,7 +38,7 @@ def group_key_bytes(element_size: int) -> int:
     return max(4, element_size)
 
 
-# Blocks that order candidates still take this many more than twice k, rather than filter once more.
+# A block orders up to 2 k plus so many candidates before it filters once more.
 SPARE_CANDIDATES = 64
 # Bins that candidates are ordered by.
 BINS_PER_THREAD = 4

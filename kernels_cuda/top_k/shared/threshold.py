@@ -16,7 +16,7 @@ from kernels_cuda.ptx import u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.scan import block_scan
 
-# Places of the shared counters.
+# Indices of the shared counters.
 FOUND = 0
 DIGIT = 1
 ABOVE = 2

@@ -24,7 +24,7 @@ def extent_function(element_size: int) -> Any:
 
 @device_function
 def is_readable(address, extent):
-    """Return whether the vectors that 16 bytes at an address lie in are in x."""
+    """Return whether both aligned vectors that cover 16 bytes at an address lie in x."""
     first, end = extent
     residue = address & (VECTOR_BYTES - 1)
     behind = i64(0)

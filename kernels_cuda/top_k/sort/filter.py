@@ -3,7 +3,7 @@
 1. `digit_histograms` (`sort`) counts the highest bits of all keys.
 2. `keep_pairs` finds up to which of these keys must be kept, for the k first to be among them. It reads the
    rows once more, writes the pairs of what is kept by ascending position, and counts their digits. A tile
-   learns where its own begin as those of `sort_digit` do, by looking back.
+   learns where its own begin as in `sort_digit`, by decoupled look-back.
 
 Elements are kept whose highest bits come no later than those of element number k: hardly more
 than k of them, unless elements are close to each other. If they all are, all are kept.
@@ -34,7 +34,7 @@ from kernels_cuda.top_k.sort.sort_launches import (
     KeepingParameters,
 )
 
-# A state is a sum, and whether it is that of a tile or of all tiles up to it.
+# The state of a tile: a sum, and whether it is of the tile alone or of all tiles up to it.
 _OF_TILE, _OF_ALL = 1 << 30, 2 << 30
 _SUM = _OF_TILE - 1
 _REGISTERS = 64

@@ -1,4 +1,4 @@
-"""The results of `sort` in order of index: elements are selected exactly, and not sorted.
+"""Elements are selected exactly: the results of `sort` in order of index, or what is then sorted.
 
 1. `count_digit` takes twelve bits of the keys at a time, from the highest on: it counts these bits of all
    keys whose higher bits are those of the k-th key. The counts give the next bits of the k-th key.
@@ -6,6 +6,10 @@
    that equal it, by ascending position. A tile finds the place of its own results as in `sort_digit`.
 
 This reads a row once for each twelve bits, and once or twice more. The workspace holds no elements.
+
+Results by value are sorted after that: pairs of a key and a position are written rather than results, and
+their digits are counted. If there is room for all elements that share the first digits of the k-th key, no
+more of its digits are counted, and the sort drops those beyond the k-th.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +24,7 @@ from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.rows import part_of
-from kernels_cuda.top_k.shared.shapes import WARP_LANES
+from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
 from kernels_cuda.top_k.sort.select_launches import (
     DIGIT_COUNT_BYTES,
     KNOWN_BYTES,
@@ -32,7 +36,7 @@ from kernels_cuda.top_k.sort.select_launches import (
     SelectParameters,
     n_selecting_passes,
 )
-from kernels_cuda.top_k.sort.sort import counting_functions
+from kernels_cuda.top_k.sort.sort import address_of, counting_functions
 from kernels_cuda.top_k.sort.sort_launches import (
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
@@ -40,7 +44,7 @@ from kernels_cuda.top_k.sort.sort_launches import (
     KEEPING_ROUND,
     KEEPING_THREADS,
     KEPT_PER_THREAD,
-    SLICE_BYTES,
+    STATE_BYTES,
 )
 
 _N_BINS = 1 << SELECTED_BITS
@@ -53,7 +57,7 @@ _REGISTERS = 64
 
 
 def known_function(element_size: int, n_threads: int) -> Any:
-    """Make the device function that adds a digit to those of a border that are known."""
+    """Make the device function that adds a digit to those of the k-th key that are known."""
     exclusive_sum = block_scan(n_threads)
     n_passes = n_selecting_passes(element_size)
     n_each = _N_BINS // n_threads
@@ -70,22 +74,20 @@ def known_function(element_size: int, n_threads: int) -> Any:
             ptx.store_u64(address + at * 8, found[at])
 
     @linked_function
-    def known_digits(areas, row, length, s, is_writing, found, totals):
-        """Find the first digits of the key of element number `s.rank`, complemented, in a shared array.
+    def known_digits(areas, row, n_selected, s, is_writing, found, totals):
+        """Find the first digits of the key of element number `n_selected`, complemented, in a shared array.
 
-        After them come which of the keys with these digits it is, the number of elements up to the last of
-        these, and the bits that are still unknown. If at most `s.capacity` elements come after those of the
-        slice before this one, nothing more need be known. Return whether that is so.
+        After them come its rank among the keys with these digits, the number of elements up to the last of
+        these, and the bits that are still unknown. If at most `s.capacity` elements come up to that, nothing
+        more need be known. Return whether that is so.
         """
         thread = u32(cuda.threadIdx.x)
         number = s.number
         known = areas.known + (row * (n_passes + 1) + number) * KNOWN_BYTES
         most = u64(s.capacity)
-        if areas.before != 0:
-            most += ptx.load_u64(areas.before + row * SLICE_BYTES + 8)
         if thread == 0:
             found[0] = u64(0)
-            found[1] = u64(min(s.rank, length))
+            found[1] = u64(n_selected)
             found[2] = ~u64(0)
             found[3] = u64(key_bits)
             if number > 1:
@@ -110,7 +112,7 @@ def known_function(element_size: int, n_threads: int) -> Any:
                 if before < needed <= through:
                     found[0] = digits | (u64(first + u32(at)) << shift)
                     found[1] = u64(needed - before)
-                    found[2] = (min(s.rank, length) - needed) + u64(through)
+                    found[2] = (n_selected - needed) + u64(through)
                     found[3] = shift
             cuda.syncthreads()
         if is_writing and thread == 0 and number > 0:
@@ -142,7 +144,7 @@ def digit_kernel(element_size: int) -> Any:
         row, part = part_of(i64(cuda.blockIdx.x), s.n_parts)
         base, _, _, length = find_row(x, windows, i64(0), i64(0), offsets, p.first + row, p)
         clear_counts(histogram, thread)
-        if known_digits(areas, row, length, s, part == 0, found, totals):
+        if known_digits(areas, row, min(p.k, length), s, part == 0, found, totals):
             return
         digits = found[0]
         open_bits = 8 * element_size - SELECTED_BITS * s.number
@@ -177,14 +179,12 @@ def digit_kernel(element_size: int) -> Any:
 class Bounds(NamedTuple):
     """Unfolded keys of the elements that are marked: ties from `threshold` on, and others from `above` on.
 
-    They end before `end`. There is neither of these two bounds where `has_above` or `has_end` is 0.
+    There are no others where `has_above` is 0.
     """
 
     threshold: Any
     above: Any
     has_above: Any
-    end: Any
-    has_end: Any
 
 
 class MarkFunctions(NamedTuple):
@@ -249,7 +249,6 @@ def mark_functions(element_size: int) -> MarkFunctions:
             for item in range(KEPT_PER_THREAD):
                 unfolded = unfolded_element(elements[item], unfolding)
                 exists = u32(item * KEEPING_THREADS) + lane < n_left
-                exists = exists and (bounds.has_end == 0 or unfolded < bounds.end)
                 reached = ptx.ballot(u32(exists and unfolded >= bounds.threshold))
                 above = ptx.ballot(u32(exists and bounds.has_above != 0 and unfolded >= bounds.above))
                 if lane == 0:
@@ -295,18 +294,37 @@ def mark_functions(element_size: int) -> MarkFunctions:
     return MarkFunctions(mark, count_marks, announce)
 
 
-def selected_kernel(element_size: int) -> Any:
-    """Make `write_selected` for one width of elements."""
+def selected_kernel(element_size: int, makes_pairs: int) -> Any:
+    """Make `write_selected` for one width of elements: it writes results, or pairs that are then sorted."""
     functions = element_functions(element_size)
-    key_type, load_element = functions.key_type, functions.load_element
+    key_type, ordered_key = functions.key_type, functions.ordered_key
+    load_element, store_element = functions.load_element, functions.store_element
+    pair_size = pair_bytes(element_size)
+    store_pair = ptx.store_u64x2 if element_size == 8 else ptx.store_u32x2
     unfolding_of, unfold_threshold = functions.unfolding_of, functions.unfold_threshold
     unfold_next_above = functions.unfold_next_above
     find_row, write_result, pad_results = row_functions(element_size)
     known_digits = known_function(element_size, KEEPING_THREADS)
     mark, count_marks, announce = mark_functions(element_size)
+    n_counters = element_size * N_DIGITS if makes_pairs else 1
+    shape = (element_size, DIGIT_BITS, 0)
+    clear_counts, count_digits, add_counts = counting_functions(key_type, shape, KEEPING_THREADS)
     n_warps = KEEPING_THREADS // WARP_LANES
     n_totals = 2 * n_warps
     ones = (1 << 8 * element_size) - 1
+
+    @device_function
+    def bounds_of(found, fits, key_format):
+        """Return the bounds of what is marked: there are no ties if all that share the known digits fit."""
+        last = key_type(found[0]) | ((key_type(1) << key_type(found[3])) - key_type(1))
+        if found[3] >= 8 * element_size:
+            last = key_type(ones)
+        key = last ^ key_type(ones)
+        threshold = unfold_threshold(key, key_format)
+        above = threshold
+        if not fits:
+            above = unfold_next_above(key, key_format)
+        return Bounds(threshold, above, u32(fits or above != 0))
 
     @cuda.jit(max_registers=_REGISTERS)
     def write_selected(
@@ -324,35 +342,37 @@ def selected_kernel(element_size: int) -> Any:
         ties = cuda.shared.array(SELECTED_WORDS, u32)
         places = cuda.shared.array(SELECTED_WORDS, u32)
         tie_places = cuda.shared.array(SELECTED_WORDS, u32)
+        histogram = cuda.shared.array(n_counters, u32)
         totals = cuda.shared.array(n_totals, u32)
         shared = cuda.shared.array(3, u32)
         found = cuda.shared.array(KNOWN_WORDS, u64)
+        counters = ptx.shared_address(histogram)
         thread = u32(cuda.threadIdx.x)
         lane = thread & 31
         warp = thread >> 5
         if thread == 0:
             shared[0] = ptx.atomic_add_u32(areas.next_tile, u32(1))
+        if makes_pairs:
+            clear_counts(histogram, thread)
         cuda.syncthreads()
         row = i64(shared[0] // u32(s.n_parts))
         tile = i64(shared[0]) - row * s.n_parts
         base, values, indices, length = find_row(x, windows, values, indices, offsets, p.first + row, p)
         tile_first = tile * s.size
-        rank = max(length, tile_first) + i64(thread)
-        pad_results(values, indices, rank, KEEPING_THREADS, min(p.k, tile_first + s.size), p)
+        if not makes_pairs:
+            rank = max(length, tile_first) + i64(thread)
+            pad_results(values, indices, rank, KEEPING_THREADS, min(p.k, tile_first + s.size), p)
         if tile_first >= length:
+            if makes_pairs and tile == 0 and thread == 0:
+                ptx.store_u32(areas.kept + row * STATE_BYTES, u32(0))
             return
         count = u32(min(s.size, length - tile_first))
         step = p.strides.x * element_size
         base += tile_first * step
         n_selected = min(p.k, length)
-        known_digits(areas, row, length, s, False, found, totals)
+        fits = known_digits(areas, row, n_selected, s, False, found, totals)
         n_needed = u32(found[1])
-        key = key_type(found[0]) ^ key_type(ones)
-        if s.number == 0:
-            # All elements are selected.
-            key = key_type(0)
-        above = unfold_next_above(key, p.key_format)
-        bounds = Bounds(unfold_threshold(key, p.key_format), above, u32(above != 0), key_type(0), u32(0))
+        bounds = bounds_of(found, fits, p.key_format)
         unfolding = unfolding_of(p.unfolded_format, False)
         mark(words, ties, base + i64(thread) * step, step, count, bounds, unfolding)
         cuda.syncthreads()
@@ -361,19 +381,47 @@ def selected_kernel(element_size: int) -> Any:
         n_ties = count_marks(ties, tie_places, n_words, ptx.shared_from(totals, n_warps))
         announce(areas.tiles + row * s.n_parts * TILE_STATE_BYTES, tile, n_above, n_ties, shared)
 
+        # Elements that have changed since they were counted may be too many.
+        room = n_selected
+        keys_at = i64(0)
+        positions_at = i64(0)
+        if makes_pairs:
+            room = s.capacity
+            bases = areas.scratch + row * s.row_bytes, values, indices.address
+            keys_at = address_of(s.target.keys, bases)
+            positions_at = address_of(s.target.positions, bases)
+            if thread == 0 and tile_first + s.size >= length:
+                n_kept = shared[1] + n_above + min(shared[2] + n_ties, n_needed)
+                ptx.store_u32(areas.kept + row * STATE_BYTES, min(n_kept, u32(room)))
         below = ptx.lanes_below()
         number = warp
         while number < n_words:
             above = words[number]
             tied = ties[number]
-            tie = shared[2] + tie_places[number] + ptx.popcount_u32(tied & below)
-            rank = i64(shared[1] + places[number] + ptx.popcount_u32(above & below) + min(tie, n_needed))
-            is_selected = (above >> lane) & 1 != 0 or ((tied >> lane) & 1 != 0 and tie < n_needed)
-            # Elements that have changed since they were counted may be too many.
-            if is_selected and rank < n_selected:
+            is_marked = ((above | tied) >> lane) & 1 != 0
+            tie = u32(0)
+            rank = i64(0)
+            if is_marked:
+                tie = shared[2] + tie_places[number] + ptx.popcount_u32(tied & below)
+                rank = i64(shared[1] + places[number] + ptx.popcount_u32(above & below) + min(tie, n_needed))
+            is_selected = is_marked and ((tied >> lane) & 1 == 0 or tie < n_needed)
+            if is_selected and rank < room:
                 within = i64((number << 5) + lane)
                 element = load_element(base + within * step)
-                write_result(values, indices, rank, element, tile_first + within, p)
+                if makes_pairs:
+                    key = ordered_key(element, p.key_format) ^ key_type(ones)
+                    position = u32(tile_first + within)
+                    if positions_at != 0:
+                        store_element(keys_at + rank * element_size, key)
+                        ptx.store_u32(positions_at + rank * 4, position)
+                    else:
+                        store_pair(keys_at + rank * pair_size, key, position)
+                    count_digits(counters, key)
+                else:
+                    write_result(values, indices, rank, element, tile_first + within, p)
             number += n_warps
+        if makes_pairs:
+            cuda.syncthreads()
+            add_counts(histogram, areas.histograms, row, thread)
 
     return write_selected

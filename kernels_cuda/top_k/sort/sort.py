@@ -3,7 +3,7 @@
 1. `clear_words` empties what the launches below count in.
 2. `digit_histograms` reads the rows once and counts the digits of all passes. Where few elements of long rows
    are selected, most are dropped before that (`filter`), and only what is left is sorted. Where that would
-   take too much memory, rows are sorted in slices (`slice`).
+   take too much memory, elements are selected exactly (`select`).
 3. `sort_digit`, once a pass, ranks a tile's elements by their digit, brings them into order in shared memory
    and writes them out. Where a tile's elements of a digit go, it learns by looking back over the tiles before
    it in the row: each makes known how many elements of each digit it has as soon as it has counted them, and
@@ -11,13 +11,17 @@
 
 A tile is taken from a counter, so that all tiles before it are being worked on: waiting for them ends.
 
-The first pass reads the elements and makes pairs of a key, the complement of the ordered key, and a position;
-pairs stay in the workspace, each in one piece of memory. The last pass writes the first k elements and their
-positions. Passes being stable, equal keys stay in the order of their positions. Of a row that ends early
-(`lengths`), tiles beyond the end have nothing to sort; in the last pass they fill the results up.
-Rows that lie side by side are first copied, one after the other, by a kernel of `diagonal_matrix`.
+The first pass reads the elements and makes pairs of a key, the complement of the ordered key, and a position.
+The others read what the pass before has written, each pair in one piece of memory. The last pass writes the
+first k elements and their positions. Passes being stable, equal keys stay in the order of their positions. Of
+a row that ends early (`lengths`), tiles beyond the end have nothing to sort; in the last pass they fill the
+results up. Rows that lie side by side are first copied, one after the other, by a kernel of
+`diagonal_matrix`.
 
-A pass over n pairs moves ``2 * n * pair`` bytes.
+A pass over n pairs moves ``2 * n * pair`` bytes. Pairs are in the workspace, or, where that would need too
+much of it, in the results too, some of them with keys and positions in two arrays
+(`sort_launches.SortBuffers`). If the last pass reads pairs from the indices, it writes positions to the
+workspace, from where `write_indices` takes them. This takes up to a third longer.
 """
 
 from typing import Any
@@ -31,6 +35,7 @@ from kernels_cuda.scan import block_scan
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
+from kernels_cuda.top_k.shared.rows import NO_INDEX, part_of, store_index
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
@@ -38,13 +43,17 @@ from kernels_cuda.top_k.sort.sort_launches import (
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
-    OF_ROW,
-    SLICE_BYTES,
+    IN_INDICES,
+    IN_SCRATCH,
+    IN_VALUES,
     STATE_BYTES,
+    WRITING_ELEMENTS,
+    WRITING_THREADS,
     ClearParameters,
-    SortBuffers,
+    PairBuffers,
     SortCounts,
     SortParameters,
+    WritingParameters,
 )
 
 # Tiles whose state is asked for at once.
@@ -56,6 +65,24 @@ _PAIR_INSTRUCTIONS = {
     8: (ptx.load_u32x2, ptx.store_u32x2, ptx.load_shared_u32x2, ptx.store_shared_u32x2),
     16: (ptx.load_u64x2, ptx.store_u64x2, ptx.load_shared_u64x2, ptx.store_shared_u64x2),
 }
+
+
+@device_function
+def address_of(place, bases):
+    """Return the address of an array of a row (`sort_launches.place`), or 0.
+
+    `bases` are where the row's part of the workspace, its values and its indices begin.
+    """
+    scratch, values, indices = bases
+    kind = place & 3
+    base = i64(0)
+    if kind == IN_SCRATCH:
+        base = scratch
+    elif kind == IN_VALUES:
+        base = values
+    elif kind == IN_INDICES:
+        base = indices
+    return base + (place >> 2)
 
 
 def clear_kernel() -> Any:
@@ -152,9 +179,14 @@ def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
 
 
 def sort_kernel(
-    element_size: int, position_size: int, n_threads: int, n_items: int, max_registers: int
+    element_size: int,
+    position_size: int,
+    n_threads: int,
+    n_items: int,
+    max_registers: int,
+    in_results: int = 0,
 ) -> Any:
-    """Make `sort_digit` for one width of elements and positions."""
+    """Make `sort_digit` for one width of elements and positions, and for pairs in results or elsewhere."""
     functions = element_functions(element_size)
     key_type = functions.key_type
     ordered_key = functions.ordered_key
@@ -164,6 +196,8 @@ def sort_kernel(
     load_state = ptx.LOAD_RELAXED[position_size]
     store_state = ptx.STORE_RELAXED[position_size]
     position_type = ptx.REGISTER[position_size]
+    load_position, store_position = ptx.LOAD[position_size], ptx.STORE[position_size]
+    store_element = functions.store_element
     pair_size = pair_bytes(element_size, position_size)
     load_pair, store_pair, load_shared_pair, store_shared_pair = _PAIR_INSTRUCTIONS[pair_size]
     find_row, write_result, pad_results = row_functions(element_size)
@@ -208,7 +242,7 @@ def sort_kernel(
 
     @device_function
     def look_back(states, before):
-        """Return the sum over the tiles up to `before` of what they have of the digit of `states`."""
+        """Return how many elements with the digit of `states` the tiles up to `before` have, by look-back."""
         seen = cuda.local.array(_LOOKBACK_TILES, position_type)
         total = position_type(0)
         while before >= 0:
@@ -248,6 +282,25 @@ def sort_kernel(
                 keys[item], positions[item] = load_pair(address + item * (32 * pair_size))
 
     @linked_function
+    def load_arrays(keys, positions, keys_at, positions_at, own, count):
+        for item in range(n_items):
+            keys[item] = key_type(ones)
+            positions[item] = position_type(0)
+            if own + u32(item * 32) < count:
+                keys[item] = load_element(keys_at + item * (32 * element_size))
+                positions[item] = load_position(positions_at + item * (32 * position_size))
+
+    @device_function
+    def load_buffer(keys, positions, source, bases, first, own, count):
+        """Load pairs of a row, from number `first` on."""
+        if source.positions != 0:
+            keys_at = address_of(source.keys, bases) + first * element_size
+            positions_at = address_of(source.positions, bases) + first * position_size
+            load_arrays(keys, positions, keys_at, positions_at, own, count)
+        else:
+            load_pairs(keys, positions, address_of(source.keys, bases) + first * pair_size, own, count)
+
+    @linked_function
     def make_places(counts, start, thread):
         """Turn the warps' counts of a digit into places in the sorted tile, from `start` on."""
         running = start
@@ -282,6 +335,14 @@ def sort_kernel(
                 store_pair(row_pairs + i64(ranks[item]) * pair_size, keys[item], positions[item])
 
     @linked_function
+    def store_arrays(keys, positions, ranks, place, count, keys_at, positions_at, capacity):
+        for item in range(_TOGETHER):
+            exists = place + u32(item * n_threads) < count
+            if exists and ranks[item] < position_type(capacity):
+                store_element(keys_at + i64(ranks[item]) * element_size, keys[item])
+                store_position(positions_at + i64(ranks[item]) * position_size, positions[item])
+
+    @linked_function
     def write_results(keys, positions, ranks, place, count, x_base, outputs, p):
         """Write pairs as results if they are among the first k."""
         values, indices = outputs
@@ -298,11 +359,29 @@ def sort_kernel(
             if ranks[item] < last:
                 write_result(values, indices, ranks[item], keys[item], i64(positions[item]), p)
 
+    @linked_function
+    def write_values(keys, positions, ranks, place, count, x_base, values, positions_at, p):
+        """Write values, and positions rather than indices."""
+        last = position_type(p.k)
+        for item in range(_TOGETHER):
+            if place + u32(item * n_threads) < count and ranks[item] < last:
+                positions[item] = min(positions[item], position_type(p.axis_size - 1))
+                address = x_base + i64(positions[item]) * p.strides.x * element_size
+                element = restore(keys[item] ^ key_type(ones), p.key_format, address)
+                store_element(values + i64(ranks[item]) * element_size, element)
+                store_position(positions_at + i64(ranks[item]) * position_size, positions[item])
+
+    @linked_function
+    def pad_values(values, padding, rank, end):
+        while rank < end:
+            store_element(values + rank * element_size, key_type(padding))
+            rank += n_threads
+
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
         x,
         windows: Windows,
-        buffers: SortBuffers,
+        buffers: PairBuffers,
         values,
         indices,
         counted: SortCounts,
@@ -334,10 +413,14 @@ def sort_kernel(
         if counted.n_kept != 0:
             length = i64(ptx.load_u32(counted.n_kept + row * STATE_BYTES))
         tile_first = tile * tile_size
-        if s.is_last == OF_ROW:
+        # Not the comparison with 0 that comes later: compilers would keep its outcome in registers.
+        if s.is_last == 1:
             rank = max(length, tile_first) + i64(thread)
             end = min(p.k, tile_first + tile_size)
-            pad_results(values, indices, rank, n_threads, end, p)
+            if in_results and s.target.positions != 0:
+                pad_values(values, p.window_format.padding, rank, end)
+            else:
+                pad_results(values, indices, rank, n_threads, end, p)
         if tile_first >= length:
             return
         count = u32(min(i64(tile_size), length - tile_first))
@@ -350,6 +433,9 @@ def sort_kernel(
             step = p.strides.x * element_size
             address = x_base + (tile_first + i64(own)) * step
             load_elements(keys, positions, address, step, tile_first, own, count, p.key_format)
+        elif in_results:
+            bases = buffers.source + row * s.row_bytes, values, indices.address
+            load_buffer(keys, positions, s.source, bases, tile_first + i64(own), own, count)
         else:
             address = buffers.source + (row * s.capacity + tile_first + i64(own)) * pair_size
             load_pairs(keys, positions, address, own, count)
@@ -389,15 +475,17 @@ def sort_kernel(
             if tile > 0:
                 before = look_back(state, tile - 1)
                 store_state(own_state, of_all | (before + position_type(amount)))
-            if counted.before != 0 and s.is_last != 0:
-                # The results of a slice come after those of the slices before it.
-                before += position_type(ptx.load_u64(counted.before + row * SLICE_BYTES + 8))
             digit_base[thread] = before - position_type(start)
         cuda.syncthreads()
 
         ptx.let_next_launch_begin()
         base_address = ptx.shared_address(digit_base)
-        row_pairs = buffers.destination + row * s.capacity * pair_size
+        keys_at = buffers.destination + row * s.capacity * pair_size
+        positions_at = i64(0)
+        if in_results:
+            bases = buffers.destination + row * s.row_bytes, values, indices.address
+            keys_at = address_of(s.target.keys, bases)
+            positions_at = address_of(s.target.positions, bases)
         ranks = cuda.local.array(_TOGETHER, position_type)
         for first in range(0, n_items, _TOGETHER):
             own = u32(first * n_threads) + thread
@@ -408,9 +496,45 @@ def sort_kernel(
                 place = u32((first + item) * n_threads) + thread
                 base = load_shared(base_address + digit_of(keys[item], byte) * u32(position_size))
                 ranks[item] = base + position_type(place)
-            if s.is_last == 0:
-                store_pairs(keys, positions, ranks, own, count, row_pairs, s.capacity)
+            if in_results and positions_at != 0:
+                if s.is_last == 0:
+                    store_arrays(keys, positions, ranks, own, count, keys_at, positions_at, s.capacity)
+                else:
+                    write_values(keys, positions, ranks, own, count, x_base, values, positions_at, p)
+            elif s.is_last == 0:
+                store_pairs(keys, positions, ranks, own, count, keys_at, s.capacity)
             else:
                 write_results(keys, positions, ranks, own, count, x_base, (values, indices), p)
 
     return sort_digit
+
+
+def result_sort_kernel(
+    element_size: int, position_size: int, n_threads: int, n_items: int, max_registers: int
+) -> Any:
+    """Make `sort_digit` for pairs of which some are in the results."""
+    return sort_kernel(element_size, position_size, n_threads, n_items, max_registers, 1)
+
+
+def indices_kernel() -> Any:
+    """Make `write_indices`, which makes indices of the positions that the last pass has left elsewhere."""
+    # It reads and writes no elements, so their size does not matter.
+    find_row, _, _ = row_functions(1)
+
+    @cuda.jit(max_registers=40)
+    def write_indices(windows: Windows, scratch, indices, offsets, p: RowParameters, w: WritingParameters):
+        ptx.grid_dependency_wait()
+        row, part = part_of(i64(cuda.blockIdx.x), w.n_parts)
+        _, _, indices, length = find_row(i64(0), windows, i64(0), indices, offsets, p.first + row, p)
+        positions_at = scratch + row * w.row_bytes + w.positions
+        rank = part * WRITING_ELEMENTS + i64(cuda.threadIdx.x)
+        end = min(p.k, (part + 1) * WRITING_ELEMENTS)
+        while rank < end:
+            index = i64(NO_INDEX)
+            if rank < length:
+                position = min(i64(ptx.load_u32(positions_at + rank * 4)), length - 1)
+                index = position + indices.start
+            store_index(indices.address + rank * p.index_size, p.index_size, index)
+            rank += WRITING_THREADS
+
+    return write_indices

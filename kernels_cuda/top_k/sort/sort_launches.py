@@ -27,11 +27,13 @@ from kernels_cuda.top_k.policy import (
     LAUNCH_BLOCKS,
     NARROW_ELEMENTS,
 )
-from kernels_cuda.top_k.problem import Selection, bounded_product, row_layout
+from kernels_cuda.top_k.problem import Selection, axis_strides, bounded_product, row_layout, scratch_limit
 from kernels_cuda.top_k.shared.kernel_keys import (
     CLEAR,
     HISTOGRAM,
+    INDICES,
     KEEP,
+    RESULT_SORT,
     SORT,
     TRANSPOSED,
     kernel_key,
@@ -45,6 +47,7 @@ from kernels_cuda.top_k.shared.launches import (
     fill_offsets,
     put_area,
     put_first,
+    put_indices,
     put_outputs,
     put_rows,
     put_windows,
@@ -64,11 +67,6 @@ from kernels_cuda.top_k.shared.shapes import (
 
 # An entry of a row's histogram, and the state of a tile with less than 2^30 elements before it.
 COUNT_BYTES, STATE_BYTES = 8, 4
-# Which pass is the last one, of whole rows and of slices.
-OF_ROW, OF_SLICE = 1, 2
-# The end of a slice of a row: its last key, and how many elements come up to that. After those of all rows of
-# a batch comes how many pairs of each there are.
-SLICE_BYTES = 16
 # A block marks elements that are kept in so many words; its threads load so many elements at a time.
 KEEPING_THREADS = 512
 KEPT_PER_THREAD = 16
@@ -88,6 +86,13 @@ TILES_PER_MULTIPROCESSOR = 3
 # Bytes of a position in the workspace.
 POSITION_SIZES = (4, 8)
 HISTOGRAM_BYTES = N_DIGITS * COUNT_BYTES
+# A place (`place`) is in a row's part of the workspace, or in its results; or there is no such array.
+NOWHERE, IN_SCRATCH, IN_VALUES, IN_INDICES = 0, 1, 2, 3
+# Arrays of a row begin at multiples of these bytes.
+ARRAY_ALIGNMENT = 16
+# Blocks of `sort.write_indices`, and how many each writes.
+WRITING_THREADS = 256
+WRITING_ELEMENTS = 16 * WRITING_THREADS
 
 
 class SortTile(NamedTuple):
@@ -124,8 +129,15 @@ class ClearParameters(NamedTuple):
     n_vectors: int
 
 
-class SortBuffers(NamedTuple):
-    """The addresses of the pairs that `sort.sort_digit` reads and writes."""
+class PairPlaces(NamedTuple):
+    """The places of the keys and of the positions of pairs, or one of whole pairs, without positions."""
+
+    keys: int
+    positions: int
+
+
+class PairBuffers(NamedTuple):
+    """The addresses of the pairs that `sort.sort_digit` reads and writes; in results, of places for them."""
 
     source: int
     destination: int
@@ -134,13 +146,12 @@ class SortBuffers(NamedTuple):
 class SortCounts(NamedTuple):
     """The addresses of what is counted.
 
-    They are histograms of digits, how many elements of each row are kept (0 if all are), the ends of the
-    slices before (0 if there are none), states of tiles, and the number of the next tile.
+    They are histograms of digits, how many elements of each row are kept (0 if all are), states of tiles, and
+    the number of the next tile.
     """
 
     histograms: int
     n_kept: int
-    before: int
     states: int
     next_tile: int
 
@@ -148,8 +159,18 @@ class SortCounts(NamedTuple):
 class SortParameters(NamedTuple):
     """More parameters of `sort.sort_digit`.
 
-    They are tiles of a row, how many of its pairs have room, lowest bit of the digit, and which pass it is.
-    The last one also fills results up if `is_last` is `OF_ROW`; that of a slice, `OF_SLICE`, does not.
+    Attributes
+    ----------
+    n_tiles, capacity : int
+        Tiles of a row, and how many of its pairs have room.
+    shift, is_first, is_last : int
+        The lowest bit of the digit, and whether the pass is the first one, which makes pairs of the elements,
+        or the last one.
+    row_bytes : int
+        How many bytes after those of a row the pairs of the next one are.
+    source, target : PairPlaces
+        Where pairs are that may be in the results. The last pass writes indices if its target has no
+        positions.
     """
 
     n_tiles: int
@@ -157,6 +178,17 @@ class SortParameters(NamedTuple):
     shift: int
     is_first: int
     is_last: int
+    row_bytes: int
+    source: PairPlaces
+    target: PairPlaces
+
+
+class WritingParameters(NamedTuple):
+    """More parameters of `sort.write_indices`: blocks of a row, and where its positions are."""
+
+    n_parts: int
+    row_bytes: int
+    positions: int
 
 
 class KeepingAreas(NamedTuple):
@@ -182,6 +214,11 @@ def clear_variant() -> Variant:
     return variant("clear", "sort.sort:clear_kernel")
 
 
+def indices_variant() -> Variant:
+    """Return the kernel that makes indices of positions."""
+    return variant("indices", "sort.sort:indices_kernel")
+
+
 def sort_variants(element_size: int) -> Iterator[Variant]:
     """List the kernels for an element size: they count digits, drop elements, and sort by a digit."""
     matrix_key = kernel_keys.kernel_key(TRANSPOSED_KERNEL, element_size)
@@ -190,15 +227,19 @@ def sort_variants(element_size: int) -> Iterator[Variant]:
     for digit_bits, n_digits in dict.fromkeys(counted):
         yield variant("histogram", "sort.sort:histogram_kernel", element_size, digit_bits, n_digits)
     yield variant("keep", "sort.filter:keep_kernel", element_size)
-    yield variant("slice", "sort.slice:slice_kernel", element_size)
     yield variant("digit", "sort.select:digit_kernel", element_size)
-    yield variant("selected", "sort.select:selected_kernel", element_size)
+    for makes_pairs in (0, 1):
+        yield variant("selected", "sort.select:selected_kernel", element_size, makes_pairs)
     for position_size in POSITION_SIZES:
-        for number in range(n_sort_tiles(element_size, position_size)):
+        n_tiles = n_sort_tiles(element_size, position_size)
+        for number in range(n_tiles):
             tile = sort_tile(element_size, position_size, number)
             needed = tile.n_threads * tile.n_items * pair_bytes(element_size, position_size)
             parameters = element_size, position_size, *tile
             yield variant("sort", "sort.sort:sort_kernel", *parameters, dynamic_shared_bytes=needed)
+            if number == n_tiles - 1 and position_size == POSITION_SIZES[0] and element_size > 1:
+                factory = "sort.sort:result_sort_kernel"
+                yield variant("result_sort", factory, *parameters, dynamic_shared_bytes=needed)
 
 
 def _transpose(problem: Words, device: Words, selection: Selection, out: Words, copied: int) -> None:
@@ -213,6 +254,95 @@ def _transpose(problem: Words, device: Words, selection: Selection, out: Words, 
     put_area(out, selection, copied)
     put_values(out, copy.parameters)
     put_values(out, one_batch(n_matrices, layout.x_outer * size, n_each * axis_size * size))
+
+
+class SortBuffers(NamedTuple):
+    """Where the passes of a sort read and write pairs: two buffers in turn.
+
+    Attributes
+    ----------
+    near, far : PairPlaces
+        What the last pass reads, and what the one before it does; of a single row.
+    last : int
+        The place where the last pass writes positions, or `NOWHERE` if it writes indices.
+    row_bytes, step : int
+        Bytes of the workspace for each row, and from an array of a row to that of the next one.
+    are_results : int
+        Whether buffers are in the results, too. If not, one is after the other, each of all rows.
+    """
+
+    near: PairPlaces
+    far: PairPlaces
+    last: int
+    row_bytes: int
+    step: int
+    are_results: int
+
+
+def place(kind: int, offset: int) -> int:
+    """Return the place of an array of a row, so many bytes after where its kind begins."""
+    return offset << 2 | kind
+
+
+def offset_of(array: int) -> int:
+    """Return how many bytes after where its kind begins an array is."""
+    return array >> 2
+
+
+def _array_bytes(count: int, size: int) -> int:
+    return ceil_div(bounded_product(count, size), ARRAY_ALIGNMENT) * ARRAY_ALIGNMENT
+
+
+def scratch_buffers(element_size: int, position_size: int, capacity: int, n_targets: int) -> SortBuffers:
+    """Return buffers in the workspace; so many times, pairs are written there."""
+    n_bytes = bounded_product(capacity, pair_bytes(element_size, position_size))
+    near = PairPlaces(place(IN_SCRATCH, 0), NOWHERE)
+    far = PairPlaces(place(IN_SCRATCH, n_bytes), NOWHERE)
+    return SortBuffers(near, far, NOWHERE, min(2, n_targets) * n_bytes, n_bytes, 0)
+
+
+def result_buffers(selection: Selection) -> SortBuffers:
+    """Return buffers of which as much as possible is in the results of a row, for k pairs.
+
+    The last pass writes values, so that it reads none of them. Indices of 8 bytes have room for pairs or for
+    keys that it reads; it then writes positions elsewhere. Those of 4 bytes have room for positions.
+    """
+    size, k = selection.element_size, selection.k
+    positions, keys = _array_bytes(k, POSITION_SIZES[0]), _array_bytes(k, size)
+    of_values, of_indices, in_scratch = place(IN_VALUES, 0), place(IN_INDICES, 0), place(IN_SCRATCH, 0)
+    if selection.index_size == POSITION_SIZES[0]:
+        far, last = PairPlaces(of_values, of_indices), NOWHERE
+        near, n_bytes = PairPlaces(in_scratch, NOWHERE), 2 * positions
+        if size == 8:
+            near, n_bytes = PairPlaces(in_scratch, place(IN_SCRATCH, keys)), keys + positions
+    else:
+        far, last = PairPlaces(of_values, in_scratch), in_scratch
+        near, n_bytes = PairPlaces(of_indices, NOWHERE), positions
+        if size == 8:
+            near, n_bytes = PairPlaces(of_indices, place(IN_SCRATCH, positions)), 2 * positions
+    return SortBuffers(near, far, last, n_bytes, n_bytes, 1)
+
+
+def has_packed_results(problem: Words, selection: Selection) -> bool:
+    """Tell whether the results of a row have no gaps between them, and so may hold pairs meanwhile."""
+    strides = axis_strides(problem, selection)
+    return strides.values == 1 and strides.indices == 1
+
+
+def sorting_bytes(selection: Selection, buffers: SortBuffers, n_pairs: int, position_size: int) -> int:
+    """Return the workspace of a row's sort: pairs, histograms of their digits, and states of tiles.
+
+    With buffers in the results, all passes use the same states.
+    """
+    size = selection.element_size
+    tile = sort_tile(size, position_size, 0)
+    n_tiles = ceil_div(n_pairs, tile.n_threads * tile.n_items)
+    n_states = 1 if buffers.are_results else size
+    return (
+        buffers.row_bytes
+        + size * HISTOGRAM_BYTES
+        + bounded_product(n_tiles, n_states * N_DIGITS * position_size)
+    )
 
 
 class SortShape(NamedTuple):
@@ -230,6 +360,8 @@ class SortShape(NamedTuple):
         Whether elements are dropped before those left are sorted.
     keep_size, n_keep_tiles : int
         Elements of which a block drops some, and how many such blocks a row has.
+    buffers : SortBuffers
+        Where pairs are.
     """
 
     tile: SortTile
@@ -240,6 +372,28 @@ class SortShape(NamedTuple):
     is_filtered: int
     keep_size: int
     n_keep_tiles: int
+    buffers: SortBuffers
+
+
+def target_of(shape: SortShape, n_left: int) -> PairPlaces:
+    """Return where pairs are written that so many passes are left to sort."""
+    return buffer_of(shape.buffers, shape.n_rows, n_left)
+
+
+def buffer_of(buffers: SortBuffers, n_rows: int, n_left: int) -> PairPlaces:
+    """Return the same of buffers for so many rows."""
+    if n_left == 0:
+        return PairPlaces(NOWHERE, buffers.last)
+    if n_left % 2 == 1:
+        return buffers.near
+    if buffers.are_results:
+        return buffers.far
+    return PairPlaces(place(IN_SCRATCH, n_rows * offset_of(buffers.far.keys)), NOWHERE)
+
+
+def own_offset(shape: SortShape, places: PairPlaces) -> int:
+    """Return how far after the beginning of the buffers pairs are, if they are only there."""
+    return 0 if shape.buffers.are_results else offset_of(places.keys)
 
 
 def drops_most(device: Words, selection: Selection) -> int:
@@ -250,45 +404,91 @@ def drops_most(device: Words, selection: Selection) -> int:
     return int(n_bytes >= device[FILTERED_BYTES] and selects_few and is_narrow)
 
 
-def _n_buffers(selection: Selection, is_filtered: int) -> int:
-    """Return how many buffers there are: the last pass writes the results, each one before it a buffer."""
-    return min(2, selection.element_size - 1 + is_filtered)
-
-
-def _buffer_bytes(selection: Selection, position_size: int) -> int:
-    return bounded_product(selection.axis_size, pair_bytes(selection.element_size, position_size))
-
-
 def _state_bytes(shape: SortShape) -> int:
     return bounded_product(shape.n_tiles, N_DIGITS * shape.position_size)
 
 
-def _shape(device: Words, selection: Selection) -> SortShape:
+def position_size_of(device: Words, selection: Selection) -> int:
+    """Return the bytes of a position where whole rows are sorted."""
+    return POSITION_SIZES[1] if selection.axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
+
+
+def whole_buffers(device: Words, selection: Selection) -> SortBuffers:
+    """Return buffers in the workspace for whole rows."""
+    size, position_size = selection.element_size, position_size_of(device, selection)
+    n_targets = size - 1 + drops_most(device, selection)
+    return scratch_buffers(size, position_size, selection.axis_size, n_targets)
+
+
+def whole_bytes(device: Words, selection: Selection) -> int:
+    """Return the workspace of a whole row, sorted in the workspace."""
+    n_bytes = sorting_bytes(
+        selection, whole_buffers(device, selection), selection.axis_size, position_size_of(device, selection)
+    )
+    return n_bytes + drops_most(device, selection) * (COUNT_BYTES << top_bits(selection.element_size))
+
+
+def needs_results(problem: Words, device: Words, selection: Selection) -> bool:
+    """Tell whether a whole row takes too much memory to be sorted in the workspace, and results may help."""
+    k, axis_size = selection.k, selection.axis_size
+    if selection.element_size == 1 or not has_packed_results(problem, selection):
+        return False
+    # To select most elements first, and then sort these, takes too long.
+    if axis_size - axis_size // 4 < k < axis_size:
+        return False
+    n_bytes, limit = whole_bytes(device, selection), scratch_limit(device, selection)
+    in_results = sorting_bytes(selection, result_buffers(selection), k, POSITION_SIZES[0])
+    # The limit does not count the states of tiles.
+    return n_bytes > limit + limit // 16 and in_results < n_bytes // 4 * 3
+
+
+def tile_of(
+    device: Words, selection: Selection, buffers: SortBuffers, position_size: int, n_tiles: int
+) -> SortTile:
+    """Return the tile for a launch of so many: with more, those of fewer threads are faster."""
+    element_size = selection.element_size
+    is_large = n_tiles > TILES_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    has_many_tiles = buffers.are_results == 1 or is_large
+    number = int(has_many_tiles and n_sort_tiles(element_size, position_size) > 1)
+    return sort_tile(element_size, position_size, number)
+
+
+def keeping_size(device: Words, n_elements: int, n_words: int) -> int:
+    """Return of how many elements a block marks some, at most as many as that many words have bits."""
+    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
+    return min(ceil_div(n_elements, n_blocks * KEEPING_ROUND) * KEEPING_ROUND, n_words * WARP_LANES)
+
+
+def _shape(problem: Words, device: Words, selection: Selection) -> SortShape:
     """Return how rows are sorted, as many at a time as the workspace has room for."""
     element_size, axis_size = selection.element_size, selection.axis_size
-    position_size = POSITION_SIZES[1] if axis_size >= device[NARROW_ELEMENTS] else POSITION_SIZES[0]
+    position_size = position_size_of(device, selection)
     tile = sort_tile(element_size, position_size, 0)
     n_tiles = ceil_div(axis_size, tile.n_threads * tile.n_items)
-    is_filtered = drops_most(device, selection)
-    top_bytes = COUNT_BYTES << top_bits(element_size) if is_filtered else 0
-    state_bytes = bounded_product(n_tiles, N_DIGITS * position_size)
-    row_bytes = _n_buffers(selection, is_filtered) * _buffer_bytes(selection, position_size)
-    row_bytes += element_size * (HISTOGRAM_BYTES + state_bytes) + top_bytes
+    buffers, row_bytes = whole_buffers(device, selection), whole_bytes(device, selection)
+    is_narrow = position_size == POSITION_SIZES[0]
+    if selection.k == axis_size and is_narrow and needs_results(problem, device, selection):
+        buffers = result_buffers(selection)
+        row_bytes = sorting_bytes(selection, buffers, axis_size, position_size)
     most_rows = min(max(1, device[BATCH_BYTES] // row_bytes), max(1, device[LAUNCH_BLOCKS] // n_tiles))
     n_rows = min(selection.n_rows, most_rows)
-    # With more tiles, those of fewer threads with more elements each are faster.
-    has_many_tiles = n_rows * n_tiles > TILES_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-    if has_many_tiles and n_sort_tiles(element_size, position_size) > 1:
-        tile = sort_tile(element_size, position_size, 1)
-    n_blocks = BLOCKS_PER_MULTIPROCESSOR * device[MULTIPROCESSORS]
-    n_rounds = ceil_div(n_rows * axis_size, n_blocks * KEEPING_ROUND)
-    keep_size = min(n_rounds * KEEPING_ROUND, KEPT_WORDS * WARP_LANES)
-    n_keep_tiles = ceil_div(axis_size, keep_size)
-    return SortShape(tile, position_size, axis_size, n_tiles, n_rows, is_filtered, keep_size, n_keep_tiles)
+    tile = tile_of(device, selection, buffers, position_size, n_rows * n_tiles)
+    keep_size = keeping_size(device, n_rows * axis_size, KEPT_WORDS)
+    return SortShape(
+        tile,
+        position_size,
+        axis_size,
+        n_tiles,
+        n_rows,
+        0 if buffers.are_results else drops_most(device, selection),
+        keep_size,
+        ceil_div(axis_size, keep_size),
+        buffers,
+    )
 
 
 class SortAreas(NamedTuple):
-    """Areas of the workspace; those that there are several of lie `..._step` bytes apart.
+    """Areas of the workspace. Where one exists several times, `..._step` is the distance in bytes.
 
     The first `n_cleared` bytes, from the counters on, are cleared before each batch of rows.
     """
@@ -298,14 +498,12 @@ class SortAreas(NamedTuple):
     counter_step: int
     histograms: int
     kept: int
-    before: int
     tops: int
     tile_sums: int
     states: int
     state_step: int
     n_cleared: int
-    buffers: int
-    buffer_step: int
+    scratch: int
     offsets: int
 
 
@@ -324,29 +522,35 @@ def _take_areas(
     n_passes, n_rows, is_filtered = selection.element_size, shape.n_rows, shape.is_filtered
     counters, counter_step = take_several(out, n_passes + is_filtered, WORKSPACE_ALIGNMENT)
     histograms = take(out, n_rows * n_passes * HISTOGRAM_BYTES)
-    kept = take(out, n_rows * STATE_BYTES * is_filtered)
+    kept = take(out, n_rows * STATE_BYTES) if is_filtered else NO_AREA
     tops = take(out, n_rows * (COUNT_BYTES << top_bits(selection.element_size)) * is_filtered)
     tile_sums = take(out, bounded_product(n_rows, shape.n_keep_tiles * STATE_BYTES) * is_filtered)
-    states, state_step = take_several(out, n_passes, bounded_product(n_rows, _state_bytes(shape)))
+    states, state_step = take_states(out, n_passes, shape)
     n_cleared = out[WORKSPACE] - counters
-    n_bytes = bounded_product(n_rows, _buffer_bytes(selection, shape.position_size))
-    buffers, buffer_step = take_several(out, _n_buffers(selection, is_filtered), n_bytes)
+    scratch = take(out, bounded_product(n_rows, shape.buffers.row_bytes))
+    offsets = fill_offsets(problem, device, selection, out)
     return SortAreas(
         x,
         counters,
         counter_step,
         histograms,
         kept,
-        NO_AREA,
         tops,
         tile_sums,
         states,
         state_step,
         n_cleared,
-        buffers,
-        buffer_step,
-        fill_offsets(problem, device, selection, out),
+        scratch,
+        offsets,
     )
+
+
+def take_states(out: Words, n_passes: int, shape: SortShape) -> tuple[int, int]:
+    """Return where the states of tiles of the first pass are, and how far apart those of passes are."""
+    n_bytes = bounded_product(shape.n_rows, _state_bytes(shape))
+    if shape.buffers.are_results:
+        return take(out, n_bytes), 0
+    return take_several(out, n_passes, n_bytes)
 
 
 def packs_rows(problem: Words, device: Words, selection: Selection) -> bool:
@@ -369,7 +573,7 @@ def packed_rows(problem: Words, device: Words, given: Selection, out: Words) -> 
 def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -> int:
     """Sort whole rows, as many at a time as the workspace has room for."""
     x, selection = packed_rows(problem, device, given, out)
-    shape = _shape(device, selection)
+    shape = _shape(problem, device, selection)
     areas = _take_areas(problem, device, selection, out, shape, x)
     first = 0
     while first < selection.n_rows and out[ALGORITHM] != FULL:
@@ -377,7 +581,7 @@ def sort_launches(problem: Words, device: Words, given: Selection, out: Words) -
         _put_counting(problem, device, selection, out, shape, areas, first, batch)
         if shape.is_filtered:
             _put_keeping(problem, device, selection, out, shape, areas, first, batch)
-        put_passes(problem, device, selection, out, shape, areas, first, batch, OF_ROW)
+        put_passes(problem, device, selection, out, shape, areas, first, batch)
         first += batch
     return end_unordered(problem, device, given, out)
 
@@ -423,7 +627,7 @@ def _put_keeping(
     begin(out, device, kernel, Sizes(batch * shape.n_keep_tiles, KEEPING_THREADS, 0, 1))
     put_source(out, selection, areas.x)
     put_area(out, selection, areas.tops)
-    put_area(out, selection, areas.buffers)
+    put_area(out, selection, areas.scratch + own_offset(shape, target_of(shape, selection.element_size)))
     put_area(out, selection, areas.histograms)
     put_area(out, selection, areas.kept)
     put_area(out, selection, areas.tile_sums)
@@ -442,31 +646,53 @@ def put_passes(
     areas: SortAreas,
     first: int,
     batch: int,
-    ending: int,
 ) -> None:
-    """Put what sorts a batch of rows, a pass for each digit; `ending` is `is_last` of the last one."""
-    tile, element_size = shape.tile, selection.element_size
+    """Put what sorts a batch of rows, a pass for each digit."""
+    tile, element_size, buffers = shape.tile, selection.element_size, shape.buffers
     n_bytes = tile.n_threads * tile.n_items * pair_bytes(element_size, shape.position_size)
-    kernel = kernel_key(SORT, element_size, shape.position_size, tile.n_threads)
+    name = RESULT_SORT if buffers.are_results else SORT
+    kernel = kernel_key(name, element_size, shape.position_size, tile.n_threads)
     kernel = with_more(kernel, tile.n_items, tile.max_registers)
+    source = PairPlaces(NOWHERE, NOWHERE)
+    if areas.kept >= 0:
+        source = target_of(shape, element_size)
     for number in range(element_size):
-        is_first = int(number == 0 and shape.is_filtered == 0)
-        is_last = ending if number == element_size - 1 else 0
+        if number > 0 and areas.state_step == 0:
+            put_clearing(device, selection, out, areas.states, shape.n_rows * _state_bytes(shape))
+        n_left = element_size - 1 - number
+        target = target_of(shape, n_left)
         begin(out, device, kernel, Sizes(batch * shape.n_tiles, tile.n_threads, n_bytes, 1))
         put_source(out, selection, areas.x)
-        into = number + shape.is_filtered
-        put_area(out, selection, NO_AREA if is_first else areas.buffers + (into + 1) % 2 * areas.buffer_step)
-        put_area(out, selection, NO_AREA if is_last else areas.buffers + into % 2 * areas.buffer_step)
+        put_area(out, selection, areas.scratch + own_offset(shape, source))
+        put_area(out, selection, areas.scratch + own_offset(shape, target))
         put_outputs(out, selection)
         put_area(out, selection, areas.histograms + number * HISTOGRAM_BYTES)
-        put_area(out, selection, areas.kept if shape.is_filtered else NO_AREA)
-        put_area(out, selection, areas.before)
+        put_area(out, selection, areas.kept)
         put_area(out, selection, areas.states + number * areas.state_step)
         put_area(out, selection, areas.counters + number * areas.counter_step)
         put_area(out, selection, areas.offsets)
         put_batch(problem, selection, out, first)
-        shift = number * DIGIT_BITS
-        put_values(out, SortParameters(shape.n_tiles, shape.capacity, shift, is_first, is_last))
+        parameters = SortParameters(
+            shape.n_tiles,
+            shape.capacity,
+            number * DIGIT_BITS,
+            int(source.keys == NOWHERE),
+            int(n_left == 0),
+            buffers.step,
+            source,
+            target,
+        )
+        put_values(out, parameters)
+        source = target
+    if buffers.last != NOWHERE:
+        n_parts = ceil_div(selection.k, WRITING_ELEMENTS)
+        begin(out, device, kernel_key(INDICES, 0, 0, 0), Sizes(batch * n_parts, WRITING_THREADS, 0, 1))
+        put_windows(out, selection)
+        put_area(out, selection, areas.scratch)
+        put_indices(out, selection)
+        put_area(out, selection, areas.offsets)
+        put_batch(problem, selection, out, first)
+        put_values(out, WritingParameters(n_parts, buffers.step, offset_of(buffers.last)))
 
 
 def put_clearing(device: Words, selection: Selection, out: Words, area: int, n_bytes: int) -> None:
