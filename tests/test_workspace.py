@@ -95,7 +95,10 @@ OF_SELECTED = {4: {1: 10, 2: 8.5, 4: 8.5, 8: 12.5}, 8: {1: 10, 2: 4.25, 4: 4.25,
 
 def most_scratch(n_bytes, size, k, data_type, index_type):
     """Return what docs/operators/top_k.md promises of rows that lie one after the other."""
-    n_selected = n_bytes // size // data_type.bytes * k
+    n_elements = n_bytes // data_type.bytes
+    if size * 3 // 4 < k < size:
+        return max(n_elements * (18 if data_type.bytes <= 4 else 36), 272 * MIB)
+    n_selected = n_elements // size * k
     limit = max(n_bytes if k > size // 16 else n_bytes // 10, 256 * MIB)
     of_selected = OF_SELECTED[index_type.bytes][data_type.bytes] * n_selected
     return max(limit + limit // 16, of_selected)
@@ -114,7 +117,7 @@ def test_top_k_of_any_problem(data_type, is_sorted, index_type):
         size = int(2 ** (30 * numbers.random() ** 0.4)) // n_rows
         if size == 0:
             continue
-        shares = [1 / 1000, 1 / 64, 1 / 16, 1 / 15, 1 / 9, 1 / 5, 1 / 4, 1 / 2, 1]
+        shares = [1 / 1000, 1 / 64, 1 / 16, 1 / 15, 1 / 9, 1 / 5, 1 / 4, 1 / 2, 0.9, 1]
         k = max(1, int(size * numbers.choice(shares)))
         descriptor = top_k((n_rows, size), k, 1, data_type, index_type)
         n_bytes = n_rows * size * data_type.bytes

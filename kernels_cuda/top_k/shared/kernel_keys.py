@@ -75,7 +75,7 @@ def kernel_key(name: int, first: int, second: int, third: int) -> int:
     Examples
     --------
     >>> kernel_key(CLEAR, 0, 0, 0), kernel_key(WARP, 4, 2, 0)
-    (1, 262405)
+    (1, 262404)
     """
     parameters = ((third << PARAMETER_BITS | second) << PARAMETER_BITS) | first
     return parameters << NAME_BITS | name

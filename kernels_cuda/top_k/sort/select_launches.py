@@ -65,8 +65,8 @@ COUNTED_AT_MOST = 2
 KNOWN_WORDS = 4
 KNOWN_BYTES = 8 * KNOWN_WORDS
 TILE_STATE_BYTES = 8
-# There is room for at least so many pairs.
-FEWEST_PAIRS = 1 << 8
+# There is room for at least so many pairs; of the workspace of many, each pair has the same part.
+FEWEST_PAIRS, MANY_PAIRS = 1 << 8, 1 << 20
 # Elements that share some digits with the k-th one should have room, too: one in so many of a row, or, where
 # that is too much memory, of those selected.
 SPARE_OF_ROW, SPARE_OF_PAIRS = 16, 64
@@ -202,7 +202,7 @@ def _pairs(problem: Words, device: Words, selection: Selection) -> SelectShape:
     capacity = hoped
     if most_rows == 0:
         # As many as there is room for, since tiles have the same parts of it.
-        n_pairs = (limit - counted) * KEEPING_ROUND // _scratch_bytes(selection, KEEPING_ROUND)
+        n_pairs = (limit - counted) * MANY_PAIRS // _scratch_bytes(selection, MANY_PAIRS)
         capacity = min(hoped, max(n_pairs, 0))
     enough = min(axis_size, k + k // SPARE_OF_PAIRS)
     if capacity < enough and size > 1 and has_packed_results(problem, selection):
