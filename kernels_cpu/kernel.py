@@ -36,7 +36,8 @@ class Kernel(NamedTuple):
     """``"module:attribute"``, which is imported only to compile: the kernel, or where there are `parameters`
     the function that returns it."""
     signature: tuple[str, ...]
-    """The type of each argument: ``"i64"``, or ``"*u32"`` for a pointer to uint32 and so on."""
+    """The type of each argument: ``"i64"``, ``"6i64"`` for a tuple of six of these, or ``"*u32"`` for a
+    pointer to uint32 and so on."""
     parameters: tuple[Hashable, ...] = ()
     """The arguments of the function that makes the kernel."""
     uses_python: bool = False

@@ -310,13 +310,6 @@ max_f32 = _instruction(
     "{ .reg .f32 a, b; mov.b32 a, $1; mov.b32 b, $2; max.f32 a, a, b; mov.b32 $0, a; }",
     _PURE,
 )
-at_least_f32 = _instruction(
-    u32,
-    [u32, u32],
-    "{ .reg .f32 a, b; .reg .pred holds; mov.b32 a, $1; mov.b32 b, $2; setp.ge.f32 holds, a, b; "
-    "selp.u32 $0, 1, 0, holds; }",
-    _PURE,
-)
 f32_of_f16 = _instruction(
     u32,
     [u32],

@@ -32,7 +32,8 @@ VARIANTS = {
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
 MOST_SPILLED = {
-    "dmlops_sample_rows_": (850, 1750),
+    "dmlops_sample_rows_": (1150, 1750),
+    "dmlops_sample_unfiltered_": (800, 850),
     "dmlops_top_k_block_8_": (1410, 1630),
     "dmlops_top_k_block_": (550, 850),
     "dmlops_top_k_digit_8": (480, 310),
@@ -94,7 +95,7 @@ def test_a_label_stands_for_one_kernel():
 
 def test_kernels_are_few():
     # All of them are compiled for every architecture: one an element width and layout, no more.
-    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 300
+    assert 4 * len(OPERATORS) <= len(VARIANTS) <= 308
 
 
 # One variant of each kernel, for elements of 4 bytes, stands for other widths and blocks; but `partition`
@@ -123,7 +124,9 @@ def check_waits(variant, ptx):
     body = ptx[ptx.index(".entry") :]
     waits = body.find("griddepcontrol.wait")
     assert (waits >= 0) == variant.name.startswith(MAY_BEGIN_EARLY)
-    access = re.search(r"\b(ld|st|red|atom)\.(relaxed\.gpu\.)?global", body)
+    # Parameters of rows, which no launch of a plan writes, may be read early.
+    unless = r"(?!\.nc)" if variant.name == "sample_listed" else ""
+    access = re.search(rf"\b(ld|st|red|atom)\.(relaxed\.gpu\.)?global{unless}", body)
     assert waits < access.start()
 
 
@@ -134,7 +137,7 @@ MAY_BEGIN_EARLY = (
     "nonzero_count",
     "nonzero_scan",
     "nonzero_expand",
-    "sample_rows",
+    "sample_",
     "gather_check",
 )
 

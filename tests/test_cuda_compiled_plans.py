@@ -27,11 +27,22 @@ VARIED = {
 }
 # Room for the launches that most plans have.
 ROOM = 4096
+TARGET = Target(0, "sm_90", 132, 99 << 10)
 
 
 def words_module(operator):
     """Return the module of the words of an operator's problem."""
     return importlib.import_module(f"kernels_cpu.{operator}.problem_words")
+
+
+def package(operator):
+    """Return the package of an operator's kernels."""
+    return importlib.import_module(f"kernels_cuda.{operator}")
+
+
+def measured_on(operator, target):
+    """Return the words of what was measured on a device, of which many operators have none."""
+    return [package(operator).measured_on(target)] if hasattr(package(operator), "measured_on") else []
 
 
 def plan_module(operator):
@@ -42,37 +53,38 @@ def plan_module(operator):
 @functools.cache
 def compiled_plan(operator):
     """Return the compiled plan of an operator, which takes addresses."""
-    source = f"kernels_cuda.{operator}.plan:plan"
-    return link(compile_kernel(Kernel(f"cuda_{operator}_plan", source, (INTEGERS,) * 3)))
+    source, n_measured = f"kernels_cuda.{operator}.plan:plan", len(measured_on(operator, TARGET))
+    return link(compile_kernel(Kernel(f"cuda_{operator}_plan", source, (INTEGERS,) * (3 + n_measured))))
 
 
 def random_words(operator, seed):
-    """Return the words of a random problem and of a random device with a policy."""
+    """Return the words of a random problem, of a random device with a policy, and of what was measured."""
     rng = random.Random(seed)
     words = words_module(operator).problem_words(random_problem(operator, seed))
     for word, values in VARIED[operator].items():
         words[getattr(words_module(operator), word)] = rng.choice(values)
     target = Target(0, rng.choice(("sm_75", "sm_90", "sm_120")), rng.choice((1, 20, 132)), 99 << 10)
-    room = ROOM if rng.random() < 0.9 else rng.randrange(plan_words.LAUNCHES + 200, 600)
+    device = package(operator).plan_device(target)
+    device[device_words.ROOM] = ROOM if rng.random() < 0.9 else rng.randrange(plan_words.LAUNCHES + 200, 600)
     policy = plan_module(operator).Policy()
     if rng.random() < 0.5:
         # Lower thresholds; kernels rely on many of them to be no higher.
-        policy = [rng.choice((value, value, 1, rng.randint(1, value))) for value in policy]
-    return words, [*device_words.device_words(target, room), *policy]
+        device[-len(policy) :] = [rng.choice((value, value, 1, rng.randint(1, value))) for value in policy]
+    return [words, device, *measured_on(operator, target)]
 
 
 def check_plan(operator, seed):
     """Compare the compiled plan of a random problem with the plain one; return the status of both."""
-    words, device = random_words(operator, seed)
+    inputs = random_words(operator, seed)
     made, expected = array("q", [-7] * (ROOM + 1)), [-7] * (ROOM + 1)
-    places = [array("q", given) for given in (words, device)]
-    status = plan_module(operator).plan(words, device, expected)
+    places = [array("q", given) for given in inputs]
+    status = plan_module(operator).plan(*inputs, expected)
     addresses = [each.buffer_info()[0] for each in (*places, made)]
     assert compiled_plan(operator)(*addresses) == status, seed
     end = expected[plan_words.END]
     assert list(made[:end]) == expected[:end], seed
     # Nothing is written behind the room that there is.
-    assert set(made[max(end, device[device_words.ROOM]) :]) <= {-7}, seed
+    assert set(made[max(end, inputs[1][device_words.ROOM]) :]) <= {-7}, seed
     return status
 
 

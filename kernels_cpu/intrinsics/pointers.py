@@ -18,7 +18,8 @@ from kernels_cpu.intrinsics.building import I32, I64, element_at, emitted, narro
 def type_of(name: str) -> Any:
     """Return the Numba type that `kernel.Kernel.signature` calls by this name."""
     if not name.startswith("*"):
-        return types.int64
+        count = name.removesuffix("i64")
+        return types.UniTuple(types.int64, int(count)) if count else types.int64
     return types.CPointer(types.Integer.from_bitwidth(int(name[2:]), signed=name[1] == "i"))
 
 

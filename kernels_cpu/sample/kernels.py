@@ -366,16 +366,11 @@ def sample_rows(
     last_row: int,
     task: int,
     x: Any,
-    seeds: int,
-    steps: int,
-    temperatures: int,
-    counts: int,
-    top_ps: int,
-    min_ps: int,
+    addresses: tuple[int, ...],
     output: Any,
     workspace: int,
 ) -> None:
-    """Draw the tokens of rows `first_row` to `last_row`."""
+    """Draw the tokens of rows `first_row` to `last_row`; `addresses` are those of the parameters."""
     table = _unpack(constants)
     kinds, values = tail(constants, FORMATS_AT), tail(constants, VALUES_AT)
     scratch = integers_at(workspace + task * table.task_bytes)
@@ -395,16 +390,16 @@ def sample_rows(
             for i in range(N_PARAMETERS + 2):
                 offsets[i] += coordinate * dimension[X_STRIDE + i]
         given = tail(offsets, STRIDES - X_STRIDE)
-        seed = _integer(seeds, kinds[SEED], values[SEED], given[SEED])
-        step = _integer(steps, kinds[STEP], values[STEP], given[STEP])
-        count = _integer(counts, kinds[COUNT], values[COUNT], given[COUNT])
+        seed = _integer(addresses[SEED], kinds[SEED], values[SEED], given[SEED])
+        step = _integer(addresses[STEP], kinds[STEP], values[STEP], given[STEP])
+        count = _integer(addresses[COUNT], kinds[COUNT], values[COUNT], given[COUNT])
         bits, width, mantissa = _real(
-            temperatures, kinds[TEMPERATURE], values[TEMPERATURE], given[TEMPERATURE]
+            addresses[TEMPERATURE], kinds[TEMPERATURE], values[TEMPERATURE], given[TEMPERATURE]
         )
         reals[0], reals[1] = _temperature_of(bits, width, mantissa)
-        bits, width, mantissa = _real(top_ps, kinds[TOP_P], values[TOP_P], given[TOP_P])
+        bits, width, mantissa = _real(addresses[TOP_P], kinds[TOP_P], values[TOP_P], given[TOP_P])
         reals[2], reals[3] = _share_of(bits, width, mantissa, -1)
-        bits, width, mantissa = _real(min_ps, kinds[MIN_P], values[MIN_P], given[MIN_P])
+        bits, width, mantissa = _real(addresses[MIN_P], kinds[MIN_P], values[MIN_P], given[MIN_P])
         reals[4], reals[5] = _share_of(bits, width, mantissa, 0)
         row = Row(offsets[0], table.x_step, table.axis_size, infinity, lowest)
         word = _random_word(seed, step)

@@ -68,7 +68,7 @@ DIMS_AT = VALUES_AT + N_PARAMETERS
 @cache
 def kernel_of(key: int) -> Kernel:
     """Return a kernel by its number, which is the size of elements."""
-    operands = pointer("i", key), *(INTEGER,) * N_PARAMETERS, BYTES, INTEGER
+    operands = pointer("i", key), f"{N_PARAMETERS}{INTEGER}", BYTES, INTEGER
     signature = (INTEGERS, INTEGER, INTEGER, INTEGER, *operands)
     return Kernel("sample_rows", "kernels_cpu.sample.kernels:sample_rows", signature)
 

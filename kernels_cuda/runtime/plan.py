@@ -100,12 +100,13 @@ def device_plan(
     policy : sequence of int, optional
         Other thresholds than the usual ones.
     """
+    measured = [kernels.measured_on(target)] if hasattr(kernels, "measured_on") else []
 
     def make(words: Words) -> Words:
         device = kernels.plan_device(target)
         if policy is not None:
             device[-len(policy) :] = policy
-        status, out = planned_for(target, kernels.PLAN, words, device)
+        status, out = planned_for(target, kernels.PLAN, words, device, *measured)
         if status == TOO_LONG:
             operator = kernels.__name__.rpartition(".")[2]
             msg = f"{operator}: got too many elements; no GPU has memory for so many"

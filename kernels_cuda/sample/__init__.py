@@ -1,24 +1,26 @@
 """One token per row of logits, drawn by a seed.
 
-A block, or a cluster of blocks where rows are few and long, does everything in one launch (`rows`). The first
-pass finds the largest element, and each thread's own maximum.
+Each row has one launch of one of three kinds. All find the largest element of a row, and the weights of what
+stays; the token is the element in which their running sum exceeds a part of it.
 
-- With a small k, the k-th largest of these maxima is a threshold: the second pass lists the elements at or
-  above it, which one block orders, weighs and draws from. A block that has a long row to itself first tries
-  a threshold from a part of the row, so that it can list elements in its only pass.
-- Otherwise k and top_p are found digit by digit: a histogram has the number of elements, or the sum of their
-  weights, for each value of a digit of the distance from the largest key. What stays is all elements up to a
-  distance, and of those at that distance the first ones. Warps add up the weights of what stays in their
-  segments of the row, and the segment that the token is in is read again.
+- `unfiltered`, without k, top_p and min_p: warps add up the weights of their segments of the row, and the one
+  that the token is in reads its segment again.
+- `listed`, with a small k: launches of `top_k` come first, and a warp draws from what they list.
+- `rows`, for others: k and top_p are found digit by digit. A histogram has the number of elements, or the sum
+  of their weights, for each value of a digit of the distance from the largest key. What stays is all elements
+  up to a distance, and of those at that distance the first ones.
 
-Bytes moved: each row once with a small k, or else two times, and once more for each digit of k and of top_p.
+Bytes moved: with a small k those of `top_k`; or else each row two times, from the second on partly from
+caches, and once more for each digit of k and of top_p.
 
 =============  ==================================================================================
-`plan`         what may be tuned, and the launch, as a function of integers
+`plan`         what may be tuned, and the launches, as a function of integers
 `parameters`   what launches and kernels agree on
-`rows`         the kernel
-`listed`       the token of a row with a small k
-`selected`     the token of any other row
+`unfiltered`   the kernel for rows in which all elements take part
+`listed`       the kernel for rows with a small k, after `top_k`
+`rows`         the kernel for all others
+`selected`     how that selects and draws
+`requests`     where a row is, and its parameters
 `keys`         how elements are read, and their keys
 `shared`       what the threads of a block or of a cluster do together
 `arithmetic`   `kernels_cpu.exact.sampling` for GPUs
@@ -33,17 +35,20 @@ from kernels_cpu.plan_words import ALGORITHM, N_LAUNCHES, Words
 from kernels_cpu.problems import SampleProblem
 from kernels_cpu.sample.problem_words import RESIDUES
 from kernels_cpu.sample.problem_words import problem_words as words_of_problem
-from kernels_cuda.device_words import device_words
 from kernels_cuda.runtime.plan import device_plan
+from kernels_cuda.runtime.variant import Target
 from kernels_cuda.sample.parameters import sample_variant as variant_of
 from kernels_cuda.sample.parameters import variants
 from kernels_cuda.sample.plan import Policy
+from kernels_cuda.top_k import measured_on, policy
+from kernels_cuda.top_k.choice import NO_ALGORITHM
 
 __all__ = [
     "PLAN",
     "RESIDUES",
     "Policy",
     "described",
+    "measured_on",
     "plan",
     "plan_device",
     "variant_of",
@@ -51,11 +56,15 @@ __all__ = [
     "words_of_problem",
 ]
 
-PLAN = plan_kernel("sample", device="cuda")
+PLAN = plan_kernel("sample", n_inputs=3, device="cuda")
 """The compiled plan, which the CPU runs."""
 
-_NAMES = ("nothing to write", "one block per row", "one cluster of blocks per row")
-plan_device = partial(device_words, policy=Policy())
+_NAMES = ("nothing to write", "from the k largest", "one block per row", "one cluster of blocks per row")
+
+
+def plan_device(target: Target) -> list[int]:
+    """Return the words of a device: those that `top_k` reads, and the policy."""
+    return [*policy.plan_device(target, NO_ALGORITHM), *Policy()]
 
 
 def described(problem: SampleProblem, words: Words) -> str:

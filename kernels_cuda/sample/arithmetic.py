@@ -53,14 +53,19 @@ def _product(a, b):
     return i64(ptx.multiply_wide_u32(u32(a), u32(b)))
 
 
-@device_function
+@called_function
 def _power_of(powers, number):
-    word = ptx.load_shared_u64(powers + u32(number) * (8 * COPIES)) + (u64(number) << _INDEX_SHIFT)
-    return i64(ptx.add_down_f64(word + (u64(2) << 52), u64(EMPTY_SUM)) - u64(EMPTY_SUM))
+    """Return an entry of `sampling.POWERS`; no table is needed."""
+    power = u64(1) << 62
+    for bit in range(TABLE_BITS):
+        if (number >> bit) & 1 != 0:
+            power = ptx.multiply_high_u64(power, u64(_FACTORS[bit])) << 1
+    # Twice the power, rounded down, and then rounded.
+    return i64((ptx.multiply_high_u64(power, u64(4 * FULL << 3)) + 1) >> 1)
 
 
 ARITHMETIC: Any = sampling.arithmetic(called_function, _product, _power_of)
-"""Functions of the address of `fill_powers`'s array in shared memory, where they take powers."""
+"""The functions of `sampling`; where they take powers, any number will do."""
 N_SCALE = len(Scale._fields)
 
 
@@ -72,13 +77,7 @@ def fill_powers(powers, thread):
     whole part of -Y.
     """
     number = thread & ((1 << TABLE_BITS) - 1)
-    power = u64(1) << 62
-    for bit in range(TABLE_BITS):
-        if (number >> bit) & 1 != 0:
-            power = ptx.multiply_high_u64(power, u64(_FACTORS[bit])) << 1
-    # Twice the power, rounded down, and then rounded.
-    scaled = ptx.multiply_high_u64(power, u64(4 * FULL << 3))
-    word = ptx.f64_of_integer((scaled + 1) >> 1) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
+    word = ptx.f64_of_integer(u64(_power_of(0, number))) - (u64(2) << 52) - (u64(number) << _INDEX_SHIFT)
     if thread < N_POWERS:
         powers[thread] = i64(word)
     cuda.syncthreads()
@@ -103,9 +102,8 @@ class Weighing(NamedTuple):
     """From a difference to the exponent."""
     top: Any
     least: Any
-    powers: Any
-    """The address of the table, and of the lane's copy."""
     lane_powers: Any
+    """The address of the lane's copy of the table."""
     scale: Any
     """The address of the row's `Scale`."""
 
@@ -123,17 +121,17 @@ class WeighFunctions(NamedTuple):
 
 
 @called_function
-def _of_key(key, scale, powers):
+def _of_key(key, scale):
     words = cuda.local.array(N_SCALE, i64)
     for i in range(N_SCALE):
         words[i] = i64(ptx.load_shared_u64(scale + u32(8 * i)))
     row = Scale(words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
-    return ARITHMETIC.weight(key, row, powers)
+    return ARITHMETIC.weight(key, row, 0)
 
 
 @device_function
 def _of_any_key(key, weighing):
-    return u64(_of_key(key, weighing.scale, weighing.powers))
+    return u64(_of_key(key, weighing.scale))
 
 
 @called_function
@@ -206,8 +204,7 @@ def weigh_functions(element_size: int) -> WeighFunctions:
                 if thread == i:
                     scale[i] = row[i]
             cuda.syncthreads()
-        at = ptx.shared_address(powers)
-        lane_powers = at + (thread & (COPIES - 1)) * 8
+        lane_powers = ptx.shared_address(powers) + (thread & (COPIES - 1)) * 8
         return Weighing(
             is_fast,
             low,
@@ -215,7 +212,6 @@ def weigh_functions(element_size: int) -> WeighFunctions:
             factor,
             top,
             u64(request.least),
-            at,
             lane_powers,
             ptx.shared_address(scale),
         )

@@ -41,21 +41,16 @@ class KeyFunctions(NamedTuple):
     shifted: Any
     signed: Any
     lowest: Any
-    larger_in: Any
     largest_in: Any
     key_of_largest: Any
-    reached_at: Any
-    reaches: Any
     largest: Any
     team_largest: Any
-    first_of: Any
 
 
-def _reduction(element_size: int, key_of: Any, element_of: Any, value_of: Any) -> tuple[Any, ...]:
+def _reduction(element_size: int, key_of: Any, value_of: Any) -> tuple[Any, ...]:
     """Make the functions that begin, go on with and end the search for the largest element.
 
-    Those of 64 bits are compared as their keys, and others as floats of 32 bits. The last two functions make
-    of a key the threshold for such a comparison, and compare the largest element that has been found.
+    Those of 64 bits are compared as their keys, and others as floats of 32 bits.
     """
     register = ptx.REGISTER[element_size]
     is_wide = element_size == 8
@@ -81,19 +76,7 @@ def _reduction(element_size: int, key_of: Any, element_of: Any, value_of: Any) -
                 element = ptx.f16_of_f32(best)
         return key_of(element, p)
 
-    @device_function
-    def reached_at(threshold, p):
-        if is_wide:
-            return threshold
-        return value_of(element_of(register(threshold)), p)
-
-    @device_function
-    def reaches(best, threshold):
-        if is_wide:
-            return best >= threshold
-        return ptx.at_least_f32(best, threshold) != 0
-
-    return lowest, larger, key_of_largest, reached_at, reaches
+    return lowest, larger, key_of_largest
 
 
 @functools.cache
@@ -180,10 +163,18 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         return low, high
 
     @device_function
+    def whole_or_none(place, exists):
+        """Return the words of a vector, without a branch."""
+        a, b, c, d = ptx.read_if_u32x4(place, u32(exists))
+        others = u64(0) if exists else u64(ones)
+        return ptx.join_u32(a, b) | others, ptx.join_u32(c, d) | others
+
+    @device_function
     def group(at, p, vector, end):
         """Return the words of the vectors that a thread loads together, 32 vectors apart."""
         first = i64(vector) * per_vector - i64(skipped(at, p))
-        are_whole = p.x_step == element_size and first >= 0 and vector + 32 * (IN_FLIGHT - 1) < end
+        is_plain = p.x_step == element_size
+        are_whole = is_plain and first >= 0 and vector + 32 * (IN_FLIGHT - 1) < end
         if are_whole and first + (32 * (IN_FLIGHT - 1) + 1) * per_vector <= p.n:
             place = at + first * element_size
             words = (
@@ -191,6 +182,15 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
                 ptx.read_u64x2(place + 32 * VECTOR),
                 ptx.read_u64x2(place + 64 * VECTOR),
                 ptx.read_u64x2(place + 96 * VECTOR),
+            )
+        elif is_plain and at & (VECTOR - 1) == 0 and p.n & (per_vector - 1) == 0:
+            # All vectors of the row are whole.
+            place = at + first * element_size
+            words = (
+                whole_or_none(place, vector < end),
+                whole_or_none(place + 32 * VECTOR, vector + 32 < end),
+                whole_or_none(place + 64 * VECTOR, vector + 64 < end),
+                whole_or_none(place + 96 * VECTOR, vector + 96 < end),
             )
         else:
             words = (
@@ -227,9 +227,7 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         """Return a key as `sampling` has it; as a difference with a sign, it could leave 64 bits."""
         return i64(u64(key) - u64(bias))
 
-    lowest, larger, key_of_largest, reached_at, reaches = _reduction(
-        element_size, key_of, element_of, value_of
-    )
+    lowest, larger, key_of_largest = _reduction(element_size, key_of, value_of)
 
     @device_function
     def larger_in(words, best, p):
@@ -259,27 +257,8 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
     @device_function
     def team_largest(own, thread, arrays):
         """Return the largest key of a row."""
-        _, _, _, _, mail, room = arrays
+        _, _, mail, room = arrays
         return register(team.largest(block_largest(u64(own), thread, room), 0, thread, mail))
-
-    @device_function
-    def first_of(at, p, rank, thread, own, key, arrays):
-        """Return the first index of the largest key, by the first block; `own` is that of the thread."""
-        _, _, _, _, mail, room = arrays
-        # The larger, the earlier.
-        best = u64(0)
-        if own == key:
-            vector, end = segment_of(at, p, rank, thread)
-            while vector < end and best == 0:
-                words = load(at, p, vector, end)
-                for j in range(per_vector):
-                    if best == 0 and key_in(words, p) == key:
-                        i = vector * u32(per_vector) + u32(j) - skipped(at, p)
-                        best = u64(u32(0xFFFFFFFF) - i)
-                    words = shifted(words)
-                vector += 32
-        best = team.largest(block_largest(best, thread, room), 1, thread, mail)
-        return i64(u32(0xFFFFFFFF) - u32(best))
 
     return KeyFunctions(
         register,
@@ -297,12 +276,8 @@ def key_functions(element_size: int, cluster: int) -> KeyFunctions:
         shifted,
         signed,
         lowest,
-        larger_in,
         largest_in,
         key_of_largest,
-        reached_at,
-        reaches,
         largest,
         team_largest,
-        first_of,
     )

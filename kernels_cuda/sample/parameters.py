@@ -3,18 +3,21 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kernels_cuda.kernel_keys import PARAMETER_BITS, KernelFamily, kernel_key, variant_of
+from kernels_cuda.kernel_keys import KernelFamily, kernel_key, variant_of
 from kernels_cuda.layout import TABLE_WRITERS, WRITE_TABLE
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER, Variant
+from kernels_cuda.top_k.variants import variant_of as top_k_variant
 
 VECTOR = 16
 """Bytes that are loaded at a time."""
 THREADS = 512
 WARPS = THREADS // 32
 FEW = 256
-"""Elements that are listed in order: a half of the threads' maxima, so that the list of a random row fits."""
-LIST = 1024
-"""Elements at or above the threshold that a block has room for."""
+"""The largest k for which `top_k` lists the elements that take part."""
+FEW_OF_GIVEN = 128
+"""The same where k is an array: `top_k` lists as many for all rows."""
+LISTED_WARPS = 4
+"""Rows of a block whose elements are listed."""
 BINS = 2048
 DIGIT_BITS = BINS.bit_length() - 1
 N_POWERS = 128
@@ -26,10 +29,14 @@ FLOAT_SIZES = 2, 4, 8
 CLUSTERS = 1, PORTABLE_CLUSTER
 """Blocks that may share a row."""
 
-ROWS_KERNEL = 1
+ROWS_KERNEL, UNFILTERED_KERNEL, LISTED_KERNEL = range(1, 4)
+FROM_TOP_K = 1 << 62
+"""This bit stands for a kernel of `top_k`, the others for its number there."""
 FAMILIES = (
     TABLE_WRITERS,
     KernelFamily("sample_rows", "kernels_cuda.sample.rows:rows_kernel", (int, int)),
+    KernelFamily("sample_unfiltered", "kernels_cuda.sample.unfiltered:unfiltered_kernel", (int, int)),
+    KernelFamily("sample_listed", "kernels_cuda.sample.listed:listed_kernel", (int,)),
 )
 
 
@@ -37,34 +44,21 @@ def variants() -> Iterator[Variant]:
     """List every kernel that a plan may load."""
     yield sample_variant(WRITE_TABLE)
     for element_size in FLOAT_SIZES:
+        yield sample_variant(kernel_key(LISTED_KERNEL, element_size))
         for cluster in CLUSTERS:
             yield sample_variant(kernel_key(ROWS_KERNEL, element_size, cluster))
+            yield sample_variant(kernel_key(UNFILTERED_KERNEL, element_size, cluster))
 
 
 def sample_variant(key: int) -> Variant:
     """Return the kernel that an integer stands for."""
+    if key & FROM_TOP_K != 0:
+        return top_k_variant(key ^ FROM_TOP_K)
     variant = variant_of(key, FAMILIES)
-    cluster = key >> (2 * PARAMETER_BITS) if variant.parameters else 1
+    cluster = int(str(variant.parameters[1])) if len(variant.parameters) > 1 else 1
     if cluster == 1:
         return variant
     return variant._replace(cluster=cluster, since=CLUSTERS_FROM)
-
-
-class Parameters(NamedTuple):
-    """Parameters of `rows.sample_rows`."""
-
-    n_rows: int
-    n: int
-    x_step: int
-    """Bytes from an element to the next."""
-    segment: int
-    """Elements of a row that a warp adds up."""
-    mantissa: int
-    infinity: int
-    index_size: int
-    guessed_from: int
-    """Elements of a row from which on a small k is first tried with a threshold from a part of them."""
-    n_dims: int
 
 
 class Given(NamedTuple):
@@ -76,3 +70,40 @@ class Given(NamedTuple):
     k: int
     top_p: int
     min_p: int
+
+
+class Dimension(NamedTuple):
+    """A dimension of rows: its size, and the strides of all arrays in bytes."""
+
+    size: int
+    x: int
+    output: int
+    of: Given
+
+
+class Dimensions(NamedTuple):
+    """Up to `NARROW_DEPTH` dimensions, the fastest first."""
+
+    first: Dimension
+    second: Dimension
+    third: Dimension
+
+
+class Parameters(NamedTuple):
+    """Parameters of all kernels."""
+
+    n_rows: int
+    n: int
+    x_step: int
+    """Bytes from an element to the next."""
+    segment: int
+    """Elements of a row that a warp adds up."""
+    mantissa: int
+    infinity: int
+    index_size: int
+    n_listed: int
+    """How many elements of each row `top_k` has listed, for rows with a k of up to so many."""
+    n_dims: int
+    formats: Given
+    values: Given
+    dims: Dimensions

@@ -1,13 +1,26 @@
-"""The plan of `sample` on a GPU: one block per row, or one cluster of blocks where there are few rows.
+"""The plan of `sample` on a GPU.
 
-The slots of its launch are x, the parameters that are arrays, the output and the workspace, which only holds
+Rows without k, top_p and min_p have a kernel of their own. A small k is left to the plan of `top_k`, which
+lists the elements that take part in the workspace, and a kernel draws from these. What is left to the general
+kernel are rows with a share or a large k. One block draws the token of a row, or one cluster of blocks where
+there are few rows.
+
+The slots of all launches are x, the parameters that are arrays, the output and the workspace, which also has
 the dimensions of rows if there are more than `NARROW_DEPTH`.
 """
 
 from typing import NamedTuple
 
+from kernels_cpu import foreign
 from kernels_cpu.integers import ceil_div, product
 from kernels_cpu.plan_words import (
+    ALGORITHM,
+    CONTENT,
+    END,
+    KERNEL,
+    N_LAST_POINTERS,
+    N_POINTERS,
+    N_VALUES,
     NULL_SLOT,
     Words,
     begin_launch,
@@ -19,30 +32,54 @@ from kernels_cpu.plan_words import (
 )
 from kernels_cpu.sample.problem_words import (
     AXIS_SIZE,
+    COUNT,
     DIMENSION,
     DIMS,
     ELEMENT_SIZE,
     FORMATS,
     INDEX_SIZE,
     MANTISSA,
+    MIN_P,
     N_DIMS,
     N_PARAMETERS,
     OUTPUT_STRIDE,
     SIZE,
     STRIDES,
+    TOP_P,
     VALUES,
     X_STEP,
     X_STRIDE,
 )
-from kernels_cuda.device_words import ARCH, MULTIPROCESSORS, OWN_WORDS, PLANNED, ROOM, TOO_LONG
+from kernels_cpu.top_k import problem_words as of_top_k
+from kernels_cuda.device_words import ARCH, MULTIPROCESSORS, PLANNED, ROOM, TOO_LONG, WORKSPACE_ALIGNMENT
 from kernels_cuda.kernel_keys import kernel_key
 from kernels_cuda.layout import LAUNCH_WORDS, place, wide_table, wide_table_words
 from kernels_cuda.runtime.variant import CLUSTERS_FROM, PORTABLE_CLUSTER
-from kernels_cuda.sample.parameters import NARROW_DEPTH, ROWS_KERNEL, THREADS, VECTOR, WARPS, Parameters
+from kernels_cuda.sample.parameters import (
+    FEW,
+    FEW_OF_GIVEN,
+    FROM_TOP_K,
+    LISTED_KERNEL,
+    LISTED_WARPS,
+    NARROW_DEPTH,
+    ROWS_KERNEL,
+    THREADS,
+    UNFILTERED_KERNEL,
+    VECTOR,
+    WARPS,
+)
+from kernels_cuda.top_k.plan import plan_selection
+from kernels_cuda.top_k.policy import KEPT_SHARE
+from kernels_cuda.top_k.problem import select
 
-NOTHING, BLOCKS, CLUSTERS_OF_BLOCKS = range(3)
+NOTHING, LISTED, BLOCKS, CLUSTERS_OF_BLOCKS = range(4)
 """The algorithms."""
 _CLUSTER_ARCH = 10 * CLUSTERS_FROM[0] + CLUSTERS_FROM[1]
+# The words of a device that are of `sample` follow those that `top_k` reads.
+CLUSTER_ELEMENTS, MOST_BLOCKS = KEPT_SHARE + 1, KEPT_SHARE + 2
+_ONE = 0x3FF << 52  # of float64
+_LISTED_SHARE = 8  # elements for each that `top_k` lists where k is an array
+_MOST_LISTED_ROWS = 1 << 31
 
 
 class Policy(NamedTuple):
@@ -52,8 +89,33 @@ class Policy(NamedTuple):
     cluster_elements: int = 16384
     # The most blocks that are launched; each takes one row after the other.
     most_blocks: int = 1 << 20
-    # With a small k, a row of at least so many elements is read once, if a part of it gives the threshold.
-    guessed_elements: int = 65536
+
+
+class Filters(NamedTuple):
+    """What is known of the rows of a problem."""
+
+    n_listed: int
+    """How many elements of each row `top_k` is to list."""
+    are_all_listed: int
+    """No row has another k."""
+    are_none: int
+    """All elements of all rows take part."""
+
+
+def _filters_of(problem: Words, n_rows: int) -> Filters:
+    n, count = problem[AXIS_SIZE], problem[VALUES + COUNT]
+    is_given, is_counted = problem[FORMATS + COUNT] != 0, 0 < count < n
+    n_listed = 0
+    if is_given:
+        n_listed = min(FEW_OF_GIVEN, n // _LISTED_SHARE)
+    elif is_counted and count <= FEW:
+        n_listed = count
+    if problem[N_DIMS] > NARROW_DEPTH or n_rows > _MOST_LISTED_ROWS:
+        n_listed = 0
+    has_shares = problem[FORMATS + TOP_P] != 0 or problem[FORMATS + MIN_P] != 0
+    is_default = problem[VALUES + TOP_P] == _ONE and problem[VALUES + MIN_P] == 0
+    are_none = not has_shares and is_default and not is_given and not is_counted
+    return Filters(n_listed, int(n_listed > 0 and not is_given), int(are_none))
 
 
 def _bytes_of(format_word: int) -> int:
@@ -63,41 +125,113 @@ def _bytes_of(format_word: int) -> int:
     return 2 if format_word in (7, 10) else 4
 
 
-def plan(problem: Words, device: Words, out: Words) -> int:
+def plan(problem: Words, device: Words, table: Words, out: Words) -> int:
     """Plan the tokens of all rows; `TOO_LONG` if there is no room for the words."""
-    n_dims, n, element_size = problem[N_DIMS], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
+    n_dims, n = problem[N_DIMS], problem[AXIS_SIZE]
     n_rows = 1
     for d in range(n_dims):
         n_rows = product(n_rows, problem[DIMS + DIMENSION * d])
+    begin_plan(out, NOTHING)
     n_far = n_dims * DIMENSION if n_dims > NARROW_DEPTH else 0
-    if LAUNCH_WORDS + wide_table_words(n_far) > device[ROOM]:
-        begin_plan(out, NOTHING)
+    if 2 * LAUNCH_WORDS + wide_table_words(n_far) > device[ROOM]:
         return TOO_LONG
     if n_rows == 0:
-        begin_plan(out, NOTHING)
         return PLANNED
-    is_shared = (
-        device[ARCH] >= _CLUSTER_ARCH
-        and n >= device[OWN_WORDS]
-        and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]
-    )
-    cluster = PORTABLE_CLUSTER if is_shared else 1
-    begin_plan(out, CLUSTERS_OF_BLOCKS if is_shared else BLOCKS)
-    n_given = 0
-    for i in range(N_PARAMETERS):
-        if problem[FORMATS + i] != 0:
-            n_given += 1
-    workspace = n_given + 2
-    far_at = 0
+    filters, workspace, far_at = _filters_of(problem, n_rows), _workspace_slot(problem), 0
     if n_far > 0:
-        table = wide_table(out, workspace, n_far)
-        far_at = table.workspace_at
+        far = wide_table(out, workspace, n_far)
+        far_at = far.workspace_at
         for i in range(n_far):
-            out[place(table, i)] = _dimension_word(problem, n_dims, i)
-    n_blocks = min(product(n_rows, cluster), device[OWN_WORDS + 1] // cluster * cluster)
-    begin_launch(out, kernel_key(ROWS_KERNEL, element_size, cluster), n_blocks, THREADS, 0, cluster)
+            out[place(far, i)] = _dimension_word(problem, n_dims, i)
+    if filters.n_listed > 0:
+        of_elements = n_rows * filters.n_listed * problem[ELEMENT_SIZE]
+        indices_at = ceil_div(of_elements, WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+        status = _put_selection(problem, device, table, out, filters.n_listed, indices_at)
+        if status != PLANNED or out[END] + 2 * LAUNCH_WORDS > device[ROOM]:
+            begin_plan(out, NOTHING)
+            return TOO_LONG
+        kernel = kernel_key(LISTED_KERNEL, problem[ELEMENT_SIZE])
+        begin_launch(out, kernel, ceil_div(n_rows, LISTED_WARPS), 32 * LISTED_WARPS, 0, 1)
+        put_pointer(out, workspace, 0)
+        put_pointer(out, workspace, indices_at)
+        _put_operands(problem, out, n_rows, 1, filters.n_listed, NULL_SLOT, 0)
+    out[ALGORITHM] = LISTED
+    if filters.are_all_listed == 0:
+        is_shared = (
+            device[ARCH] >= _CLUSTER_ARCH
+            and n >= device[CLUSTER_ELEMENTS]
+            and product(n_rows, PORTABLE_CLUSTER) <= 2 * device[MULTIPROCESSORS]
+        )
+        cluster = PORTABLE_CLUSTER if is_shared else 1
+        out[ALGORITHM] = CLUSTERS_OF_BLOCKS if is_shared else BLOCKS
+        family = UNFILTERED_KERNEL if filters.are_none else ROWS_KERNEL
+        n_blocks = min(product(n_rows, cluster), device[MOST_BLOCKS] // cluster * cluster)
+        kernel = kernel_key(family, problem[ELEMENT_SIZE], cluster)
+        begin_launch(out, kernel, n_blocks, THREADS, 0, cluster)
+        slot = workspace if n_far > 0 else NULL_SLOT
+        _put_operands(problem, out, n_rows, cluster, filters.n_listed, slot, far_at)
+    return PLANNED
+
+
+def _put_selection(
+    problem: Words, device: Words, table: Words, out: Words, n_listed: int, indices_at: int
+) -> int:
+    """Put launches that list the first elements of each row, in order, and their indices of 32 bits."""
+    words = foreign.stack_integers(of_top_k.DIMS + NARROW_DEPTH * of_top_k.DIMENSION)
+    n_dims, element_size, n = problem[N_DIMS], problem[ELEMENT_SIZE], problem[AXIS_SIZE]
+    for i in range(of_top_k.DIMS + n_dims * of_top_k.DIMENSION):
+        words[i] = 0
+    flip = (1 << (8 * element_size - 1)) - 1
+    words[of_top_k.ELEMENT_SIZE], words[of_top_k.INDEX_SIZE] = element_size, 4
+    # Of 8 bytes, the sign is an integer with a sign.
+    words[of_top_k.SIGN], words[of_top_k.FLIP] = -flip - 1 if element_size == 8 else flip + 1, flip
+    words[of_top_k.INFINITY] = _infinity(element_size, problem[MANTISSA])
+    words[of_top_k.LARGEST], words[of_top_k.NAN_LAST], words[of_top_k.IS_SORTED] = 1, 1, 1
+    words[of_top_k.K], words[of_top_k.AXIS_SIZE], words[of_top_k.MAX_LENGTH] = n_listed, n, n
+    words[of_top_k.X_STEP], words[of_top_k.VALUE_STEP], words[of_top_k.INDEX_STEP] = problem[X_STEP], 1, 1
+    words[of_top_k.N_DIMS] = n_dims
+    stride = n_listed
+    for d in range(n_dims - 1, -1, -1):
+        at, given = of_top_k.DIMS + d * of_top_k.DIMENSION, DIMS + d * DIMENSION
+        words[at + of_top_k.SIZE] = problem[given + SIZE]
+        words[at + of_top_k.X_STRIDE] = problem[given + X_STRIDE]
+        words[at + of_top_k.VALUE_STRIDE] = stride
+        words[at + of_top_k.INDEX_STRIDE] = stride
+        stride *= problem[given + SIZE]
+    end = indices_at + ceil_div(4 * stride, WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+    # The slot of the workspace is the second one after that of values.
+    selection = select(words, device)._replace(
+        value_area=0, index_area=indices_at, reserved=end, outputs_at=_workspace_slot(problem) - 2
+    )
+    first = out[END]
+    status = plan_selection(words, device, table, selection, out)
+    while status == PLANNED and first < out[END]:
+        out[first + KERNEL] = out[first + KERNEL] | FROM_TOP_K
+        n_pointers = out[first + N_POINTERS] + out[first + N_LAST_POINTERS]
+        first += CONTENT + 2 * n_pointers + out[first + N_VALUES]
+    return status
+
+
+def _workspace_slot(problem: Words) -> int:
+    """Return the slot after those of x, the parameters that are arrays, and the output."""
+    slot = 2
+    for i in range(N_PARAMETERS):
+        slot += int(problem[FORMATS + i] != 0)
+    return slot
+
+
+def _infinity(element_size: int, mantissa: int) -> int:
+    """Return the bits of infinity."""
+    return ((1 << (8 * element_size - 1 - mantissa)) - 1) << mantissa
+
+
+def _put_operands(
+    problem: Words, out: Words, n_rows: int, cluster: int, n_listed: int, far_slot: int, far_at: int
+) -> None:
+    """Put what all kernels take: the arrays of the call, and `Parameters`."""
+    n_dims, n, element_size = problem[N_DIMS], problem[AXIS_SIZE], problem[ELEMENT_SIZE]
+    mantissa, slot = problem[MANTISSA], 1
     put_pointer(out, 0, 0)
-    slot = 1
     for i in range(N_PARAMETERS):
         if problem[FORMATS + i] != 0:
             put_pointer(out, slot, 0)
@@ -105,30 +239,16 @@ def plan(problem: Words, device: Words, out: Words) -> int:
         else:
             put_pointer(out, NULL_SLOT, 0)
     put_pointer(out, slot, 0)
-    mantissa = problem[MANTISSA]
     # A row may begin behind the first element of a vector.
     segment = ceil_div(ceil_div(n + VECTOR // element_size, WARPS * cluster), 32) * 32
-    infinity = ((1 << (8 * element_size - 1 - mantissa)) - 1) << mantissa
-    put_values(
-        out,
-        Parameters(
-            n_rows,
-            n,
-            problem[X_STEP] * element_size,
-            segment,
-            mantissa,
-            infinity,
-            problem[INDEX_SIZE],
-            device[OWN_WORDS + 2],
-            n_dims,
-        ),
-    )
+    put_values(out, (n_rows, n, problem[X_STEP] * element_size, segment, mantissa))
+    put_values(out, (_infinity(element_size, mantissa), problem[INDEX_SIZE], n_listed, n_dims))
     for at in range(FORMATS, VALUES + N_PARAMETERS):
         put_value(out, problem[at])
+    n_near = n_dims * DIMENSION if n_dims <= NARROW_DEPTH else 0
     for i in range(NARROW_DEPTH * DIMENSION):
-        put_value(out, _dimension_word(problem, n_dims, i) if n_far == 0 and i < n_dims * DIMENSION else 0)
-    put_last_pointer(out, workspace if n_far > 0 else NULL_SLOT, far_at)
-    return PLANNED
+        put_value(out, _dimension_word(problem, n_dims, i) if i < n_near else 0)
+    put_last_pointer(out, far_slot, far_at)
 
 
 def _dimension_word(problem: Words, n_dims: int, i: int) -> int:

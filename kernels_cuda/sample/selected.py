@@ -224,7 +224,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         The goal is the count, or the share top_p of a total, which is that of all weights if it is negative.
         """
-        _, bins, _, _, mail, room = arrays
+        bins, _, mail, room = arrays
         n_near = u32(BINS)
         if by_weight:
             n_near = near_bins(thread, largest, p, weighing, room)
@@ -281,7 +281,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         Return the sum over the row, to all blocks.
         """
-        _, _, _, sums, mail, room = arrays
+        _, sums, mail, room = arrays
         vector, end = keys.segment_of(at, p, rank, thread)
         total, n_ties = sum_part(at, p, vector, end, cut)
         total = warp_sum(total)
@@ -344,7 +344,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
 
         The one that the token is in is divided among the warps, and so on, at last among the threads.
         """
-        _, _, _, sums, _, room = arrays
+        _, sums, _, room = arrays
         lane = thread & 31
         of_tied = tied_weight(cut.largest, cut.distance, p, cut.weighing)
         draw = Draw(True, request.word_low, request.word_high, u64(0), ties, of_tied)
@@ -400,7 +400,7 @@ def selected_functions(element_size: int, cluster: int) -> Any:
         is_counted = request.is_counted != 0
         are_all = not is_counted and request.top_p < 0
         is_done = False
-        bins_at = ptx.shared_address(arrays[1])
+        bins_at = ptx.shared_address(arrays[0])
         cut = Cut(largest, distance, i64(0), False, u32(0), bins_at, are_all, weighing)
         while not is_done:
             by_weight = not is_counted

@@ -22,6 +22,13 @@ def warp_sum(value):
 
 
 @device_function
+def warp_sum_below_2_48(value):
+    """Return the sum over a warp of values below 2^48, by the instruction for words."""
+    low = ptx.warp_add(u32(value) & ((1 << 26) - 1))
+    return (u64(ptx.warp_add(u32(value >> 26))) << 26) + u64(low)
+
+
+@device_function
 def warp_largest(value):
     """Return the largest of the 64-bit values of a warp."""
     for bit in range(5):
@@ -90,6 +97,8 @@ class Team(NamedTuple):
     """Waits until all threads have arrived, and sees what they wrote to shared memory."""
     put: Any
     """Writes a u64 to a place of a shared array of the first block."""
+    put_all: Any
+    """Writes a u64 that all lanes of a warp have to a place of a shared array of each block."""
     sum: Any
     """The sum over all blocks of a value that all threads of a block have; takes a slot of `mail`."""
     largest: Any
@@ -109,7 +118,12 @@ def _block() -> Team:
     def same(value, slot, thread, mail):
         return value
 
-    return Team(meet, put, same, same)
+    @device_function
+    def put_all(array, place, value, lane):
+        if lane == 0:
+            array[place] = value
+
+    return Team(meet, put, put_all, same, same)
 
 
 @functools.cache
@@ -127,6 +141,12 @@ def team_functions(cluster: int) -> Team:
     def put(array, place, value):
         address = ptx.shared_address(array) + u32(place) * 8
         _store_cluster(ptx.cluster_address(address, u32(0)), value)
+
+    @device_function
+    def put_all(array, place, value, lane):
+        if lane < cluster:
+            address = ptx.shared_address(array) + u32(place) * 8
+            _store_cluster(ptx.cluster_address(address, lane), value)
 
     @device_function
     def tell_all(value, slot, thread, mail):
@@ -151,4 +171,4 @@ def team_functions(cluster: int) -> Team:
             best = max(best, mail[slot * cluster + rank])
         return best
 
-    return Team(meet, put, sum_of_blocks, largest_of_blocks)
+    return Team(meet, put, put_all, sum_of_blocks, largest_of_blocks)

@@ -85,14 +85,14 @@ def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection
     are_many = selection.n_rows > device[MULTIPROCESSORS] * WARP_KERNEL_WARPS
     is_short = selection.axis_size <= ROW_ELEMENTS[0] or selection.k > WARP_LARGEST_K
     if is_short or not are_many or device[FORCED] > 0 or not are_segments(problem, selection):
-        return _plan(problem, device, table, selection, out)
+        return plan_selection(problem, device, table, selection, out)
     # The launches run at the same time, the one that takes longest first.
     status = PLANNED
     if selection.axis_size > SHARED_ROW_ELEMENTS:
         longest = selection._replace(least=SHARED_ROW_ELEMENTS + 1)
         status = solve(choice.ONE_PASS, problem, device, longest, out)
         if status == UNSERVED:
-            status = _plan(problem, device, table, longest, out)
+            status = plan_selection(problem, device, table, longest, out)
         selection = selection._replace(reserved=out[WORKSPACE])
     if status == PLANNED:
         longer = selection._replace(
@@ -112,7 +112,7 @@ def _plan_numbered(problem: Words, device: Words, table: Words, selection: Selec
         return _plan_by_sorting(problem, device, table, selection, out)
     status = PLANNED
     if found.k > 0:
-        status = _plan(problem, device, table, found, out)
+        status = plan_selection(problem, device, table, found, out)
     if status == PLANNED:
         status = numbered_launches(problem, device, selection, found, out)
         status = TOO_LONG if out[ALGORITHM] == FULL else status
@@ -125,12 +125,12 @@ def _plan_by_sorting(problem: Words, device: Words, table: Words, selection: Sel
     out[WORKSPACE] = areas.end
     put_codes(problem, device, selection, out, areas)
     set_element_words(problem, CODE_WORDS)
-    status = _plan(problem, device, table, of_codes(selection, areas), out)
+    status = plan_selection(problem, device, table, of_codes(selection, areas), out)
     set_element_words(problem, of_elements)
     n_bytes = out[WORKSPACE]
     if status == PLANNED:
         put_order(problem, device, selection, out, areas)
-        status = _plan(problem, device, table, of_ordered(selection, areas), out)
+        status = plan_selection(problem, device, table, of_ordered(selection, areas), out)
     if status == PLANNED:
         put_numbers_of(problem, device, selection, out, areas)
         status = TOO_LONG if out[ALGORITHM] == FULL else status
@@ -138,7 +138,7 @@ def _plan_by_sorting(problem: Words, device: Words, table: Words, selection: Sel
     return status
 
 
-def _plan(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
+def plan_selection(problem: Words, device: Words, table: Words, selection: Selection, out: Words) -> int:
     """Plan a selection of at least one element with the best algorithm, or the one that may be taken."""
     forced: int = device[FORCED]
     if forced > 0:

@@ -1,0 +1,282 @@
+"""The kernel for rows without k, top_p and min_p: all elements take part.
+
+A block, or a cluster of blocks, finds the largest element of a row, and then the weights: warps add up those
+of their segments, in up to 32 chunks. The warp that the token is in finds its chunk, and reads that again,
+while the others begin with the next row.
+"""
+
+from typing import Any
+
+from numba import cuda
+
+from kernels_cuda import ptx
+from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.runtime.compiler import called_function, device_function
+from kernels_cuda.sample.arithmetic import (
+    ARITHMETIC,
+    EMPTY_SUM,
+    N_SCALE,
+    fill_powers,
+    weigh_functions,
+    weight_of_element,
+)
+from kernels_cuda.sample.keys import IN_FLIGHT, key_functions
+from kernels_cuda.sample.parameters import (
+    COPIES,
+    N_POWERS,
+    THREADS,
+    WARPS,
+    Given,
+    Parameters,
+)
+from kernels_cuda.sample.requests import (
+    N_ADDRESSES,
+    N_REQUEST,
+    find_row,
+    put_request,
+    put_token,
+    request_in,
+    request_of,
+)
+from kernels_cuda.sample.shared import (
+    team_functions,
+    warp_inclusive_sum,
+    warp_largest,
+    warp_sum,
+    warp_sum_below_2_48,
+)
+
+_ROWS = 32  # whose parameters the lanes of a warp prepare at a time
+_GROUP = 32 * IN_FLIGHT
+
+
+def _chunk_functions(element_size: int, cluster: int) -> tuple[Any, Any]:
+    """Make the functions that add up the weights of a segment, and that find the token in it.
+
+    A segment has up to 32 chunks, which have one group of vectors or more each.
+    """
+    keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
+    any_weight, per_vector = weight_of_element(keys, weigh), keys.per_vector
+
+    @device_function
+    def fast_sum(words, p, weighing, total):
+        """Add the weights of a vector to a sum."""
+        for _ in range(per_vector):
+            total = weigh.add(keys.value_of(keys.element_in(words), p), weighing, total)
+            words = keys.shifted(words)
+        return total
+
+    @called_function
+    def slow_sum(words, p, weighing):
+        """Return the sum of the weights of a vector."""
+        total = u64(0)
+        # A loop that is not unrolled.
+        left = ptx.same_u32(u32(per_vector))
+        while left > 0:
+            left -= 1
+            total += any_weight(keys.element_in(words), p, weighing)
+            words = keys.shifted(words)
+        return total
+
+    @called_function
+    def group_sums(at, p, vector, end, weighing):
+        """Return the sums of the weights of the vectors that a thread loads together."""
+        if weighing.is_fast:
+            words = keys.group(at, p, vector, end)
+            empty = u64(EMPTY_SUM)
+            sums = (
+                fast_sum(words[0], p, weighing, empty) - empty,
+                fast_sum(words[1], p, weighing, empty) - empty,
+                fast_sum(words[2], p, weighing, empty) - empty,
+                fast_sum(words[3], p, weighing, empty) - empty,
+            )
+        else:
+            slow = cuda.local.array(IN_FLIGHT, u64)
+            number = ptx.same_u32(u32(0))
+            while number < IN_FLIGHT:
+                slow[number] = slow_sum(keys.load(at, p, vector + 32 * number, end), p, weighing)
+                number = ptx.next_pass(number)
+            sums = (slow[0], slow[1], slow[2], slow[3])
+        return sums
+
+    @device_function
+    def sum_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane):
+        """Return, in lane i, the sum of the weights of chunk i.
+
+        From the last to the first: the pass before has left the last ones in the cache.
+        """
+        own = u64(0)
+        chunk = (n_groups - 1) // per_chunk
+        group = n_groups
+        while group > 0:
+            group -= 1
+            a, b, c, d = group_sums(at, p, vector + group * _GROUP, end, weighing)
+            total = warp_sum_below_2_48(a + b + c + d)
+            if lane == chunk:
+                own += total
+            if group == chunk * per_chunk:
+                chunk -= 1
+        return own
+
+    @called_function
+    def draw_in_segment(at, p, vector, end, per_chunk, weighing, own, target):
+        """Return the token of a row by the warp whose segment it is in."""
+        lane = u32(cuda.threadIdx.x) & 31
+        inclusive = warp_inclusive_sum(own, lane)
+        chunk = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
+        target -= ptx.shuffle_from_u64(inclusive - own, chunk)
+        vector += chunk * per_chunk * _GROUP
+        token = u64(0)
+        is_found = False
+        while not is_found and vector - lane < end:
+            sums = group_sums(at, p, vector, end, weighing)
+            for number in range(IN_FLIGHT):
+                total = warp_sum_below_2_48(sums[number])
+                if not is_found and target < total:
+                    is_found = True
+                    inclusive = warp_inclusive_sum(sums[number], lane)
+                    owner = ptx.popcount_u32(ptx.ballot(u32(inclusive <= target)))
+                    own_vector = vector + 32 * number
+                    place = u32(own_vector * per_vector) - keys.skipped(at, p)
+                    words = keys.load(at, p, own_vector, end)
+                    place += walk(words, p, weighing, target - (inclusive - sums[number]))
+                    token = u64(ptx.shuffle_from_u32(place, owner))
+                elif not is_found:
+                    target -= total
+            vector += _GROUP
+        return token
+
+    @called_function
+    def walk(words, p, weighing, target):
+        """Return after how many elements of a vector the sum of their weights exceeds a target."""
+        number = u32(0)
+        total = u64(0)
+        left = ptx.same_u32(u32(per_vector))
+        while left > 0:
+            left -= 1
+            total += any_weight(keys.element_in(words), p, weighing)
+            if total <= target:
+                number += 1
+            words = keys.shifted(words)
+        return number
+
+    return sum_chunks, draw_in_segment
+
+
+def unfiltered_kernel(element_size: int, cluster: int) -> Any:
+    """Make the kernel for one element width, with so many blocks per row."""
+    keys, weigh = key_functions(element_size, cluster), weigh_functions(element_size)
+    team = team_functions(cluster)
+    sum_chunks, draw_in_segment = _chunk_functions(element_size, cluster)
+    bias = 1 << (8 * element_size - 1)
+    n_warps, n_powers = WARPS * cluster, N_POWERS * COPIES
+    n_asked = _ROWS * N_REQUEST
+    per_lane = max(n_warps // 32, 1)
+
+    @device_function
+    def largest_in_warp(own):
+        if element_size == 8:
+            return warp_largest(own)
+        return u64(ptx.warp_max(own))
+
+    @device_function
+    def largest_of_row(own, number, lane, maxima):
+        """Return the largest key of a row, by those of the threads."""
+        team.put_all(maxima, number, largest_in_warp(own), lane)
+        team.meet()
+        best = u64(0)
+        for i in range(per_lane):
+            best = max(best, maxima[(i * 32 + lane) & (n_warps - 1)])
+        return keys.register(warp_largest(best))
+
+    @device_function
+    def sums_of_row(own, number, lane, sums):
+        """Return the sum of a row, and that of the segments before this one."""
+        team.put_all(sums, number, own, lane)
+        team.meet()
+        total = u64(0)
+        before = u64(0)
+        for i in range(per_lane):
+            place = i * 32 + lane
+            if place < n_warps:
+                total += sums[place]
+                if place < number:
+                    before += sums[place]
+        return warp_sum(total), warp_sum(before)
+
+    # Two blocks share a multiprocessor.
+    @cuda.jit(max_registers=65536 // (2 * THREADS))
+    def sample_unfiltered(
+        x,
+        given: Given,
+        output,
+        p: Parameters,
+        far,
+    ):
+        powers = cuda.shared.array(n_powers, i64)
+        asked = cuda.shared.array(n_asked, i64)
+        scale = cuda.shared.array(N_SCALE, i64)
+        maxima = cuda.shared.array(n_warps, u64)
+        sums = cuda.shared.array(n_warps, u64)
+        addresses = cuda.local.array(N_ADDRESSES, i64)
+        thread = u32(cuda.threadIdx.x)
+        lane = thread & 31
+        rank = u32(0)
+        if cluster > 1:
+            rank = ptx.cluster_rank()
+            ptx.cluster_arrive_relaxed()
+        number = rank * WARPS + (thread >> 5)
+        fill_powers(powers, thread)  # ends with a barrier
+        if cluster > 1:
+            ptx.cluster_wait()  # all blocks run
+        ptx.grid_dependency_wait()
+        n_teams = i64(cuda.gridDim.x) // cluster
+        row = i64(cuda.blockIdx.x) // cluster
+        while row < p.n_rows:
+            # Lanes have a row each.
+            find_row(
+                min(row + i64(lane) * n_teams, p.n_rows - 1),
+                x,
+                given,
+                output,
+                p,
+                far,
+                addresses,
+            )
+            # By one warp, while the others begin to read.
+            if thread >= THREADS - 32:
+                put_request(request_of(addresses, p, False), asked, lane * N_REQUEST)
+            slot = u32(0)
+            while slot < _ROWS and row < p.n_rows:
+                at = i64(ptx.shuffle_from_u64(u64(addresses[0]), slot))
+                to = i64(ptx.shuffle_from_u64(u64(addresses[1]), slot))
+                largest = largest_of_row(keys.largest(at, p, rank, thread), number, lane, maxima)
+                token = u64(0)
+                is_mine = number == 0
+                if u64(largest) <= u64(bias) - u64(p.infinity):
+                    token = ~u64(0)
+                    team.meet()
+                else:
+                    request = request_in(asked, slot * N_REQUEST)
+                    value = keys.value_of(keys.element_of(largest), p)
+                    weighing = weigh.prepare(value, keys.signed(largest), request, p, thread, powers, scale)
+                    vector, end = keys.segment_of(at, p, rank, thread)
+                    n_groups = u32(0)
+                    if vector - lane < end:
+                        n_groups = (end - (vector - lane) + (_GROUP - 1)) // u32(_GROUP)
+                    per_chunk = max((n_groups + 31) >> 5, u32(1))
+                    chunks = sum_chunks(at, p, vector, n_groups, end, per_chunk, weighing, lane)
+                    own = warp_sum(chunks)
+                    total, before = sums_of_row(own, number, lane, sums)
+                    target = u64(ARITHMETIC.part(request.word_low, request.word_high, i64(total)))
+                    is_mine = before <= target < before + own
+                    if is_mine:
+                        token = draw_in_segment(
+                            at, p, vector, end, per_chunk, weighing, chunks, target - before
+                        )
+                if is_mine and lane == 0:
+                    put_token(to, token, p)
+                slot += 1
+                row += n_teams
+
+    return sample_unfiltered
