@@ -183,3 +183,17 @@ def test_repeated_calls_move_elements_of_sixteen_bytes_whole() -> None:
                 np.testing.assert_array_equal(gathered, x[indices[:, 0], indices[:, 1]])
                 np.testing.assert_array_equal(dmlops.tril(given), np.tril(x))
                 np.testing.assert_array_equal(dmlops.nonzero_coordinates(given)[0], np.argwhere(x))
+
+
+def test_a_known_kind_of_arrays_of_jax_refuses_results_of_another_rank() -> None:
+    """Outputs of a call that does not fit may have any number of dimensions."""
+    jax = pytest.importorskip("jax")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    given, pairs = jax.numpy.asarray(x), np.array([[0, 1], [2, 3]], "int32")
+    for _ in range(3):
+        lengths = jax.numpy.full(3, 2, "int32")
+        np.testing.assert_array_equal(dmlops.top_k(given, 2, lengths=lengths).indices, [[1, 0]] * 3)
+        np.testing.assert_array_equal(dmlops.gather_nd(given, jax.numpy.asarray(pairs)), [1, 11])
+        np.testing.assert_array_equal(dmlops.gather_nd(given, jax.numpy.asarray(pairs[:, :1])), x[[0, 2]])
+        with pytest.raises(dmlops.InvalidDescriptorError, match="shapes must broadcast"):
+            dmlops.top_k(given, 2, lengths=jax.numpy.full(5, 2, "int32"))

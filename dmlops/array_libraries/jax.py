@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+# To copy an array of up to this size takes half the time that JAX needs to take its memory over.
+_COPIED_BYTES = 1 << 16
+
+
 class Jax(ArrayLibrary):
     """JAX, for arrays that lie on one device.
 
@@ -53,15 +57,15 @@ class Jax(ArrayLibrary):
             refuse(where, "an array without memory", reason, "pass an array that still exists")
         if not isinstance(array.dtype, np.dtype):  # such as keys of random numbers
             named_data_type(array.dtype.name, where)
-        if len(array.devices()) != 1:
-            reason = f"it is spread over {len(array.devices())} devices"
-            remedy = "move it to one: jax.device_put"
+        devices = array.devices()
+        if len(devices) != 1:
+            reason, remedy = f"it is spread over {len(devices)} devices", "move it to one: jax.device_put"
             raise TypeError(error_text(where, "a sharded array", reason, remedy))
-        (device,) = array.devices()
+        (device,) = devices
         if device.platform not in ("cpu", "gpu", "cuda"):
             got, allowed = f"an array on {device.platform}", "it must be on the CPU or on a CUDA device"
             raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
-        self._jax.block_until_ready(array)
+        array.block_until_ready()
         signature = self, array.dtype, array.shape, self.device(array), self.index_type
         return Operand(self, array, signature, self.address(array))
 
@@ -91,8 +95,6 @@ class Jax(ArrayLibrary):
     def address(self, array: "Array") -> int:
         if isinstance(array, np.ndarray):
             return NUMPY.address(array)
-        if self.device(array) == CPU:
-            return NUMPY.address(np.asarray(array))  # a view of JAX's memory, or a copy that JAX keeps
         return array.unsafe_buffer_pointer()  # type: ignore[no-any-return]
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
@@ -119,6 +121,8 @@ class Jax(ArrayLibrary):
     def finalize(self, array: "Array", stream: int) -> "Array":
         if isinstance(array, np.ndarray):
             on_gpu = self._jax.default_backend() != "cpu"
+            if not on_gpu and array.nbytes <= _COPIED_BYTES:
+                return self._jax.numpy.asarray(array)
             return self._jax.device_put(array, self._jax.devices("cpu")[0] if on_gpu else None)
         cuda_driver.synchronize(stream)
         return array

@@ -57,6 +57,7 @@ class Native:
         self._kernels = cpu.kernels_of(form.operator)
         kernels = self._kernels
         self._n_arrays = len(call.leading) + len(operands)
+        self._n_array_words = sum(1 + 2 * operand.rank for operand in operands)
         self._has_workspace = self._n_arrays > len(call.leading) + len(call.inputs) + len(call.results)
         template = self._problem_words(call.problem)
         plan, words = self._plan_of()
@@ -101,6 +102,8 @@ class Native:
         n_arrays = self._n_arrays - self._n_leading
         try:
             words = [word for array in arguments[:n_arrays] for word in words_of(array)]
+            if len(words) != self._n_array_words:  # outputs have another number of dimensions
+                raise ValueError(arguments)
             words += arguments[n_arrays:]
             packed = packer(len(words))(*words)
         except (ValueError, struct.error) as error:  # strides between elements, integers of more than 64 bits

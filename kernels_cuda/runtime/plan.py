@@ -10,7 +10,7 @@ from kernels_cpu.problems import Problem
 from kernels_cuda.device_words import ROOM, TOO_LONG
 from kernels_cuda.runtime.variant import Target
 
-# Of plans with as many words, those with fewer launches take hundreds of gigabytes already.
+# A plan of so many words has 100,000 launches and more: its arrays take hundreds of gigabytes.
 _MOST_WORDS = 1 << 24
 
 

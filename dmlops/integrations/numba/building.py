@@ -52,9 +52,9 @@ def is_integer(kind: object) -> bool:
 def check(function: str, integers: dict[str, object], **arrays: object) -> None:
     """Refuse arguments of other types than integers and arrays, and None where it has no meaning."""
     for name, kind in integers.items():
-        is_integer = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
+        is_whole = isinstance(getattr(kind, "value", kind), (types.Integer, types.Boolean, int))
         is_bound = name in _BOUNDS and types.unliteral(getattr(kind, "value", kind)) == types.float64
-        if not (is_integer or is_bound or (name in _MAY_BE_NONE and is_none(kind))):
+        if not (is_whole or is_bound or (name in _MAY_BE_NONE and is_none(kind))):
             refuse(f"{function}.{name}", kind, "it must be an integer")
     for name, kind in arrays.items():
         if name in _MAY_BE_NONE and is_none(kind):
