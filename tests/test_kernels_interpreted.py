@@ -178,15 +178,18 @@ def run_top_k(
     values, indices = reference.top_k(rows, k, axis=axis, sorted=is_sorted, largest=largest, **given)
     if numbers is None:
         indices = indices.astype(index_dtype)
+    # Segments of one array: all rows of the input are the same.
+    strides = (0, 1) if rows.strides[0] == 0 else None
     descriptor = TopK1(
-        input_tensor=TensorDesc(data_type, rows.shape),
+        input_tensor=TensorDesc(data_type, rows.shape, strides),
         axis=axis,
         k=k,
         axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
         output_value_tensor=TensorDesc(data_type, values.shape),
         output_index_tensor=TensorDesc(TensorDataType[indices.dtype.name.upper()], values.shape),
     )
-    options, inputs = Options(is_sorted=is_sorted, nan_last=nan_last), {"input_tensor": rows}
+    options = Options(is_sorted=is_sorted, nan_last=nan_last)
+    inputs = {"input_tensor": rows[:1] if strides else rows}
     for field, array in (("lengths", lengths), ("starts", starts), ("numbers", numbers)):
         if array is not None:
             described = TensorDesc(TensorDataType[array.dtype.name.upper()], array.shape)
@@ -337,6 +340,37 @@ def test_what_lies_before_a_window_is_never_selected():
     for row, start in zip(rows, starts, strict=True):
         row[:start] = 9
     run_top_k("rounds", TensorDataType.UINT32, rows, 8, True, starts=starts, lengths=np.full(3, 50))
+
+
+@pytest.mark.parametrize("dtype", ["float32", exhaustive("bfloat16"), exhaustive("int64")])
+@pytest.mark.parametrize("k", [10, exhaustive(20)])
+def test_segments(dtype, k):
+    """Launches at the same time select from short, longer and the longest ones; many are empty."""
+    rng = np.random.default_rng(8)
+    x = rng.integers(0, 50, 9000).astype(dtype)
+    lengths = np.minimum((rng.pareto(0.8, 40) * 40).astype("int64"), 1500) - 3
+    starts = rng.integers(-9, x.size, 40)
+    for row, window in enumerate(
+        [(7, 5000), (9, 257), (3, 256), (0, 4096), (8990, 99), (1, 1024), (2, 1025)]
+    ):
+        starts[row], lengths[row] = window
+    rows = np.lib.stride_tricks.as_strided(x, (40, x.size), (0, x.itemsize))
+    for is_sorted in (True, False):
+        given = {"starts": starts, "lengths": lengths}
+        run_top_k("one_multiprocessor", TensorDataType[dtype.upper()], rows, k, is_sorted, is_sorted, **given)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", exhaustive("uint8"), exhaustive("bfloat16"), exhaustive("float64")]
+)
+def test_many_short_rows(dtype):
+    """Lanes of a warp select from each: elements that tie, that all tie, and in descending order."""
+    rng = np.random.default_rng(9)
+    rows = rng.integers(0, 9, (135, 101)).astype(dtype)
+    rows[:3] = 1
+    rows[3:6] = np.arange(101)[::-1]
+    for k, largest in ((12, True), (9, False)):
+        run_top_k("one_multiprocessor", TensorDataType[dtype.upper()], rows, k, True, largest)
 
 
 @pytest.mark.parametrize(
@@ -580,10 +614,10 @@ def test_elements_that_change_after_they_were_counted():
         np.testing.assert_array_equal(coordinates.view(np.int64).reshape(-1, 2), expected)
 
 
-@pytest.mark.parametrize("n_rows", [exhaustive(40), exhaustive(1100)])
-def test_long_segments_share_blocks(n_rows):
+@pytest.mark.parametrize(("n_rows", "k"), [exhaustive(40, 7), exhaustive(1100, 7), exhaustive(40, 20)])
+def test_long_segments_share_blocks(n_rows, k):
     """Warps take the short segments of one row; the others are shared by one group of blocks, or several."""
-    rng, n, k = np.random.default_rng(8), 20_000, 7
+    rng, n = np.random.default_rng(8), 20_000
     x = rows_of_ties(n)
     lengths = np.where(
         rng.random(n_rows) < 12 / n_rows, rng.integers(257, 900, n_rows), rng.integers(-1, 257, n_rows)
@@ -608,5 +642,5 @@ def test_long_segments_share_blocks(n_rows):
     (choice,) = (choice for choice in ALGORITHMS["top_k"] if choice.name == "one_multiprocessor")
     options = Options(lengths=of_rows, starts=of_rows)
     launched = run_case(RandomCase("top_k", "segments", descriptor, options, before, after), choice)
-    expected = ["one_pass_4_512_1", "partition_4_128_32_1", "warp_4_2"]
+    expected = ["one_pass_4_512_1", *(["lanes_4"] if k <= 12 else ["partition_4_128_32_1", "warp_4_2"])]
     assert launched == [f"dmlops_top_k_{name}" for name in expected]

@@ -8,7 +8,7 @@ algorithms:
 family          algorithm  rows that it is for                     what it promises
 ==============  =========  ======================================  ===========================================
 short_rows      rounds     up to 512, k <= 8                       one read, several per warp
-                warp       up to 1024, k <= 32; up to 256, any k   one read, one warp per row
+                warp       up to 1024, k <= 32; up to 256, any k   one read, one warp per row, or some lanes
 rows_in_blocks  partition  up to 32768, large k up to 16384        one read, the row in a block's registers
 read_once       one_pass   from about 1000 on, k <= 128            one read, the same time even if all tie
                 sampled    many long ones                          one read, a threshold from a sample

@@ -28,6 +28,7 @@ from kernels_cuda.top_k.read_once.sampled_launches import sampled_launches
 from kernels_cuda.top_k.rows_in_blocks.partition_launches import SHARED_ROW_ELEMENTS, partition_launches
 from kernels_cuda.top_k.shared.launches import FULL, UNSERVED
 from kernels_cuda.top_k.shared.order_launches import pad_launches
+from kernels_cuda.top_k.short_rows.lanes_launches import LANES_ELEMENTS, LANES_LARGEST_K, lanes_launches
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_launches
 from kernels_cuda.top_k.short_rows.warp_launches import (
     ROW_ELEMENTS,
@@ -87,6 +88,16 @@ def _plan_rows(problem: Words, device: Words, table: Words, selection: Selection
     if is_short or not are_many or device[FORCED] > 0 or not are_segments(problem, selection):
         return plan_selection(problem, device, table, selection, out)
     # The launches run at the same time, the one that takes longest first.
+    status = UNSERVED
+    if selection.k <= LANES_LARGEST_K and selection.axis_size > LANES_ELEMENTS:
+        longer = selection._replace(least=LANES_ELEMENTS + 1)
+        status = solve(choice.ONE_PASS, problem, device, longer, out)
+    if status == PLANNED:
+        out[ALGORITHM] = choice.WARP
+        lanes_launches(problem, device, selection._replace(most=LANES_ELEMENTS), out)
+        return TOO_LONG if out[ALGORITHM] == FULL else status
+    if status == TOO_LONG:
+        return status
     status = PLANNED
     if selection.axis_size > SHARED_ROW_ELEMENTS:
         longest = selection._replace(least=SHARED_ROW_ELEMENTS + 1)

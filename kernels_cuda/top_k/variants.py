@@ -18,6 +18,7 @@ from kernels_cuda.top_k.shared.kernel_keys import MOST_PARAMETERS, NAMES, kernel
 from kernels_cuda.top_k.shared.launches import offsets_variant
 from kernels_cuda.top_k.shared.order_launches import order_variants
 from kernels_cuda.top_k.shared.shapes import ELEMENT_SIZES
+from kernels_cuda.top_k.short_rows.lanes_launches import lanes_variants
 from kernels_cuda.top_k.short_rows.rounds_launches import rounds_variants
 from kernels_cuda.top_k.short_rows.warp_launches import warp_variants
 from kernels_cuda.top_k.sort.sort_launches import clear_variant, indices_variant, sort_variants
@@ -34,6 +35,7 @@ def variants() -> Iterator[Variant]:
         for variants_of in (
             rounds_variants,
             warp_variants,
+            lanes_variants,
             partition_variants,
             one_pass_variants,
             sampled_variants,

@@ -131,16 +131,16 @@ def test_segments(torch):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
 def test_segments_with_a_heavy_tail(torch, dtype):
-    """Warps take the short ones; those longer than warps take are shared by blocks."""
+    """Lanes and warps take the short ones; those longer than warps take are shared by blocks."""
     rng, library = np.random.default_rng(4), Torch("cuda")
     x = sample(rng, 60_000, dtype)
     lengths = np.minimum((rng.pareto(0.8, 4000) * 20).astype("int64"), 50_000) - 3
     starts = rng.integers(-9, x.size, 4000)
     assert 100 < (lengths > 1024).sum() < 400
-    for is_sorted in (True, False):
-        expected = reference.top_k(x, 10, starts=starts, lengths=lengths, sorted=is_sorted)
+    for k, is_sorted in itertools.product((10, 20), (True, False)):
+        expected = reference.top_k(x, k, starts=starts, lengths=lengths, sorted=is_sorted)
         given = [library.from_numpy(each) for each in (x, starts, lengths)]
-        found = dmlops.top_k(given[0], 10, starts=given[1], lengths=given[2], sorted=is_sorted)
+        found = dmlops.top_k(given[0], k, starts=given[1], lengths=given[2], sorted=is_sorted)
         for actual, answer in zip(found, expected, strict=True):
             assert_same(library.to_numpy(actual), answer)
 

@@ -24,6 +24,8 @@ MAXIMA_PER_SELECTED = 4
 LONGEST_ROW = 1 << 29
 # Rows of at least this size have larger blocks where no two blocks share a multiprocessor.
 LONG_BYTES = 256 * KIB
+# Rows that blocks share are few from this length on.
+LONG_SEGMENT = 4096
 
 
 class OnePassParameters(NamedTuple):
@@ -57,7 +59,9 @@ def one_pass_launches(problem: Words, device: Words, selection: Selection, out: 
     n_blocks, shares_rows = selection.n_rows, 0
     if selection.least > 0:
         n_threads, shares_rows = ONE_PASS_THREADS[0], 1
-        n_blocks = min(n_blocks, sharing_blocks(device[MULTIPROCESSORS], n_threads))
+        # The shorter of these rows have a launch beside them that needs half of the registers.
+        share = 1 if selection.least > LONG_SEGMENT else 2
+        n_blocks = min(n_blocks, sharing_blocks(device[MULTIPROCESSORS], n_threads) // share)
     kernel = kernel_key(ONE_PASS, element_size, n_threads, shares_rows)
     begin_rows(problem, device, selection, out, kernel, Sizes(n_blocks, n_threads, 0, 1))
     n_maxima = max(FEWEST_MAXIMA, 1 << bits_for(k * MAXIMA_PER_SELECTED))

@@ -33,6 +33,7 @@ NAMES = (
     "selected",
     "indices",
     "result_sort",
+    "lanes",
 )
 (
     OFFSETS,
@@ -64,7 +65,8 @@ NAMES = (
     SELECTED,
     INDICES,
     RESULT_SORT,
-) = range(29)
+    LANES,
+) = range(30)
 NAME_BITS, PARAMETER_BITS = 6, 11
 MOST_PARAMETERS = 5
 

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 from kernels_cpu.integers import ceil_div
 from kernels_cpu.plan_words import Words, put_value
+from kernels_cuda.device_words import MULTIPROCESSORS
 from kernels_cuda.runtime.variant import Variant
 from kernels_cuda.top_k.problem import Selection
 from kernels_cuda.top_k.shared.kernel_keys import WARP, kernel_key
 from kernels_cuda.top_k.shared.launches import UNSERVED, Sizes, begin_rows, split, variant
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
+from kernels_cuda.top_k.short_rows.lanes_launches import LANES_LARGEST_K, lanes_launches
 
 WARP_KERNEL_THREADS = 256
 WARP_KERNEL_WARPS = WARP_KERNEL_THREADS // WARP_LANES
@@ -20,6 +22,10 @@ ROW_ELEMENTS = (256, 1024)
 # ranked without one.
 FEW_SLOTS = 64
 MANY_SLOTS = 256
+# Some lanes of a warp each are faster for rows up to this length, by value, if each multiprocessor has more
+# than this.
+FEW_LANES_ELEMENTS = 128
+MANY_ROWS = 128
 
 
 def vectors_per_lane(element_size: int, row_elements: int) -> int:
@@ -35,11 +41,14 @@ def warp_variants(element_size: int) -> Iterator[Variant]:
 
 
 def warp_launches(problem: Words, device: Words, selection: Selection, out: Words) -> int:
-    """Give every row a warp."""
+    """Give every row a warp, or short ones some of its lanes."""
     element_size, axis_size = selection.element_size, min(selection.axis_size, selection.most)
     has_threshold = selection.k <= WARP_LARGEST_K
     if axis_size > (ROW_ELEMENTS[1] if has_threshold else MANY_SLOTS):
         return UNSERVED
+    are_many = selection.n_rows > MANY_ROWS * device[MULTIPROCESSORS] and selection.is_by_index == 0
+    if are_many and axis_size <= FEW_LANES_ELEMENTS and selection.k <= LANES_LARGEST_K:
+        return lanes_launches(problem, device, selection, out)
     n_slots = FEW_SLOTS if has_threshold else MANY_SLOTS
     row_elements = ROW_ELEMENTS[0] if axis_size <= ROW_ELEMENTS[0] else ROW_ELEMENTS[1]
     kernel = kernel_key(WARP, element_size, vectors_per_lane(element_size, row_elements), 0)
