@@ -377,6 +377,32 @@ def sort_kernel(
             store_element(values + rank * element_size, key_type(padding))
             rank += n_threads
 
+    @device_function
+    def pad_tile(values, indices, length, tile_first, thread, p, s):
+        """Pad the results from the end of a row on that lie where a tile does."""
+        rank = max(length, tile_first) + i64(thread)
+        end = min(p.k, tile_first + tile_size)
+        if in_results and s.target.positions != 0:
+            pad_values(values, p.window_format.padding, rank, end)
+        else:
+            pad_results(values, indices, rank, n_threads, end, p)
+
+    @device_function
+    def clear_counters(counts, thread):
+        counter = thread
+        while counter < n_counters:
+            counts[counter] = u32(0)
+            counter += n_threads
+
+    @device_function
+    def count_of_digit(counts, thread):
+        """Return how many pairs of the tile have the thread's digit."""
+        amount = u32(0)
+        if thread < N_DIGITS:
+            for other in range(n_warps):
+                amount += counts[u32(other * N_DIGITS) + thread]
+        return amount
+
     @cuda.jit(max_registers=max_registers)
     def sort_digit(
         x,
@@ -402,10 +428,7 @@ def sort_kernel(
         if thread == 0:
             taken[0] = ptx.atomic_add_u32(counted.next_tile, u32(1))
             shared_byte[0] = u32(s.shift >> 3)
-        counter = thread
-        while counter < n_counters:
-            counts[counter] = u32(0)
-            counter += n_threads
+        clear_counters(counts, thread)
         cuda.syncthreads()
         row = i64(taken[0] // u32(s.n_tiles))
         tile = i64(taken[0]) - row * s.n_tiles
@@ -415,12 +438,7 @@ def sort_kernel(
         tile_first = tile * tile_size
         # Not the comparison with 0 that comes later: compilers would keep its outcome in registers.
         if s.is_last == 1:
-            rank = max(length, tile_first) + i64(thread)
-            end = min(p.k, tile_first + tile_size)
-            if in_results and s.target.positions != 0:
-                pad_values(values, p.window_format.padding, rank, end)
-            else:
-                pad_results(values, indices, rank, n_threads, end, p)
+            pad_tile(values, indices, length, tile_first, thread, p, s)
         if tile_first >= length:
             return
         count = u32(min(i64(tile_size), length - tile_first))
@@ -450,12 +468,9 @@ def sort_kernel(
         cuda.syncthreads()
 
         # Announce how many elements of each digit the tile has.
-        amount = u32(0)
         state = counted.states + (row * s.n_tiles * N_DIGITS + i64(thread)) * position_size
         own_state = state + tile * (N_DIGITS * position_size)
-        if thread < N_DIGITS:
-            for other in range(n_warps):
-                amount += counts[u32(other * N_DIGITS) + thread]
+        amount = count_of_digit(counts, thread)
         before = position_type(0)
         if tile == 0:
             before = exclusive_sum_of_digits(sums, of_digit, digit_base, thread)
