@@ -204,7 +204,7 @@ class BoundCall:
         return made
 
     def launch(self, executor: Executor, addresses: Sequence[int], workspace: int = 0) -> Any:
-        """Launch the plan, and return what it does: on the host what its only kernel found, if it has one."""
+        """Launch the plan; return its result on the host (`Plan.launch`), or -1."""
         assert self.plan is not None
         arguments = (*executor.leading, *self.leading, *addresses)
         if not self.workspace_size:

@@ -23,7 +23,7 @@ from dmlops.devices.memory import CPU
 from dmlops.types.errors import DmlError
 
 Kept = TypeVar("Kept")
-# The constructor of a named tuple calls this as well, and takes three times as long.
+# Makes a named tuple; its constructor calls this, and takes three times as long.
 new_tuple: Any = tuple.__new__
 
 _log = logging.getLogger("dmlops")

@@ -244,7 +244,7 @@ class DeviceNative(Native):
         return scratch
 
     def launched_in(self, scratch: "Scratch", arguments: tuple[object, ...], stream: int) -> bool:
-        """Launch a call on what an earlier one has left in scratch memory; return whether it is done."""
+        """Launch a call that continues in the scratch memory of an earlier one; return whether it is done."""
         status = self._launch_in(scratch, arguments, stream)
         if status == NEEDS_PYTHON and self.planned_words((*arguments, 0, 0, 0)) is not None:
             status = self._launch_in(scratch, arguments, stream)

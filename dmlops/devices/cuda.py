@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 NO_OFFENDER = 2**63 - 1
 POSITION = np.dtype(np.int64)
 """The type of what the check writes: a position, or `NO_OFFENDER`."""
-# Numba and what it types and lowers with, NVVM, and nvJitLink; NVIDIA's of CUDA 12 have other names.
+# The distributions that a cubin depends on: Numba's, NVVM and nvJitLink, and the names of these two in
+# CUDA 12.
 _COMPILERS = (
     *("numba", "numba-cuda", "llvmlite", "cuda-core"),
     *("nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),

@@ -192,7 +192,8 @@ def _device_of(context: object) -> int:
 def is_capturing(handle: int) -> bool | None:
     """Return whether work put on the stream is being recorded into a CUDA graph.
 
-    None means that the driver does not say: work on the legacy stream may touch the capture of one beside it.
+    None: the driver cannot tell, because another stream is being captured, and the legacy
+    stream would take part.
     """
     driver = _driver()
     error, status = driver.cuStreamIsCapturing(handle)

@@ -327,7 +327,7 @@ class NewMatrix(NamedTuple):
     data_type: ElementType
     device: Device
     identity: Hashable = None
-    """Tells types apart that are equal to NumPy but not the same."""
+    """A key that distinguishes types which NumPy calls equal (records, metadata)."""
 
     @property
     def kind(self) -> Hashable:

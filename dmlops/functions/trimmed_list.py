@@ -1,4 +1,4 @@
-"""Lists of non-zero elements with as many rows as there are: of those, only a run knows the number."""
+"""Lists of non-zero elements that are trimmed to their count, which is known only when the call has run."""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""Scalars that functions fill results with, as the types of these hold them."""
+"""Fill values of functions, as the type of the result holds them."""
 
 import sys
 

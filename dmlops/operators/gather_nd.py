@@ -60,7 +60,7 @@ def gathered_sizes(
     return indices_sizes[:-1] + input_sizes[batch + tuple_size :]
 
 
-# The names by which modules of arrays are known where they are used, by those that they have.
+# The usual short name of each array module, for the remedy `np.stack(...)`.
 _STACKS = {"torch": "torch", "cupy": "cupy", "jax": "jnp", "jaxlib": "jnp", "dask": "da"}
 
 
@@ -95,7 +95,7 @@ def check_is_one_array(
 ) -> None:
     """Refuse arrays in a tuple or a list, as NumPy's own indexing takes them; numbers may be nested.
 
-    `convert` refuses what cannot become an array of NumPy at all, which is told first.
+    `convert` runs first: it raises for what NumPy cannot make an array of.
     """
     if depth > MOST_DIMENSIONS:  # a conversion refuses it
         return

@@ -46,7 +46,7 @@ def merge(sizes: Sequence[int], *strides: Sequence[int]) -> Dims:
 
 
 def in_parts(desc: TensorDesc) -> TensorDesc:
-    """Return a tensor of parts, the unsigned integers as which kernels take elements too wide for them.
+    """Return a tensor of the unsigned integers that kernels take in the place of elements too wide for them.
 
     Those of an element are adjacent: they are the last dimension.
 

@@ -77,7 +77,7 @@ class Cut(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """A number of elements, or a share of the sum of weights; a `total` below 0 is that of all elements."""
+    """A number of elements, or a share of the sum of weights; a negative `total` stands for all."""
 
     is_weight: int
     n_elements: int
@@ -156,7 +156,7 @@ def _minus(a: Any, b: Any) -> Any:
 
 @njit
 def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) -> Any:
-    """Return the distance at which a count or a sum reaches a goal, what it is before, and the goal."""
+    """Return the distance at which the count or the sum reaches the goal, its value before, and the goal."""
     keys, weights, bins = scratch, tail(scratch, CHUNK), tail(scratch, 2 * CHUNK)
     distance, before, reached = int64(0), int64(0), int64(goal.n_elements)
     above = int64(width)

@@ -19,7 +19,7 @@ _PER_THREAD = BINS // THREADS
 
 @device_function
 def add_to_bin(bins, digit, amount):
-    """Add to a bin of 64 bits by its halves: the lower one tells whether it has gone round."""
+    """Add to a bin of 64 bits in two halves: the lower one tells whether there is a carry."""
     place = bins + digit * 8
     low = u32(amount)
     high = u32(amount >> 32)

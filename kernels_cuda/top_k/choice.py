@@ -46,7 +46,7 @@ KINDS_AT = 1
 """Where the words of a table tell where the tables of each kind begin."""
 
 ORDER_BITS = 4
-# More rows than this are as many as this, for no table has as many.
+# Row counts are capped here; no table has as many.
 _MOST_ROWS = 1 << 40
 
 
@@ -74,7 +74,7 @@ def measured(table: Words, device: Words, selection: Selection) -> int:
 
 
 def _look_up(table: Words, at: int, amount: int) -> int:
-    """Return what holds up to the first limit that is not below an amount; the last one holds beyond."""
+    """Return the entry of the first limit at or above an amount, or else the last entry."""
     line = at + 1
     last = line + 2 * (table[at] - 1)
     while line < last and table[line] < amount:
@@ -111,7 +111,7 @@ def rule(device: Words, selection: Selection) -> int:
 
 
 def _rule_of_long_rows(device: Words, selection: Selection, order: int) -> int:
-    """Return an order with what the rule has for long rows, one after the other."""
+    """Return an order followed by the rule's algorithms for long contiguous rows."""
     length, k, n_rows, row_bytes = selection.axis_size, selection.k, selection.n_rows, selection.row_bytes
     multiprocessors = device[MULTIPROCESSORS]
     is_narrow = selection.element_size < 8

@@ -116,7 +116,7 @@ def _taken_from_rows(x: Array, axis: int, places: Array) -> Array:
 
 
 def _select_by_number(inputs: Sequence[Array], options: Selection) -> tuple[Array, Array, Array]:
-    """Return values, the caller's numbers and positions: where an element comes by its number tells these."""
+    """Return values, the caller's numbers and positions, which the order of the numbers gives."""
     x, *others, numbers = inputs
     axis = options.axis % max(x.ndim, 1) - max(x.ndim, 1)
     size = x.shape[axis] if x.ndim else 1

@@ -49,7 +49,7 @@ class _Described(Jax):
 
 
 class _Buffers(_Described):
-    """The same while a computation runs: JAX checked the types when it was traced."""
+    """JAX arrays while a computation runs: addresses; types were checked when it was traced."""
 
     check_representable = ArrayLibrary.check_representable
 

@@ -35,7 +35,7 @@ from kernels_cuda.top_k.shared.rows import load_index, row_offsets
 from kernels_cuda.top_k.shared.shapes import WARP_LANES, pair_bytes
 from kernels_cuda.top_k.shared.threshold import FOUND, threshold_functions
 
-# Elements that follow each other in the order of keys are compared with each other, if no more have one key.
+# Runs of up to so many equal keys are ordered by comparing each with each.
 _LONGEST_RUN = 32
 # Two large blocks share a multiprocessor.
 _REGISTERS = 64
@@ -228,7 +228,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
             other -= 1
             other_key, other_slot = load_narrow(key_pairs + other * narrow_bytes)
             number, _ = ptx.load_shared_u64x2(pairs + u32(other_slot) * PAIR_BYTES)
-            # Of equal numbers, those before come before.
+            # Equal numbers stay in order of position.
             rank -= u32(other_key == key and number < own)
             searching = other > 0 and other_key == key
         other = place + 1
@@ -243,7 +243,7 @@ def numbered_kernel(element_size: int, n_threads: int) -> Any:
 
     @linked_function
     def write_by_number(areas, counts, outputs, row, scratch, p, m, ids):
-        """Write the first candidates by key, of those in order of number, in this order.
+        """Candidates are in order of number: write those among the first by key, in this order.
 
         `areas` are the address of the candidates, and an array for their keys behind them.
         """

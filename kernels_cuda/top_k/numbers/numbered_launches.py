@@ -33,7 +33,7 @@ ITEMS_PER_THREAD = 8
 PAIR_BYTES = pair_bytes(8)
 # Counts of a row's elements have 32 bits.
 LONGEST_ROW = 1 << 31
-# So many more than k are found first, and this share of k: some tie at the cut-off, or take no part.
+# Elements found first beyond k: so many, plus this share of k, since some tie at the cut-off or take no part.
 SPARE = 8
 SPARE_SHARE = 8
 
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The addresses of tables of offsets of rows, and of their numbers in the place of x; 0 without any."""
+    """Addresses of the tables of row offsets: of x, and of the numbers; 0 where there is none."""
 
     rows: int
     numbers: int

@@ -28,7 +28,7 @@ _AHEAD = 8
 _SAMPLED = 16
 # Elements of a sample that follow each other in the row: numbers of 8 bytes in 32, which are read at once.
 _NEIGHBOURS = 4
-# The first k are looked for by a sample only if so many of the sample are among them: others are too few.
+# A sample is used only if at least so many of its elements are expected among the first k.
 _FEWEST_SAMPLED = 32
 # More than enough if elements stay as they are.
 _MOST_ROUNDS = 100
@@ -221,7 +221,7 @@ def search_function(element_size: int, n_threads: int) -> Any:
                 room[at] = sampled
                 most = max(most, sampled)
         _, most = block_extremes(scratch, most, most, ids)
-        # The spare room is for the error of the sample on both sides.
+        # The spare room absorbs the error of the sample in both directions.
         rank = u32(i64(n_left + (u32(m.capacity) - u32(p.k)) // 2) // apart)
         number = u64(0)
         if _FEWEST_SAMPLED <= rank <= n_sampled:

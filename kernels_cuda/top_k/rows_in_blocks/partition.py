@@ -380,7 +380,7 @@ def partition_kernel(element_size: int, n_threads: int, n_keys: int, shares_rows
         memory = ptx.shuffle_from_u32(ptx.shared_address(dynamic_shared_array(u32)), u32(0))
         totals = cuda.shared.array(n_warps, u32)
         cut = cuda.shared.array(3, u32)
-        # They would cost registers while elements are selected.
+        # Computed here: live values would cost registers during the selection.
         kept = cuda.shared.array(3, i64)
         maxima = cuda.shared.array(n_warps, key_type)
         return memory, totals, cut, kept, maxima

@@ -34,11 +34,11 @@ from kernels_cuda.top_k.shared.unaligned import extent_function
 from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_LARGEST_K, ROUNDS_THREADS
 
 _NOWHERE = 0xFFFFFFFF
-# The lower half of a number, which is of the position.
+# The low half of a number holds the inverted position.
 _POSITIONS = (1 << 16) - 1
-# So many of the selected positions are compared with all others at a time.
+# Selected positions that a lane compares with all others at a time.
 _RANKED_TOGETHER = 4
-# So many that none of a lane's groups is ever empty.
+# Keys of a group: as many as the largest k, so that no group ever runs empty.
 _GROUP_KEYS = ROUNDS_LARGEST_K
 
 

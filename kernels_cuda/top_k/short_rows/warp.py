@@ -32,7 +32,7 @@ from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WAR
 _NOWHERE = 0xFFFFFFFF
 # By the keys of a lane, so that three and six blocks share a multiprocessor; keys of 8 bytes need more.
 _REGISTERS = {32: 80, 8: 40}
-# So many more than k and a half are ranked, rather than to leave out those that equal the threshold.
+# Up to 1.5 k plus so many pairs are ranked; with more, ties with the threshold are left out first.
 _SPARE = 16
 # Pairs that a pair is compared with at a time.
 _COMPARED = 4
@@ -394,7 +394,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
             store_one_by_one(slots, first_slot, unfolded_keys, live, lane_first, n_selected, p)
             n_found = n_selected
 
-        # Fillers behind the pairs are larger than none of them.
+        # No filler behind the pairs is larger than any of them.
         filler = n_found + lane
         is_filler = lane < _COMPARED and filler < u32(n_slots)
         put_slot(slots, first_slot + filler, key_type(0), u32(_NOWHERE), is_filler)
