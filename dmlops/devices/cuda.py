@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     Words = ctypes.Array[ctypes.c_int64]
 
 # The check of gather indices writes this if every tuple is in range.
-NO_OFFENDER = 2**63 - 1
+ALL_IN_RANGE = 2**63 - 1
 POSITION = np.dtype(np.int64)
-"""The type of what the check writes: a position, or `NO_OFFENDER`."""
+"""The type of what the check writes: a position, or `ALL_IN_RANGE`."""
 # The distributions that a cubin depends on: Numba's, NVVM and nvJitLink, and the names of these two in
 # CUDA 12.
 _COMPILERS = (
@@ -210,7 +210,7 @@ class Stream:
         if meanwhile is not None:
             meanwhile()
         first = self.read(self._library.address(answer), POSITION)
-        return -1 if first == NO_OFFENDER else first
+        return -1 if first == ALL_IN_RANGE else first
 
     def count(
         self, plan: "Plan", step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype

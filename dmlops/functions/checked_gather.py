@@ -15,7 +15,7 @@ from dmlops.calls.call import BoundCall, Executor
 from dmlops.calls.kinds import Kind
 from dmlops.devices import cuda_driver
 from dmlops.devices.cpu import HOST
-from dmlops.devices.cuda import NO_OFFENDER, POSITION
+from dmlops.devices.cuda import ALL_IN_RANGE, POSITION
 from dmlops.devices.memory import CPU
 from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import IndexOutOfRangeError, error_text, refuse
@@ -118,7 +118,7 @@ class CheckedGather(Kind):
         # A new output is written while the check is under way.
         is_gathered = not self._has_out and self.native.launched(arguments, stream) is not None
         first = cuda_driver.read_back(answer.address, POSITION, stream)
-        if first != NO_OFFENDER:
+        if first != ALL_IN_RANGE:
             self._refuse(arguments, first, lambda at, dtype: cuda_driver.read_back(at, dtype, stream))
             return False
         return is_gathered or self.native.launched(arguments, stream) is not None
