@@ -108,7 +108,7 @@ FORBIDDEN = {
 }
 # Plans are words, and so are their problems: plans for both devices, and compiled host code, agree on them.
 # Problems are the seam: those who make them share their classes with those who plan them.
-# `cached` is about Python alone.
+# `cached` is about Python alone. A plan that calls another one needs integers on the stack, which `foreign` names.
 SHARED = {
     "dmlops.operators": ("kernels_cpu.problems.",),
     "kernels_cuda": (
@@ -124,6 +124,7 @@ SHARED = {
         "kernels_cpu.plan.",
         "kernels_cpu.exact.",
         "kernels_cpu.cached.",
+        "kernels_cpu.foreign.",
     ),
 }
 
