@@ -17,7 +17,7 @@ KERNELS = all_kernels()
 # Native calls; shuffles, and a vector copied from and to any address; masks of vectors.
 FEW = (
     "native_call_pi64_i64_i64",
-    "diagonal_matrix_2_True_pi64_i64_i64_pu8_pu8_pu8",
+    "diagonal_matrix_2_True_pi64_i64_i64_pu8_pu8",
     "nonzero_mark_pi64_i64_pu16_pu8",
 )
 GROUPS = [tuple(KERNELS)[i::8] for i in range(8)] if COMPILE_ALL else []
