@@ -108,7 +108,7 @@ FORBIDDEN = {
 }
 # Plans are words, and so are their problems: plans for both devices, and compiled host code, agree on them.
 # Problems are the seam: those who make them share their classes with those who plan them.
-# `cached` is about Python alone. A plan that calls another one needs integers on the stack, which `foreign` names.
+# `cached` is about Python alone. `foreign` names integers on the stack, which plans that call others need.
 SHARED = {
     "dmlops.operators": ("kernels_cpu.problems.",),
     "kernels_cuda": (
