@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from kernels_cuda import ptx
 from kernels_cuda.ptx import u32, u64
-from kernels_cuda.runtime.compiler import device_function
+from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.strided import VECTOR
 
 
@@ -33,6 +33,20 @@ def add_over_lanes(amount, n_lanes):
         amount += ptx.shuffle_xor_u32(amount, distance)
         distance <<= 1
     return amount
+
+
+@linked_function
+def bits_before(bits, place):
+    """Return how many of the bits at an address are set, before number `place` of them."""
+    count = u32(0)
+    first = u32(0)
+    while first < place:
+        words = ptx.load_shared_u32x4(bits + (first >> 3))
+        for word in range(4):
+            n_before = min(max(place, first) - first, u32(32))
+            count += ptx.popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
+            first += 32
+    return count
 
 
 @device_function

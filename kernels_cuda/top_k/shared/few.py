@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import add_over_lanes, place_of_few
+from kernels_cuda.cooperate import add_over_lanes, bits_before, place_of_few
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import device_function, linked_function
 from kernels_cuda.top_k.shared.keys import element_functions, result_function
@@ -155,19 +155,6 @@ def few_functions(element_size: int, n_threads: int) -> FewFunctions:
                 other += lanes << 1
         counts = add_over_lanes(counts, lanes)
         return counts & _BY_VALUE, counts >> _BY_INDEX_SHIFT
-
-    @linked_function
-    def bits_before(bits, place):
-        """Return how many of the bits at an address are set, before number `place` of them."""
-        count = u32(0)
-        first = u32(0)
-        while first < place:
-            words = ptx.load_shared_u32x4(bits + (first >> 3))
-            for word in range(4):
-                n_before = min(max(place, first) - first, u32(32))
-                count += ptx.popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
-                first += 32
-        return count
 
     @linked_function
     def pair_at(pairs, found, n_pairs, rank, thread):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import shared_vectors, warp_maximum
+from kernels_cuda.cooperate import bits_before, warp_maximum
 from kernels_cuda.ptx import i64, u32, u64
 from kernels_cuda.runtime.compiler import (
     device_function,
@@ -40,21 +40,13 @@ from kernels_cuda.top_k.short_rows.lanes_launches import (
     ROW_LANES,
     ROWS_PER_BLOCK,
 )
+from kernels_cuda.top_k.short_rows.slots import COMPARED, Slots, slot_functions
 
 _NOWHERE = 0xFFFFFFFF
 # By the bytes of an element; those of 8 need more registers, and so may older devices.
 _REGISTERS = {1: 48, 2: 48, 4: 64}
-# Pairs that a pair is compared with at a time.
-_COMPARED = 4
 # Bits of a position.
 _POSITION_BITS = 16
-
-
-class Slots(NamedTuple):
-    """Shared arrays of pairs: (key, position) of 8-byte keys; of others, the first holds both."""
-
-    keys: Any
-    positions: Any
 
 
 class Lanes(NamedTuple):
@@ -136,59 +128,7 @@ def lanes_kernel(element_size: int) -> Any:
             own = own & ~u32(rows_per_warp - 1)
         return own
 
-    if element_size == 8:
-        slot_type = key_type
-
-        @linked_function
-        def put_slot(slots, slot, key, position, condition):
-            ptx.store_shared_if_u64(ptx.shared_address(slots.keys) + (slot << 3), key, u32(condition))
-            place = ptx.shared_address(slots.positions) + (slot << 2)
-            ptx.store_shared_if_u32(place, position, u32(condition))
-
-        @linked_function
-        def take_slot(slots, slot):
-            return slots.keys[slot], slots.positions[slot]
-
-        @linked_function
-        def count_larger(slots, first, end, key, position):
-            rank = u32(0)
-            other = first
-            while other < end:
-                for ahead in range(_COMPARED):
-                    other_key = slots.keys[other + u32(ahead)]
-                    is_before = slots.positions[other + u32(ahead)] < position
-                    rank += u32((other_key > key) | ((other_key == key) & is_before))
-                other += _COMPARED
-            return rank
-
-    else:
-        # Key and inverted position make one number, which orders the pairs.
-        slot_type = u64
-        keys_per_vector, load_vector, _ = shared_vectors(u64)
-
-        @linked_function
-        def put_slot(slots, slot, key, position, condition):
-            pair = ptx.join_u32(~position, key)
-            ptx.store_shared_if_u64(ptx.shared_address(slots.keys) + (slot << 3), pair, u32(condition))
-
-        @linked_function
-        def take_slot(slots, slot):
-            pair = slots.keys[slot]
-            return u32(pair >> 32), ~u32(pair)
-
-        @linked_function
-        def count_larger(slots, first, end, key, position):
-            vector = cuda.local.array(keys_per_vector, u64)
-            pair = ptx.join_u32(~position, key)
-            rank = u32(0)
-            number = first // keys_per_vector
-            while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
-                for ahead in range(_COMPARED // keys_per_vector):
-                    load_vector(vector, slots.keys, number + u32(ahead))
-                    for at in range(keys_per_vector):
-                        rank += u32(vector[at] > pair)
-                number += u32(_COMPARED // keys_per_vector)
-            return rank
+    slot_type, put_slot, take_slot, count_larger = slot_functions(element_size, key_type)
 
     @linked_function
     def load_vectors(words, exist, row, first, lanes, p):
@@ -352,19 +292,6 @@ def lanes_kernel(element_size: int) -> Any:
         return n_found
 
     @linked_function
-    def bits_before(bits, place):
-        """Return how many of the bits at an address are set, before number `place` of them."""
-        count = u32(0)
-        first = u32(0)
-        while first < place:
-            words = ptx.load_shared_u32x4(bits + (first >> 3))
-            for word in range(4):
-                n_before = min(max(place, first) - first, u32(32))
-                count += ptx.popcount_u32(words[word] & u32((u64(1) << n_before) - 1))
-                first += 32
-        return count
-
-    @linked_function
     def mark_selected(slots, first_slot, n_found, n_selected, marks, lanes):
         """Set a bit for the position of each that is selected."""
         own = lanes.lane
@@ -459,9 +386,9 @@ def lanes_kernel(element_size: int) -> Any:
         n_found = min(n_found, u32(n_slots))
         n_selected = min(n_selected, n_found)
 
-        # Fillers behind the pairs are larger than none of them.
+        # No filler behind the pairs is larger than any of them.
         filler = n_found + lanes.lane
-        is_filler = lanes.lane < _COMPARED and filler < u32(n_slots)
+        is_filler = lanes.lane < COMPARED and filler < u32(n_slots)
         put_slot(slots, first_slot + filler, key_type(0), u32(_NOWHERE), is_filler)
         marks = u32(0)
         if n_words != 0:

@@ -13,13 +13,13 @@ those above do not fit, the selected ones one by one: the largest key of the war
 it the smallest position. Reads the row once, writes k values and indices.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from numba import cuda
 
 from kernels_cuda import ptx
-from kernels_cuda.cooperate import shared_vectors, warp_maximum
-from kernels_cuda.ptx import i64, u32, u64
+from kernels_cuda.cooperate import warp_maximum
+from kernels_cuda.ptx import i64, u32
 from kernels_cuda.runtime.compiler import dynamic_shared_array, linked_function, target_capability
 from kernels_cuda.top_k.shared.keys import element_functions
 from kernels_cuda.top_k.shared.launches import RowParameters, Windows
@@ -27,6 +27,7 @@ from kernels_cuda.top_k.shared.long_rows import begin_beside_others
 from kernels_cuda.top_k.shared.results import RowIndices, row_functions
 from kernels_cuda.top_k.shared.shapes import VECTOR_BYTES, WARP_LANES
 from kernels_cuda.top_k.shared.unaligned import extent_function
+from kernels_cuda.top_k.short_rows.slots import COMPARED, Slots, slot_functions
 from kernels_cuda.top_k.short_rows.warp_launches import WARP_KERNEL_THREADS, WARP_KERNEL_WARPS, WARP_LARGEST_K
 
 _NOWHERE = 0xFFFFFFFF
@@ -34,15 +35,6 @@ _NOWHERE = 0xFFFFFFFF
 _REGISTERS = {32: 80, 8: 40}
 # Up to 1.5 k plus so many pairs are ranked; with more, ties with the threshold are left out first.
 _SPARE = 16
-# Pairs that a pair is compared with at a time.
-_COMPARED = 4
-
-
-class Slots(NamedTuple):
-    """Shared arrays of pairs: (key, position) of 8-byte keys; of others, the first holds both."""
-
-    keys: Any
-    positions: Any
 
 
 def warp_kernel(element_size: int, n_vectors: int) -> Any:
@@ -66,59 +58,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
     n_ahead = min(n_vectors, 4)
     n_words = 4 * n_ahead
 
-    if element_size == 8:
-        slot_type = key_type
-
-        @linked_function
-        def put_slot(slots, slot, key, position, condition):
-            ptx.store_shared_if_u64(ptx.shared_address(slots.keys) + (slot << 3), key, u32(condition))
-            place = ptx.shared_address(slots.positions) + (slot << 2)
-            ptx.store_shared_if_u32(place, position, u32(condition))
-
-        @linked_function
-        def take_slot(slots, slot):
-            return slots.keys[slot], slots.positions[slot]
-
-        @linked_function
-        def count_larger(slots, first, end, key, position):
-            rank = u32(0)
-            other = first
-            while other < end:
-                for ahead in range(_COMPARED):
-                    other_key = slots.keys[other + u32(ahead)]
-                    is_before = slots.positions[other + u32(ahead)] < position
-                    rank += u32((other_key > key) | ((other_key == key) & is_before))
-                other += _COMPARED
-            return rank
-
-    else:
-        # Key and inverted position make one number, which orders the pairs.
-        slot_type = u64
-        keys_per_vector, load_vector, _ = shared_vectors(u64)
-
-        @linked_function
-        def put_slot(slots, slot, key, position, condition):
-            pair = ptx.join_u32(~position, key)
-            ptx.store_shared_if_u64(ptx.shared_address(slots.keys) + (slot << 3), pair, u32(condition))
-
-        @linked_function
-        def take_slot(slots, slot):
-            pair = slots.keys[slot]
-            return u32(pair >> 32), ~u32(pair)
-
-        @linked_function
-        def count_larger(slots, first, end, key, position):
-            vector = cuda.local.array(keys_per_vector, u64)
-            pair = ptx.join_u32(~position, key)
-            rank = u32(0)
-            number = first // keys_per_vector
-            while number < (end + u32(keys_per_vector - 1)) // keys_per_vector:
-                for ahead in range(_COMPARED // keys_per_vector):
-                    load_vector(vector, slots.keys, number + u32(ahead))
-                    for at in range(keys_per_vector):
-                        rank += u32(vector[at] > pair)
-                number += u32(_COMPARED // keys_per_vector)
-            return rank
+    slot_type, put_slot, take_slot, count_larger = slot_functions(element_size, key_type)
 
     @linked_function
     def position_of(lane_first, place):
@@ -396,7 +336,7 @@ def warp_kernel(element_size: int, n_vectors: int) -> Any:
 
         # No filler behind the pairs is larger than any of them.
         filler = n_found + lane
-        is_filler = lane < _COMPARED and filler < u32(n_slots)
+        is_filler = lane < COMPARED and filler < u32(n_slots)
         put_slot(slots, first_slot + filler, key_type(0), u32(_NOWHERE), is_filler)
         marks[thread] = u32(0)
         cuda.syncwarp()
