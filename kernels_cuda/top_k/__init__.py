@@ -24,9 +24,9 @@ numbers         numbered   the caller numbers elements             what another 
 The `plan` of a problem is one function of integers, which Python runs, and which is compiled as it is;
 `problem` and `policy` tell of its words, and `dispatch` makes plans for dmlops. An algorithm has its
 kernels in the module of its name, and its limits, shapes, variants and launches in ``<name>_launches``,
-which needs neither Numba nor CUDA. Longer kernels are divided: the modules that begin with the same name,
-and `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of
-cluster, `filter` and `select` of sort. `shared` has what several families use: keys, rows and their results,
+which needs neither Numba nor CUDA. Longer ones are divided: the modules that begin with the same name, and
+`slots` of warp and lanes, `marks` of sampled, `filter_pass` and `select` of block, `shared_keys` of cluster,
+`filter` and `select` of sort. `shared` has what several families use: keys, rows and their results,
 groups of neighbouring elements and their maxima, thresholds, the order of candidates, and launches that order
 results by index.
 

@@ -22,7 +22,8 @@ from kernels_cuda.top_k.shared.launches import RowParameters, Windows
 from kernels_cuda.top_k.shared.results import row_functions
 from kernels_cuda.top_k.shared.shapes import DIGIT_BITS, N_DIGITS, WARP_LANES, pair_bytes
 from kernels_cuda.top_k.sort.sort import counting_functions
-from kernels_cuda.top_k.sort.sort_launches import (
+from kernels_cuda.top_k.sort.sort_launches import KeepingAreas, KeepingParameters
+from kernels_cuda.top_k.sort.sort_shape import (
     COUNT_BYTES,
     KEEPING_ROUND,
     KEEPING_THREADS,
@@ -30,8 +31,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     KEPT_WORDS,
     STATE_BYTES,
     TOP_BITS,
-    KeepingAreas,
-    KeepingParameters,
 )
 
 # The state of a tile: a sum, and whether it is of the tile alone or of all tiles up to it.

@@ -37,15 +37,8 @@ from kernels_cuda.top_k.sort.select_launches import (
     n_selecting_passes,
 )
 from kernels_cuda.top_k.sort.sort import address_of, counting_functions
-from kernels_cuda.top_k.sort.sort_launches import (
-    COUNTED_ELEMENTS,
-    COUNTED_PER_THREAD,
-    COUNTING_THREADS,
-    KEEPING_ROUND,
-    KEEPING_THREADS,
-    KEPT_PER_THREAD,
-    STATE_BYTES,
-)
+from kernels_cuda.top_k.sort.sort_launches import COUNTED_ELEMENTS, COUNTED_PER_THREAD, COUNTING_THREADS
+from kernels_cuda.top_k.sort.sort_shape import KEEPING_ROUND, KEEPING_THREADS, KEPT_PER_THREAD, STATE_BYTES
 
 _N_BINS = 1 << SELECTED_BITS
 # The state of a tile: how many of its elements are above the k-th key, and how many equal it; whether that is

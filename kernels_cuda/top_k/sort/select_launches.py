@@ -20,9 +20,20 @@ from kernels_cuda.top_k.shared.launches import (
 )
 from kernels_cuda.top_k.shared.order_launches import end_unordered
 from kernels_cuda.top_k.sort.sort_launches import (
-    BLOCKS_PER_MULTIPROCESSOR,
     COUNTED_ELEMENTS,
     COUNTING_THREADS,
+    SortAreas,
+    packed_rows,
+    packs_rows,
+    put_batch,
+    put_clearing,
+    put_passes,
+    put_source,
+    take_several,
+    take_states,
+)
+from kernels_cuda.top_k.sort.sort_shape import (
+    BLOCKS_PER_MULTIPROCESSOR,
     HISTOGRAM_BYTES,
     KEEPING_ROUND,
     KEEPING_THREADS,
@@ -30,7 +41,6 @@ from kernels_cuda.top_k.sort.sort_launches import (
     POSITION_SIZES,
     STATE_BYTES,
     PairPlaces,
-    SortAreas,
     SortBuffers,
     SortShape,
     buffer_of,
@@ -38,18 +48,10 @@ from kernels_cuda.top_k.sort.sort_launches import (
     has_packed_results,
     keeping_size,
     needs_results,
-    packed_rows,
-    packs_rows,
-    put_batch,
-    put_clearing,
-    put_passes,
-    put_source,
     result_buffers,
     scratch_buffers,
     sort_tile,
     sorting_bytes,
-    take_several,
-    take_states,
     tile_of,
 )
 

@@ -20,7 +20,7 @@ results up. Rows that lie side by side are first copied, one after the other, by
 
 A pass over n pairs moves ``2 * n * pair`` bytes. Pairs are in the workspace, or, where that would need too
 much of it, in the results too, some of them with keys and positions in two arrays
-(`sort_launches.SortBuffers`). If the last pass reads pairs from the indices, it writes positions to the
+(`sort_shape.SortBuffers`). If the last pass reads pairs from the indices, it writes positions to the
 workspace, from where `write_indices` takes them. This takes up to a third longer.
 """
 
@@ -39,14 +39,9 @@ from kernels_cuda.top_k.shared.rows import NO_INDEX, part_of, store_index
 from kernels_cuda.top_k.shared.shapes import N_DIGITS, pair_bytes
 from kernels_cuda.top_k.sort.sort_launches import (
     CLEARING_THREADS,
-    COUNT_BYTES,
     COUNTED_ELEMENTS,
     COUNTED_PER_THREAD,
     COUNTING_THREADS,
-    IN_INDICES,
-    IN_SCRATCH,
-    IN_VALUES,
-    STATE_BYTES,
     WRITING_ELEMENTS,
     WRITING_THREADS,
     ClearParameters,
@@ -55,6 +50,7 @@ from kernels_cuda.top_k.sort.sort_launches import (
     SortParameters,
     WritingParameters,
 )
+from kernels_cuda.top_k.sort.sort_shape import COUNT_BYTES, IN_INDICES, IN_SCRATCH, IN_VALUES, STATE_BYTES
 
 # Tiles whose state is asked for at once.
 _LOOKBACK_TILES = 4
@@ -69,7 +65,7 @@ _PAIR_INSTRUCTIONS = {
 
 @device_function
 def address_of(place, bases):
-    """Return the address of an array of a row (`sort_launches.place`), or 0.
+    """Return the address of an array of a row (`sort_shape.place`), or 0.
 
     `bases` are where the row's part of the workspace, its values and its indices begin.
     """
@@ -98,6 +94,19 @@ def clear_kernel() -> Any:
     return clear_words
 
 
+def clearing_function(n_counters: int, n_threads: int) -> Any:
+    """Make what sets the shared counters of a block to zero."""
+
+    @device_function
+    def clear_counts(counters, thread):
+        counter = thread
+        while counter < n_counters:
+            counters[counter] = u32(0)
+            counter += n_threads
+
+    return clear_counts
+
+
 def counting_functions(
     key_type: Any, shape: tuple[int, int, int], n_threads: int, count_bytes: int = COUNT_BYTES
 ) -> tuple[Any, Any, Any]:
@@ -109,13 +118,6 @@ def counting_functions(
     n_counters = n_digits << digit_bits
     count_type = ptx.REGISTER[count_bytes]
     reduce_add = ptx.reduce_add_u32 if count_bytes == 4 else ptx.reduce_add_u64
-
-    @device_function
-    def clear_counts(histogram, thread):
-        counter = thread
-        while counter < n_counters:
-            histogram[counter] = u32(0)
-            counter += n_threads
 
     @device_function
     def count_digits(counters, key):
@@ -132,7 +134,7 @@ def counting_functions(
                 reduce_add(at, count_type(histogram[counter]))
             counter += n_threads
 
-    return clear_counts, count_digits, add_counts
+    return clearing_function(n_counters, n_threads), count_digits, add_counts
 
 
 def histogram_kernel(element_size: int, digit_bits: int, n_digits: int) -> Any:
@@ -204,6 +206,7 @@ def sort_kernel(
     ones = (1 << 8 * element_size) - 1
     n_warps = n_threads // 32
     n_counters = n_warps * N_DIGITS
+    clear_counts = clearing_function(n_counters, n_threads)
     exclusive_sum = block_scan(n_threads)
     tile_size = n_threads * n_items
     state_shift = 8 * position_size - 2
@@ -388,13 +391,6 @@ def sort_kernel(
             pad_results(values, indices, rank, n_threads, end, p)
 
     @device_function
-    def clear_counters(counts, thread):
-        counter = thread
-        while counter < n_counters:
-            counts[counter] = u32(0)
-            counter += n_threads
-
-    @device_function
     def count_of_digit(counts, thread):
         """Return how many pairs of the tile have the thread's digit."""
         amount = u32(0)
@@ -428,7 +424,7 @@ def sort_kernel(
         if thread == 0:
             taken[0] = ptx.atomic_add_u32(counted.next_tile, u32(1))
             shared_byte[0] = u32(s.shift >> 3)
-        clear_counters(counts, thread)
+        clear_counts(counts, thread)
         cuda.syncthreads()
         row = i64(taken[0] // u32(s.n_tiles))
         tile = i64(taken[0]) - row * s.n_tiles
