@@ -44,7 +44,7 @@ def set_num_threads(n: int | None) -> None:
     if n is None:
         _default_num_threads.cache_clear()
     _chosen_num_threads = None if n is None else _checked("set_num_threads.n", n)
-    # A default that is no number is an error of the next call, which then asks for it.
+    # A default that is no number is an error of the next call, which asks for it; none is native before that.
     WORDS[THREADS] = _chosen_num_threads or 0
 
 
@@ -56,7 +56,12 @@ def get_num_threads() -> int:
     ValueError
         If ``DMLOPS_NUM_THREADS`` decides, and is no whole number from 1 to 1024.
     """
-    return _chosen_num_threads or _default_num_threads()
+    number = _chosen_num_threads or _default_num_threads()
+    if not WORDS[THREADS]:  # native calls wait for a default that is read anew
+        WORDS[THREADS] = number
+        if _chosen_num_threads:  # by another thread, meanwhile
+            WORDS[THREADS] = number = _chosen_num_threads
+    return number
 
 
 @functools.cache

@@ -170,6 +170,20 @@ def test_new_sizes_of_arrays_of_jax_are_planned_natively(name: str) -> None:
             assert path_of(functools.partial(call, jax.numpy.asarray(x[:, 1:]))) != "bound"
 
 
+@needs_gil
+@pytest.mark.quick
+@pytest.mark.usefixtures("restore_num_threads")
+@pytest.mark.parametrize("name", NEW_SIZES)
+def test_new_sizes_are_planned_natively_after_a_return_to_the_default_number_of_threads(name: str) -> None:
+    x, (call, expected) = np.random.default_rng(0).integers(0, 4, (3, 50)).astype("float32"), NEW_SIZES[name]
+    call(x)
+    dmlops.set_num_threads(None)
+    call(x[:, :49])  # reads the default anew
+    for n in (48, 47):
+        np.testing.assert_array_equal(call(x[:, :n]), expected(x[:, :n]))
+        assert path_of(functools.partial(call, x[:, : n - 10])) == "fast"
+
+
 def test_repeated_calls_move_elements_of_sixteen_bytes_whole() -> None:
     """Kernels take such elements in two parts; calls that native code serves have none."""
     jax = pytest.importorskip("jax")

@@ -18,7 +18,7 @@ from dmlops.store import kernel_store, once
 from dmlops.store.compilers import load_compiler, made_by
 from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
-from kernels_cpu.host_words import WORDS
+from kernels_cpu.host_words import STREAMING_BYTES, WORDS
 from kernels_cpu.kernel import Kernel, LoadedKernel
 from kernels_cpu.plan import Plan, Target
 
@@ -95,7 +95,8 @@ def host_words() -> int:
     """Return the address of the words that plans read of this host, as they are now."""
     from kernels_cpu import processor  # noqa: PLC0415
 
-    WORDS[:] = [threads.get_num_threads(), processor.streaming_bytes()]
+    threads.get_num_threads()  # which writes its word
+    WORDS[STREAMING_BYTES] = processor.streaming_bytes()
     return ctypes.addressof(WORDS)
 
 
