@@ -65,27 +65,34 @@ def drawn(x, policy, **given):
     return rooms[-1][: tokens.nbytes].view(tokens.dtype).reshape(tokens.shape)
 
 
+# The last shape has dimensions that do not merge, along which arrays have strides.
+SHAPES = SHORT, _, LONG, SPREAD = (2, 5), (3, 701), (1, 3000), (2, 2, 2, 40)
+
+
 @pytest.mark.parametrize(
-    ("dtype", "policy"),
+    ("dtype", "policy", "shape"),
     [
-        ("float32", BLOCK),
-        ("float16", CLUSTER),
-        *(exhaustive("float32", CLUSTER), exhaustive("float64", BLOCK)),
-        *(nightly("float16", BLOCK), nightly("float64", CLUSTER)),
+        ("float32", BLOCK, (3, 701)),
+        ("float32", BLOCK, SHORT),
+        ("float32", BLOCK, SPREAD),
+        ("float16", CLUSTER, (1, 701)),
+        exhaustive("float32", BLOCK, LONG),
+        exhaustive("float64", BLOCK, (1, 701)),
+        exhaustive("float16", CLUSTER, SHORT),
+        exhaustive("float32", CLUSTER, (1, 701)),
+        *[nightly("float16", BLOCK, shape) for shape in SHAPES],
+        *[nightly("float64", CLUSTER, shape) for shape in SHAPES],
+        *[nightly(dtype, CLUSTER, LONG) for dtype in ("float16", "float32")],
     ],
 )
-def test_tokens(dtype, policy):
+def test_tokens(dtype, policy, shape):
     rng = random(("interpreted", dtype))
-    for shape in ((3, 701), (2, 5), (1, 3000), (2, 2, 2, 40)):
-        x = (rng.standard_normal(shape) * 3).astype(dtype)
-        x[0, ..., 1] = np.nan
-        seeds = rng.integers(-(2**63), 2**63, shape[:-1])
-        ways = WAYS
-        if len(shape) > 2:  # dimensions that do not merge, along which arrays have strides
-            seeds, ways = np.asfortranarray(seeds), OF_ARRAYS
-        for options in ways:
-            expected = sampling.sample(x, seeds, **options)
-            assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), (shape, options)
+    x = (rng.standard_normal(shape) * 3).astype(dtype)
+    x[0, ..., 1] = np.nan
+    seeds = rng.integers(-(2**63), 2**63, shape[:-1])
+    for options in OF_ARRAYS if shape is SPREAD else WAYS:
+        expected = sampling.sample(x, seeds, **options)
+        assert np.array_equal(drawn(x, policy, seeds=seeds, **options), expected), options
 
 
 def test_float64_far_apart():
