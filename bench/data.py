@@ -1,7 +1,7 @@
 """Input data by the name of its distribution, made by NumPy on the host and by torch on a GPU."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,25 +15,27 @@ EQUAL = 131  # equal elements in a row: more than a warp or a small buffer holds
 CODES = 256
 LAYOUTS = ("contiguous", "strided", "transposed")
 TILE = 1 << 20
+Shape = tuple[int, ...]
 
 
 class NumPySource:
     """Makes NumPy arrays."""
 
     def __init__(self) -> None:
+        self.library: Any = np
         self._random = np.random.default_rng(SEED)
 
-    def make(self, data: str, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return an array of a named distribution; for integers, `normal` means all values."""
+    def make(self, data: str, shape: Shape, dtype: str) -> Any:
+        """Return an array of one of the `DISTRIBUTIONS`."""
         if data == "normal" and "int" in dtype:
             return self._all_integers(shape, dtype)
-        return self._cast(getattr(self, f"_{data}")(shape), dtype)
+        return self._cast(DISTRIBUTIONS[data](self, shape), dtype)
 
-    def sparse(self, shape: tuple[int, ...], dtype: str, density: float) -> Any:
+    def sparse(self, shape: Shape, dtype: str, density: float) -> Any:
         """Return an array of zeros and ones, in which the share of ones is `density`."""
-        return self._cast(self._uniform(shape) < density, dtype)
+        return self._cast(self.uniform(shape) < density, dtype)
 
-    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
+    def indices(self, shape: Shape, bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
         """Return random index tuples below `bounds`."""
         columns = [self._random.integers(0, bound, shape, np.int32) for bound in bounds]
         return np.stack(columns, axis=-1).astype(dtype)
@@ -59,119 +61,27 @@ class NumPySource:
         view[...] = array
         return view
 
+    def uniform(self, shape: Shape) -> Any:
+        """Return random numbers in [0, 1)."""
+        return self._random.random(shape, dtype=np.float32)
+
+    def normal(self, shape: Shape) -> Any:
+        """Return random numbers of the normal distribution."""
+        return self._random.standard_normal(shape, dtype=np.float32)
+
+    def tiled(self, shape: Shape) -> Any:
+        """Return a repeated tile, for operators whose time does not depend on the values."""
+        # This takes a quarter of the time.
+        return np.resize(self.normal((TILE,)), shape)
+
     def _cast(self, array: Any, dtype: str) -> Any:
         if dtype == "bfloat16":
             return array.astype(importlib.import_module("ml_dtypes").bfloat16)
         return array.astype(dtype, copy=False)
 
-    def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
+    def _all_integers(self, shape: Shape, dtype: str) -> Any:
         limits = np.iinfo(dtype)
         return self._random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-
-    def _uniform(self, shape: tuple[int, ...]) -> Any:
-        return self._random.random(shape, dtype=np.float32)
-
-    def _normal(self, shape: tuple[int, ...]) -> Any:
-        return self._random.standard_normal(shape, dtype=np.float32)
-
-    def _tiled(self, shape: tuple[int, ...]) -> Any:
-        # A repeated tile takes a quarter of the time, for operators whose time does not depend on the values.
-        return np.resize(self._normal((TILE,)), shape)
-
-    def _bits(self, x: Any) -> Any:
-        return x.view(np.int32)
-
-    def _from_bits(self, bits: Any) -> Any:
-        return bits.view(np.float32)
-
-    # From here on, one form serves NumPy and torch.
-
-    def _ties(self, shape: tuple[int, ...]) -> Any:
-        return self._uniform(shape) * DISTINCT // 1
-
-    def _ascending(self, shape: tuple[int, ...]) -> Any:
-        return self._constant(shape).cumsum(-1) - 1
-
-    def _descending(self, shape: tuple[int, ...]) -> Any:
-        return -self._ascending(shape)
-
-    def _constant(self, shape: tuple[int, ...]) -> Any:
-        return self._uniform(shape) * 0 + 1
-
-    def _one_hot(self, shape: tuple[int, ...]) -> Any:
-        # The place of one is that of the largest of random elements.
-        return (self._uniform(shape).argsort(-1) == 0) * 1.0
-
-    def _two_valued(self, shape: tuple[int, ...]) -> Any:
-        return self._uniform(shape) < 0.5
-
-    def _signed_zeros(self, shape: tuple[int, ...]) -> Any:
-        return (self._uniform(shape) - 0.5) * 0
-
-    def _all_nan(self, shape: tuple[int, ...]) -> Any:
-        return self._constant(shape) * float("nan")
-
-    def _relu(self, shape: tuple[int, ...]) -> Any:
-        return self._normal(shape).clip(0, None)
-
-    def _nan(self, shape: tuple[int, ...]) -> Any:
-        x = self._normal(shape)
-        x[self._uniform(shape) < 0.5] = float("nan")
-        return x
-
-    def _rounded(self, shape: tuple[int, ...]) -> Any:
-        # The values that bfloat16 has: scores of models that compute in it and hand over float32.
-        x = self._normal(shape)
-        return self._from_bits(self._bits(x) & -(1 << 16))
-
-    def _codes(self, shape: tuple[int, ...]) -> Any:
-        return self._uniform(shape) * CODES // 1
-
-    def _clamped(self, shape: tuple[int, ...]) -> Any:
-        return self._normal(shape).clip(-1, 1)
-
-    def _mostly_zeros(self, shape: tuple[int, ...]) -> Any:
-        return self._normal(shape) * (self._uniform(shape) < 0.03)
-
-    def _few_nan(self, shape: tuple[int, ...]) -> Any:
-        x = self._normal(shape)
-        x[self._uniform(shape) < 0.01] = float("nan")
-        return x
-
-    def _narrow(self, shape: tuple[int, ...]) -> Any:
-        return 1 + self._uniform(shape) / 1024
-
-    def _probabilities(self, shape: tuple[int, ...]) -> Any:
-        weights = 2.0 ** (4 * self._normal(shape))
-        return weights / weights.sum(-1)[..., None]
-
-    def _equal(self, shape: tuple[int, ...]) -> Any:
-        x = self._normal(shape)
-        x[..., :: max(1, shape[-1] // EQUAL)] = 10
-        return x
-
-    def _one_equal_row(self, shape: tuple[int, ...]) -> Any:
-        x = self._normal(shape)
-        x.reshape(-1, shape[-1])[0, :: max(1, shape[-1] // EQUAL)] = 10
-        return x
-
-    def _close(self, shape: tuple[int, ...]) -> Any:
-        # All bits but the last twelve are the same.
-        return 1 + (self._uniform(shape) * (1 << 12) // 1) / (1 << 23)
-
-    def _two_scales(self, shape: tuple[int, ...]) -> Any:
-        return self._normal(shape) * 10.0 ** (60 * (self._uniform(shape) < 0.5) - 30)
-
-    def _periodic(self, shape: tuple[int, ...]) -> Any:
-        # Blocks give each thread elements at a distance that is a power of two.
-        x = self._normal(shape)
-        x[..., ::1024] += 10
-        return x
-
-    def _clustered(self, shape: tuple[int, ...]) -> Any:
-        x = self._normal(shape)
-        x[..., : -(-shape[-1] // 16)] += 10
-        return x
 
 
 class TorchSource(NumPySource):
@@ -180,10 +90,10 @@ class TorchSource(NumPySource):
     def __init__(self, device: str) -> None:
         super().__init__()
         self._device = device
-        self._torch = importlib.import_module("torch")
+        self.library = self._torch = importlib.import_module("torch")
         self._torch.manual_seed(SEED)
 
-    def indices(self, shape: tuple[int, ...], bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
+    def indices(self, shape: Shape, bounds: tuple[int, ...], dtype: str = "uint32") -> Any:
         """Return random index tuples below `bounds`; int32 replaces uint32, which torch barely supports."""
         kind = getattr(self._torch, dtype.replace("uint32", "int32"))
         integers = {"dtype": kind, "device": self._device}
@@ -200,27 +110,99 @@ class TorchSource(NumPySource):
     def _cast(self, array: Any, dtype: str) -> Any:
         return array.to(getattr(self._torch, dtype))
 
-    def _all_integers(self, shape: tuple[int, ...], dtype: str) -> Any:
+    def _all_integers(self, shape: Shape, dtype: str) -> Any:
         kind = getattr(self._torch, dtype)
         limits = self._torch.iinfo(kind)
         # The exclusive end of the range must be an int64 too.
         end = min(limits.max, 2**63 - 2) + 1
         return self._torch.randint(limits.min, end, shape, dtype=kind, device=self._device)
 
-    def _uniform(self, shape: tuple[int, ...]) -> Any:
+    def uniform(self, shape: Shape) -> Any:
+        """Return random numbers in [0, 1)."""
         return self._torch.rand(shape, device=self._device)
 
-    def _normal(self, shape: tuple[int, ...]) -> Any:
+    def normal(self, shape: Shape) -> Any:
+        """Return random numbers of the normal distribution."""
         return self._torch.randn(shape, device=self._device)
 
-    def _tiled(self, shape: tuple[int, ...]) -> Any:
-        return self._normal(shape)
+    def tiled(self, shape: Shape) -> Any:
+        """Return random numbers, which a GPU makes fast."""
+        return self.normal(shape)
 
-    def _bits(self, x: Any) -> Any:
-        return x.view(self._torch.int32)
 
-    def _from_bits(self, bits: Any) -> Any:
-        return bits.view(self._torch.float32)
+# From here on, one form serves NumPy and torch.
+
+
+def _constant(of: NumPySource, shape: Shape) -> Any:
+    return of.uniform(shape) * 0 + 1
+
+
+def _ascending(of: NumPySource, shape: Shape) -> Any:
+    return _constant(of, shape).cumsum(-1) - 1
+
+
+def _rounded(of: NumPySource, shape: Shape) -> Any:
+    # The values that bfloat16 has: scores of models that compute in it and hand over float32.
+    bits = of.normal(shape).view(of.library.int32) & -(1 << 16)
+    return bits.view(of.library.float32)
+
+
+def _with_nan(of: NumPySource, shape: Shape, share: float) -> Any:
+    x = of.normal(shape)
+    x[of.uniform(shape) < share] = float("nan")
+    return x
+
+
+def _raised(of: NumPySource, shape: Shape, places: slice) -> Any:
+    """Return random rows whose elements at some places are much larger than the others."""
+    x = of.normal(shape)
+    x[..., places] += 10
+    return x
+
+
+def _probabilities(of: NumPySource, shape: Shape) -> Any:
+    weights = 2.0 ** (4 * of.normal(shape))
+    return weights / weights.sum(-1)[..., None]
+
+
+def _equal(of: NumPySource, shape: Shape, rows: slice) -> Any:
+    """Return random rows, some of which have many equal elements that are the largest."""
+    x = of.normal(shape)
+    x.reshape(-1, shape[-1])[rows, :: max(1, shape[-1] // EQUAL)] = 10
+    return x
+
+
+DISTRIBUTIONS: dict[str, Callable[[NumPySource, Shape], Any]] = {
+    "normal": lambda of, shape: of.normal(shape),
+    "tiled": lambda of, shape: of.tiled(shape),
+    "ties": lambda of, shape: of.uniform(shape) * DISTINCT // 1,
+    "codes": lambda of, shape: of.uniform(shape) * CODES // 1,
+    "ascending": _ascending,
+    "descending": lambda of, shape: -_ascending(of, shape),
+    "constant": _constant,
+    # The place of one is that of the largest of random elements.
+    "one_hot": lambda of, shape: (of.uniform(shape).argsort(-1) == 0) * 1.0,
+    "two_valued": lambda of, shape: of.uniform(shape) < 0.5,
+    "signed_zeros": lambda of, shape: (of.uniform(shape) - 0.5) * 0,
+    "mostly_zeros": lambda of, shape: of.normal(shape) * (of.uniform(shape) < 0.03),
+    "relu": lambda of, shape: of.normal(shape).clip(0, None),
+    "clamped": lambda of, shape: of.normal(shape).clip(-1, 1),
+    "rounded": _rounded,
+    "nan": lambda of, shape: _with_nan(of, shape, 0.5),
+    "few_nan": lambda of, shape: _with_nan(of, shape, 0.01),
+    "all_nan": lambda of, shape: _constant(of, shape) * float("nan"),
+    "narrow": lambda of, shape: 1 + of.uniform(shape) / 1024,
+    "probabilities": _probabilities,
+    "equal": lambda of, shape: _equal(of, shape, slice(None)),
+    "one_equal_row": lambda of, shape: _equal(of, shape, slice(1)),
+    # All bits but the last twelve are the same.
+    "close": lambda of, shape: 1 + (of.uniform(shape) * (1 << 12) // 1) / (1 << 23),
+    "two_scales": lambda of, shape: of.normal(shape) * 10.0 ** (60 * (of.uniform(shape) < 0.5) - 30),
+    # Blocks give each thread elements at a distance that is a power of two.
+    "periodic": lambda of, shape: _raised(of, shape, slice(None, None, 1024)),
+    "clustered": lambda of, shape: _raised(of, shape, slice(-(-shape[-1] // 16))),
+}
+"""What makes float32 elements of a distribution, or bools; for integers, "normal" means all values."""
 
 
 def source(device: str) -> NumPySource:
