@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.libraries import NotServedError, empty, missing
+from bench.libraries import empty, missing, not_served
 from bench.workloads import CPU, CUDA
 
 SEED = 2026
@@ -216,6 +216,5 @@ def source(device: str) -> NumPySource:
     if device == CPU:
         return NumPySource()
     if reason := missing("torch", CUDA):
-        message = f"the GPU benchmark makes its inputs with torch: {reason}"
-        raise NotServedError(message)
+        not_served(f"the GPU benchmark makes its inputs with torch: {reason}")
     return TorchSource(CUDA)

@@ -4,7 +4,7 @@ import importlib
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -24,6 +24,11 @@ class NotServedError(Exception):
     """A contender does not support a workload; the text gives the reason in a few words."""
 
 
+def not_served(reason: str) -> NoReturn:
+    """Raise `NotServedError`."""
+    raise NotServedError(reason)
+
+
 def module(name: str) -> Any:
     """Import a library that may not be installed.
 
@@ -35,8 +40,7 @@ def module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # libraries for one kind of GPU raise all kinds of errors
-        message = f"{name} cannot be imported: {first_line(error)}"
-        raise NotServedError(message) from error
+        not_served(f"{name} cannot be imported: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:
@@ -131,8 +135,7 @@ def to_jax(array: Any) -> Any:
     """
     jax = module("jax")
     if "int64" in str(array.dtype):
-        message = "64-bit types are off by default"
-        raise NotServedError(message)
+        not_served("64-bit types are off by default")
     return jax.numpy.asarray(array) if is_numpy(array) else jax.dlpack.from_dlpack(array)
 
 
@@ -241,6 +244,5 @@ def _onnx_session(
         )
     except Exception as error:  # ONNX Runtime's exception types have no public names
         if "NOT_IMPLEMENTED" in str(error) or "invalid" in str(error).lower():
-            message = "no kernel for this type"
-            raise NotServedError(message) from error
+            not_served("no kernel for this type")
         raise

@@ -16,7 +16,7 @@ from typing import Any
 from bench.peers import OURS, library_of
 from bench.workloads import BY_INDEX
 from dmlops import __version__
-from dmlops.cli.ending import CommandError, users_errors
+from dmlops.cli.ending import fail, users_errors
 from dmlops.cli.info import version
 from dmlops.cli.outputs import replaced
 from dmlops.cli.placement import cpu_name, cuda_devices
@@ -99,8 +99,7 @@ def read(path: Path) -> dict[str, Any]:
         except RecursionError:
             record = None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        message = f"{path}: the file has no results of this version of `python -m bench`"
-        raise CommandError(message)
+        fail(f"{path}: the file has no results of this version of `python -m bench`")
     return record
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import dmlops
 from bench import answers, data, libraries, timing
-from bench.libraries import NotServedError
+from bench.libraries import NotServedError, not_served
 from bench.peers import Contender, Task, contenders
 from bench.timing import Call, Clock, CudaClock, HostClock, Lane
 from bench.workloads import CPU, CUDA, TopK, Workload
@@ -266,7 +266,7 @@ class Bench:
             If the contender does not support the workload.
         """
         if reason := libraries.missing(who.library, self.device):
-            raise NotServedError(reason)
+            not_served(reason)
         calls = [who.prepare(task) for task in tasks]
         if len(calls) == 1:
             return calls[0]
@@ -285,8 +285,7 @@ class Bench:
         lane = Lane(call, has_own_stream=self._is_unseen(who))
         timing.warm_up(lane, self.clock)
         if lane.estimate > seconds and not who.is_ours:
-            message = f"too slow here: a call takes {lane.estimate:.1f} s"
-            raise NotServedError(message)
+            not_served(f"too slow here: a call takes {lane.estimate:.1f} s")
         return lane
 
     def _recover(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import data, libraries
-from bench.libraries import NotServedError
+from bench.libraries import NotServedError, not_served
 from bench.peers import Contender, Task, contenders
 from bench.workloads import CPU, Sample, Workload
 
@@ -62,7 +62,7 @@ def changed_tokens(device: str, threads: int) -> Iterator[tuple[str, str, float 
 
 def _drawn(who: Contender, task: Task) -> Any:
     if reason := libraries.missing(who.library, task.workload.device):
-        raise NotServedError(reason)
+        not_served(reason)
     draw = who.prepare(task)
     libraries.module("torch").manual_seed(0)
     return libraries.to_numpy(draw()).reshape(-1)

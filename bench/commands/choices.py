@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dmlops.cli.console import out
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import fail
 
 
 def choices(
@@ -77,10 +77,6 @@ def check_algorithms(names: Sequence[str], add_to: Path | None) -> None:
 
     for name in names:
         if name not in ALGORITHMS:
-            message = f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}"
-            raise CommandError(message)
+            fail(f"--algorithm: got {name!r}; it must be one of {', '.join(ALGORITHMS)}")
         if add_to is None:
-            message = (
-                f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to"
-            )
-            raise CommandError(message)
+            fail(f"--algorithm: got {name!r} alone; --add-to must name the file that its times are added to")

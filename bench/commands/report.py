@@ -7,7 +7,7 @@ import typer
 
 from bench import records
 from bench.report import print_comparison, print_report
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import fail
 
 
 def report(
@@ -20,8 +20,7 @@ def report(
 ) -> None:
     """Print the results of one run, or the times of dmlops in two runs side by side."""
     if len(files) > 2:
-        message = "bench report: it takes one or two files"
-        raise CommandError(message)
+        fail("bench report: it takes one or two files")
     read = [records.read(path) for path in files]
     try:
         if len(read) == 2:
@@ -29,5 +28,4 @@ def report(
         else:
             print_report(read[0])
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        message = f"{files[0]}: the file has no results that can be shown: {type(error).__name__}: {error}"
-        raise CommandError(message) from error
+        fail(f"{files[0]}: the file has no results that can be shown: {type(error).__name__}: {error}")

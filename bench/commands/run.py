@@ -13,7 +13,7 @@ from bench.commands.options import Operator, Seconds, Where, json_option, names_
 from bench.report import line, print_report, why_not
 from dmlops import get_num_threads
 from dmlops.cli.console import err, out
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import fail
 from dmlops.cli.outputs import check_output
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def run(
     from bench.suites import SUITES  # noqa: PLC0415
 
     if suite not in SUITES:
-        message = f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}"
-        raise CommandError(message)
+        fail(f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}")
     chosen = SUITES[suite]
     table = _chosen(chosen.workloads(device), operator or [*Operator], workload or [], quick)
     if results is not None:
@@ -103,8 +102,7 @@ def _chosen(
         if not any(text in each.name for each in table):
             for each in table:
                 out.print(each.name)
-            message = f"--workload {text}: no name of a workload has it; standard output lists the names"
-            raise CommandError(message)
+            fail(f"--workload {text}: no name of a workload has it; standard output lists the names")
     return [each for each in table if not texts or any(text in each.name for text in texts)]
 
 
@@ -122,8 +120,7 @@ def open_bench(device: str, threads: int, pace: Any) -> "Bench":
     try:
         return Bench(device, threads, pace)
     except NotServedError as error:
-        message = f"bench --device {device}: {error}"
-        raise CommandError(message) from error
+        fail(f"bench --device {device}: {error}")
 
 
 def _measure_again(
@@ -145,9 +142,7 @@ def _measure_again(
 def _check(rows: Sequence["Record"]) -> None:
     """Raise an error if dmlops gave a wrong answer, or was not timed at all."""
     if any(each.get("status") == "wrong" for row in rows for each in row["outcomes"]):
-        message = "bench run: dmlops gave a wrong answer; please report it, with `dmlops info`"
-        raise CommandError(message)
+        fail("bench run: dmlops gave a wrong answer; please report it, with `dmlops info`")
     if all(records.seconds_of(row) is None for row in rows):
         reasons = Counter(why_not(row) for row in rows) or Counter(["the suite has none"])
-        message = f"bench run: no workload was measured: {reasons.most_common(1)[0][0]}"
-        raise CommandError(message)
+        fail(f"bench run: no workload was measured: {reasons.most_common(1)[0][0]}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench import libraries
-from bench.libraries import NotServedError, arange, to_cupy, to_jax, to_torch
+from bench.libraries import arange, not_served, to_cupy, to_jax, to_torch
 from bench.peers.table import Call, Task, contender
 from bench.workloads import CPU, CUDA
 
@@ -23,8 +23,7 @@ def band_mask(task: Task) -> Any:
 
 def _triangle_only(task: Task) -> Any:
     if not task.workload.is_triangle:
-        message = "triangles of zeros only"
-        raise NotServedError(message)
+        not_served("triangles of zeros only")
     return task.x
 
 

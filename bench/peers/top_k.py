@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench import libraries
-from bench.libraries import NotServedError, empty, to_cupy, to_jax, to_torch
+from bench.libraries import empty, not_served, to_cupy, to_jax, to_torch
 from bench.peers.table import Call, Task, contender
 from bench.workloads import CPU, CUDA, TopK
 
@@ -30,8 +30,7 @@ def _last(workload: TopK) -> tuple[slice, ...]:
 def largest_only(task: Task) -> Any:
     """Return the input, unless the smallest elements are asked for."""
     if not task.workload.largest:
-        message = "the largest only"
-        raise NotServedError(message)
+        not_served("the largest only")
     return task.x
 
 
@@ -76,8 +75,7 @@ def _(task: Task) -> Call:
 @contender("torch.sort", "top_k", (CPU, CUDA), "stable, but sorts everything; int64 indices")
 def _(task: Task) -> Call:
     if libraries.is_numpy(task.x) and not _sorts_all(task):
-        message = "sorts everything: on the CPU only for k = size"
-        raise NotServedError(message)
+        not_served("sorts everything: on the CPU only for k = size")
     torch = libraries.module("torch")
     x = to_torch(task.x)
     axis = task.workload.axis
@@ -117,8 +115,7 @@ def _(task: Task) -> Call:
 @contender("jax.lax.top_k is_stable=False", "top_k", (CUDA,), "ties in any order; int32 indices; new outputs")
 def _(task: Task) -> Call:
     if "is_stable" not in inspect.signature(libraries.module("jax").lax.top_k).parameters:
-        message = "needs JAX 0.11"
-        raise NotServedError(message)
+        not_served("needs JAX 0.11")
     return _jax(task, is_stable=False)
 
 
@@ -136,8 +133,7 @@ def _(task: Task) -> Call:
         or k == size
         or task.workload.data == "nan"
     ):
-        message = "not for k = size, NaN, and types other than 32 and 64 bits"
-        raise NotServedError(message)
+        not_served("not for k = size, NaN, and types other than 32 and 64 bits")
     bottleneck = libraries.module("bottleneck")
 
     def call() -> Any:
@@ -152,8 +148,7 @@ def _(task: Task) -> Call:
 )
 def _(task: Task) -> Call:
     if task.workload.shape[-1] != task.workload.size:
-        message = "sorts everything: only for one row"
-        raise NotServedError(message)
+        not_served("sorts everything: only for one row")
     cupy = libraries.module("cupy")
     x = to_cupy(largest_only(task))
     k = task.workload.k

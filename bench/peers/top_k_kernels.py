@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import libraries
-from bench.libraries import NotServedError, empty, to_torch
+from bench.libraries import empty, not_served, to_torch
 from bench.peers.table import Call, Task, contender
 from bench.peers.top_k import largest_only
 from bench.workloads import CUDA
@@ -34,20 +34,17 @@ def _matrix(task: Task, dtypes: Collection[str], most_k: int, most_size: int = 1
     """Return the matrix of a task, from whose rows the largest elements are selected."""
     workload, x = task.workload, largest_only(task)
     if len(workload.shape) != 2 or workload.axis != -1 or workload.dtype not in dtypes:
-        message = f"matrices of {', '.join(dtypes)} only"
-        raise NotServedError(message)
+        not_served(f"matrices of {', '.join(dtypes)} only")
     for what, size, most in (("k", workload.k, most_k), ("rows", workload.shape[1], most_size)):
         if size > most:
-            message = f"{what} up to {most} only"
-            raise NotServedError(message)
+            not_served(f"{what} up to {most} only")
     return to_torch(x)
 
 
 def _ask(task: Task, *, is_sorted: bool) -> None:
     """Raise an error unless sorted answers, or any, were asked for."""
     if task.workload.is_sorted != is_sorted:
-        message = f"{'always' if is_sorted else 'never'} sorted"
-        raise NotServedError(message)
+        not_served(f"{'always' if is_sorted else 'never'} sorted")
 
 
 def _flashinfer(task: Task, **options: Any) -> Call:
@@ -99,8 +96,7 @@ def _(task: Task) -> Call:
         stream = ctypes.c_void_p(stream_of().cuda_stream)
         arguments = (ctypes.c_void_p(workspace), ctypes.byref(n_bytes), *map(ctypes.c_void_p, addresses))
         if error := top_k(*arguments, *sizes, stream):
-            message = f"CUDA error {error}"
-            raise NotServedError(message)
+            not_served(f"CUDA error {error}")
 
     run(None)  # asks for the size of the workspace
     workspace = empty(x, (max(n_bytes.value, 1),), "uint8")
@@ -118,8 +114,7 @@ def cub_library(key: str, most: int, most_k: int, is_sorted: bool) -> Any:
     headers = libraries.module("cuda.cccl.headers").__path__[0]
     nvcc = shutil.which("nvcc")
     if nvcc is None:
-        message = "nvcc is not installed"
-        raise NotServedError(message)
+        not_served("nvcc is not installed")
     version = importlib.metadata.version("cuda-cccl")
     name = f"dmlops-bench-cub-{version}-{key}-{most}-{most_k}-{'sorted' if is_sorted else 'any'}.so"
     path = Path(tempfile.gettempdir(), name)
@@ -180,11 +175,9 @@ def _(task: Task) -> Call:
 def _deep_select(task: Task, **options: Any) -> Call:
     x, k = _matrix(task, ("bfloat16", "float32"), 4096), task.workload.k
     if k * x.element_size() % 32 or x.shape[1] * x.element_size() % 128:
-        message = "rows of whole 128 bytes, and results of whole 32 bytes, only"
-        raise NotServedError(message)
+        not_served("rows of whole 128 bytes, and results of whole 32 bytes, only")
     if task.workload.is_sorted and task.workload.dtype != "float32":
-        message = "sorts float32 only"
-        raise NotServedError(message)
+        not_served("sorts float32 only")
     top_k = libraries.module("sglang.kernels.ops.attention.deep_select").topk
     return lambda: top_k(x, k, **options)
 

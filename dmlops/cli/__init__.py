@@ -1,7 +1,7 @@
 """The `dmlops` command line. It needs the `cli` extra; importing this package does not."""
 
 from dmlops.cli import ending
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import fail
 
 _EXTRA = {"typer", "rich"}
 
@@ -17,6 +17,5 @@ def _command() -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
-        message = 'the command line needs typer and rich: pip install "dmlops[cli]"'
-        raise CommandError(message) from error
+        fail('the command line needs typer and rich: pip install "dmlops[cli]"')
     return int(app(prog_name="dmlops", standalone_mode=False) or 0)

@@ -8,7 +8,7 @@ import typer
 from dmlops import __version__, get_num_threads
 from dmlops.cli import cache, demo, files, info, warmup
 from dmlops.cli.console import out
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import fail
 
 app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 app.command("demo")(demo.demo)
@@ -45,4 +45,4 @@ def dmlops(
         try:
             get_num_threads()
         except ValueError as error:
-            raise CommandError(str(error)) from error
+            fail(str(error))

@@ -9,7 +9,7 @@ import typer
 from rich.filesize import decimal
 
 from dmlops.cli.console import facts, out
-from dmlops.cli.ending import CommandError, reason_of
+from dmlops.cli.ending import fail, reason_of
 from dmlops.devices import backend
 from dmlops.store import kernel_cache, kernel_store
 from dmlops.store.kernel_archive import SUFFIX, Archive, ArchiveError
@@ -35,14 +35,12 @@ def cache(
 def _clear() -> None:
     folder = kernel_cache.directory()
     if folder is None:
-        message = f"cache: there is no cache directory: {_why_none()}"
-        raise CommandError(message)
+        fail(f"cache: there is no cache directory: {_why_none()}")
     sizes, problems = kernel_cache.clear(folder)
     out.print(f"Removed {_amount(sizes, 'file')} from {folder}")
     if problems:
         others = len(problems) - 1
-        message = f"cache: {problems[0]}" + (f" ({others} more)" if others else "")
-        raise CommandError(message)
+        fail(f"cache: {problems[0]}" + (f" ({others} more)" if others else ""))
 
 
 def kernels() -> dict[str, list[tuple[str, str]]]:

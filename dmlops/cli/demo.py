@@ -13,7 +13,7 @@ from rich.text import Text
 
 import dmlops
 from dmlops.cli.console import duration, err, out
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import CommandError, fail
 from dmlops.cli.placement import Cuda, Device, Host, cuda_devices, place
 
 Array = np.ndarray
@@ -243,8 +243,7 @@ def _table(steps: list[Step], numpy_times: list[float], outcomes: dict[str, list
 def _conclude(outcomes: dict[str, list[Outcome]]) -> None:
     wrong = sum(not outcome.right for results in outcomes.values() for outcome in results)
     if wrong:
-        message = f"demo: {wrong} of these answers differ from NumPy's; please report it, with `dmlops info`"
-        raise CommandError(message)
+        fail(f"demo: {wrong} of these answers differ from NumPy's; please report it, with `dmlops info`")
     out.print(
         "Times are the best of several calls. NumPy: argwhere, fancy indexing, stable argsort, fill_diagonal."
     )

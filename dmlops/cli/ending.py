@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from dmlops.types.errors import DmlError
 
@@ -22,6 +23,11 @@ _USERS_ERRORS = (
 
 class CommandError(Exception):
     """An error that ends a command with exit code 1; its text is the line that the user sees."""
+
+
+def fail(text: str) -> NoReturn:
+    """End the command with a `CommandError`."""
+    raise CommandError(text)
 
 
 def printable(text: str) -> str:
@@ -62,8 +68,7 @@ def users_errors(about: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader needs no more: typer ends the process
         raise
     except _USERS_ERRORS as error:
-        message = f"{about}: {reason_of(error)}"
-        raise CommandError(message) from error
+        fail(f"{about}: {reason_of(error)}")
 
 
 def run(command: Callable[[], int | None]) -> int:

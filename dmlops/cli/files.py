@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from rich.text import Text
 
 import dmlops
 from dmlops.cli import console, outputs
-from dmlops.cli.ending import CommandError, users_errors
+from dmlops.cli.ending import fail, users_errors
 from dmlops.cli.inputs import STANDARD, Array, FileArgument, Input, open_input
 from dmlops.cli.outputs import OutputOption
 from dmlops.cli.placement import Device, place
@@ -149,8 +150,7 @@ def gather(
     arrays, by = (x.array, tuples.array), tuples.name
     if along_axis is not None:
         if batch_dims:
-            message = "gather: --along-axis has the other axes as batch dimensions; leave out --batch-dims"
-            raise CommandError(message)
+            fail("gather: --along-axis has the other axes as batch dimensions; leave out --batch-dims")
         arrays = _rows_along(along_axis, x, tuples)
         by, batch_dims = f"{by} along axis {along_axis}", x.array.ndim - 1
     read = partial(
@@ -205,22 +205,19 @@ def sample(
 
 def _check_one_is_standard(command: str, files: Sequence[Path]) -> None:
     if list(files).count(STANDARD) > 1:
-        message = f"{command}: standard input holds one array; name files for the others"
-        raise CommandError(message)
+        fail(f"{command}: standard input holds one array; name files for the others")
 
 
 def _rows_along(axis: int, x: Input, indices: Input) -> tuple[Array, Array]:
     """Return an array with an axis as its last, and index tuples of positions along it."""
     ndim = x.array.ndim
     if indices.array.ndim != ndim:
-        message = (
+        fail(
             f"gather: --along-axis: {x.name} has {counted(ndim, 'dimension')} and {indices.name} "
             f"{indices.array.ndim}; both must have the same number"
         )
-        raise CommandError(message)
     if not -ndim <= axis < ndim:
-        message = f"gather: --along-axis: got {axis}, but {x.name} has {counted(ndim, 'dimension')}"
-        raise CommandError(message)
+        fail(f"gather: --along-axis: got {axis}, but {x.name} has {counted(ndim, 'dimension')}")
     return np.moveaxis(x.array, axis, -1), np.moveaxis(indices.array, axis, -1)[..., None]
 
 
@@ -296,13 +293,11 @@ def _number(text: str, option: str) -> complex:
     """Return the number in the text of an option; Python makes an infinity of one that is too large."""
     read: Callable[[str], complex]
     for read in (partial(int, base=0), float, complex):
-        try:
+        with suppress(ValueError):
             value = read(text)
-        except ValueError:
-            continue
-        if not isinstance(value, int) and np.isinf(value) and "inf" not in text.lower():
-            message = f"{option}: {cut(text)} is beyond the range of float64"
-            raise CommandError(message)
-        return value
-    message = f"{option}: {shown(text)} is not a number"
-    raise CommandError(message)
+            break
+    else:
+        fail(f"{option}: {shown(text)} is not a number")
+    if not isinstance(value, int) and np.isinf(value) and "inf" not in text.lower():
+        fail(f"{option}: {cut(text)} is beyond the range of float64")
+    return value

@@ -12,7 +12,7 @@ from rich.text import Text
 from dmlops import __version__
 from dmlops.cli import cache
 from dmlops.cli.console import facts, out
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import CommandError, fail
 from dmlops.cli.placement import cpu_name, cuda_devices
 from dmlops.devices import cuda
 from dmlops.devices.backend import HIGHEST_LEVELS
@@ -52,13 +52,11 @@ def info(
     """Show versions, devices, threads, the highest feature level, and where compiled kernels are."""
     if explain is not None:
         if as_json:
-            message = "--json: what --explain says is a line of text"
-            raise CommandError(message)
+            fail("--json: what --explain says is a line of text")
         out.print(_explanation(explain, arch))
         return
     if arch is not None:
-        message = f"--arch {arch}: it says where top_k would run; --explain says what"
-        raise CommandError(message)
+        fail(f"--arch {arch}: it says where top_k would run; --explain says what")
     from kernels_cpu import processor, threads  # noqa: PLC0415 - imports llvmlite, which --help must not
 
     versions = [("dmlops", __version__), ("python", platform.python_version())]
@@ -114,9 +112,8 @@ def _explanation(given: str, arch: str | None) -> Text:
         tensor = TensorDesc(TensorDataType[type_name.strip().upper()], (n_rows, length))
         if not tensor.element_count:
             raise ValueError
-    except (KeyError, ValueError) as error:
-        message = f"--explain {cut(given)}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32"
-        raise CommandError(message) from error
+    except (KeyError, ValueError):
+        fail(f"--explain {cut(given)}: it must be ROWS,N,K,TYPE, such as 64,50257,50,float32")
     from kernels_cuda.top_k.dispatch import explain  # noqa: PLC0415 - --help must not wait for it
 
     target = _target_of(arch)
@@ -125,7 +122,7 @@ def _explanation(given: str, arch: str | None) -> Text:
         problem = top_k_problem(descriptor, Options())
         why, (chosen, *others) = explain(problem, target)
     except ValueError as error:
-        raise CommandError(str(error)) from error
+        fail(str(error))
     where = f"{target.arch}, {target.multiprocessors} multiprocessors"
     text = Text.assemble((chosen, "bold"), f" ({where}): {why}")
     if others:
@@ -139,13 +136,11 @@ def _target_of(arch: str | None) -> "Target":
         try:
             cuda_devices()
         except CommandError as error:
-            message = f"--explain: {error}; name an architecture, as --arch sm_90"
-            raise CommandError(message) from error
+            fail(f"--explain: {error}; name an architecture, as --arch sm_90")
         return cuda.target(0, "info")
     from kernels_cuda.runtime.variant import capability_of, typical_target  # noqa: PLC0415
 
     if re.fullmatch(r"sm_\d{2,3}", arch) is None or capability_of(arch) < OLDEST:
         oldest = "{}.{}".format(*OLDEST)
-        message = f"--arch {arch}: it must be sm_ and a compute capability from {oldest} on, such as sm_90"
-        raise CommandError(message)
+        fail(f"--arch {arch}: it must be sm_ and a compute capability from {oldest} on, such as sm_90")
     return typical_target(arch)

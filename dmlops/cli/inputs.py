@@ -16,7 +16,7 @@ from typing import IO, Annotated, Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 import typer
 
-from dmlops.cli.ending import CommandError, reason_of, users_errors
+from dmlops.cli.ending import CommandError, fail, reason_of, users_errors
 from dmlops.types.errors import cut
 
 Array = np.ndarray
@@ -90,8 +90,7 @@ def open_input(file: Path, use: Use = "data") -> Input:
     if dtype.kind == "V" and dtype.names is None and dtype.name.startswith("void"):
         about = name if file == STANDARD else file
         reason = "bytes without a meaning (NumPy's files hold bfloat16 so: save it as float32)"
-        message = f"{about}: its type is {cut(str(dtype))}, {reason}"
-        raise CommandError(message)
+        fail(f"{about}: its type is {cut(str(dtype))}, {reason}")
     return Input(name, np.asarray(array, dtype.newbyteorder("=")))
 
 
@@ -112,25 +111,21 @@ def _choose(path: Path, names: Sequence[str], name: str, use: Use) -> str:
     if name:
         if name in names:
             return name
-        message = f"{path}: it has no array {cut(name)}; it has {_names_of(names)}"
-        raise CommandError(message)
+        fail(f"{path}: it has no array {cut(name)}; it has {_names_of(names)}")
     if len(names) == 1:
         return names[0]
     results = frozenset(names)
     if results == _TOP_K and use == "tuples":
-        message = (
+        fail(
             f"{path}: the indices of top-k are positions along an axis, not index tuples: add "
             f"--along-axis -1, or the axis of top-k; {path}:indices takes them as tuples"
         )
-        raise CommandError(message)
     if results == _NONZERO and use == "positions":
-        message = f"{path}: coordinates are index tuples, not positions along an axis: leave out --along-axis"
-        raise CommandError(message)
-    if use in _RESULTS.get(results, ()):
-        return _RESULTS[results][use]
-    advice = f"; name one, as {path}:{cut(names[0])}" if names else ""
-    message = f"{path}: it has {_names_of(names)}{advice}"
-    raise CommandError(message)
+        fail(f"{path}: coordinates are index tuples, not positions along an axis: leave out --along-axis")
+    if use not in _RESULTS.get(results, ()):
+        advice = f"; name one, as {path}:{cut(names[0])}" if names else ""
+        fail(f"{path}: it has {_names_of(names)}{advice}")
+    return _RESULTS[results][use]
 
 
 def _names_of(names: Sequence[str]) -> str:
@@ -150,10 +145,7 @@ def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     if sys.stdin.isatty():
-        message = (
-            "standard input: it is a terminal; - reads an .npy stream, as in `dmlops top-k - -k 3 < x.npy`"
-        )
-        raise CommandError(message)
+        fail("standard input: it is a terminal; - reads an .npy stream, as in `dmlops top-k - -k 3 < x.npy`")
     return sys.stdin.buffer
 
 
@@ -182,5 +174,4 @@ def _damage_told(about: str, kind: str) -> Iterator[None]:
             reason = _ADVICE[kind]
         else:
             reason = f"a damaged {'.npz' if kind == '.npz' else '.npy'} file: {cut(text)}"
-        message = f"{about}: {reason}"
-        raise CommandError(message) from error
+        fail(f"{about}: {reason}")

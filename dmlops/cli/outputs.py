@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dmlops.cli.ending import CommandError, users_errors
+from dmlops.cli.ending import fail, users_errors
 from dmlops.cli.inputs import STANDARD, Array, split_name
 
 OUTPUT_HELP = "Write the result to this .npy or .npz file; - writes an .npy stream to standard output."
@@ -35,13 +35,11 @@ def check(output: Path | None, inputs: Sequence[Path], n_results: int = 1) -> No
     if output == STANDARD:
         if sys.stdout is None or sys.stdout.isatty():
             kind = "closed" if sys.stdout is None else "a terminal"
-            message = f"-o -: standard output is {kind}; pipe it into a command or a file"
-            raise CommandError(message)
+            fail(f"-o -: standard output is {kind}; pipe it into a command or a file")
         return
     suffixes = (".npy", ".npz") if n_results == 1 else (".npz",)
     if output.suffix not in suffixes:
-        message = f"-o {output}: the name of the file must end with {' or '.join(suffixes)}"
-        raise CommandError(message)
+        fail(f"-o {output}: the name of the file must end with {' or '.join(suffixes)}")
     files = [Path("/dev/stdin") if file == STANDARD else split_name(file)[0] for file in inputs]
     check_output("-o", output, files)
 
@@ -58,21 +56,17 @@ def check_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
             status = target.stat()
         except FileNotFoundError:
             if not target.parent.is_dir():
-                message = f"{about}: there is no folder {target.parent}"
-                raise CommandError(message) from None
+                fail(f"{about}: there is no folder {target.parent}")
         else:
             if not stat.S_ISREG(status.st_mode):
                 kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-                message = f"{about}: it is {kind}; name a file"
-                raise CommandError(message)
+                fail(f"{about}: it is {kind}; name a file")
             for other in inputs:
                 with suppress(OSError):  # a file that cannot be read is reported when it is read
                     if os.path.samestat(status, other.stat()):
-                        message = f"{about}: it is the file that {other} is read from; name another file"
-                        raise CommandError(message)
+                        fail(f"{about}: it is the file that {other} is read from; name another file")
             if not os.access(target, os.W_OK):
-                message = f"{about}: the file may not be written"
-                raise CommandError(message)
+                fail(f"{about}: the file may not be written")
         TemporaryFile(dir=target.parent).close()
 
 

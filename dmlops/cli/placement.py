@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmlops.array_libraries.device_array import DeviceArray
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import CommandError, fail
 from dmlops.devices import cuda_driver
 from dmlops.store import kernel_store
 
@@ -63,8 +63,7 @@ def place(device: Device) -> Host:
     except CommandError as error:
         if device is Device.AUTO:
             return Host()
-        message = f"--device cuda: {error}"
-        raise CommandError(message) from error
+        fail(f"--device cuda: {error}")
     return Cuda()
 
 
@@ -82,9 +81,8 @@ def require_cuda() -> None:
     """Check that the packages of the `cuda` extra are installed; this needs no GPU."""
     try:
         import cuda.core  # noqa: F401, PLC0415 - part of the cuda extra
-    except ImportError as error:
-        message = f"CUDA needs cuda-core: {kernel_store.cuda_extra()}"
-        raise CommandError(message) from error
+    except ImportError:
+        fail(f"CUDA needs cuda-core: {kernel_store.cuda_extra()}")
 
 
 def cuda_devices() -> list[Any]:
@@ -100,12 +98,10 @@ def cuda_devices() -> list[Any]:
 
     try:
         devices = list(CudaDevice.get_all_devices())
-    except Exception as error:  # each driver state has its own exception type
-        message = "no NVIDIA driver answers on this machine"
-        raise CommandError(message) from error
+    except Exception:  # each driver state has its own exception type
+        fail("no NVIDIA driver answers on this machine")
     if not devices:
-        message = "the NVIDIA driver finds no device"
-        raise CommandError(message)
+        fail("the NVIDIA driver finds no device")
     return devices
 
 

@@ -10,7 +10,7 @@ import typer
 from dmlops.calls.dispatch import OPERATORS
 from dmlops.cli.cache import usable_folder
 from dmlops.cli.console import duration, err, out
-from dmlops.cli.ending import CommandError
+from dmlops.cli.ending import CommandError, fail
 from dmlops.cli.placement import Device, architectures, require_cuda
 from dmlops.store import kernel_store, precompile
 from dmlops.types.errors import counted
@@ -36,14 +36,12 @@ def warmup(
 ) -> None:
     """Compile the kernels now and keep them in the cache, so that no call has to compile them."""
     if arch and device is Device.CPU:
-        message = "--arch is for GPUs: it does not go with --device cpu"
-        raise CommandError(message)
+        fail("--arch is for GPUs: it does not go with --device cpu")
     if arch:
         _check_architectures(arch)
     _, problem = usable_folder()
     if problem:
-        message = f"warmup: nothing that is compiled would be kept: {problem}"
-        raise CommandError(message)
+        fail(f"warmup: nothing that is compiled would be kept: {problem}")
     operators = [operator.name for operator in OPERATORS.values()]
     n_cores = os.cpu_count() or 1
     n_jobs = min(jobs or n_cores, n_cores)
@@ -72,15 +70,13 @@ def _check_architectures(names: Sequence[str]) -> None:
 
     try:
         known = [f"sm_{capability}" for capability in nvrtc.nvrtcGetSupportedArchs()[1]]
-    except Exception as error:  # without its library, which comes with the compilers
+    except Exception:  # without its library, which comes with the compilers
         remedy = kernel_store.cuda_extra(with_compilers=True)
-        message = f"--arch {names[0]}: the compilers for GPUs are not installed: {remedy}"
-        raise CommandError(message) from error
+        fail(f"--arch {names[0]}: the compilers for GPUs are not installed: {remedy}")
     for name in names:
         if name not in known:
             allowed = f"it must be one of {', '.join(known)}"
-            message = f"--arch {name}: this CUDA toolkit does not compile for it; {allowed}"
-            raise CommandError(message)
+            fail(f"--arch {name}: this CUDA toolkit does not compile for it; {allowed}")
 
 
 def _present(device: Device) -> list[str]:
@@ -113,6 +109,5 @@ def _compile(name: str, tasks: Sequence[precompile.Task], n_jobs: int) -> None:
                     told_at = now
                     err.print(text)
     except precompile.PrecompileError as error:
-        message = f"warmup: {error}"
-        raise CommandError(message) from error
+        fail(f"warmup: {error}")
     out.print(f"{name}: {counted(len(tasks), 'kernel')} in {duration(time.perf_counter() - start)}")
