@@ -43,14 +43,15 @@ class TestTorch:
 
     def test_dynamic_sizes_and_steps(self):
         compiled = self.torch.compile(
-            lambda x, seeds, step: dmlops.sample(x, seeds, steps=step),
+            lambda x, seeds, step, heat: dmlops.sample(x, seeds, steps=step, temperature=heat),
             fullgraph=True,
             backend="aot_eager",
             dynamic=True,
         )
+        heat = self.torch.tensor([2.0])  # one for all rows
         for n, step in ((6, 0), (6, 3), (4, 7), (5, 2**40)):
-            got = compiled(self.x[:n], self.seeds[:n], step)
-            assert got.tolist() == tokens(X[:n], SEEDS[:n], steps=step)
+            got = compiled(self.x[:n], self.seeds[:n], step, heat)
+            assert got.tolist() == tokens(X[:n], SEEDS[:n], steps=step, temperature=2.0)
 
     def test_exported(self):
         class Model(self.torch.nn.Module):

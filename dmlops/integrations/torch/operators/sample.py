@@ -11,7 +11,7 @@ from dmlops.calls.binding import Spec, check_device
 from dmlops.functions.sample import SPEC, is_array
 from dmlops.integrations.torch.arguments import as_tensor, integer, real, tensor
 from dmlops.integrations.torch.arguments import index_dtype as dtype_of
-from dmlops.integrations.torch.operators.registration import Symbols, equated, operator
+from dmlops.integrations.torch.operators.registration import Symbols, broadcast, operator
 from dmlops.operators.sample import INTEGER_PARAMETERS, PARAMETERS, infer_sample
 from dmlops.types.data_types import index_data_type
 from dmlops.types.tensor import TensorDesc, sizes_stand_in
@@ -82,10 +82,8 @@ def _fake(call: SampleCall) -> Tensor:
     for name, array in call.arrays().items():
         where = f"sample.{name}"
         check_device(where, array.device, logits.device)
-        # The sizes of rows, where they are not known, are those of the logits.
-        first = max(logits.dim() - 1 - array.dim(), 0)
-        sizes, shape = data.sizes[first:-1], logits.shape[first:-1]
-        arrays[name] = equated(where, symbols.describe(array, where), array.shape, sizes, shape)
+        desc = symbols.describe(array, where)
+        arrays[name] = broadcast(where, desc, array.shape, [*data.sizes[:-1]], [*logits.shape[:-1]])
     is_sized = all(isinstance(size, int) for size in logits.shape[-1:])
     index_type = index_data_type((dtype if is_sized else None) or torch.int64, "sample.index_dtype")
     if not is_sized:
