@@ -7,10 +7,9 @@ alone as well. In the last two, the results of dmlops are in order of index.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
 
 from bench.peers import OURS, Contract, library_of
-from bench.records import Record, seconds_of
+from bench.records import Record, Timed, seconds_of
 from bench.serving import BY_INDEX
 
 
@@ -33,23 +32,8 @@ class Contest(StrEnum):
         return self in (Contest.STABLE, Contest.SORTED)
 
 
-class Standing(NamedTuple):
-    """The seconds of dmlops and of the fastest peer that takes part, in one problem of an application."""
-
-    name: str
-    application: str
-    seconds: float
-    peer: str
-    peer_seconds: float
-
-    @property
-    def ratio(self) -> float:
-        """The peer's time divided by that of dmlops."""
-        return self.peer_seconds / self.seconds
-
-
-def standings(rows: Iterable[Record], contest: Contest) -> list[Standing]:
-    """Return the standings of a contest in the problems of applications that were measured with a peer."""
+def standings(rows: Iterable[Record], contest: Contest) -> list[Timed]:
+    """Return the times in the problems of applications in which a peer takes part in a contest."""
     by_name: dict[str, dict[bool, Record]] = {}
     for row in rows:
         if row["series"]:
@@ -70,5 +54,5 @@ def standings(rows: Iterable[Record], contest: Contest) -> list[Standing]:
         ]
         if seconds and peers:
             peer = min(peers, key=lambda each: float(each["seconds"]))
-            found.append(Standing(row["name"], row["series"], seconds, peer["contender"], peer["seconds"]))
+            found.append(Timed(row["name"], seconds, peer["contender"], peer["seconds"], row["series"]))
     return found

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.peers import OURS, library_of
 from bench.workloads import BY_INDEX
@@ -30,6 +30,26 @@ PACKAGES = (
 )
 # They sort whole rows, and are asked where that is what a user would do.
 SORTS = ("torch.sort", "cupy.argsort")
+
+
+class Timed(NamedTuple):
+    """The seconds of dmlops and of the fastest peer in one problem.
+
+    `application` is that of a problem of the suite `serving`. `not_asked` are the libraries that have times
+    for such problems, but none for this one.
+    """
+
+    name: str
+    seconds: float
+    peer: str
+    peer_seconds: float
+    application: str = ""
+    not_asked: Sequence[str] = ()
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the peer takes."""
+        return self.peer_seconds / self.seconds
 
 
 def new_record(device: str, threads: int, quick: bool = False) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bench.contests import Contest, Standing, standings
+from bench.contests import Contest, standings
 from bench.digits import ratio, times
 from bench.peers import OURS
-from bench.records import Record, outcome_of, seconds_of, with_peers
+from bench.records import Record, Timed, outcome_of, seconds_of, with_peers
 from dmlops.cli.console import duration, out, plain_console
 from dmlops.types.errors import counted
 
@@ -92,7 +92,7 @@ def _cells(row: Record, bandwidth: float) -> list[str | Text]:
     ]
 
 
-def _standing_cells(found: Sequence[Standing]) -> list[str]:
+def _standing_cells(found: Sequence[Timed]) -> list[str]:
     """Return in how many problems dmlops is ahead, of how many, the median of the ratios, and the lowest."""
     if not found:
         return ["0", "0", "", ""]

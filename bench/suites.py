@@ -4,9 +4,8 @@ A new suite is a function that yields the workloads of a device, and one line in
 a class in `workloads`, contenders in `peers`, and its answers checked in `answers`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from bench import sweeps
 from bench.operators import operators
@@ -71,11 +70,6 @@ class Suite:
         """Compare the points of the suite's sweeps; a suite of single problems has none."""
         found = [each for each in self.make(device) if isinstance(each, Sweep)]
         return sweeps.compared(found, {row["name"]: seconds for row in rows if (seconds := least_of(row))})
-
-    @staticmethod
-    def to_json(found: Sequence[Finding]) -> dict[str, Any]:
-        """Return the entry of a results file about comparisons."""
-        return sweeps.to_json(found)
 
 
 SUITES = {

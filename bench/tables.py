@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bench.contests import Contest, Standing, standings
+from bench.contests import Contest, standings
 from bench.digits import ratio, three_digits
 from bench.peers import Contract
-from bench.records import rows_of, seconds_of
+from bench.records import Timed, rows_of, seconds_of
 from bench.serving import BY_INDEX
 
 ROOT = Path(__file__).parents[1]
@@ -90,24 +90,6 @@ _CUT_OFFS = {
 _EXTENT = ("dmlops is ahead in", "Lowest ratio", "Median", "Highest")
 
 
-class Timed(NamedTuple):
-    """The seconds of dmlops and of the fastest peer that does all of the work.
-
-    `not_asked` are the libraries that have times for such problems, but none for this one.
-    """
-
-    name: str
-    seconds: float
-    peer: str
-    peer_seconds: float
-    not_asked: Sequence[str] = ()
-
-    @property
-    def ratio(self) -> float:
-        """How many times as long the peer takes."""
-        return self.peer_seconds / self.seconds
-
-
 @cache
 def _record(file: str) -> Any:
     return json.loads((ROOT / "bench" / "results" / f"{file}.json").read_text(encoding="utf-8"))
@@ -138,8 +120,8 @@ def _timed(file: str) -> dict[str, Timed]:
     found = {}
     for row in _rows(file):
         ours = seconds_of(row) or 0.0
-        timed = Timed(row["name"], ours, row["best_peer"], ours * row["ratio"], row["not_asked"])
-        found[timed.name] = timed
+        peer_seconds, libraries = ours * row["ratio"], row["not_asked"]
+        found[row["name"]] = Timed(row["name"], ours, row["best_peer"], peer_seconds, not_asked=libraries)
     return found
 
 
@@ -188,7 +170,7 @@ def _heads(unit: str) -> Sequence[str]:
     return "Workload", f"dmlops, {unit}", f"Fastest peer, {unit}", "Ratio"
 
 
-def _cells(each: Timed | Standing, unit: str = "us") -> tuple[str, ...]:
+def _cells(each: Timed, unit: str = "us") -> tuple[str, ...]:
     ours, theirs = (three_digits(seconds * UNITS[unit]) for seconds in (each.seconds, each.peer_seconds))
     return each.name, ours, f"{each.peer} {theirs}", ratio(each.ratio)
 
@@ -208,7 +190,7 @@ def _summary(ratios: Sequence[float]) -> tuple[object, ...]:
     return len(ratios), sum(each >= 1 for each in ratios), *map(ratio, extent)
 
 
-def _contest(file: str, contest: Contest) -> list[Standing]:
+def _contest(file: str, contest: Contest) -> list[Timed]:
     return standings(_workloads(file), contest)
 
 

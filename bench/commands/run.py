@@ -56,6 +56,7 @@ def run(
     """
     from bench.libraries import NOT_INSTALLED  # noqa: PLC0415 - for this command only
     from bench.suites import SUITES  # noqa: PLC0415
+    from bench.sweeps import to_json  # noqa: PLC0415
 
     if suite not in SUITES:
         fail(f"--suite: got {suite!r}; it must be one of {', '.join(SUITES)}")
@@ -80,7 +81,7 @@ def run(
         if found := chosen.compared(device, rows):
             doubtful = {each.point for each in found if each.factor > each.limit}
             _measure_again(chosen, harness, [each for each in table if each.name in doubtful], deadline, rows)
-            record["sweeps"] = chosen.to_json(chosen.compared(device, rows))
+            record["sweeps"] = to_json(chosen.compared(device, rows))
     finally:  # an interrupted run keeps what it measured
         record["seconds"] = round(time.perf_counter() - started, 1)
         if results is not None:
