@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.peers import OURS, library_of
-from bench.workloads import BY_INDEX
+from bench.workloads import UNSORTED
 from dmlops import __version__
 from dmlops.cli.ending import fail, users_errors
 from dmlops.cli.info import version
@@ -176,8 +176,8 @@ def rows_of(record: Record, records: Iterable[Record]) -> list[dict[str, Any]]:
     for row in record["workloads"]:
         problem = row["problem"]
         peers = [*outcomes[problem]]
-        if problem.endswith(BY_INDEX):  # sorted answers are answers in any order
-            peers += outcomes.get(problem.removesuffix(BY_INDEX), [])
+        if problem.endswith(UNSORTED):  # sorted answers are answers in any order
+            peers += outcomes.get(problem.removesuffix(UNSORTED), [])
         rows.append(with_peers(row, peers, libraries[row["operator"]]))
     return rows
 

@@ -20,7 +20,7 @@ ITEM_BYTES = {
 
 
 _NOT_OF_PROBLEM = ("name", "reason", "shape", "device", "quick", "series")
-BY_INDEX = ", is_sorted False"  # how the text of a problem of `TopK` ends if results are in order of index
+UNSORTED = ", is_sorted False"  # how the text of a problem of `TopK` ends if results are in order of index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,11 @@ class Workload:
     @property
     def bytes_moved(self) -> int:
         """The least that must be read and written, with 4-byte indices."""
-        raise NotImplementedError
+        return self._bytes_moved()
 
     def inputs(self, source: Any) -> tuple[Any, ...]:
         """Make the arrays."""
-        return (source.laid_out(self._input(source), self.layout),)
+        return source.laid_out(self._input(source), self.layout), *self._others(source)
 
     def copies(self, source: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the same arrays, laid out the same way, at other addresses."""
@@ -94,6 +94,13 @@ class Workload:
 
     def _input(self, source: Any) -> Any:
         return source.make(self.data, self.shape, self.dtype)
+
+    def _others(self, source: Any) -> tuple[Any, ...]:
+        """Make the arrays beside the input."""
+        return ()
+
+    def _bytes_moved(self) -> int:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +113,7 @@ class TopK(Workload):
     largest: bool = True
     is_sorted: bool = True
 
-    @property
-    def bytes_moved(self) -> int:
-        """The least that must be read and written, with 4-byte indices."""
+    def _bytes_moved(self) -> int:
         rows = self.size // self.shape[self.axis]
         return self.size * self.item + rows * self.k * (self.item + INDEX_BYTES)
 
@@ -178,20 +183,15 @@ class TopKOfRows(Workload):
         starts = [7 * row % farthest if self.rows == "windows" else 0 for row in range(n_rows)]
         return starts, [size - farthest] * n_rows
 
-    @property
-    def bytes_moved(self) -> int:
-        """The least that must be read and written, with 4-byte indices."""
+    def _bytes_moved(self) -> int:
         _, lengths = self.windows
         return sum(lengths) * self.item + len(lengths) * self.k * (self.item + INDEX_BYTES)
 
-    def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays."""
-        (x,) = super().inputs(source)
+    def _others(self, source: Any) -> tuple[Any, ...]:
         if self.rows == "numbers":
-            return x, source.indices(self.shape, (1 << 30,), "int64")[..., 0]
-        starts, lengths = self.windows
-        others = {"starts": starts, "lengths": lengths}
-        return x, *[source.integers(others[name]) for name in self.names]
+            return (source.indices(self.shape, (1 << 30,), "int64")[..., 0],)
+        others = dict(zip(("starts", "lengths"), self.windows, strict=True))
+        return tuple(source.integers(others[name]) for name in self.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,9 +201,7 @@ class NonzeroCoordinates(Workload):
     operator = "nonzero_coordinates"
     density: float
 
-    @property
-    def bytes_moved(self) -> int:
-        """The least that must be read and written, with 4-byte indices."""
+    def _bytes_moved(self) -> int:
         return self.size * self.item + round(self.size * self.density) * len(self.shape) * INDEX_BYTES
 
     def _input(self, source: Any) -> Any:
@@ -218,14 +216,11 @@ class Sample(Workload):
     k: int = 0
     top_p: float = 1.0
 
-    @property
-    def bytes_moved(self) -> int:
-        """The least that must be read and written, with 4-byte indices."""
+    def _bytes_moved(self) -> int:
         return self.size * self.item + self.shape[0] * (8 + INDEX_BYTES)
 
-    def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays: the logits, and a seed per row."""
-        return *super().inputs(source), source.integers(range(self.shape[0]))
+    def _others(self, source: Any) -> tuple[Any, ...]:
+        return (source.integers(range(self.shape[0])),)  # a seed per row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,17 +252,13 @@ class GatherND(Workload):
         """The number of elements that one tuple selects."""
         return prod(self.shape[self.batch_dims + self.coordinates :])
 
-    @property
-    def bytes_moved(self) -> int:
-        """The least that must be read and written, with 4-byte indices."""
+    def _bytes_moved(self) -> int:
         count = prod(self.shape[: self.batch_dims]) * self.tuples
         return count * (self.coordinates * INDEX_BYTES + 2 * self.length * self.item)
 
-    def inputs(self, source: Any) -> tuple[Any, ...]:
-        """Make the arrays."""
+    def _others(self, source: Any) -> tuple[Any, ...]:
         leading = self.shape[: self.batch_dims]
-        indices = source.indices((*leading, self.tuples), self.bounds, self.index_dtype)
-        return *super().inputs(source), indices
+        return (source.indices((*leading, self.tuples), self.bounds, self.index_dtype),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,9 +276,7 @@ class DiagonalMatrix(Workload):
         """Whether it equals `tril` of other libraries."""
         return (self.begin, self.value) == (1, 0.0) and self.end >= self.shape[-1]
 
-    @property
-    def bytes_moved(self) -> int:
-        """The least that must be read and written, with 4-byte indices."""
+    def _bytes_moved(self) -> int:
         height, width = self.shape[-2:]
         filled = sum(
             max(0, min(row + self.end, width) - min(max(row + self.begin, 0), width)) for row in range(height)

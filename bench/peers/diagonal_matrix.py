@@ -35,8 +35,7 @@ def _(task: Task) -> Call:
 
 @contender("numpy.where", "diagonal_matrix", (CPU,), "mask made beforehand; new outputs")
 def _(task: Task) -> Call:
-    (x,) = task.inputs
-    mask = band_mask(task)
+    x, mask = task.x, band_mask(task)
     value = np.float32(task.workload.value)
     return lambda: np.where(mask, value, x)
 
@@ -50,9 +49,7 @@ def _(task: Task) -> Call:
 
 @contender("torch.where", "diagonal_matrix", (CPU, CUDA), "mask made beforehand")
 def _(task: Task) -> Call:
-    torch = libraries.module("torch")
-    x = to_torch(task.x)
-    mask = to_torch(band_mask(task))
+    torch, x, mask = libraries.module("torch"), to_torch(task.x), to_torch(band_mask(task))
     value, out = torch.tensor(task.workload.value, dtype=x.dtype, device=x.device), torch.empty_like(x)
     return lambda: torch.where(mask, value, x, out=out)
 
@@ -84,8 +81,6 @@ def _jax_band(begin: int, end: int, value: float) -> Callable[..., Any]:
 
 @contender("cupy.where", "diagonal_matrix", (CUDA,), "mask made beforehand; new outputs")
 def _(task: Task) -> Call:
-    cupy = libraries.module("cupy")
-    x = to_cupy(task.x)
-    mask = to_cupy(band_mask(task))
+    cupy, x, mask = libraries.module("cupy"), to_cupy(task.x), to_cupy(band_mask(task))
     value = x.dtype.type(task.workload.value)
     return lambda: cupy.where(mask, value, x)

@@ -34,9 +34,7 @@ def _(task: Task) -> Call:
 
 @contender("torch.nonzero_static", "nonzero_coordinates", (CUDA,), "size given; int64; new outputs")
 def _(task: Task) -> Call:
-    torch = libraries.module("torch")
-    x = to_torch(task.x)
-    size = count(task)
+    torch, x, size = libraries.module("torch"), to_torch(task.x), count(task)
     return lambda: torch.nonzero_static(x, size=size)
 
 

@@ -34,19 +34,12 @@ def largest_only(task: Task) -> Any:
     return task.x
 
 
-def _sorts_all(task: Task) -> bool:
-    return bool(task.workload.k == task.workload.shape[task.workload.axis])
-
-
 @contender(
     "numpy.argpartition", "top_k", (CPU,), "then sorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    x = largest_only(task)
-    k = task.workload.k
-    axis = task.workload.axis
-    selected = _last(task.workload)
-    size = x.shape[axis]
+    x, k, axis = largest_only(task), task.workload.k, task.workload.axis
+    selected, size = _last(task.workload), x.shape[axis]
 
     def call() -> Any:
         indices = np.argpartition(x, size - k, axis=axis)[selected] if k < size else np.argsort(x, axis=axis)
@@ -61,24 +54,18 @@ def _(task: Task) -> Call:
 
 @contender("torch.topk", "top_k", (CPU, CUDA), "ties in any order; int64 indices")
 def _(task: Task) -> Call:
-    torch = libraries.module("torch")
-    x = to_torch(task.x)
-    workload = task.workload
+    torch, x, workload = libraries.module("torch"), to_torch(task.x), task.workload
     shape = selected_shape(workload)
-    k = workload.k
-    axis = workload.axis
-    largest = workload.largest
-    out, is_sorted = (empty(x, shape), empty(x, shape, "int64")), workload.is_sorted
+    out = empty(x, shape), empty(x, shape, "int64")
+    k, axis, largest, is_sorted = workload.k, workload.axis, workload.largest, workload.is_sorted
     return lambda: torch.topk(x, k, dim=axis, largest=largest, sorted=is_sorted, out=out)
 
 
 @contender("torch.sort", "top_k", (CPU, CUDA), "stable, but sorts everything; int64 indices")
 def _(task: Task) -> Call:
-    if libraries.is_numpy(task.x) and not _sorts_all(task):
+    if libraries.is_numpy(task.x) and task.workload.k < task.workload.shape[task.workload.axis]:
         not_served("sorts everything: on the CPU only for k = size")
-    torch = libraries.module("torch")
-    x = to_torch(task.x)
-    axis = task.workload.axis
+    torch, x, axis = libraries.module("torch"), to_torch(task.x), task.workload.axis
     largest, out = task.workload.largest, (torch.empty_like(x), torch.empty_like(x, dtype=torch.int64))
     return lambda: torch.sort(x, dim=axis, descending=largest, stable=True, out=out)
 
@@ -123,16 +110,10 @@ def _(task: Task) -> Call:
     "bottleneck.argpartition", "top_k", (CPU,), "unsorted; ties in any order; int64 indices; new outputs"
 )
 def _(task: Task) -> Call:
-    x = largest_only(task)
-    k = task.workload.k
-    axis = task.workload.axis
-    selected = _last(task.workload)
-    size = x.shape[axis]
-    if (
-        x.dtype.name not in ("float32", "float64", "int32", "int64")
-        or k == size
-        or task.workload.data == "nan"
-    ):
+    x, k, axis = largest_only(task), task.workload.k, task.workload.axis
+    selected, size = _last(task.workload), x.shape[axis]
+    is_served = x.dtype.name in ("float32", "float64", "int32", "int64")
+    if not is_served or k == size or task.workload.data == "nan":
         not_served("not for k = size, NaN, and types other than 32 and 64 bits")
     bottleneck = libraries.module("bottleneck")
 
@@ -149,9 +130,7 @@ def _(task: Task) -> Call:
 def _(task: Task) -> Call:
     if task.workload.shape[-1] != task.workload.size:
         not_served("sorts everything: only for one row")
-    cupy = libraries.module("cupy")
-    x = to_cupy(largest_only(task))
-    k = task.workload.k
+    cupy, x, k = libraries.module("cupy"), to_cupy(largest_only(task)), task.workload.k
 
     def call() -> Any:
         indices = cupy.argsort(x)[..., : -k - 1 : -1]
