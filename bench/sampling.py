@@ -41,14 +41,14 @@ def changed_tokens(device: str, threads: int) -> Iterator[tuple[str, str, float 
     half = slice(rows // 2, None)
     source = data.source(device)
     for k, top_p in _FILTERS:
-        made = [
+        workloads = [
             Sample(name="batch", reason=_REASON, device=device, shape=(n, _VOCABULARY), k=k, top_p=top_p)
             for n in (rows, rows // 2)
         ]
-        x, seeds = made[0].inputs(source)
+        x, seeds = workloads[0].inputs(source)
         tasks = (
-            Task(made[0], (x, seeds), threads),
-            Task(made[1], (x[half], seeds[half]), threads),
+            Task(workloads[0], (x, seeds), threads),
+            Task(workloads[1], (x[half], seeds[half]), threads),
         )
         for who in contenders("sample", device):
             shown: float | str

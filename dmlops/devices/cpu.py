@@ -15,7 +15,7 @@ import numpy as np
 from dmlops.devices.memory import read_integer, take_scratch
 from dmlops.devices.plans import HostKernels
 from dmlops.store import kernel_store, once
-from dmlops.store.compilers import load_compiler, made_by
+from dmlops.store.compilers import compiler_versions, load_compiler
 from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
 from kernels_cpu.host_words import STREAMING_BYTES, WORDS
@@ -64,7 +64,7 @@ def key(kernel: Kernel) -> Key:
     """Return the key of a kernel in the cache."""
     from kernels_cpu import processor  # noqa: PLC0415
 
-    return Key("cpu", kernel.label, processor.TARGET, sources(), made_by("numba", "llvmlite"))
+    return Key("cpu", kernel.label, processor.TARGET, sources(), compiler_versions("numba", "llvmlite"))
 
 
 @functools.cache

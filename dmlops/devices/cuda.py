@@ -15,7 +15,7 @@ from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.devices import cpu, cuda_driver
 from dmlops.devices.memory import Device, aligned
 from dmlops.store import kernel_store, once
-from dmlops.store.compilers import load_compiler, made_by
+from dmlops.store.compilers import compiler_versions, load_compiler
 from dmlops.store.kernel_cache import Key, warn_once
 from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import DmlError
@@ -71,7 +71,7 @@ def _in_wheel(variant: "Variant", arch: str) -> bytes | None:
 
 def key(variant: "Variant", arch: str) -> Key:
     """Return the key of a CUDA kernel in the cache."""
-    return Key("cuda", variant.label, arch, sources(), made_by(*_COMPILERS))
+    return Key("cuda", variant.label, arch, sources(), compiler_versions(*_COMPILERS))
 
 
 def sources() -> str:

@@ -79,10 +79,10 @@ class Descriptor:
     @classmethod
     def of_inferred(cls, **values: object) -> Self:
         """Return a descriptor that need not check itself: its outputs were inferred from the other fields."""
-        made = object.__new__(cls)
+        new = object.__new__(cls)
         for field, value in values.items():
-            object.__setattr__(made, field, value)
-        return made
+            object.__setattr__(new, field, value)
+        return new
 
     def _fields_of(self, form: type["Descriptor"]) -> dict[str, Any]:
         """Return the fields that this form of the operator and another one share."""

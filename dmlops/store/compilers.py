@@ -50,7 +50,7 @@ def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> M
     return compiler
 
 
-def made_by(*distributions: str) -> str:
+def compiler_versions(*distributions: str) -> str:
     """Return the versions of what compiles a kernel: Python, whose bytecode Numba translates, and these."""
     return f"Python {sys.version_info.major}.{sys.version_info.minor}, {versions(*distributions)}"
 

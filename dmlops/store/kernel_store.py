@@ -17,7 +17,7 @@ from typing import NoReturn
 from dmlops.store import kernel_cache
 from dmlops.store.kernel_archive import SUFFIX, Archive, ArchiveError
 from dmlops.store.kernel_cache import Key
-from dmlops.store.once import is_waited_for, tell
+from dmlops.store.once import is_first_call_thread, tell
 from dmlops.types.errors import UnsupportedFeatureError
 
 log = logging.getLogger("dmlops.store.kernel_store")
@@ -102,7 +102,7 @@ def find_or_compile(key: Key, compile_kernel: Callable[[], bytes]) -> bytes:
     code = kernel_cache.read(key)
     if code is None:
         tell(log.info, COMPILING, key.kernel, key.target_name)
-        if is_waited_for():
+        if is_first_call_thread():
             tell(_tell_once)
         start = time.perf_counter()
         code = compile_kernel()

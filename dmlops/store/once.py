@@ -129,7 +129,7 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
     return work.result()
 
 
-def is_waited_for() -> bool:
+def is_first_call_thread() -> bool:
     """Return whether this thread does the work of a first call."""
     return threading.get_ident() in _at_work
 

@@ -22,7 +22,7 @@ import dmlops
 from dmlops.functions.gather_nd import SPEC
 from dmlops.integrations.dask import chunks
 from dmlops.operators.fill_values import held_value
-from dmlops.operators.gather_nd import check_is_one_array, check_mode, infer_gather_nd, plain_fill
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, fill_element, infer_gather_nd
 from dmlops.types import arguments
 from dmlops.types.array_types import Mode
 
@@ -66,7 +66,7 @@ def gather_nd(
         chunks.check_known(indices, -1, _WHERE_INDICES)
     data, tuples = chunks.describe(x, _WHERE_X), chunks.describe(indices, _WHERE_INDICES)
     check_mode(mode)
-    fill = plain_fill(fill_value, mode)
+    fill = fill_element(fill_value, mode)
     held_value("gather_nd.fill_value", fill, data.data_type)
     options = _Options(mode, fill, arguments.boolean(wrap_negative, "gather_nd.wrap_negative"))
     with chunks.mark_unknown_sizes(x, indices):
@@ -134,7 +134,7 @@ def _gather_from_many_chunks(x: da.Array, indices: da.Array, known: Any, options
     after = []
     if known is None:
         after = [f"{name}-all-routed"]
-        tasks[after[0]] = (_nothing, [(f"{name}-routed", *place) for place in places])
+        tasks[after[0]] = (_wait_for, [(f"{name}-routed", *place) for place in places])
     for place, part in zip(places, parts, strict=True):
         tuples = (f"{name}-routed", *place)
         if known is None:
@@ -195,7 +195,7 @@ def _route(indices: Any, *, chunks_of_x: Sequence[Sequence[int]], options: _Opti
     return np.stack(rows, axis=-1).reshape(*shape, len(rows))
 
 
-def _nothing(_: object) -> None:
+def _wait_for(_: object) -> None:
     """Wait for tasks: if all tuples are routed before a chunk of `x` is computed, it is freed at once."""
 
 

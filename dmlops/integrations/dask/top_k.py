@@ -109,17 +109,17 @@ def _of_rows(
     arrays = dict(zip(arrays, others, strict=True))
     n_added = len(sizes) - x.ndim
     of_rows = (*sizes[:axis], *sizes[axis + 1 :])
-    made = {}
+    laid_out = {}
     for name, array in arrays.items():
         if name != "indices":
-            made[name] = da.expand_dims(da.broadcast_to(array, of_rows), axis)
+            laid_out[name] = da.expand_dims(da.broadcast_to(array, of_rows), axis)
         elif array.ndim == 1:  # along the axis alone
-            made[name] = da.broadcast_to(array.reshape(-1, *(1,) * (len(sizes) - 1 - axis)), sizes)
+            laid_out[name] = da.broadcast_to(array.reshape(-1, *(1,) * (len(sizes) - 1 - axis)), sizes)
         else:
-            made[name] = da.broadcast_to(array, sizes)
+            laid_out[name] = da.broadcast_to(array, sizes)
     if x.shape != sizes:
         added = tuple(
-            max((array.chunks[d] for array in made.values()), key=len)
+            max((array.chunks[d] for array in laid_out.values()), key=len)
             if d < n_added or x.shape[d - n_added] != size
             else x.chunks[d - n_added]
             for d, size in enumerate(sizes)
@@ -127,7 +127,7 @@ def _of_rows(
         x = da.broadcast_to(x, sizes, chunks=added)
     return x, {
         name: array.rechunk({d: x.chunks[d] for d in range(x.ndim) if d != axis or name == "indices"})
-        for name, array in made.items()
+        for name, array in laid_out.items()
     }
 
 

@@ -54,18 +54,18 @@ def diagonal_matrix(
         dtype = jax.dtypes.canonicalize_dtype(dtype)
     data_type = data_type_of(dtype, f"{where}.dtype")
     Jax().check_representable(data_type, f"{where}.dtype")
-    made = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
-    return traced(_matrix_without_input, (), (made, *band), level_set())
+    matrix = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
+    return traced(_matrix_without_input, (), (matrix, *band), level_set())
 
 
 @bound_by(SPEC)
 def _bind(library: ArrayLibrary, operands: Sequence[Operand], parameters: Sequence[Any]) -> BoundCall:
-    made, value, *bounds = parameters
-    if made is None:
+    matrix, value, *bounds = parameters
+    if matrix is None:
         return SPEC.bind(operands, (), None, number_of(value), *bounds)
-    name, sizes = made
-    made = NewMatrix(library, tuple(sizes), named_data_type(name, ""), library.device(None))
-    return MATRIX_WITHOUT_INPUT.bind((), (), made, number_of(value), *bounds)
+    name, sizes = matrix
+    matrix = NewMatrix(library, tuple(sizes), named_data_type(name, ""), library.device(None))
+    return MATRIX_WITHOUT_INPUT.bind((), (), matrix, number_of(value), *bounds)
 
 
 def _diagonal_matrix(x: Array, options: tuple[object, ...]) -> Array:

@@ -14,7 +14,7 @@ from dmlops.calls.dispatch import level_set
 from dmlops.functions.gather_nd import SPEC
 from dmlops.integrations.jax.tracing import as_array, as_number, call_in_batches, traced, untraced
 from dmlops.integrations.jax.xla_calls import bound_by, number_of, number_text
-from dmlops.operators.gather_nd import check_is_one_array, check_mode, plain_fill
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, fill_element
 from dmlops.types import arguments
 from dmlops.types.array_types import Mode
 from dmlops.types.errors import refuse, shown
@@ -51,7 +51,7 @@ def gather_nd(
         If `fill_value` is traced.
     """
     check_mode(mode)
-    fill = plain_fill(untraced(fill_value, "gather_nd.fill_value"), mode)
+    fill = fill_element(untraced(fill_value, "gather_nd.fill_value"), mode)
     wraps = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
     check_is_one_array(indices)
     inputs = as_array(x, "gather_nd.x"), as_array(arguments.integers(indices), "gather_nd.indices")

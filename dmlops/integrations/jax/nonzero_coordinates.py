@@ -17,7 +17,7 @@ from dmlops.calls.dispatch import level_set
 from dmlops.functions.nonzero_coordinates import SPEC
 from dmlops.integrations.jax.tracing import as_array, sharded_as_batch, traced
 from dmlops.integrations.jax.xla_calls import bound_by, call, check_input, index_type_name
-from dmlops.operators.nonzero_coordinates import plain_fill
+from dmlops.operators.nonzero_coordinates import fill_of_rows
 from dmlops.types import arguments
 from dmlops.types.data_types import SUPPORTED
 from dmlops.types.errors import refuse
@@ -50,7 +50,7 @@ def nonzero_coordinates(
         return NonzeroResult(*found)
     options = (
         arguments.integer(size, f"{where}.size"),
-        0 if fill_value is None else plain_fill(fill_value),
+        0 if fill_value is None else fill_of_rows(fill_value),
         index_type_name(index_dtype, where),
     )
     return NonzeroResult(*traced(_nonzero_coordinates, (x,), options, level_set()))

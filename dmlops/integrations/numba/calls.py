@@ -210,20 +210,20 @@ def _answer(block: int) -> None:
     call = function.bind(operands, outputs, *others)
     if asked.check is not None:
         asked.check(request, call)
-    made = [] if request.has_out else outs
-    for array, desc in zip(made, call.results, strict=False):
+    new = [] if request.has_out else outs
+    for array, desc in zip(new, call.results, strict=False):
         if array.shape != desc.sizes:
             np.empty(desc.sizes, array.dtype)  # NumPy says why there is no such array
             raise MemoryError
     addresses = [operand.address for operand in (*operands, *outputs)]
-    addresses += [array.ctypes.data for array in made]
+    addresses += [array.ctypes.data for array in new]
     if call.plan is not None:
         call.guard.check(addresses, are_given=request.has_out)
         given = [operand.array for operand in (*operands, *outputs)]
         is_in_place = all(map(is_, request.arrays, given))
         if is_in_place and request.has_plain_sizes() and _is_native(call, request.arrays):
             _keep(block, request, call)
-        call.run(cpu.HOST, addresses, list(made))
+        call.run(cpu.HOST, addresses, list(new))
     ctypes.c_int64.from_address(block).value = 0
 
 
@@ -240,10 +240,10 @@ def _keep(block: int, request: Request, call: BoundCall) -> None:
     if native is None:
         n_given = len(call.results) if request.has_out else 0
         operands = [Operand(0, 0, array.ndim, array.itemsize) for array in request.arrays]
-        made = Native(call, operands, n_given, asked.changes, host=_ONE_THREAD)
+        new = Native(call, operands, n_given, asked.changes, host=_ONE_THREAD)
         if asked.has_value_in_key:
-            made.table.set(FIXED_WORDS, 1)
-        native = _natives.setdefault(request.key, made)  # native code may have that of a faster thread
+            new.table.set(FIXED_WORDS, 1)
+        native = _natives.setdefault(request.key, new)  # native code may have that of a faster thread
     native.load_kernels(call.problem)
     # Only a gather to a new array, and a check, tell by their results whether they have succeeded.
     expected = words_of.ANYTHING

@@ -28,10 +28,10 @@ def _bind(request: Request) -> Bindable:
     if request.operation == FILL:
         return SPEC, 1, (None, *band)
     given = request.arrays[0] if request.has_out else None
-    made = new_matrix_of(
+    matrix = new_matrix_of(
         "diagonal_matrix", None if n_dims < 0 else tuple(shape), dtype_of_code(made_code), None, given
     )
-    return MATRIX_WITHOUT_INPUT, 0, (made, *band)
+    return MATRIX_WITHOUT_INPUT, 0, (matrix, *band)
 
 
 # Their keys have the value; `MAKE` is a matrix without an input.
@@ -50,11 +50,11 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None,
         building.refuse("diagonal_matrix.shape", shape, "it must be a tuple")
     for size in shape if has_shape else ():
         building.check("diagonal_matrix", {"shape": size})
-    made, code = building.named(dtype, "diagonal_matrix.dtype", np.float64)
+    result_type, code = building.named(dtype, "diagonal_matrix.dtype", np.float64)
     has_end = not building.is_none(end)
     coded = building.value_code(value, "diagonal_matrix.value"), code
     described = has_end, *coded, len(shape) if has_shape else -1
-    asked, n_bytes = FILL if has_x else MAKE, made.itemsize
+    asked, n_bytes = FILL if has_x else MAKE, result_type.itemsize
 
     def call_diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None, out=None):
         sizes = shape if has_shape else ()
@@ -64,7 +64,7 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None,
         elif has_x:
             result = np.empty(x.shape, x.dtype)
         else:
-            result = np.empty(building.shape_with(sizes, len(sizes), 0, n_bytes), made)
+            result = np.empty(building.shape_with(sizes, len(sizes), 0, n_bytes), result_type)
         is_made = not has_shape or result.shape == shape
         if (
             building.call(asked, (described, value, is_made), (begin, last, 0, sizes), has_out, (x, result))

@@ -102,9 +102,9 @@ class EyeLike(_Operator):
 
     def _run(self, x: np.ndarray, *, dtype: int | None = None, k: int = 0) -> tuple[np.ndarray]:
         _leave_unless(x.ndim == 2)
-        made = x.dtype if dtype is None else tensor_dtype_to_np_dtype(dtype)
-        _leave_unless(made.isnative and made.name in SUPPORTED)
-        return (dmlops.diagonal_matrix(shape=x.shape, dtype=made, begin=k),)
+        result_type = x.dtype if dtype is None else tensor_dtype_to_np_dtype(dtype)
+        _leave_unless(result_type.isnative and result_type.name in SUPPORTED)
+        return (dmlops.diagonal_matrix(shape=x.shape, dtype=result_type, begin=k),)
 
 
 __all__ = ["OPERATORS"]

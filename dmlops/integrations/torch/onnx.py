@@ -56,9 +56,9 @@ def _translation(to_onnx: Callable[..., object], arguments: type[Any]) -> Callab
 
 
 TRANSLATIONS = {
-    made: _translation(module.to_onnx, arguments)
+    overload: _translation(module.to_onnx, arguments)
     for module in MODULES.values()
     if hasattr(module, "to_onnx")
-    for made, arguments in module.OPERATORS.items()
+    for overload, arguments in module.OPERATORS.items()
 }
 """By operator of ``torch.ops.dmlops``."""

@@ -26,9 +26,9 @@ def _rule(run: Callable[[object], object], arguments: type) -> Callable[..., obj
 
 
 RULES: dict[str, Callable[..., object]] = {
-    made.name(): _rule(import_module(f"{__name__}.{name}").run, arguments)
+    overload.name(): _rule(import_module(f"{__name__}.{name}").run, arguments)
     for name, module in MODULES.items()
-    for made, arguments in module.OPERATORS.items()
+    for overload, arguments in module.OPERATORS.items()
 }
 """The function that runs each operator, by its name; registered in the place of DTensor's own dispatch."""
 

@@ -14,7 +14,7 @@ from dmlops.types.errors import refuse
 MODULES = {name: import_module(f"{__name__}.{name}") for name in SPECS}
 """The module of each function by its name: its operators, and `front`, which prepares a call of them."""
 
-OPERATORS = tuple([made for module in MODULES.values() for made in module.OPERATORS])
+OPERATORS = tuple([overload for module in MODULES.values() for overload in module.OPERATORS])
 """The operators of ``torch.ops.dmlops`` that compute something."""
 
 

@@ -75,8 +75,8 @@ def _zeros(spec: Spec, pattern: tuple[object, object, object], out: Any) -> Tens
     if not isinstance(shape, Iterable) or all(isinstance(size, int) for size in shape):
         shape = arguments.sizes(shape, f"{where}.shape")
         check_matrices(spec.words.where("output_tensor", ".sizes"), shape)
-    made = like.dtype if dtype is None else torch_dtype(data_type_of(dtype, f"{where}.dtype"))
-    return like.new_zeros((), dtype=made).expand(shape)
+    result_type = like.dtype if dtype is None else torch_dtype(data_type_of(dtype, f"{where}.dtype"))
+    return like.new_zeros((), dtype=result_type).expand(shape)
 
 
 @sizes_stand_in()

@@ -193,12 +193,12 @@ def operator(
     _implement(name, run, "CompositeExplicitAutograd")
     described = partial(torch.library.register_fake, f"dmlops::{name}", lib=_LIBRARY)
     _let_run("fake", name, lambda *given: fake(arguments(*given)), described)
-    made = getattr(torch.ops.dmlops, name).default
+    overload = getattr(torch.ops.dmlops, name).default
     if differentiate is not None:
-        _register_derivatives(made, arguments, differentiate)
+        _register_derivatives(overload, arguments, differentiate)
     if batch is not None:
-        _register_vmap(made, arguments, fake, batch)
-    return made
+        _register_vmap(overload, arguments, fake, batch)
+    return overload
 
 
 def signature_of(arguments: type[Any], fake: Callable[..., object] | None = None) -> inspect.Signature:
@@ -218,7 +218,7 @@ def signature_of(arguments: type[Any], fake: Callable[..., object] | None = None
 
 
 def _register_derivatives(
-    made: torch._ops.OpOverload, arguments: type[Any], differentiate: Callable[[Any], Any]
+    overload: torch._ops.OpOverload, arguments: type[Any], differentiate: Callable[[Any], Any]
 ) -> None:
     """Let `differentiate` run an operator if a derivative is requested.
 
@@ -229,15 +229,15 @@ def _register_derivatives(
     def run_or_differentiate(keys: Any, x: Tensor, *others: object) -> object:
         if is_tracked(x):
             if is_distributed(x):
-                return distributed_rules()[made.name()](x, *others)
+                return distributed_rules()[overload.name()](x, *others)
             return differentiate(arguments(x, *others))
-        return made.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *others)
+        return overload.redispatch(keys.remove(keys.highestPriorityTypeId()), x, *others)
 
-    _implement(made.name(), run_or_differentiate, "Autograd")
+    _implement(overload.name(), run_or_differentiate, "Autograd")
 
 
 def _register_vmap(
-    made: torch._ops.OpOverload, arguments: type[Any], fake: Callable[[object], object], batch: BatchingRule
+    overload: torch._ops.OpOverload, arguments: type[Any], fake: Callable[[Any], Any], batch: BatchingRule
 ) -> None:
     """Let vmap make one call of an operator for all examples."""
 
@@ -252,17 +252,17 @@ def _register_vmap(
         moved = {name: x for name, (x, _) in tensors.items()}
         for name, layout in rule.layouts.items():
             moved[name] = _laid_out(*tensors[name], layout, info.batch_size)
-        results = made(*_with_tensors(call, moved)._replace(**rule.changes))
+        results = overload(*_with_tensors(call, moved)._replace(**rule.changes))
         d = rule.batch_dim
         return results, d if isinstance(results, Tensor) else (d,) * len(results)
 
-    implement_vmap(made, run_batch)
+    implement_vmap(overload, run_batch)
 
 
-def implement_vmap(made: torch._ops.OpOverload, run_batch: Callable[..., object]) -> None:
+def implement_vmap(overload: torch._ops.OpOverload, run_batch: Callable[..., object]) -> None:
     """Let `run_batch` run an operator in vmap, in torch's own terms."""
-    register = partial(torch.library.register_vmap, made, lib=_LIBRARY)
-    _let_run("vmap", made.name(), run_batch, register)
+    register = partial(torch.library.register_vmap, overload, lib=_LIBRARY)
+    _let_run("vmap", overload.name(), run_batch, register)
 
 
 def _tensors(call: Any, in_dims: Sequence[Any]) -> dict[str, tuple[Tensor, int | None]]:
