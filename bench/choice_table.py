@@ -23,8 +23,8 @@ SAMPLING = "sampled"
 
 def steadier_than(name: str, each: Choice) -> list[str]:
     """Return the algorithms that are less sensitive to data than the one named."""
-    found = ["rounds"] if each.place.rows >= STEADY_ROWS and name != "rounds" else []
-    return [*found, "block", "partition"] if name == SAMPLING and each.place.kind.is_sorted else found
+    found = ["rounds"] if each.problem.rows >= STEADY_ROWS and name != "rounds" else []
+    return [*found, "block", "partition"] if name == SAMPLING and each.problem.kind.is_sorted else found
 
 
 def alike(each: Choice) -> set[str]:
@@ -112,14 +112,14 @@ def k_blocks(by_k: Mapping[int, Mapping[int, Block]]) -> dict[int, dict[int, Blo
 def table_of(choices: Iterable[Choice]) -> dict[str, dict[str, dict[str, str]]]:
     """Return the table: by kind, k and number of rows, each of which holds up to that number."""
     blocks: dict[Kind, dict[int, dict[int, Block]]] = {}
-    for each in sorted(choices, key=lambda each: (each.place.kind, each.place.k, each.place.rows)):
+    for each in sorted(choices, key=lambda each: (each.problem.kind, each.problem.k, each.problem.rows)):
         block = (
-            blocks.setdefault(each.place.kind, {})
-            .setdefault(each.place.k, {})
-            .setdefault(each.place.rows, Block({}, {}))
+            blocks.setdefault(each.problem.kind, {})
+            .setdefault(each.problem.k, {})
+            .setdefault(each.problem.rows, Block({}, {}))
         )
         if each.times:
-            block.choices[each.place.length], block.common[each.place.length] = [each], alike(each)
+            block.choices[each.problem.length], block.common[each.problem.length] = [each], alike(each)
     return {
         str(kind): {
             str(k): {str(ROWS[rows]): block.line() for rows, block in groups.items()}

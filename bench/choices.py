@@ -61,7 +61,7 @@ MERGED = {"tile": "partition"}
 RESULTS = Path(__file__).parent / "results" / "top_k_policy"
 
 
-class Place(NamedTuple):
+class TimedProblem(NamedTuple):
     """A problem: the kind, the rows, their length, and k."""
 
     kind: Kind
@@ -84,7 +84,7 @@ class Place(NamedTuple):
         """The shape of the input."""
         return (self.length, self.rows) if self.kind.is_transposed else (self.rows, self.length)
 
-    def problem(self) -> TopKProblem:
+    def to_plan(self) -> TopKProblem:
         """Return the problem of packed elements, as `top_k.plan` takes it."""
         inner = self.rows if self.kind.is_transposed else 1
         rows = (self.rows, 1, 1, 1) if inner > 1 else (self.rows, self.length, self.k, self.k)
@@ -105,7 +105,7 @@ class Place(NamedTuple):
 class Choice(NamedTuple):
     """A problem with the microseconds of each algorithm that serves it, and the one that is chosen."""
 
-    place: Place
+    problem: TimedProblem
     chosen: str
     times: Mapping[str, float]
 
@@ -124,16 +124,16 @@ class Choice(NamedTuple):
         """Return what the results file holds."""
         most = KEPT * min(self.times.values(), default=0)
         times = {name: round(self.times[name], 2) for name in self.ranking if self.times[name] <= most}
-        return [*self.place.kind, *self.place[1:], times]
+        return [*self.problem.kind, *self.problem[1:], times]
 
 
-def places(
+def problems(
     element_size: int,
     ks: Sequence[int] = KS,
     row_counts: Iterable[int] = ROWS,
     lengths: Sequence[int] = LENGTHS,
     layouts: Sequence[bool] = (False, True),
-) -> Iterator[Place]:
+) -> Iterator[TimedProblem]:
     """Yield the problems; those of the same input follow each other.
 
     One element is in any order. All elements of a row, by index, are a copy, which has no other algorithm.
@@ -143,7 +143,7 @@ def places(
             continue
         for k, is_sorted in itertools.product(ks, (True, False)):
             if k <= length and (is_sorted or 1 < k < length):
-                yield Place(Kind(element_size, is_transposed, is_sorted), rows, length, k)
+                yield TimedProblem(Kind(element_size, is_transposed, is_sorted), rows, length, k)
 
 
 class Stopwatch:
@@ -159,24 +159,24 @@ class Stopwatch:
         """Whether the time is used up."""
         return time.monotonic() > self.end
 
-    def plan(self, place: Place, algorithm: str | None = None) -> Any:
+    def plan(self, problem: TimedProblem, algorithm: str | None = None) -> Any:
         """Return the plan of an algorithm, or of the chosen one; None if it does not serve the problem."""
         try:
-            return top_k.plan(place.problem(), self.target, algorithm=algorithm)
+            return top_k.plan(problem.to_plan(), self.target, algorithm=algorithm)
         except ValueError:
             return None
 
-    def compare(self, place: Place, algorithms: Iterable[str]) -> list[float | None]:
+    def compare(self, problem: TimedProblem, algorithms: Iterable[str]) -> list[float | None]:
         """Return the microseconds that each algorithm takes, or None where it does not serve the problem.
 
         That is the lower quartile: a quarter of all launches take longer, whatever they do.
         """
-        x = random_input(place.sizes, DTYPES[place.kind.element_size])
-        runs = [self._run(place, each, x) for each in algorithms]
+        x = random_input(problem.sizes, DTYPES[problem.kind.element_size])
+        runs = [self._run(problem, each, x) for each in algorithms]
         # Each algorithm runs once beforehand, which loads its kernels, and must give the same answer.
         answers = [run()[1].clone() for run in runs if run]
         if not all(torch.equal(answers[0], answer) for answer in answers[1:]):
-            msg = f"the algorithms differ: {place}"
+            msg = f"the algorithms differ: {problem}"
             raise RuntimeError(msg)
         times: list[list[float]] = [[] for _ in runs]
         for sample in range(SAMPLES):
@@ -187,12 +187,12 @@ class Stopwatch:
                     found.append(self._microseconds(run))
         return [sorted(found)[len(found) // 4] if found else None for found in times]
 
-    def _run(self, place: Place, algorithm: str, x: Any) -> Callable[[], Any] | None:
-        plan = self.plan(place, algorithm)
+    def _run(self, problem: TimedProblem, algorithm: str, x: Any) -> Callable[[], Any] | None:
+        plan = self.plan(problem, algorithm)
         if plan is None:
             return None
-        sizes = list(place.sizes)
-        sizes[place.axis] = place.k
+        sizes = list(problem.sizes)
+        sizes[problem.axis] = problem.k
         values = torch.empty(sizes, dtype=x.dtype, device="cuda")
         indices = torch.empty(sizes, dtype=torch.int64, device="cuda")
         workspace = torch.empty(max(plan.workspace_size, 1), dtype=torch.int8, device="cuda")
@@ -222,9 +222,9 @@ def random_input(sizes: tuple[int, ...], dtype: Any) -> Any:
 
 def measure(
     watch: Any,
-    asked: Iterable[Place],
+    asked: Iterable[TimedProblem],
     only: Sequence[str] = (),
-    known: Mapping[Place, Mapping[str, float]] = MappingProxyType({}),
+    known: Mapping[TimedProblem, Mapping[str, float]] = MappingProxyType({}),
 ) -> list[Choice]:
     """Time all algorithms on problems, as far as there is time, or only those named.
 
@@ -232,34 +232,35 @@ def measure(
     of which nothing is known is left out, because one of these would be the fastest whatever it takes.
     """
     choices = []
-    for place in asked:
+    for problem in asked:
         if watch.is_over:
             break
-        before = known.get(place, {})
-        if only and not (before and any(watch.plan(place, name) for name in only)):
+        before = known.get(problem, {})
+        if only and not (before and any(watch.plan(problem, name) for name in only)):
             continue
-        chosen = watch.plan(place).variant.partition(" ")[0]
+        chosen = watch.plan(problem).variant.partition(" ")[0]
         others = {name: each for name, each in before.items() if name not in only}
         names = [*only, *sorted(others, key=others.__getitem__)[:1]] if only else [*ALGORITHMS]
         try:
-            found = zip(names, watch.compare(place, names), strict=True)
+            found = zip(names, watch.compare(problem, names), strict=True)
         except RuntimeError as error:
-            print(f"FAILED: {place}: {error}", flush=True)
+            print(f"FAILED: {problem}: {error}", flush=True)
             continue
         kept = {name: each for name, each in others.items() if name not in names}
-        choices.append(Choice(place, chosen, kept | {name: each for name, each in found if each is not None}))
+        kept |= {name: each for name, each in found if each is not None}
+        choices.append(Choice(problem, chosen, kept))
     return choices
 
 
 def load(path: Path) -> list[Choice]:
     """Return what a results file holds; nothing is known of what was chosen then."""
     choices = []
-    for *place, times in json.loads(path.read_text())["choices"]:
+    for *problem, times in json.loads(path.read_text())["choices"]:
         least: dict[str, float] = {}
         for name, microseconds in times.items():
             merged = MERGED.get(name, name)
             least[merged] = min(microseconds, least.get(merged, math.inf))
-        choices.append(Choice(Place(Kind(*place[:3]), *place[3:]), "", least))
+        choices.append(Choice(TimedProblem(Kind(*problem[:3]), *problem[3:]), "", least))
     return choices
 
 
@@ -270,7 +271,7 @@ def print_losses(choices: Sequence[Choice]) -> None:
     for each in losses[:SHOWN]:
         names = (each.chosen, each.ranking[0])
         told = [f"{name} {each.times[name]:.1f} us" if name in each.times else name for name in names]
-        print(f"  {each.place!s:>46}: {', '.join(told)}, {each.loss:.2f}")
+        print(f"  {each.problem!s:>46}: {', '.join(told)}, {each.loss:.2f}")
 
 
 def write_results(
@@ -286,8 +287,8 @@ def write_results(
     measured, kept = {f"{device}, {date}"}, []
     if earlier.exists():
         measured, kept = measured | {*json.loads(earlier.read_text())["measured"]}, load(earlier)
-    found = {each.place: each for each in (*kept, *choices)}
-    lines = ",\n".join(json.dumps(found[place].to_json()) for place in sorted(found))
+    found = {each.problem: each for each in (*kept, *choices)}
+    lines = ",\n".join(json.dumps(found[problem].to_json()) for problem in sorted(found))
     about = {
         "measured": sorted(measured),
         "arch": target.arch,
@@ -318,7 +319,7 @@ def write_table(results: Path) -> None:
         losses = [with_choice(source, each, target).loss for each in tried]
         return math.exp(statistics.fmean(map(math.log, losses)))
 
-    print(f"{len(choices)} of {sum(1 for size in DTYPES for _ in places(size))} problems were timed")
+    print(f"{len(choices)} of {sum(1 for size in DTYPES for _ in problems(size))} problems were timed")
     print(f"{path.name}: geometric mean of the losses")
     for name, made_of, tried in (
         ("a table made without a fifth, of that fifth", known, held_out),
@@ -341,11 +342,11 @@ def write_table(results: Path) -> None:
 
 def is_held_out(each: Choice) -> bool:
     """Tell whether a problem tests a table made without it: as good as random, but always the same."""
-    return zlib.crc32(repr((*each.place.kind, *each.place[1:])).encode()) % HELD_OUT == 0
+    return zlib.crc32(repr((*each.problem.kind, *each.problem[1:])).encode()) % HELD_OUT == 0
 
 
 def with_choice(names: Callable[[Any, Target], Iterable[str]], each: Choice, target: Target) -> Choice:
     """Return a problem with the first of the algorithms that are named for it and serve it."""
-    problem = each.place.problem()
-    chosen = next(name for name in names(problem, target) if dispatch.serves(problem, target, name))
+    given = each.problem.to_plan()
+    chosen = next(name for name in names(given, target) if dispatch.serves(given, target, name))
     return each._replace(chosen=chosen)

@@ -97,13 +97,13 @@ def test_the_choice_follows_the_measured_times(choices):
         pytest.skip("source distributions have no raw times")
     measured = [each for each in choices.load(results) if each.times]
     assert len(measured) > 10_000
-    problems = {place for size in choices.DTYPES for place in choices.places(size)}
-    places = {each.place for each in measured}
-    assert places <= problems
+    every = {problem for size in choices.DTYPES for problem in choices.problems(size)}
+    problems = {each.problem for each in measured}
+    assert problems <= every
     for what in range(1, 4):
-        assert {place[what] for place in places} == {place[what] for place in problems}
+        assert {problem[what] for problem in problems} == {problem[what] for problem in every}
     # With fewer timed problems, a kind and k would take the entries of a larger k.
-    n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (problems, places))
+    n_problems, n_measured = (Counter((kind, k) for kind, _, _, k in each) for each in (every, problems))
     assert all(n_measured[each] >= n / 2 for each, n in n_problems.items())
     table = json.loads((dispatch.TABLES / "sm_90.json").read_text())
     assert table["fastest"] == table_of(measured)
@@ -111,16 +111,16 @@ def test_the_choice_follows_the_measured_times(choices):
 
 def test_problems_without_times_come_first(choices, monkeypatch, tmp_path):
     monkeypatch.setattr(choices, "RESULTS", tmp_path)
-    place = choices.Place(choices.Kind(4, False, True), 1, 64, 8)
-    timed = choices.Choice(place, "warp", {"warp": 1.0})
+    problem = choices.TimedProblem(choices.Kind(4, False, True), 1, 64, 8)
+    timed = choices.Choice(problem, "warp", {"warp": 1.0})
     earlier, seen = choices.write_results([timed], "a GPU", TARGET), []
-    monkeypatch.setattr(choices, "measure", lambda watch, places, *others: seen.extend(places) or [])
+    monkeypatch.setattr(choices, "measure", lambda watch, problems, *others: seen.extend(problems) or [])
     monkeypatch.setattr("bench.choices.Stopwatch", lambda seconds: SimpleNamespace(target=TARGET))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
     run = importlib.import_module("bench.commands.choices").choices
     run(element_size=[4], k=[8], rows=[1], length=[64, 128], contiguous=True, add_to=earlier)
-    assert [place[2] for place in seen] == [64, 128, 128, 64]
-    assert seen[-1] == place
+    assert [problem[2] for problem in seen] == [64, 128, 128, 64]
+    assert seen[-1] == problem
 
 
 def test_names_of_algorithms_are_checked(choices, bench_command):
@@ -146,12 +146,12 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     """Those that take more than 1.5 times as long as the best are not."""
     times = {"partition": 3.0, "warp": 1.5, "sort": 2.25}
     watch = SimpleNamespace(is_over=False, plan=lambda *_: SimpleNamespace(variant="partition of 4"))
-    watch.compare = lambda place, algorithms: [times.get(name) for name in algorithms]
-    found = choices.measure(watch, choices.places(4, [8], [28], [64]))
-    assert [(each.place.sizes, each.place.axis) for each in found] == [((28, 64), 1)] * 2 + [
+    watch.compare = lambda problem, algorithms: [times.get(name) for name in algorithms]
+    found = choices.measure(watch, choices.problems(4, [8], [28], [64]))
+    assert [(each.problem.sizes, each.problem.axis) for each in found] == [((28, 64), 1)] * 2 + [
         ((64, 28), 0)
     ] * 2
-    assert [(each.place.kind.is_sorted, each.loss) for each in found] == [(True, 2), (False, 2)] * 2
+    assert [(each.problem.kind.is_sorted, each.loss) for each in found] == [(True, 2), (False, 2)] * 2
     choices.print_losses(found)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines[0] == "4 of 4 problems lose 5% or more by the choice"
@@ -162,7 +162,7 @@ def test_times_of_all_algorithms_are_kept(choices, monkeypatch, tmp_path, capsys
     assert [each.times for each in choices.load(path)] == [{"warp": 1.5, "sort": 2.25}] * 4
 
     # One algorithm is timed anew, beside the fastest other one, where it serves the problem.
-    known = {each.place: {"block": 4.0, "partition": 9.0, "sort": 2.5} for each in found}
+    known = {each.problem: {"block": 4.0, "partition": 9.0, "sort": 2.5} for each in found}
     again = choices.measure(watch, known, ["partition"], known)
     assert [each.times for each in again] == [{"block": 4.0, "partition": 3.0, "sort": 2.25}] * 4
     assert choices.measure(watch, known, ["partition"], {}) == []  # it would be the fastest of one
@@ -201,9 +201,9 @@ def test_the_third_shortest_of_nine_samples_counts(choices, monkeypatch):
     monkeypatch.setattr(choices.cuda, "target", lambda *asked: {(0, "top_k"): TARGET}[asked])
     monkeypatch.setattr(choices.top_k, "plan", plan)
     monkeypatch.setattr(choices, "CudaClock", lambda: SimpleNamespace(cold=cold))
-    watch, place = choices.Stopwatch(9), choices.Place(choices.Kind(4, False, True), 3, 64, 8)
-    found = watch.compare(place, ["partition", "none", "slow", "warp"])
+    watch, problem = choices.Stopwatch(9), choices.TimedProblem(choices.Kind(4, False, True), 3, 64, 8)
+    found = watch.compare(problem, ["partition", "none", "slow", "warp"])
     assert found == [3, None, 6, 2]
     assert (len(inputs), times["slow"], spins[1] / spins[0]) == (1, [0], 2)
     with pytest.raises(RuntimeError, match="the algorithms differ: 3x64 axis 1 k 8"):
-        watch.compare(place, ["partition", "odd"])
+        watch.compare(problem, ["partition", "odd"])

@@ -58,14 +58,14 @@ def choices(
     check_algorithms(algorithm or (), add_to)
     watch = search.Stopwatch(seconds)
     layouts = (False,) if contiguous else (False, True)
-    known = {each.place: each.times for each in search.load(add_to) if each.times} if add_to else {}
+    known = {each.problem: each.times for each in search.load(add_to) if each.times} if add_to else {}
     ks = k or search.KS
     row_counts = rows or search.ROWS
     lengths = length or search.LENGTHS
     found = []
     for size in element_size or search.DTYPES:
-        places = search.places(size, ks, row_counts, lengths, layouts)
-        found += search.measure(watch, sorted(places, key=known.__contains__), algorithm or (), known)
+        problems = search.problems(size, ks, row_counts, lengths, layouts)
+        found += search.measure(watch, sorted(problems, key=known.__contains__), algorithm or (), known)
     search.print_losses(found)
     path = search.write_results(found, torch.cuda.get_device_name(), watch.target, add_to)
     out.print(f"\nwritten: {path}")
