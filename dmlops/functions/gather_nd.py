@@ -20,7 +20,7 @@ from dmlops.operators.gather_nd import (
     check_can_be_in_range,
     check_is_one_array,
     check_mode,
-    fill_element,
+    element_fill,
     infer_gather_nd,
 )
 from dmlops.operators.problem import Options
@@ -134,7 +134,7 @@ def gather_nd(
     fill: Hashable = 0
     if type(fill_value) is not int or fill_value != 0:
         find_library(fill_value, "gather_nd.fill_value").check_scalar(fill_value, "gather_nd.fill_value")
-        fill = scalar_key(fill_element(fill_value, mode))
+        fill = scalar_key(element_fill(fill_value, mode))
     outs = () if out is None else (out,)
     parameters = "gather_nd", batch_dims, mode, fill, wrap_negative, level_set()
     if isinstance(indices, (list, tuple)):

@@ -17,8 +17,8 @@ from dmlops.operators.nonzero_coordinates import (
     Fill,
     NonzeroCoordinates,
     check_fill,
-    fill_of_rows,
     infer_nonzero_coordinates,
+    row_fill,
 )
 from dmlops.operators.problem import Options
 from dmlops.types import arguments
@@ -130,7 +130,7 @@ def nonzero_coordinates(
         return NonzeroResult(*framework.run(SPEC, (x,), out, stream, size, fill_value, index_dtype))
     size = None if size is None else arguments.integer(size, f"{where}.size")
     is_plain = fill_value is None or type(fill_value) is int
-    fill: object = fill_value if is_plain else fill_of_rows(fill_value)
+    fill: object = fill_value if is_plain else row_fill(fill_value)
     index_type = None if index_dtype is None else index_data_type(index_dtype, f"{where}.index_dtype")
     if out is not None:
         check_is_pair(out, "nonzero_coordinates.out")

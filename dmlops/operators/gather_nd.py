@@ -71,7 +71,7 @@ def check_mode(mode: object) -> None:
         refuse("gather_nd.mode", shown(mode), "there is no such mode", allowed)
 
 
-def fill_element(value: object, mode: str) -> object:
+def element_fill(value: object, mode: str) -> object:
     """Return what `gather_nd` fills with as a plain scalar; refuse what is none, and one without use."""
     value = fill_scalar(value, "gather_nd.fill_value")
     check_use(value, mode)

@@ -63,7 +63,7 @@ def infer_nonzero_coordinates(
     return coordinates, TensorDesc(count_type, ())
 
 
-def fill_of_rows(value: object, integer: Callable[[object, str], int] = arguments.integer) -> Fill:
+def row_fill(value: object, integer: Callable[[object, str], int] = arguments.integer) -> Fill:
     """Return what fills the rows from the count on: an integer, one for each column, or None.
 
     Raises

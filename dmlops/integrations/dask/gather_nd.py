@@ -22,7 +22,7 @@ import dmlops
 from dmlops.functions.gather_nd import SPEC
 from dmlops.integrations.dask import chunks
 from dmlops.operators.fill_values import held_value
-from dmlops.operators.gather_nd import check_is_one_array, check_mode, fill_element, infer_gather_nd
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, element_fill, infer_gather_nd
 from dmlops.types import arguments
 from dmlops.types.array_types import Mode
 
@@ -66,7 +66,7 @@ def gather_nd(
         chunks.check_known(indices, -1, _WHERE_INDICES)
     data, tuples = chunks.describe(x, _WHERE_X), chunks.describe(indices, _WHERE_INDICES)
     check_mode(mode)
-    fill = fill_element(fill_value, mode)
+    fill = element_fill(fill_value, mode)
     held_value("gather_nd.fill_value", fill, data.data_type)
     options = _Options(mode, fill, arguments.boolean(wrap_negative, "gather_nd.wrap_negative"))
     with chunks.mark_unknown_sizes(x, indices):

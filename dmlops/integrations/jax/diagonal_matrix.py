@@ -10,7 +10,6 @@ from jax import Array
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.array_libraries.jax import Jax
 from dmlops.calls.call import BoundCall
-from dmlops.calls.dispatch import level_set
 from dmlops.functions.diagonal_matrix import MATRIX_WITHOUT_INPUT, SPEC, NewMatrix, refuse_with_input
 from dmlops.integrations.jax.tracing import as_array, as_number, call_in_batches, traced, untraced
 from dmlops.integrations.jax.xla_calls import bound_by, call, number_of, number_text
@@ -46,7 +45,7 @@ def diagonal_matrix(
     band = number_text(number), *near_band(*band_bounds(where, begin, end))
     if x is not None:
         refuse_with_input(shape=shape, dtype=dtype)
-        return traced(_diagonal_matrix, (as_array(x, f"{where}.x"),), (None, *band), level_set())
+        return traced(_diagonal_matrix, (as_array(x, f"{where}.x"),), (None, *band))
     if shape is None:
         allowed = "one of x and shape must be given"
         raise TypeError(error_text(f"{where}.shape", None, "neither x nor shape is given", allowed))
@@ -55,7 +54,7 @@ def diagonal_matrix(
     data_type = data_type_of(dtype, f"{where}.dtype")
     Jax().check_representable(data_type, f"{where}.dtype")
     matrix = (type_name(data_type), arguments.sizes(shape, f"{where}.shape"))
-    return traced(_matrix_without_input, (), (matrix, *band), level_set())
+    return traced(_matrix_without_input, (), (matrix, *band))
 
 
 @bound_by(SPEC)

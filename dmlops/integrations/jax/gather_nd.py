@@ -10,11 +10,10 @@ from jax import Array
 import dmlops
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.call import BoundCall
-from dmlops.calls.dispatch import level_set
 from dmlops.functions.gather_nd import SPEC
 from dmlops.integrations.jax.tracing import as_array, as_number, call_in_batches, traced, untraced
 from dmlops.integrations.jax.xla_calls import bound_by, number_of, number_text
-from dmlops.operators.gather_nd import check_is_one_array, check_mode, fill_element
+from dmlops.operators.gather_nd import check_is_one_array, check_mode, element_fill
 from dmlops.types import arguments
 from dmlops.types.array_types import Mode
 from dmlops.types.errors import refuse, shown
@@ -51,7 +50,7 @@ def gather_nd(
         If `fill_value` is traced.
     """
     check_mode(mode)
-    fill = fill_element(untraced(fill_value, "gather_nd.fill_value"), mode)
+    fill = element_fill(untraced(fill_value, "gather_nd.fill_value"), mode)
     wraps = arguments.boolean(wrap_negative, "gather_nd.wrap_negative")
     check_is_one_array(indices)
     inputs = as_array(x, "gather_nd.x"), as_array(arguments.integers(indices), "gather_nd.indices")
@@ -62,7 +61,7 @@ def gather_nd(
         return dmlops.gather_nd(*inputs, batch_dims=batch_dims, wrap_negative=wraps)
     number = number_text(as_number(fill, "gather_nd.fill_value"))
     options = _Options(arguments.integer(batch_dims, "gather_nd.batch_dims"), mode, number, wraps)
-    return traced(_gather_nd, inputs, options, level_set())
+    return traced(_gather_nd, inputs, options)
 
 
 @bound_by(SPEC)

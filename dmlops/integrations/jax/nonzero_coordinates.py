@@ -13,22 +13,17 @@ import dmlops
 from dmlops import NonzeroResult
 from dmlops.array_libraries.base import ArrayLibrary, Operand, are_nonzero
 from dmlops.calls.call import BoundCall
-from dmlops.calls.dispatch import level_set
 from dmlops.functions.nonzero_coordinates import SPEC
 from dmlops.integrations.jax.tracing import as_array, sharded_as_batch, traced
 from dmlops.integrations.jax.xla_calls import bound_by, call, check_input, index_type_name
-from dmlops.operators.nonzero_coordinates import fill_of_rows
+from dmlops.operators.nonzero_coordinates import row_fill
 from dmlops.types import arguments
 from dmlops.types.data_types import SUPPORTED
 from dmlops.types.errors import refuse
 
 
 def nonzero_coordinates(
-    x: Any,
-    *,
-    size: int | None = None,
-    fill_value: int | Sequence[int] | None = None,
-    index_dtype: Any = None,
+    x: Any, *, size: int | None = None, fill_value: int | Sequence[int] | None = None, index_dtype: Any = None
 ) -> NonzeroResult[Array]:
     """Return the coordinates of the non-zero elements, in ascending element order, and their count.
 
@@ -50,10 +45,10 @@ def nonzero_coordinates(
         return NonzeroResult(*found)
     options = (
         arguments.integer(size, f"{where}.size"),
-        0 if fill_value is None else fill_of_rows(fill_value),
+        0 if fill_value is None else row_fill(fill_value),
         index_type_name(index_dtype, where),
     )
-    return NonzeroResult(*traced(_nonzero_coordinates, (x,), options, level_set()))
+    return NonzeroResult(*traced(_nonzero_coordinates, (x,), options))
 
 
 @bound_by(SPEC)

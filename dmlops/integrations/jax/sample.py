@@ -8,7 +8,6 @@ from jax import Array
 
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.call import BoundCall
-from dmlops.calls.dispatch import level_set
 from dmlops.functions.sample import SPEC, split
 from dmlops.integrations.jax.tracing import as_array, call_in_batches, traced
 from dmlops.integrations.jax.xla_calls import bound_by, index_type_name
@@ -40,7 +39,7 @@ def sample(
     names, arrays, values = split((seeds, steps, temperature, k, top_p, min_p))
     given = [as_array(array, f"sample.{name}") for name, array in zip(names, arrays, strict=True)]
     options = names, values, index_type_name(index_dtype, "sample")
-    result: Array = traced(_sample, (as_array(logits, "sample.logits"), *given), options, level_set())
+    result: Array = traced(_sample, (as_array(logits, "sample.logits"), *given), options)
     return result
 
 

@@ -11,7 +11,6 @@ from jax import Array
 from dmlops import TopKResult
 from dmlops.array_libraries.base import ArrayLibrary, Operand
 from dmlops.calls.call import BoundCall
-from dmlops.calls.dispatch import level_set
 from dmlops.functions.top_k import SPEC, given_arrays, plain_max_length
 from dmlops.integrations.jax.tracing import as_array, call_in_batches, traced
 from dmlops.integrations.jax.xla_calls import bound_by, index_type_name
@@ -61,7 +60,7 @@ def top_k(
         index_type=None if of_numbers else index_type_name(index_dtype, "top_k"),
         given=tuple(given),
     )
-    return TopKResult(*traced(_top_k, (as_array(x, "top_k.x"), *arrays), options, level_set()))
+    return TopKResult(*traced(_top_k, (as_array(x, "top_k.x"), *arrays), options))
 
 
 @bound_by(SPEC)

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from dmlops.array_libraries.numpy import NUMPY
 from dmlops.calls.binding import Spec
+from dmlops.calls.dispatch import level_set
 from dmlops.integrations.jax.xla_calls import call
 from dmlops.operators.batching import BATCH, Layout
 from dmlops.types.errors import error_text, refuse, shown
@@ -59,9 +60,13 @@ def as_array(x: object, where: str) -> Array:
     return array
 
 
+def traced(function: Callable[..., object], inputs: Any, options: Sequence[Any]) -> Any:
+    """Trace a function once for inputs of the same kinds, options and level."""
+    return _traced(function, inputs, options, level_set())
+
+
 @functools.partial(jax.jit, static_argnums=(0, 2, 3), inline=True)
-def traced(function: Callable[..., object], inputs: Any, options: Sequence[Any], level: object) -> object:
-    """Trace a function once for inputs of the same kinds; the result depends on the current level."""
+def _traced(function: Callable[..., object], inputs: Any, options: Sequence[Any], level: object) -> object:
     return function(*map(_collected, inputs), options)
 
 

@@ -30,7 +30,6 @@ _STRING = 4  # XLA_FFI_AttrType_STRING
 _COMMAND_BUFFER_COMPATIBLE = 1
 _INVALID_ARGUMENT, _ABORTED = 3, 10
 
-
 _Int, _Int64, _Pointer = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
 
 

@@ -189,6 +189,17 @@ def call(typing_context, operation, scalars, sizes, has_out, operands):
     return types.int64(operation, scalars, sizes, has_out, operands), generate
 
 
+def countable(builder: ir.IRBuilder, sizes: Sequence[Any], total: Any) -> list[ir.Value]:
+    """Return 0 for negative sizes, and for all of them if their product times `total` exceeds 64 bits."""
+    zero, overflows = I64(0), ir.Constant(ir.IntType(1), 0)
+    sizes = [builder.select(builder.icmp_signed("<", size, zero), zero, size) for size in sizes]
+    for size in sizes:
+        product = builder.smul_with_overflow(total, size)
+        total = builder.extract_value(product, 0)
+        overflows = builder.or_(overflows, builder.extract_value(product, 1))
+    return [builder.select(overflows, zero, size) for size in sizes]
+
+
 @intrinsic
 def shape_with(typing_context, shape, axis, size, n_bytes):
     """Return a shape with another size along an axis, if that is not larger, and 0 for negative sizes.
@@ -202,17 +213,11 @@ def shape_with(typing_context, shape, axis, size, n_bytes):
         sizes, [axis], [size], [total] = (
             as_words(context, builder, *each) for each in zip(signature.args, arguments, strict=True)
         )
-        overflows = ir.Constant(ir.IntType(1), 0)
         for i, old in enumerate(sizes):
             is_axis = builder.or_(*(builder.icmp_signed("==", axis, I64(j)) for j in (i, i - len(sizes))))
             fits = builder.and_(is_axis, builder.icmp_unsigned("<=", size, old))
-            new = builder.select(fits, size, old)
-            sizes[i] = builder.select(builder.icmp_signed("<", new, I64(0)), I64(0), new)
-            product = builder.smul_with_overflow(total, sizes[i])
-            total = builder.extract_value(product, 0)
-            overflows = builder.or_(overflows, builder.extract_value(product, 1))
-        sizes = [builder.select(overflows, I64(0), size) for size in sizes]
-        return context.make_tuple(builder, signature.return_type, sizes)
+            sizes[i] = builder.select(fits, size, old)
+        return context.make_tuple(builder, signature.return_type, countable(builder, sizes, total))
 
     return types.UniTuple(types.int64, len(shape))(shape, axis, size, n_bytes), generate
 

@@ -7,14 +7,7 @@ from numba.extending import overload
 import dmlops
 from dmlops.functions.diagonal_matrix import MATRIX_WITHOUT_INPUT, SPEC, new_matrix_of, plain_band
 from dmlops.integrations.numba import building
-from dmlops.integrations.numba.calls import (
-    Bindable,
-    CallError,
-    Request,
-    dtype_of_code,
-    operation,
-    value_of,
-)
+from dmlops.integrations.numba.calls import Bindable, CallError, Request, dtype_of_code, operation, value_of
 
 # No matrix has a diagonal so far out.
 _FARTHEST = (1 << 62) - 1
@@ -66,10 +59,8 @@ def _diagonal_matrix(x=None, shape=None, dtype=None, value=1, begin=0, end=None,
         else:
             result = np.empty(building.shape_with(sizes, len(sizes), 0, n_bytes), result_type)
         is_made = not has_shape or result.shape == shape
-        if (
-            building.call(asked, (described, value, is_made), (begin, last, 0, sizes), has_out, (x, result))
-            != 0
-        ):
+        scalars, sizes_of_call = (described, value, is_made), (begin, last, 0, sizes)
+        if building.call(asked, scalars, sizes_of_call, has_out, (x, result)) != 0:
             raise CallError
         return result
 

@@ -7,7 +7,7 @@ from dmlops.calls.call import BoundCall
 from dmlops.functions.gather_nd import SPEC
 from dmlops.integrations.numba.building import call, check, function, is_none, refuse, value_code
 from dmlops.integrations.numba.calls import Bindable, CallError, Request, operation, value_of
-from dmlops.operators.gather_nd import fill_element
+from dmlops.operators.gather_nd import element_fill
 from dmlops.types.errors import refuse as refuse_call
 from kernels_cpu.gather_nd.problem_words import CHECKS
 
@@ -16,7 +16,7 @@ _MODES = ("raise", "clip", "fill")
 
 def _bind(request: Request) -> Bindable:
     batch_dims, wraps, mode, code = request.scalars[:4]
-    fill = fill_element(value_of(request, 4, len(request.scalars), code), _MODES[mode])
+    fill = element_fill(value_of(request, 4, len(request.scalars), code), _MODES[mode])
     return SPEC, 2, (batch_dims, _MODES[mode], fill, bool(wraps))
 
 

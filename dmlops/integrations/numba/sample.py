@@ -26,15 +26,7 @@ DRAW = operation(6, _bind, reads_bits=True)
 
 @function(dmlops.sample)
 def _sample(
-    logits,
-    seeds,
-    steps=0,
-    temperature=1.0,
-    k=None,
-    top_p=1.0,
-    min_p=0.0,
-    index_dtype=None,
-    out=None,
+    logits, seeds, steps=0, temperature=1.0, k=None, top_p=1.0, min_p=0.0, index_dtype=None, out=None
 ):
     kinds = dict(zip(PARAMETERS, (seeds, steps, temperature, k, top_p, min_p), strict=True))
     arrays = {name: kind for name, kind in kinds.items() if isinstance(kind, types.Array)}
@@ -51,15 +43,7 @@ def _sample(
     which = sum(1 << i for i, is_array in enumerate(are_arrays) if is_array)
 
     def call_sample(
-        logits,
-        seeds,
-        steps=0,
-        temperature=1.0,
-        k=None,
-        top_p=1.0,
-        min_p=0.0,
-        index_dtype=None,
-        out=None,
+        logits, seeds, steps=0, temperature=1.0, k=None, top_p=1.0, min_p=0.0, index_dtype=None, out=None
     ):
         tokens = out if has_out else np.empty(logits.shape[:-1], dtype)
         sizes = (

@@ -56,7 +56,6 @@ def shape_of_rows(typing_context, shape, axis, size, lengths, starts):
         # If there are more dimensions, the axis is the last one.
         axis = builder.select(builder.icmp_signed("<", axis, I64(0)), builder.add(axis, I64(len(of_x))), axis)
         axis = builder.add(axis, I64(added))
-        total, overflows = one, ir.Constant(ir.IntType(1), 0)
         sizes = []
         for d in range(rank):
             found = of_x[d - added] if d >= added else one
@@ -68,13 +67,8 @@ def shape_of_rows(typing_context, shape, axis, size, lengths, starts):
                 own = builder.select(is_behind, before, here)
                 found = builder.select(builder.icmp_signed("==", found, one), own, found)
             found = builder.select(builder.icmp_signed("==", axis, I64(d)), size, found)
-            found = builder.select(builder.icmp_signed("<", found, I64(0)), I64(0), found)
-            product = builder.smul_with_overflow(total, found)
-            total = builder.extract_value(product, 0)
-            overflows = builder.or_(overflows, builder.extract_value(product, 1))
             sizes.append(found)
-        sizes = [builder.select(overflows, I64(0), each) for each in sizes]
-        return context.make_tuple(builder, signature.return_type, sizes)
+        return context.make_tuple(builder, signature.return_type, building.countable(builder, sizes, one))
 
     return types.UniTuple(types.int64, rank)(shape, axis, size, lengths, starts), generate
 
@@ -134,10 +128,8 @@ def _top_k(
         results = out if has_out else (np.empty(shape, x.dtype), np.empty(shape, dtype))
         scalars = axis, largest, sorted, nan_last, has_longest, which, code
         sizes = k, max_length if has_longest else _ALL
-        if (
-            building.call(SELECT, scalars, sizes, has_out, (x, all_lengths, all_starts, indices, results))
-            != 0
-        ):
+        arrays = x, all_lengths, all_starts, indices, results
+        if building.call(SELECT, scalars, sizes, has_out, arrays) != 0:
             raise CallError
         return TopKResult(results[0], results[1])
 

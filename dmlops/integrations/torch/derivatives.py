@@ -128,13 +128,12 @@ def order_of_numbers(numbers: Tensor, x: Tensor, axis: int) -> tuple[Tensor, Ten
         ordered = numbers.view(torch.int64) ^ torch.iinfo(torch.int64).min
     order = torch.argsort(ordered, dim=d, stable=True)
     ranks = torch.argsort(order, dim=d)
-    return order, torch.where(takes_no_part(numbers), -1, ranks)
+    return order, torch.where(_signed(numbers) == -1, -1, ranks)
 
 
-def takes_no_part(numbers: Tensor) -> Tensor:
-    """Return where all bits of a number are set."""
-    signed = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
-    return signed == -1
+def _signed(numbers: Tensor) -> Tensor:
+    """Return numbers as integers with a sign, of the same bits: -1 takes no part."""
+    return numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
 
 
 def numbered(numbers: Tensor, order: Tensor, ranks: Tensor, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
@@ -145,8 +144,7 @@ def numbered(numbers: Tensor, order: Tensor, ranks: Tensor, x: Tensor, axis: int
     size = x.shape[axis] if x.dim() else 1
     shape = [*ranks.shape]
     shape[axis] = size
-    signed = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
-    parts = [each.reshape(-1, *along) if each.dim() == 1 else each for each in (order, signed)]
+    parts = [each.reshape(-1, *along) if each.dim() == 1 else each for each in (order, _signed(numbers))]
     places, chosen = ranks.clamp(0), ranks >= 0
     positions = parts[0].expand(shape).gather(axis, places)
     found = parts[1].expand(shape).gather(axis, positions)

@@ -29,48 +29,33 @@ def run(spec: Spec, inputs: Sequence[object], out: Any, stream: object, *others:
     read, compute = MODULES[spec.operator].front(spec, inputs, out, *others)
     if out is None:
         return compute()  # type: ignore[no-any-return]
-    outputs = _Outputs(spec, out if len(spec.results) > 1 else (out,), read)
-    return outputs.write(compute())
+    out = out if len(spec.results) > 1 else (out,)
+    written = {where: tensor(array, where) for where, array in zip(spec.outputs, out, strict=True)}
+    differentiates = spec.has_derivative and any(map(is_tracked, read.values()))
+    _check_memory_of(written, read)
+    results = compute()
+    for result, name, (where, array) in zip(results, spec.results, written.items(), strict=True):
+        _check_output(array, result, name, differentiates, where)
+    for result, array in zip(results, out, strict=True):
+        array.copy_(result)
+    return out  # type: ignore[no-any-return]
 
 
-class _Outputs:
-    """The tensors of an ``out`` argument, which must have memory of their own.
-
-    Parameters
-    ----------
-    spec : Spec
-        The function.
-    out : sequence of Tensor
-        What the caller gave.
-    read : dict of str to Tensor
-        The inputs by their names in texts.
-    """
-
-    def __init__(self, spec: Spec, out: Sequence[Tensor], read: dict[str, Tensor]) -> None:
-        self._out, self._names = out, spec.results
-        self._written = {where: tensor(array, where) for where, array in zip(spec.outputs, out, strict=True)}
-        self._differentiates = spec.has_derivative and any(map(is_tracked, read.values()))
-        check = CHECK_MEMORY
-        if is_only_seen([*read.values()], out):
-            check = check_memory
-            for where, array in self._written.items():
-                library: Any = find_library(array, where)
-                library.writable(array, where)
-        inputs, outputs = ([_local(x) for x in each.values()] for each in (read, self._written))
-        check(inputs, outputs, ",".join([*read, *self._written]))
-        (place, first), *others = self._written.items()
-        for where, array in others:  # a graph does not tell whether other tensors share memory
-            if array is first:
-                got, reason = "an overlapping array", f"it shares memory with {place}"
-                refuse(where, got, reason, "an output must have memory of its own")
-
-    def write(self, results: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Copy results to the tensors, which must fit exactly, and return those."""
-        for result, name, (where, array) in zip(results, self._names, self._written.items(), strict=True):
-            _check_output(array, result, name, self._differentiates, where)
-        for result, array in zip(results, self._out, strict=True):
-            array.copy_(result)
-        return self._out
+def _check_memory_of(written: dict[str, Tensor], read: dict[str, Tensor]) -> None:
+    """Refuse outputs without memory of their own; both are given by their names in texts."""
+    check = CHECK_MEMORY
+    if is_only_seen([*read.values()], [*written.values()]):
+        check = check_memory
+        for where, array in written.items():
+            library: Any = find_library(array, where)
+            library.writable(array, where)
+    inputs, outputs = ([_local(x) for x in each.values()] for each in (read, written))
+    check(inputs, outputs, ",".join([*read, *written]))
+    (place, first), *others = written.items()
+    for where, array in others:  # a graph does not tell whether other tensors share memory
+        if array is first:
+            got, reason = "an overlapping array", f"it shares memory with {place}"
+            refuse(where, got, reason, "an output must have memory of its own")
 
 
 def _local(x: Tensor) -> Tensor:

@@ -18,12 +18,7 @@ from dmlops.integrations.torch.arguments import integer, tensor, torch_dtype
 from dmlops.integrations.torch.operators.registration import Symbols, implement_vmap, operator, save_as_part
 from dmlops.operators.batching import BATCH, Batched
 from dmlops.operators.descriptor import check_index_type
-from dmlops.operators.nonzero_coordinates import (
-    check_fill,
-    check_held,
-    fill_of_rows,
-    infer_nonzero_coordinates,
-)
+from dmlops.operators.nonzero_coordinates import check_fill, check_held, infer_nonzero_coordinates, row_fill
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
 from dmlops.types.errors import refuse
@@ -62,7 +57,7 @@ def front(
         coordinates = tensor(out[0], f"{where}.out[0]")
         size = coordinates.shape[0] if coordinates.dim() else 0
     types = _types_of_rows(x, index_dtype, out, dtype)
-    fill = fill_of_rows(fill_value, integer)
+    fill = row_fill(fill_value, integer)
     fills = None if fill is None else [*fill] if isinstance(fill, tuple) else [fill]
     if size is None or all(isinstance(value, int) for value in fills or ()):
         index_type = index_data_type(types[0], f"{where}.index_dtype")
