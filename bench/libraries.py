@@ -11,11 +11,7 @@ import numpy as np
 import dmlops
 from bench.workloads import CPU, CUDA
 
-_PACKAGES = {
-    "dmlops": (),
-    "onnxruntime": ("onnxruntime", "onnx"),
-    "cub": ("cuda.cccl",),
-}
+_PACKAGES = {"dmlops": (), "onnxruntime": ("onnxruntime", "onnx"), "cub": ("cuda.cccl",)}
 NOT_INSTALLED = "is not installed"
 _ONNX_OPSET, _ONNX_IR = 17, 8
 

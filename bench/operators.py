@@ -1,6 +1,7 @@
 """The suite `operators`: the problems of all operators, each with the reason why it is there."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from bench.workloads import CPU, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
@@ -70,23 +71,18 @@ def operators(device: str) -> Iterator[Workload]:
     yield from table.sizes()
 
 
+def _named(kind: type[Any], operator: str, device: str, name: str, reason: str, **other: Any) -> Any:
+    return kind(name=f"{operator} {name}", reason=reason, device=device, **other)
+
+
 class _Table:
     """Makes the workloads of one device."""
 
     def __init__(self, device: str) -> None:
-        self.device = device
-
-    def top_k(self, name: str, reason: str, **other: Any) -> TopK:
-        return TopK(name=f"top_k {name}", reason=reason, device=self.device, **other)
-
-    def nonzero(self, name: str, reason: str, **other: Any) -> NonzeroCoordinates:
-        return NonzeroCoordinates(name=f"nonzero {name}", reason=reason, device=self.device, **other)
-
-    def gather(self, name: str, reason: str, **other: Any) -> GatherND:
-        return GatherND(name=f"gather_nd {name}", reason=reason, device=self.device, **other)
-
-    def diagonal(self, name: str, reason: str, **other: Any) -> DiagonalMatrix:
-        return DiagonalMatrix(name=f"diagonal {name}", reason=reason, device=self.device, **other)
+        self.top_k = partial(_named, TopK, "top_k", device)
+        self.nonzero = partial(_named, NonzeroCoordinates, "nonzero", device)
+        self.gather = partial(_named, GatherND, "gather_nd", device)
+        self.diagonal = partial(_named, DiagonalMatrix, "diagonal", device)
 
     def cpu(self) -> Iterator[Workload]:
         for name, reason, problem in CPU_TOP_K:
@@ -164,9 +160,7 @@ class _Table:
             name = f"{data} rows {shape[0]} x {shape[1]}, k {k}"
             yield self.top_k(name, reason, shape=shape, data=data, k=k, quick=data == "ties")
 
-    def masks(
-        self, shape: tuple[int, ...], dtype: str, quick: tuple[float, ...] = ()
-    ) -> Iterator[NonzeroCoordinates]:
+    def masks(self, shape: tuple[int, ...], dtype: str, quick: tuple[float, ...] = ()) -> Iterator[Workload]:
         for density in DENSITIES:
             is_sparse = density < 0.5
             reason = "voxels or boxes of a mask" if is_sparse else "dense masks: writing the rows is the work"
@@ -174,7 +168,7 @@ class _Table:
             problem = {"shape": shape, "dtype": dtype, "density": density}
             yield self.nonzero(name, reason, **problem, quick=density in quick)
 
-    def causal_mask(self, name: str, reason: str, shape: tuple[int, ...]) -> DiagonalMatrix:
+    def causal_mask(self, name: str, reason: str, shape: tuple[int, ...]) -> Any:
         return self.diagonal(name, reason, shape=shape, begin=1, end=EVERYTHING, quick=True)
 
     def large_masks(self, n_causal: int, n_band: int, side: int) -> Iterator[Workload]:

@@ -11,15 +11,7 @@ from typing import Any
 
 from bench.data import LAYOUTS
 from bench.operators import EVERYTHING
-from bench.workloads import (
-    CPU,
-    CUDA,
-    DiagonalMatrix,
-    GatherND,
-    NonzeroCoordinates,
-    TopK,
-    Workload,
-)
+from bench.workloads import CPU, CUDA, DiagonalMatrix, GatherND, NonzeroCoordinates, TopK, Workload
 
 STEP_LIMIT = 2.0
 # The largest ratio of a point's time to that of the first: per element on the CPU, per byte on a GPU.

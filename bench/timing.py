@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -137,16 +137,6 @@ class Lane:
         return bool(self.error) or (len(self.kept) >= enough and self.spent >= seconds)
 
 
-class Clock(Protocol):
-    """Times calls."""
-
-    def sample(self, lane: Lane) -> Sample:
-        """Time one call, or the mean of a few very short ones."""
-
-    def settle(self) -> None:
-        """Let the machine become idle between two contenders."""
-
-
 class HostClock:
     """Times calls that return when their work is done."""
 
@@ -164,7 +154,7 @@ class HostClock:
         return Sample((time.perf_counter() - start) / repeats)
 
     def settle(self) -> None:
-        """Wait until the threads of other libraries have gone to sleep."""
+        """Let the machine become idle between two contenders: threads of other libraries go to sleep."""
         time.sleep(self._pause)
 
 
@@ -249,6 +239,9 @@ class CudaClock:
         seconds = (time.perf_counter() - start) / repeats
         del results
         return seconds
+
+
+Clock = HostClock | CudaClock
 
 
 def warm_up(lane: Lane, clock: Clock) -> None:

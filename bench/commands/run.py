@@ -125,11 +125,7 @@ def open_bench(device: str, threads: int, pace: Any) -> "Bench":
 
 
 def _measure_again(
-    suite: "Suite",
-    harness: "Bench",
-    doubtful: Sequence["Workload"],
-    deadline: float,
-    rows: list["Record"],
+    suite: "Suite", harness: "Bench", doubtful: Sequence["Workload"], deadline: float, rows: list["Record"]
 ) -> None:
     """Measure points beyond a limit once more; the better time counts."""
     places = {row["name"]: place for place, row in enumerate(rows)}

@@ -8,14 +8,7 @@ from dmlops.operators.support import INDEX_TYPES, SupportRow, SupportTable
 from dmlops.types.arguments import Member, as_integer, check_dimensions, level_of, member_of
 from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import (
-    UnsupportedFeatureError,
-    Words,
-    counted,
-    error_text,
-    refuse,
-    shown,
-)
+from dmlops.types.errors import UnsupportedFeatureError, Words, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
 from dmlops.types.tensor import TensorDesc, tensor_for
 

@@ -192,12 +192,7 @@ def _broadcast(desc: TensorDesc, sizes: tuple[int, ...]) -> TensorDesc:
 
 
 def infer_top_k(
-    words: Words,
-    rows: Rows,
-    k: int,
-    index_type: ElementType,
-    *,
-    is_function: bool = True,
+    words: Words, rows: Rows, k: int, index_type: ElementType, *, is_function: bool = True
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the values and the indices of a selection.
 
