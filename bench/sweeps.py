@@ -1,7 +1,7 @@
 """The suites `data`, `layouts` and `sizes`: problems for which a small change may make a call much slower.
 
 A sweep goes through sizes, or is one problem with different data, types, axes or layouts. `beyond` finds the
-points that take longer than another point lets expect.
+points that take longer than the time of another point suggests.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Fill the tables of the README and of the documentation from results: ``python -m bench.tables``.
 
-What is computed stands between ``<!-- results: NAME -->`` and ``<!-- end -->``, where NAME is one of `PARTS`.
+Computed text stands between ``<!-- results: NAME -->`` and ``<!-- end -->``, where NAME is one of `PARTS`.
 The fastest peer of a workload is that of all files: `bench.records`.
 ``python docs/pictures/draw.py`` draws `chart`.
 """
@@ -42,7 +42,7 @@ SAMPLED = "sampling-h200-2026-11-29"
 ROWS = "rows-h200-2026-11-29"
 SWEEPS = ("cliffs-h100-2026-11-27", "epyc-1thread-data-2026-11-27")
 
-# Of these, and of the workloads with the lowest ratios, the README has the times.
+# The README has the times of these workloads, and of those with the lowest ratios.
 README_GPU = (
     "top_k 256 x 50257 float32, k 50",
     "top_k 64 x 131072 float32, k 2048",

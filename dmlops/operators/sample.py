@@ -9,7 +9,7 @@ from dmlops.operators.descriptor import Descriptor, check_holds, check_index_typ
 from dmlops.operators.layout import merge
 from dmlops.operators.problem import Operator, Options
 from dmlops.types.enums import FeatureLevel, TensorDataType
-from dmlops.types.errors import UnsupportedFeatureError, Words, error_text, refuse
+from dmlops.types.errors import UnsupportedFeatureError, Words, argument_of, error_text, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.scalars import float_format
 from dmlops.types.tensor import TensorDesc
@@ -105,8 +105,7 @@ def batch_of_draws(shapes: Mapping[str, Sequence[int]], batched: Set[str], argum
 def check_is_float(where: str, data_type: ElementType) -> None:
     """Refuse types other than floats of 16 to 64 bits."""
     if data_type not in _FLOATS:
-        name = where.rpartition(".")[2]
-        allowed = f"{name} must be float16, bfloat16, float32 or float64"
+        allowed = f"{argument_of(where)} must be float16, bfloat16, float32 or float64"
         raise TypeError(error_text(where, type_name(data_type), "it is not a float type", allowed))
 
 

@@ -2,8 +2,8 @@
 
 No lock of ours is held where code of others runs that may wait for one. First calls do their work on threads
 of their own, one after the other, which begin without any lock. A thread that may hold locks of others, such
-as Numba's compiler lock or that of a handler of the log, works by itself instead and waits for nobody: what
-two threads have made, the first one keeps.
+as Numba's compiler lock or that of a handler of the log, works by itself instead and waits for nobody: if two
+threads have made the same object, the first one is kept.
 """
 
 import _thread

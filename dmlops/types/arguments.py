@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 from numpy import asarray
 
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import counted, error_text, refuse, shown
+from dmlops.types.errors import argument_of, counted, error_text, refuse, shown
 
 # Raised by objects that have no such value, or none that can be read, as a traced array.
 NO_VALUE = (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
@@ -120,7 +120,7 @@ def integer(value: Any, where: str, kinds: str = "an integer") -> int:
         return value
     number: int | None = value if is_symbol(value) and hasattr(value, "__index__") else as_integer(value)
     if number is None:
-        allowed = f"{where.rpartition('.')[2]} must be {kinds}"
+        allowed = f"{argument_of(where)} must be {kinds}"
         raise TypeError(error_text(where, shown(value), "it is not an integer", allowed))
     return number
 
@@ -143,7 +143,7 @@ def size(value: object, where: str) -> int:
     """Return an argument that is a number of elements as a plain int; refuse others as `integer`."""
     number = integer(value, where)
     if number < 0:
-        refuse(where, number, "a size is negative", f"{where.rpartition('.')[2]} must be >= 0")
+        refuse(where, number, "a size is negative", f"{argument_of(where)} must be >= 0")
     return number
 
 
@@ -160,7 +160,7 @@ def boolean(value: object, where: str) -> bool:
     if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
         with contextlib.suppress(*NO_VALUE):
             return bool(value)
-    allowed = f"{where.rpartition('.')[2]} must be True or False"
+    allowed = f"{argument_of(where)} must be True or False"
     raise TypeError(error_text(where, shown(value), "it is not a truth value", allowed))
 
 

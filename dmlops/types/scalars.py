@@ -18,7 +18,7 @@ import numpy as np
 
 from dmlops.types.arguments import NO_VALUE, as_integer
 from dmlops.types.enums import TensorDataType
-from dmlops.types.errors import error_text, shown
+from dmlops.types.errors import argument_of, error_text, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType
 
 _FLOAT8 = re.compile(r"float8_e(\d)m(\d)(?:b(\d+))?(fn)?(uz)?")
@@ -287,7 +287,7 @@ def fill_scalar(value: Any, where: str) -> object:
         real, imaginary = as_real(getattr(value, "real", None)), as_real(getattr(value, "imag", None))
         if real is not None and imaginary is not None:
             return complex(real, imaginary)
-    allowed = f"{where.rpartition('.')[2]} must be a number, or a scalar of the array's type"
+    allowed = f"{argument_of(where)} must be a number, or a scalar of the array's type"
     raise TypeError(error_text(where, shown(value), "it fills an array", allowed))
 
 

@@ -16,7 +16,7 @@ from dmlops.calls.binding import Spec
 from dmlops.calls.dispatch import level_set
 from dmlops.integrations.jax.xla_calls import call
 from dmlops.operators.batching import BATCH, Layout
-from dmlops.types.errors import error_text, refuse, shown
+from dmlops.types.errors import argument_of, error_text, refuse, shown
 
 
 def untraced(value: object, where: str) -> object:
@@ -31,7 +31,7 @@ def untraced(value: object, where: str) -> object:
 def as_number(value: object, where: str) -> complex:
     """Return a scalar of `fill_scalar` that is a number; refuse others."""
     if not isinstance(value, (int, float, complex)):
-        allowed = f"{where.rpartition('.')[2]} must be a number"
+        allowed = f"{argument_of(where)} must be a number"
         raise TypeError(error_text(where, shown(value), "JAX has no such elements", allowed))
     return value
 

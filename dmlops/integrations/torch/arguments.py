@@ -17,7 +17,7 @@ from dmlops.operators.descriptor import check_index_type
 from dmlops.types import arguments, scalars
 from dmlops.types.data_types import data_type_of, index_data_type
 from dmlops.types.enums import FeatureLevel
-from dmlops.types.errors import error_text, instance_of, refuse, shown
+from dmlops.types.errors import argument_of, error_text, instance_of, refuse, shown
 from dmlops.types.opaque_types import ElementType, type_name
 
 
@@ -85,7 +85,7 @@ def scalar(value: object, where: str) -> Any:
     if type(value) not in (int, float, torch.SymInt, torch.SymFloat):
         value = scalars.fill_scalar(value, where)
     if isinstance(value, (str, np.generic)):
-        allowed = f"{where.rpartition('.')[2]} must be a number"
+        allowed = f"{argument_of(where)} must be a number"
         raise TypeError(error_text(where, shown(value), "torch has no such elements", allowed))
     _check_fits(value, where)
     return value
@@ -113,7 +113,7 @@ def real(value: object, where: str) -> float:
         return plain  # type: ignore[no-any-return]
     found = scalars.as_real(plain)
     if found is None:
-        allowed = f"{where.rpartition('.')[2]} must be a real number"
+        allowed = f"{argument_of(where)} must be a real number"
         raise TypeError(error_text(where, shown(value), "it is not a number", allowed))
     return float(found)
 

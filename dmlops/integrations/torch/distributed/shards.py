@@ -28,14 +28,14 @@ def is_cut(placement: Placement, axis: int) -> bool:
 
 
 def local_of(x: DTensor, placements: Sequence[Placement]) -> Tensor:
-    """Return this rank's part of `x`; it has the gradients of its own part of results of these placements."""
+    """Return this rank's part of `x`; its gradient is that of this rank's part of results so placed."""
     pairs = zip(x.placements, placements, strict=True)
     of_gradient = [Partial() if p.is_replicate() and q.is_shard() else p for p, q in pairs]
     return x.to_local(grad_placements=of_gradient)
 
 
 def cut_by(x: DTensor, axis: int) -> "list[Cut]":
-    """Return which mesh dimensions divide an axis, whatever the shards."""
+    """Return which mesh dimensions divide an axis, also into other shards than successive parts."""
     mesh = x.device_mesh
     divided = [d for d, p in enumerate(x.placements) if is_cut(p, axis) and mesh.size(d) > 1]
     return [Cut([0] * mesh.size(d), mesh.get_local_rank(d), d) for d in divided]

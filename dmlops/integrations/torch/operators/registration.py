@@ -21,7 +21,7 @@ from dmlops.types.arguments import check_dimensions
 from dmlops.types.data_types import data_type_of, dtype_name
 from dmlops.types.tensor import TensorDesc
 
-# More than any tensor has elements along a dimension.
+# No tensor has as many elements along a dimension.
 _FIRST_STAND_IN = 2**60
 # Torch's calls look up their functions here, by purpose and operator: another import of dmlops registers
 # nothing, and writes its own functions here.
