@@ -206,13 +206,7 @@ DISTRIBUTIONS: dict[str, Callable[[NumPySource, Shape], Any]] = {
 
 
 def source(device: str) -> NumPySource:
-    """Return the source of inputs for a device.
-
-    Raises
-    ------
-    NotServedError
-        If torch cannot use a GPU.
-    """
+    """Return the source of inputs for a device; raise NotServedError if torch cannot use a GPU."""
     if device == CPU:
         return NumPySource()
     if reason := missing("torch", CUDA):

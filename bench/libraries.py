@@ -26,13 +26,7 @@ def not_served(reason: str) -> NoReturn:
 
 
 def module(name: str) -> Any:
-    """Import a library that may not be installed.
-
-    Raises
-    ------
-    NotServedError
-        If it cannot be imported.
-    """
+    """Import a library that may not be installed; raise NotServedError if it cannot be imported."""
     try:
         return importlib.import_module(name)
     except Exception as error:  # libraries for one kind of GPU raise all kinds of errors
@@ -122,13 +116,7 @@ def to_cupy(array: Any) -> Any:
 
 
 def to_jax(array: Any) -> Any:
-    """Return the array as a JAX array.
-
-    Raises
-    ------
-    NotServedError
-        If JAX would narrow its type.
-    """
+    """Return the array as a JAX array; raise NotServedError if JAX would narrow its type."""
     jax = module("jax")
     if "int64" in str(array.dtype):
         not_served("64-bit types are off by default")

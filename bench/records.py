@@ -106,13 +106,7 @@ def write(path: Path, text: str) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a results file.
-
-    Raises
-    ------
-    CommandError
-        If it has no results of this version.
-    """
+    """Read a results file; fail if it has no results of this version."""
     with users_errors(str(path)):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))

@@ -194,10 +194,7 @@ class Bench:
     def measure(self, workload: Workload, seconds: float, names: Collection[str] | None = None) -> Row:
         """Measure one workload in about `seconds`, for all contenders or for those in `names`.
 
-        Raises
-        ------
-        DeviceLostError
-            If the GPU no longer responds.
+        A GPU that no longer responds raises DeviceLostError.
         """
         start = prepared = time.perf_counter()
         everybody = self._contenders(workload, names)
@@ -258,12 +255,9 @@ class Bench:
         return tasks
 
     def call(self, who: Contender, tasks: Sequence[Task]) -> Call:
-        """Return the function of a contender that is timed. It goes through the tasks in rotation.
+        """Return the function of a contender that is timed, which goes through the tasks in rotation.
 
-        Raises
-        ------
-        NotServedError
-            If the contender does not support the workload.
+        A contender that does not support the workload raises NotServedError.
         """
         if reason := libraries.missing(who.library, self.device):
             not_served(reason)

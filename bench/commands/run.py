@@ -108,13 +108,7 @@ def _chosen(
 
 
 def open_bench(device: str, threads: int, pace: Any) -> "Bench":
-    """Return the bench of a device.
-
-    Raises
-    ------
-    CommandError
-        If no installed library has arrays on the device.
-    """
+    """Return the bench of a device; fail if no installed library has arrays on it."""
     from bench.libraries import NotServedError  # noqa: PLC0415 - for this command only
     from bench.runner import Bench  # noqa: PLC0415
 

@@ -86,13 +86,7 @@ def require_cuda() -> None:
 
 
 def cuda_devices() -> list[Any]:
-    """Return the `cuda.core` devices of this machine.
-
-    Raises
-    ------
-    CommandError
-        If there are none. The text gives the reason, and a command if one helps.
-    """
+    """Return the `cuda.core` devices of this machine; without any, fail with the reason and a remedy."""
     require_cuda()
     from cuda.core import Device as CudaDevice  # noqa: PLC0415
 

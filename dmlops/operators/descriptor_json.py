@@ -24,15 +24,7 @@ def written(operator: str, fields: Mapping[str, object]) -> str:
 
 
 def read(text: str) -> dict[str, object]:
-    """Return the JSON object that a text holds.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If it holds none.
-    TypeError
-        If it is not a string.
-    """
+    """Return the JSON object that a text holds; refuse other texts, and by a TypeError what is no text."""
     where = "Descriptor.from_json"
     if not isinstance(text, str):
         raise TypeError(error_text(where, shown(text), "it is not text", "text must be a str"))

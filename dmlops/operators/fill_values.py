@@ -24,13 +24,7 @@ _VALUES = {
 
 
 def held_value(where: str, value: object, data_type: ElementType) -> int | float | bytes:
-    """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If the type does not hold the value; the text begins with `where`.
-    """
+    """Return a value as a plain number that the type holds, or as bytes of an opaque type; refuse others."""
     reason = f"it fills {type_name(data_type)}"
     name = "fill_value" if where.endswith("fill_value") else "value"
     if isinstance(data_type, OpaqueType):

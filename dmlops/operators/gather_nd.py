@@ -29,13 +29,7 @@ _FROM_3_0 = (
 def gathered_sizes(
     words: Words, data: TensorDesc, indices: TensorDesc, data_rank: int, indices_rank: int, batch: int
 ) -> tuple[int, ...]:
-    """Return the sizes of the result, without padding.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If a rank is 0, or the batch sizes or the tuple size do not fit.
-    """
+    """Return the sizes of the result, without padding; refuse ranks, batches and tuples that do not fit."""
     where, x = words.where("indices_tensor", ".sizes"), words["input_tensor"]
     if indices_rank == 0:
         reason = "its last dimension is that of the tuples"
@@ -79,13 +73,7 @@ def element_fill(value: object, mode: str) -> object:
 
 
 def check_use(fill: object, mode: str) -> None:
-    """Refuse another scalar than 0 where nothing is filled with it.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If `mode` is not ``"fill"``.
-    """
+    """Refuse another scalar than 0 where nothing is filled with it: if `mode` is not ``"fill"``."""
     if mode != "fill" and not (type(fill) is int and fill == 0):
         refuse("gather_nd.fill_value", shown(fill), f"mode is {mode!r}", 'fill_value needs mode="fill"')
 
@@ -143,13 +131,7 @@ def batch_of_gathers(shapes: Mapping[str, Sequence[int]], batched: Set[str], gat
 
 
 def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int, mode: str) -> None:
-    """Refuse index tuples into a dimension of `data` that has no elements.
-
-    Raises
-    ------
-    IndexOutOfRangeError
-        If there are such tuples, unless `mode` is ``"fill"``.
-    """
+    """Raise IndexOutOfRangeError for tuples into a dimension of size 0, unless `mode` is ``"fill"``."""
     n_tuples = math.prod(indices.sizes[:-1])
     if mode != "fill" and n_tuples > 0 and 0 in data.sizes[batch_dims : batch_dims + indices.sizes[-1]]:
         reason, remedy = f"x has sizes {data.sizes}, so every index is out of range", 'use mode="fill"'

@@ -66,10 +66,7 @@ def infer_nonzero_coordinates(
 def row_fill(value: object, integer: Callable[[object, str], int] = arguments.integer) -> Fill:
     """Return what fills the rows from the count on: an integer, one for each column, or None.
 
-    Raises
-    ------
-    TypeError
-        If it is none of these; `integer` refuses numbers.
+    `integer` refuses other numbers, by a TypeError.
     """
     where = "nonzero_coordinates.fill_value"
     if isinstance(value, (tuple, list)):
@@ -78,13 +75,7 @@ def row_fill(value: object, integer: Callable[[object, str], int] = arguments.in
 
 
 def check_fill(fill: Fill, index_type: TensorDataType, n_columns: int, *, is_trimmed: bool) -> None:
-    """Refuse values for the rows from the count on that have no rows to fill, or do not fit these.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If there are no such rows or not as many columns, or the type of these cannot hold a value.
-    """
+    """Refuse values for rows from the count on if there are none, and values that do not fit the columns."""
     where = "nonzero_coordinates.fill_value"
     if fill is None:
         return

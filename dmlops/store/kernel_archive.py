@@ -169,13 +169,7 @@ class Archive:
         return hashlib.sha256(lines.encode()).hexdigest()
 
     def read(self, label: str) -> bytes:
-        """Return the code of one of the kernels that `labels` names.
-
-        Raises
-        ------
-        ArchiveError
-            If it is damaged.
-        """
+        """Return the code of one of the kernels that `labels` names; raise ArchiveError if it is damaged."""
         with _refusing(self._path):
             place = self._places[label]
             if self._last_block[0] != place.block:

@@ -1,4 +1,8 @@
-"""Convert arguments that are not arrays to plain Python values, whichever library they come from."""
+"""Convert arguments that are not arrays to plain Python values, whichever library they come from.
+
+An argument of a wrong type is a TypeError, and one out of range an InvalidDescriptorError; their texts begin
+with `where`.
+"""
 
 import contextlib
 import enum
@@ -93,13 +97,7 @@ def member_of(enumeration: type[Member], value: Any) -> Member | None:
 
 
 def level_of(level: object, where: str) -> FeatureLevel:
-    """Return the feature level for a member, its number or its name.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If there is no such level; the text begins with `where`.
-    """
+    """Return the feature level for a member, its number or its name; refuse what is no level."""
     found = member_of(FeatureLevel, level)
     if found is None:
         got = f"{level:#x}" if type(level) is int else shown(level)
@@ -109,13 +107,7 @@ def level_of(level: object, where: str) -> FeatureLevel:
 
 
 def integer(value: Any, where: str, kinds: str = "an integer") -> int:
-    """Return an argument as a plain int; `kinds` is what texts say that it may be.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer; the text begins with `where`.
-    """
+    """Return an argument as a plain int; `kinds` is what texts say that it may be."""
     if type(value) is int:
         return value
     number: int | None = value if is_symbol(value) and hasattr(value, "__index__") else as_integer(value)
@@ -148,13 +140,7 @@ def size(value: object, where: str) -> int:
 
 
 def boolean(value: object, where: str) -> bool:
-    """Return an argument as a plain bool.
-
-    Raises
-    ------
-    TypeError
-        If it is not one truth value; the text begins with `where`.
-    """
+    """Return an argument that must be one truth value as a plain bool."""
     if type(value) is bool:
         return value
     if getattr(value, "ndim", 0) == 0 and (isinstance(value, int) or hasattr(value, "dtype")):
@@ -172,13 +158,7 @@ def check_dimensions(where: str, number: int) -> None:
 
 
 def as_tuple(values: Any, where: str) -> tuple[Any, ...]:
-    """Return an iterable of a number for each dimension as a tuple.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If there are more than an array has; they are not read to the end. The text begins with `where`.
-    """
+    """Return an iterable of a number for each dimension as a tuple; it is not read to the end if too long."""
     if hasattr(values, "__len__"):
         check_dimensions(where, len(values))
     found = tuple(islice(values, MOST_DIMENSIONS + 1))
@@ -187,15 +167,7 @@ def as_tuple(values: Any, where: str) -> tuple[Any, ...]:
 
 
 def sizes(shape: Any, where: str) -> tuple[int, ...]:
-    """Return a shape as plain integers.
-
-    Raises
-    ------
-    TypeError
-        If it is not a sequence of integers; the text begins with `where`.
-    InvalidDescriptorError
-        If a size is negative, or there are too many.
-    """
+    """Return a shape, which must be a sequence of integers that are not negative, as plain ones."""
     if type(shape) is tuple:
         check_dimensions(where, len(shape))
     if type(shape) is not tuple or {*map(type, shape)} != {int}:

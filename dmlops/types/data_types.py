@@ -1,4 +1,7 @@
-"""The names that array libraries give to data types."""
+"""The names that array libraries give to data types.
+
+A type that no operator takes is a TypeError, whose text begins with `where`.
+"""
 
 import functools
 from contextlib import suppress
@@ -98,13 +101,7 @@ def index_range(data_type: Any) -> tuple[int, int]:
 
 
 def data_type_of_numpy(dtype: np.dtype, where: str) -> ElementType:
-    """Return the data type of a NumPy type in native byte order.
-
-    Raises
-    ------
-    TypeError
-        If no operator takes it; the text begins with `where`.
-    """
+    """Return the data type of a NumPy type in native byte order."""
     # An opaque type keeps the caller's own NumPy type: NumPy calls others equal to it (`identity`).
     found = _OF_NUMPY.get(dtype) or opaque_of_numpy(dtype)
     if found is None:
@@ -129,13 +126,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def named_data_type(name: str, where: str) -> ElementType:
-    """Return the data type that a name stands for.
-
-    Raises
-    ------
-    TypeError
-        If no operator takes it; the text begins with `where`.
-    """
+    """Return the data type that a name stands for."""
     found = SUPPORTED.get(name) or OPAQUE.get(name)
     if found is None:
         others = "some operators take others: see https://github.com/dmlops/dmlops/tree/main/docs"

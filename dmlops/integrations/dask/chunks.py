@@ -54,13 +54,7 @@ def mark_unknown_sizes(*arrays: Any) -> Iterator[None]:
 
 
 def check_known(x: da.Array, axis: int, where: str) -> None:
-    """Refuse chunks of unknown sizes along an axis.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If dask does not know how many elements the chunks have.
-    """
+    """Refuse an axis along which dask does not know how many elements the chunks have."""
     if math.isnan(x.shape[axis]):
         got = f"chunks of unknown sizes along axis {axis % x.ndim}"
         refuse(where, got, "the result depends on them", "call compute_chunk_sizes() on it first")
