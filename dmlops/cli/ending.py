@@ -72,18 +72,10 @@ def users_errors(about: str) -> Iterator[None]:
 
 
 def run(command: Callable[[], int | None]) -> int:
-    """Run a command and return its exit code.
+    """Run a command and return its exit code, or 0 for None.
 
-    Parameters
-    ----------
-    command : callable
-        Returns an exit code, or None for 0.
-
-    Returns
-    -------
-    int
-        The command's own code; 1 or 2 after an error, which is reported in one line on standard error; 130
-        after an interrupt.
+    The code is 1 or 2 after an error, which is reported in one line on standard error, and 130 after an
+    interrupt.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -67,17 +67,8 @@ def split_name(file: Path) -> tuple[Path, str]:
 def open_input(file: Path, use: Use = "data") -> Input:
     """Return an array in native byte order; an .npy file is memory-mapped.
 
-    Parameters
-    ----------
-    file : Path
-        A file, ``FILE:NAME``, or ``-``.
-    use : Use
-        Says which array of another command's results it is.
-
-    Raises
-    ------
-    CommandError
-        If there is no such array, or several to choose from, or if it is of no use.
+    `file` may be ``FILE:NAME``, or ``-``; `use` chooses one of the results of another command. This fails if
+    there is no such array, or several to choose from, or if it is of no use.
     """
     if file == STANDARD:
         with users_errors("standard input"):

@@ -38,16 +38,9 @@ def check_matrices(where: str, sizes: tuple[int, ...]) -> None:
 def infer_diagonal_matrix(
     words: Words, data_type: ElementType, sizes: tuple[int, ...], value: object
 ) -> TensorDesc:
-    """Return the result of the function `diagonal_matrix`.
+    """Return the result of the function `diagonal_matrix`; refuse a `value` that the type does not hold.
 
-    Parameters
-    ----------
-    words : Words
-        The names for error texts.
-    data_type, sizes : ElementType, tuple of int
-        Those of the input, or those that were asked for.
-    value : scalar
-        As the function takes it; it has no say in the result.
+    Type and sizes are those of the input, or those that were asked for.
     """
     where = words.where("output_tensor", ".sizes")
     check_matrices(where, sizes)
@@ -56,14 +49,7 @@ def infer_diagonal_matrix(
 
 
 def band_bounds(function: str, begin: object, end: object) -> tuple[int, int]:
-    """Return the bounds of a band, as a function takes them, as integers.
-
-    Parameters
-    ----------
-    function : str
-        What error texts begin with.
-    begin, end : int, or infinite
-        Without an `end`, the band is the diagonal `begin`.
+    """Return the bounds of a band, which may be infinite, as integers; without an `end`, it is one diagonal.
 
     Examples
     --------

@@ -103,17 +103,7 @@ def check_is_one_array(
 
 
 def infer_gather_nd(words: Words, data: TensorDesc, indices: TensorDesc, batch_dims: int) -> TensorDesc:
-    """Return the result of a gather.
-
-    Parameters
-    ----------
-    words : Words
-        The names for error texts.
-    data, indices : TensorDesc
-        The inputs, of any numbers of dimensions.
-    batch_dims : int
-        The number of leading dimensions that they share.
-    """
+    """Return the result of a gather whose inputs share `batch_dims` leading dimensions."""
     check_index_type("gather_nd.indices", indices.data_type)
     ranks = data.dimension_count, indices.dimension_count
     sizes = gathered_sizes(words, data, indices, *ranks, batch_dims)

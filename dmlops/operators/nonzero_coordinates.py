@@ -37,18 +37,7 @@ def infer_nonzero_coordinates(
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the coordinates and the count that the function `nonzero_coordinates` returns.
 
-    Parameters
-    ----------
-    words : Words
-        The names for error texts.
-    data : TensorDesc
-        The input.
-    capacity : int
-        Rows of the coordinates.
-    index_type : TensorDataType
-        That of the coordinates.
-    count_type : TensorDataType, optional
-        That of the count, if it is another one.
+    The coordinates have `capacity` rows, and the count has their type unless `count_type` is given.
     """
     count_type = count_type or index_type
     if isinstance(data.data_type, OpaqueType) and data.data_type.family == "structured":

@@ -55,19 +55,7 @@ class SampleCall(Descriptor):
 def infer_sample(
     words: Words, logits: TensorDesc, index_type: TensorDataType, given: Mapping[str, TensorDesc]
 ) -> TensorDesc:
-    """Return the tokens of a call.
-
-    Parameters
-    ----------
-    words : Words
-        The names for error texts.
-    logits : TensorDesc
-        The input.
-    index_type : TensorDataType
-        That of the tokens.
-    given : mapping of str to TensorDesc
-        The parameters that are arrays.
-    """
+    """Return the tokens of a call; `given` has the parameters that are arrays."""
     where = words.where("input_tensor")
     check_is_float(where, logits.data_type)
     if not logits.sizes:

@@ -83,21 +83,8 @@ class Rows(NamedTuple):
 def broadcast_rows(x: TensorDesc, axis: int, others: Mapping[str, TensorDesc]) -> Rows:
     """Return the tensors of a call of `top_k` as they lie in memory, broadcast to the shape of its rows.
 
-    Parameters
-    ----------
-    x : TensorDesc
-        The input.
-    axis : int
-        The dimension along which to select; `infer_top_k` refuses wrong ones.
-    others : mapping of str to TensorDesc
-        The other inputs by parameter.
-
-    Raises
-    ------
-    InvalidDescriptorError
-        If their shapes do not go together.
-    TypeError
-        If they are not of index types.
+    `others` are the inputs beside `x` by parameter; those of other types than index types, or of shapes that do
+    not go together, are refused. `infer_top_k` refuses a wrong axis.
     """
     for name, desc in others.items():
         check_index_type(f"top_k.{name}", desc.data_type)
@@ -196,18 +183,7 @@ def infer_top_k(
 ) -> tuple[TensorDesc, TensorDesc]:
     """Return the values and the indices of a selection.
 
-    Parameters
-    ----------
-    words : Words
-        The names for error texts.
-    rows : Rows
-        The input, and what tells which of its elements take part.
-    k : int
-        The number of elements.
-    index_type : ElementType
-        That of the indices.
-    is_function : bool
-        Whether negative axes and a `k` of 0 are taken.
+    A function takes negative axes and a `k` of 0, and a descriptor does not.
     """
     data, axis = rows.x, rows.axis
     if isinstance(data.data_type, OpaqueType) and not data.data_type.is_time:

@@ -82,19 +82,8 @@ def registered(library: str, name: Hashable, register: Callable[[], T]) -> T:
     It is called once per process, even if dmlops is imported a second time: by a notebook that reloads
     modules, by a test runner, or from another folder.
 
-    Parameters
-    ----------
-    library : str
-        The name of the library's module, which has been imported.
-    name : hashable
-        What is registered.
-    register : callable
-        Registers it.
-
-    Raises
-    ------
-    DmlError
-        If another version of dmlops was there first.
+    `library` is the name of the library's module, which has been imported. If another version of dmlops was
+    there first, this raises DmlError.
     """
     kept = kept_by(library)
     with _REGISTER_LOCK:

@@ -45,17 +45,8 @@ def _address(tensor: Tensor) -> int | None:
 def check_memory(read: Sequence[Tensor], written: Sequence[Tensor], names: str) -> Tensor:
     """Refuse tensors to write to that share memory, or that have several elements at an address.
 
-    Parameters
-    ----------
-    read, written : sequence of Tensor
-        The inputs and the outputs.
-    names : str
-        What error texts call them, with commas between.
-
-    Returns
-    -------
-    Tensor
-        One without elements, as operators of torch return one.
+    Error texts call inputs and outputs by `names`, which has commas between them. The result is a tensor
+    without elements, since an operator of torch must return one.
     """
     operands, addresses = [], []
     function = names.partition(".")[0]
