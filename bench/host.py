@@ -21,21 +21,14 @@ RNG = np.random.default_rng(0)
 
 
 class Workload(NamedTuple):
-    """A call of one operator on arrays of any size.
-
-    Attributes
-    ----------
-    inputs : callable
-        Makes the arrays of the n-th size.
-    call : callable
-        The call; it takes `out`.
-    peer : callable
-        The library's own function, of its module and the arrays.
-    """
+    """A call of one operator on arrays of any size."""
 
     inputs: Callable[[int], Sequence[Any]]
+    """Makes the arrays of the n-th size."""
     call: Callable[..., Any]
+    """The call; it takes `out`."""
     peer: Callable[..., Any]
+    """The library's own function, of its module and the arrays."""
 
 
 class Library(NamedTuple):

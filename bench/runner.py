@@ -35,21 +35,14 @@ class DeviceLostError(Exception):
 
 @dataclass(frozen=True)
 class Pace:
-    """How thoroughly a workload is measured.
-
-    Attributes
-    ----------
-    least_seconds : float
-        The minimum time for the samples of all contenders, even if the workload's share is used up.
-    patience : float
-        Seconds that a single call of a peer may take, if they are more than the workload's share.
-    checked_size : float
-        The largest input, in elements, for which the answer is checked.
-    """
+    """How thoroughly a workload is measured."""
 
     least_seconds: float = 0.3
+    """The minimum time for the samples of all contenders, even if the workload's share is used up."""
     patience: float = 0.0
+    """Seconds that a single call of a peer may take, if they are more than the workload's share."""
     checked_size: float = math.inf
+    """The largest input, in elements, for which the answer is checked."""
 
 
 @dataclass

@@ -25,27 +25,18 @@ BRIEF = 0.02  # seconds for the samples of a contender where there are hundreds 
 
 @dataclass(frozen=True)
 class Suite:
-    """Problems that are measured together.
-
-    Attributes
-    ----------
-    make : callable
-        Returns the workloads of a device, or its sweeps.
-    seconds : dict
-        How long it takes to measure all of them, by device.
-    has_peers : bool
-        Whether other libraries are timed as well.
-    has_contests : bool
-        Whether peers compete with those whose answers are like theirs.
-    is_brief : bool
-        Whether each problem is timed only briefly.
-    """
+    """Problems that are measured together."""
 
     make: Callable[[str], Iterable[Workload | Sweep]]
+    """Returns the workloads of a device, or its sweeps."""
     seconds: dict[str, float]
+    """How long it takes to measure all of them, by device."""
     has_peers: bool = False
+    """Whether other libraries are timed as well."""
     has_contests: bool = False
+    """Whether peers compete with those whose answers are like theirs."""
     is_brief: bool = True
+    """Whether each problem is timed only briefly."""
 
     def workloads(self, device: str) -> list[Workload]:
         """Return the problems of a device, in the order in which they are measured."""

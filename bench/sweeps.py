@@ -34,27 +34,18 @@ ODD_EXPONENTS = range(4, 23, 3)
 
 @dataclass(frozen=True)
 class Sweep:
-    """Problems that differ in one property.
-
-    Attributes
-    ----------
-    name : str
-        Unique within a device; the names of the points begin with it.
-    points : tuple of Workload
-        In the order in which they are measured.
-    limit : float
-        The largest allowed ratio of a point's time to the time expected from another point.
-    has_steps : bool
-        Whether each point is compared with its neighbours, and not with the first point.
-    per_byte : bool
-        Whether the expected time grows with the bytes that are moved, and not with the elements.
-    """
+    """Problems that differ in one property."""
 
     name: str
+    """Unique within a device; the names of the points begin with it."""
     points: tuple[Workload, ...]
+    """In the order in which they are measured."""
     limit: float = STEP_LIMIT
+    """The largest allowed ratio of a point's time to the time expected from another point."""
     has_steps: bool = False
+    """Whether each point is compared with its neighbours, and not with the first point."""
     per_byte: bool = True
+    """Whether the expected time grows with the bytes that are moved, and not with the elements."""
 
     def pairs(self) -> Iterator[tuple[Workload, Workload]]:
         """Yield each point with the point that predicts its time: of steps, both neighbours."""

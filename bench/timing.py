@@ -98,18 +98,12 @@ class Sample(NamedTuple):
 
 @dataclass
 class Lane:
-    """One contender being timed.
-
-    Attributes
-    ----------
-    call : callable
-        The function that is timed.
-    has_own_stream : bool
-        Whether events on the default stream do not see its GPU work.
-    """
+    """One contender being timed."""
 
     call: Call
+    """The function that is timed."""
     has_own_stream: bool = False
+    """Whether events on the default stream do not see its GPU work."""
     samples: list[Sample] = field(default_factory=list)
     spent: float = 0.0
     error: str = ""

@@ -25,36 +25,26 @@ UNSORTED = ", is_sorted False"  # how the text of a problem of `TopK` ends if re
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One problem: an operator, its sizes and types, and the distribution of its data.
-
-    Attributes
-    ----------
-    name, reason : str
-        A name that is unique within a device, and the application that has this problem.
-    device : str
-        The device on which it is measured.
-    shape, dtype, data : tuple of int, str, str
-        The shape and type of the input, and its distribution, by its name in `bench.data`.
-    quick : bool
-        Whether it is part of `--quick`.
-    given : bool
-        Whether contenders that can write to given outputs get them; otherwise all make new outputs.
-    series : str
-        The problems among which it is shown: an application, or a sweep.
-    layout : str
-        The memory layout of the input, one of `bench.data.LAYOUTS`.
-    """
+    """One problem: an operator, its sizes and types, and the distribution of its data."""
 
     name: str
     reason: str
+    """A name that is unique within a device, and the application that has this problem."""
     shape: tuple[int, ...]
+    """The shape of the input."""
     device: str = CPU
+    """The device on which it is measured."""
     dtype: str = "float32"
     data: str = "normal"
+    """The type of the input, and its distribution, by its name in `bench.data`."""
     quick: bool = False
+    """Whether it is part of `--quick`."""
     given: bool = True
+    """Whether contenders that can write to given outputs get them; otherwise all make new outputs."""
     series: str = ""
+    """The problems among which it is shown: an application, or a sweep."""
     layout: str = "contiguous"
+    """The memory layout of the input, one of `bench.data.LAYOUTS`."""
 
     operator: ClassVar[str]
 
@@ -149,21 +139,15 @@ def segment_lengths(kind: str, size: int) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class TopKOfRows(Workload):
-    """Select the `k` largest elements of windows, of segments of one row, or of rows with numbers.
-
-    Attributes
-    ----------
-    rows : str
-        Windows that begin with their rows ("lengths") or anywhere ("windows"), segments that are "equal" or
-        have a "long_tail", or "numbers" of the elements.
-    is_sorted : bool
-        Whether results are in order of value, and not of index or number.
-    """
+    """Select the `k` largest elements of windows, of segments of one row, or of rows with numbers."""
 
     operator = "top_k_rows"
     k: int
     rows: str
+    """Windows that begin with their rows ("lengths") or anywhere ("windows"), segments that are "equal" or
+    have a "long_tail", or "numbers" of the elements."""
     is_sorted: bool = True
+    """Whether results are in order of value, and not of index or number."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -225,22 +209,16 @@ class Sample(Workload):
 
 @dataclass(frozen=True, kw_only=True)
 class GatherND(Workload):
-    """Gather by `tuples` random index tuples in each batch, of `coordinates` indices each.
-
-    Attributes
-    ----------
-    index_dtype : str
-        The type of the indices: uint32 or int64.
-    mode : str
-        dmlops' treatment of indices out of range; "raise" checks all of them before the first write.
-    """
+    """Gather by `tuples` random index tuples in each batch, of `coordinates` indices each."""
 
     operator = "gather_nd"
     tuples: int
     coordinates: int
     batch_dims: int
     index_dtype: str = "uint32"
+    """The type of the indices: uint32 or int64."""
     mode: str = "clip"
+    """dmlops' treatment of indices out of range; "raise" checks all of them before the first write."""
 
     @property
     def bounds(self) -> tuple[int, ...]:

@@ -34,29 +34,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Contender:
-    """One implementation of an operator.
-
-    Attributes
-    ----------
-    name, operator : str
-        Its name, which begins with the library, and the operator.
-    devices : tuple of str
-        The devices on which it can run.
-    note : str
-        How its answer or its form differs from that of dmlops.
-    prepare : callable
-        Takes a task and returns the function without arguments that is timed.
-    is_spared : bool
-        Whether part of its work is done beforehand, or left out. It is shown, but does not count as the best
-        peer.
-    """
+    """One implementation of an operator."""
 
     name: str
     operator: str
+    """Its name, which begins with the library, and the operator."""
     devices: tuple[str, ...]
+    """The devices on which it can run."""
     note: str
+    """How its answer or its form differs from that of dmlops."""
     prepare: Callable[[Task], Call]
+    """Takes a task and returns the function without arguments that is timed."""
     is_spared: bool = False
+    """Whether part of its work is done beforehand, or left out. It is shown, but does not count as the best
+    peer."""
 
     @property
     def library(self) -> str:

@@ -83,8 +83,8 @@ class Rows(NamedTuple):
 def broadcast_rows(x: TensorDesc, axis: int, others: Mapping[str, TensorDesc]) -> Rows:
     """Return the tensors of a call of `top_k` as they lie in memory, broadcast to the shape of its rows.
 
-    `others` are the inputs beside `x` by parameter; those of other types than index types, or of shapes that do
-    not go together, are refused. `infer_top_k` refuses a wrong axis.
+    `others` are the inputs beside `x` by parameter. If they are not of index types, or shapes do not go
+    together, they are refused; `infer_top_k` refuses a wrong axis.
     """
     for name, desc in others.items():
         check_index_type(f"top_k.{name}", desc.data_type)

@@ -17,21 +17,8 @@ _METADATA = re.compile(r"([^-]+)-([^-]+)(-py[\d.]+)?\.(dist|egg)-info")
 def load_compiler(module: str, needs: Sequence[str], key: Key, remedy: str) -> ModuleType:
     """Import the module that compiles a kernel.
 
-    Parameters
-    ----------
-    module : str
-        The module.
-    needs : sequence of str
-        The packages that it takes from elsewhere; Numba is among them if there are any.
-    key : Key
-        The kernel.
-    remedy : str
-        What installs those packages.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        If one is not installed, or Numba's compiler is switched off.
+    It `needs` packages from elsewhere, which `remedy` installs; Numba is among them if there are any. This
+    raises UnsupportedFeatureError if one is not installed, or Numba's compiler is switched off.
     """
     must_be = f"dmlops: the kernel {key.kernel} must be compiled for {key.target_name}"
     try:

@@ -191,10 +191,7 @@ def contents(root: Path) -> dict[tuple[str, str, str], list[int]]:
 def clear(root: Path) -> tuple[list[int], list[str]]:
     """Remove all kernels from a cache directory, and nothing else.
 
-    Returns
-    -------
-    sizes, problems : list of int, list of str
-        The bytes of each file that was removed, and what kept others from being removed.
+    Return the bytes of each file that was removed, and what kept others from being removed.
     """
     removed = _remove(_generations(root))
     for device in DEVICES:

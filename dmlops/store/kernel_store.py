@@ -60,16 +60,8 @@ def cuda_extra(*, with_compilers: bool = False) -> str:
 def find_in_wheel(device: str, kernel: str, sources: str, targets: Iterable[str]) -> bytes | None:
     """Return a kernel's code from the first archive that has it; called in `once.apart`.
 
-    Parameters
-    ----------
-    device : str
-        ``"cpu"`` or ``"cuda"``.
-    kernel : str
-        The kernel's label.
-    sources : str
-        Digest of the sources that are installed: an archive of others is not used.
-    targets : iterable of str
-        The archives whose code runs here, best first.
+    `targets` are the archives whose code runs here, best first. An archive of other sources than those that
+    are installed, whose digest is `sources`, is not used.
     """
     for target in targets:
         archive = _archive(device, target, sources) if target in wheel_targets() else None

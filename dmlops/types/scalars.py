@@ -259,18 +259,10 @@ def _float_of(bits: int) -> float:
 
 
 def fill_scalar(value: Any, where: str) -> object:
-    """Return a value that can fill an array of any type.
+    """Return a value that can fill an array of any type; raise a TypeError for others.
 
-    Returns
-    -------
-    int, float, complex, "NaT" or numpy.generic
-        A number of any library as a plain one, a NaN with its bits; scalars of NumPy's dates, durations and
-        structured types as they are.
-
-    Raises
-    ------
-    TypeError
-        If it is no such scalar; the text begins with `where`.
+    A number of any library becomes a plain one, and a NaN keeps its bits. "NaT" and scalars of NumPy's dates,
+    durations and structured types stay as they are.
     """
     if type(value) in (int, float):
         return value
