@@ -27,23 +27,17 @@ _FLOATS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampleCall(Descriptor):
-    """A call of `sample`, which only the feature level EXTENDED has.
-
-    Parameters
-    ----------
-    input_tensor, output_tensor : TensorDesc
-        The logits and the tokens.
-    values : tuple of int
-        For each parameter its value as a signed 64-bit integer: a float by the bits of its float64; 0 stands
-        for an array.
-    given : mapping of str to TensorDesc
-        The parameters that are arrays.
-    """
+    """A call of `sample`, which only the feature level EXTENDED has."""
 
     input_tensor: TensorDesc
+    """The logits."""
     output_tensor: TensorDesc
+    """The tokens."""
     values: Sequence[int]
+    """For each parameter its value as a signed 64-bit integer: a float by the bits of its float64; 0 stands
+    for an array."""
     given: Mapping[str, TensorDesc]
+    """The parameters that are arrays."""
 
     def in_form_of(self, level: FeatureLevel, words: Words | None = None) -> NoReturn:
         """Refuse a level of DirectML, which has no such operator."""

@@ -109,27 +109,13 @@ def _family_of(label: str) -> str:
 class Archive:
     """An archive, read into memory: a fork cannot disturb its reading, and the file may be replaced.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    distrust : callable, optional
-        Returns why a file with a certain status is not read, or "".
-
-    Attributes
-    ----------
-    origin : Origin
-        The target of the kernels, and what they were made from.
-    labels : frozenset of str
-        The kernels that it holds.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ArchiveError
-        If it cannot be read, or is damaged.
+    `distrust` returns why a file with a certain status is not read, or "". A file that cannot be read, or is
+    damaged, is an ArchiveError; if there is none, it is a FileNotFoundError.
     """
+
+    origin: Origin
+    labels: frozenset[str]
+    """The kernels that it holds."""
 
     def __init__(self, path: Path, distrust: Callable[[os.stat_result], str] = lambda status: "") -> None:
         self._path = path
