@@ -8,6 +8,8 @@ import llvmlite.binding as llvm
 from llvmlite.binding import targets
 from numba.core import codegen
 
+from tests import inside
+
 LINUX, MACOS = "aarch64-unknown-linux-gnu", "arm64-apple-darwin23.1.0"
 
 
@@ -23,22 +25,17 @@ def compile_for(triple):
 
 def all_kernels():
     """Return all CPU kernels by label."""
-    from kernels_cpu import diagonal_matrix, gather_nd, native_call, nonzero_coordinates, top_k  # noqa: PLC0415
-
-    operators = diagonal_matrix, gather_nd, nonzero_coordinates, top_k
-    kernels = [native_call.CALL, *(kernel for each in operators for kernel in each.all_kernels())]
+    operators = map(inside.cpu_kernels, ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k"))
+    kernels = [inside.native_call.CALL, *(kernel for each in operators for kernel in each.all_kernels())]
     return {kernel.label: kernel for kernel in kernels}
 
 
 def main():
     compile_for(LINUX)
-    from dmlops.devices import cpu  # noqa: PLC0415
-    from kernels_cpu import processor  # noqa: PLC0415
-
-    assert processor.LEVEL == "aarch64", "the environment must name the processor"
+    assert inside.processor.LEVEL == "aarch64", "the environment must name the processor"
     kernels = all_kernels()
     for i, (label, kernel) in enumerate(kernels.items(), 1):
-        print(f"{i}/{len(kernels)} {label}: {len(cpu.artifact(kernel))} bytes", flush=True)
+        print(f"{i}/{len(kernels)} {label}: {len(inside.cpu.artifact(kernel))} bytes", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 
 import dmlops
 from tests.ranks import Ranks
-from tests.scripts import ROOT
+from tests.scripts import ROOT, run_main
 
 PAGE = ROOT / "docs" / "integrations" / "index.md"
 BEGIN, END = "<!-- written by python -m tests.argument_places -->\n", "<!-- end -->\n"
@@ -365,8 +365,6 @@ def on_the_command_line(case):
     if case.flags is None:
         message = "no option"
         raise TypeError(message)
-    from dmlops.cli.app import app
-
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         np.save("x.npy", case.x)
         for name, array in case.arrays.items():
@@ -374,7 +372,10 @@ def on_the_command_line(case):
         files = ["x.npy", "indices.npy"] if case.function == "gather_nd" else ["x.npy"]
         command = [COMMANDS[case.function], *files, *case.flags.split(), "--device", "cpu", "-o", "y.npz"]
         with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-            app(command, standalone_mode=False)
+            code = run_main("dmlops", *command)
+        if code:
+            message = "the command refuses it"
+            raise TypeError(message)
         with np.load("y.npz") as found:
             compare([found[name] for name in found.files], expected(case))
 

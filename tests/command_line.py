@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 from hypothesis import HealthCheck, settings
 from rich.console import Console
@@ -38,6 +40,14 @@ def assert_refused(outcome, *parts):
     assert_one_line(code, error)
     for part in parts:
         assert part in error
+
+
+def replace_gpus(monkeypatch, get_all_devices):
+    """Have the package that knows this machine's GPUs answer with those of a function, or with its error."""
+    core = SimpleNamespace(Device=SimpleNamespace(get_all_devices=get_all_devices))
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    if find_spec("cuda") is None:
+        monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=core))
 
 
 def cells_of(printed):

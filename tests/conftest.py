@@ -1,10 +1,7 @@
 """Fixtures for all tests, and settings of the test run."""
 
 import gc
-import importlib
 import os
-import signal
-import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +10,10 @@ import pytest
 from hypothesis import settings
 
 import dmlops
-from dmlops.store import kernel_cache, kernel_store
 from tests.gpu.devices import n_devices
+from tests.inside import kernel_cache, kernel_store
 from tests.libraries import NUMPY, Torch
+from tests.scripts import run_main
 
 HOST_LIBRARIES = ("numpy", "torch") if find_spec("torch") else ("numpy",)
 HAS_GPU = n_devices() > 0
@@ -103,7 +101,7 @@ def forget_archives():
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
     """Run `dmlops ARGUMENTS` in an empty folder; return exit code, standard output, standard error."""
-    yield from command_of("dmlops.cli", monkeypatch, capsys, tmp_path)
+    yield from command_of("dmlops", monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture
@@ -111,22 +109,19 @@ def bench_command(monkeypatch, capsys, tmp_path):
     """Run `python -m bench ARGUMENTS` in the same way."""
     # The number of bytes that the benchmark copies to measure the bandwidth.
     monkeypatch.setattr("bench.timing.COPY_BYTES", 1 << 16)
-    yield from command_of("bench.commands.app", monkeypatch, capsys, tmp_path)
+    yield from command_of("bench", monkeypatch, capsys, tmp_path)
 
 
 def command_of(module, monkeypatch, capsys, folder):
-    """Yield a function that runs the main function of a module on arguments."""
+    """Yield a function that runs a module on arguments, as a program."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
-    before, handler = dmlops.get_num_threads(), signal.getsignal(signal.SIGINT)
+    before = dmlops.get_num_threads()
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", [module, *(str(argument) for argument in arguments)])
-        # Imported here, because the extra that the command line needs may be missing.
-        code = importlib.import_module(module).main()
+        code = run_main(module, *arguments)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
     yield run
     dmlops.set_num_threads(before)
-    signal.signal(signal.SIGINT, handler)  # which an interrupt, that a test raises, changes

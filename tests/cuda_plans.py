@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import importlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,11 +9,8 @@ from unittest import mock
 
 from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
 from dmlops import TensorDataType as T
-from dmlops.calls import dispatch
-from dmlops.operators import Options
-from kernels_cpu import plan_words
-from kernels_cpu.gather_nd.problem_words import CHECKS
-from kernels_cpu.nonzero_coordinates.problem_words import CAPACITY, COUNT, EXPAND, STEP
+from tests import inside
+from tests.inside import Options, dispatch, plan_words
 
 KIB = 1 << 10
 # A block may have this of shared memory, by the CUDA programming guide.
@@ -26,7 +22,8 @@ APART = 1 << 58
 ROWS = 9
 
 # Words of problems that say which step of a plan is launched.
-CHECKING, COUNTING = {CHECKS: 1}, {STEP: COUNT}
+GATHER, NONZERO = (inside.cpu_kernels(each, "problem_words") for each in ("gather_nd", "nonzero_coordinates"))
+CHECKING, COUNTING = {GATHER.CHECKS: 1}, {NONZERO.STEP: NONZERO.COUNT}
 
 # Kinds of CUlaunchAttribute.
 CLUSTER_DIMENSION, PROGRAMMATIC_SERIALIZATION = 4, 6
@@ -34,7 +31,7 @@ CLUSTER_DIMENSION, PROGRAMMATIC_SERIALIZATION = 4, 6
 
 def expanding(n_rows):
     """Return the words of the step that writes so many rows."""
-    return {STEP: EXPAND, CAPACITY: n_rows}
+    return {NONZERO.STEP: NONZERO.EXPAND, NONZERO.CAPACITY: n_rows}
 
 
 class Attribute(ctypes.Structure):
@@ -94,7 +91,7 @@ class Asked:
 @functools.cache
 def _parameters(variant):
     """Return the names and the Numba types of a kernel's parameters."""
-    compiler = importlib.import_module("kernels_cuda.runtime.compiler")
+    compiler = inside.compiler
     return compiler.parameter_types(compiler.make_kernel(variant, (9, 0)))
 
 
@@ -145,7 +142,7 @@ class Recorder:
 
     def __init__(self):
         self.asked, self._variants, self.n_values = [], [], {}
-        self._launch = importlib.import_module("kernels_cuda.runtime.launch")
+        self._launch = inside.launch
         recorder = self
 
         class Frame(self._launch._Frame):
@@ -182,6 +179,13 @@ class Recorder:
         return 0
 
 
+def compiled_plan(operator, n_inputs=2):
+    """Return the compiled plan of an operator, which takes the addresses of its inputs and of its words."""
+    source = f"{inside.cuda_kernels(operator, 'plan').__name__}:plan"
+    kernel = inside.Kernel(f"cuda_{operator}_plan", source, (inside.INTEGERS,) * (n_inputs + 1))
+    return inside.link(inside.compile_kernel(kernel))
+
+
 def values_at(addresses, n_values):
     """Return the values that a launch passes; each is where a table of addresses says."""
     places = (ctypes.c_void_p * n_values).from_address(addresses)
@@ -191,7 +195,7 @@ def values_at(addresses, n_values):
 @contextmanager
 def driver_replaced(stand_in):
     """Have kernels loaded and launched by the methods ``load`` and ``entry`` of a stand-in for the driver."""
-    launch = importlib.import_module("kernels_cuda.runtime.launch")
+    launch = inside.launch
     with (
         mock.patch.object(launch, "load", functools.cache(stand_in.load)),
         mock.patch.object(launch, "_driver_version", return_value=12_090),
@@ -241,12 +245,10 @@ def planned(
     **arguments
         What the kernels' `plan` takes besides the problem: an algorithm, a policy.
     """
-    target = importlib.import_module("kernels_cuda.runtime.variant").Target(
-        0, arch, multiprocessors, SHARED_BYTES[arch]
-    )
+    target = inside.variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
-    kernels = importlib.import_module(f"kernels_cuda.{operator.name}")
+    kernels = inside.cuda_kernels(operator.name)
     given = options or Options()
     fields = [
         field for field in operator.operands if getattr(given, field, True) is not None

@@ -4,14 +4,7 @@ import itertools
 import math
 import random
 
-from kernels_cpu.problems import (
-    DiagonalProblem,
-    GatherProblem,
-    KeyMasks,
-    NonzeroProblem,
-    SampleProblem,
-    TopKProblem,
-)
+from tests.inside import DiagonalProblem, GatherProblem, KeyMasks, NonzeroProblem, SampleProblem, TopKProblem
 
 FULL = (1 << 63) - 1
 # Addresses are of 63 bits, too, and memory may begin this much after the first.

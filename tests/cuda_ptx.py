@@ -1,14 +1,12 @@
 """The PTX of CUDA kernels, which tests compile once and keep in the cache directory."""
 
-import importlib
-
-from dmlops.devices import cuda
-from dmlops.store import kernel_store, once
+from tests import inside
+from tests.inside import cuda, kernel_store, once
 
 
 def ptx_of(variant, capability):
     """Return what Numba compiles a variant to."""
-    compiler = importlib.import_module("kernels_cuda.runtime.compiler")
+    compiler = inside.compiler
 
     def compile_to_ptx():
         kernel = compiler.make_kernel(variant, capability)

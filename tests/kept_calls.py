@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from dmlops.array_libraries import detect
-from dmlops.calls.call import BoundCall
+from tests.inside import BoundCall, detect
 
 needs_gil = pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL there is no short way"

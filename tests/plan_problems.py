@@ -1,13 +1,6 @@
 """Random problems of every operator, from empty ones to the largest that are legal, for plans on the host."""
 
-from kernels_cpu.problems import (
-    DiagonalProblem,
-    GatherProblem,
-    KeyMasks,
-    NonzeroProblem,
-    SampleProblem,
-    TopKProblem,
-)
+from tests.inside import DiagonalProblem, GatherProblem, KeyMasks, NonzeroProblem, SampleProblem, TopKProblem
 
 LIMIT = 2**63 - 1
 MASKS = [(0, 0, -1), (1, 0, -1), (1, 1, 31), (0, -1, 0)]

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from dmlops.calls import dispatch
-from dmlops.devices.memory import CPU
-from dmlops.operators import Options
+from tests.inside import CPU, Options, dispatch
 
 FENCE = 4096
 CANARY = 0xA5

@@ -12,18 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 
 import dmlops
-from dmlops import AxisDirection, DiagonalMatrix1, GatherND1, NonzeroCoordinates, TensorDesc, TopK1
-from dmlops.operators import Descriptor, Options
-from dmlops.types.data_types import SUPPORTED
+from dmlops import (
+    AxisDirection,
+    Descriptor,
+    DiagonalMatrix1,
+    GatherND1,
+    NonzeroCoordinates,
+    TensorDataType,
+    TensorDesc,
+    TopK1,
+)
 from tests import reference
 from tests.data import DTYPES, FLOATS, INDEX_DTYPES, as_strided, bits, float_from_bits, random, special_values
+from tests.inside import Options
 
 SEED = int(os.environ.get("DMLOPS_STRESS_SEED", "0"))
 RANKS = (1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 8, 11)
 # Some elements more or less than what a warp, a block or one launch takes.
 ELEMENT_COUNTS = (200, 200, 5000, 5000, 40_000, 300_000)
 DENSITIES = (0, 0.001, 0.01, 0.1, 0.5, 1)
-DTYPE_OF = {SUPPORTED[dtype.name]: dtype for dtype in DTYPES}
+DTYPE_OF = {TensorDataType[dtype.name.upper()]: dtype for dtype in DTYPES}
 MOST_TUPLES = 400  # the oracle goes through them one by one
 
 
@@ -155,7 +163,7 @@ class _Maker:
 
     def desc(self, dtype, sizes, *, broadcasts=False):
         """Describe a tensor of any layout: permuted, padded, stepped, backwards, broadcast if it may be."""
-        data_type, rank = SUPPORTED[np.dtype(dtype).name], len(sizes)
+        data_type, rank = TensorDataType[np.dtype(dtype).name.upper()], len(sizes)
         order, step = self.layouts.pop(0) if self.layouts else (range(rank), 1)
         if self.laid:
             inner = [[sizes[each] for each in order[order.index(place) + 1 :]] for place in range(rank)]
@@ -346,7 +354,7 @@ def _nonzero_coordinates(maker):
     fill = maker.pick((None, 0, 7, lowest, highest, fills))
     coordinates = maker.desc(index_dtype, (capacity, len(sizes)))
     count_dtype = maker.pick(INDEX_DTYPES)
-    count = TensorDesc(SUPPORTED[count_dtype.name], (1,))
+    count = TensorDesc(TensorDataType[count_dtype.name.upper()], (1,))
     descriptor = NonzeroCoordinates(
         input_tensor=x,
         output_coordinates_tensor=TensorDesc(coordinates.data_type, (rows, len(sizes))),

@@ -17,6 +17,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests import inside
+
 ROOT = Path(__file__).parent.parent
 TOOL = 4
 # A test that takes longer has most likely compiled kernels, which later runs find.
@@ -61,7 +63,7 @@ def pytest_configure(config):
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, children))
     if "sources" in SELECTION:
         device = importlib.import_module(f"dmlops.devices.{SELECTION['device']}")
-        kernel_store = importlib.import_module("dmlops.store.kernel_store")
+        kernel_store = inside.kernel_store
         key, changed = device.key, kernel_store.source_digest(ROOT / f"kernels_{SELECTION['device']}")
 
         def old_key(kernel, *arguments):
@@ -182,7 +184,7 @@ def selection_of(mutant, records, known):
             runs[GPU_RUN if on_gpu else not is_first][record["test"]] = record
     selection = {"affected": sorted({_source_of(kernel) for kernel in kernels})}
     if package.startswith("kernels"):
-        kernel_store = importlib.import_module("dmlops.store.kernel_store")
+        kernel_store = inside.kernel_store
         sources = kernel_store.source_digest(ROOT / package)
         selection |= {"device": package.partition("_")[2], "sources": sources}
     return runs, selection

@@ -2,10 +2,13 @@
 
 import os
 import re
+import runpy
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 500
@@ -28,6 +31,19 @@ def run_page(page, **names):
     codes = plain_blocks(page)
     assert codes, page
     exec("\n".join(codes), names)
+
+
+def run_main(module, *arguments):
+    """Do what ``python -m MODULE ARGUMENTS`` does, in this process; return the exit code."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with mock.patch.object(sys, "argv", [module, *map(str, arguments)]):
+            runpy.run_module(module, run_name="__main__")
+    except SystemExit as end:
+        return end.code or 0
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    return 0
 
 
 def run_script(*codes, errors=False, **environment):

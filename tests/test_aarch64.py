@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from kernels_cpu import processor
 from tests.aarch64 import LINUX, MACOS, all_kernels
+from tests.inside import processor
 from tests.marks import COMPILE_ALL
 from tests.scripts import run_script
 
@@ -32,7 +32,7 @@ COMPILE = """
     compile_for({triple!r})
     llvm.TargetMachine.emit_object = lambda machine, module: machine.emit_assembly(module).encode()
 
-    from kernels_cpu.compiler import compile_kernel
+    from tests.inside import compile_kernel
     kernels = all_kernels()
     print(json.dumps({{label: compile_kernel(kernels[label]).decode() for label in {labels!r}}}))
 """

@@ -7,11 +7,10 @@ import pytest
 
 import dmlops
 from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDesc
-from dmlops.operators import Options
-from kernels_cpu import processor
 from tests import reference
 from tests.compiled import gather_of
 from tests.data import assert_same, random
+from tests.inside import Options, processor
 from tests.marks import exhaustive
 from tests.plans import Fenced, launch
 

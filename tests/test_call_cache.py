@@ -23,10 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dmlops
-from dmlops.calls.call_cache import CALLS
-from dmlops.devices import backend
 from tests import reference
 from tests.data import assert_same, float_from_bits
+from tests.inside import CALLS, backend
 from tests.kept_calls import python_calls
 from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
@@ -434,7 +433,7 @@ def test_the_newest_calls_are_kept(monkeypatch):
     assert len(CALLS) == 256
     for value in (-1, -2, 299) * 2:
         dmlops.diagonal_matrix(x, value=value)
-    monkeypatch.setattr("dmlops.devices.backend.plan", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr(backend, "plan", lambda *_: pytest.fail("planned again"))
     counts = [
         len(python_calls(lambda value=value: dmlops.diagonal_matrix(x, value=value)))
         for value in (-1, -2, 299) * 2
@@ -454,7 +453,7 @@ def test_the_newest_calls_are_kept(monkeypatch):
 def test_new_sizes_beside_lists_are_not_planned_again(call, monkeypatch):
     for n in (4, 5):
         call(np.ones((n, 3), "float32"))
-    monkeypatch.setattr("dmlops.devices.backend.plan", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr(backend, "plan", lambda *_: pytest.fail("planned again"))
     for n in (6, 7):
         call(np.ones((n, 3), "float32"))
 

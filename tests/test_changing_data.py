@@ -19,16 +19,10 @@ import pytest
 
 import dmlops
 from dmlops import AxisDirection, TensorDesc, TopK1
-from dmlops.calls import dispatch
-from dmlops.calls.kinds import KINDS
-from dmlops.devices import cpu
-from dmlops.devices.memory import CPU
-from dmlops.operators import Options
-from kernels_cpu import processor
-from kernels_cpu.top_k.table import GROUP
 from tests import reference
 from tests.data import DTYPES, random, sample
 from tests.guarded import Guarded
+from tests.inside import CPU, KINDS, Options, cpu, dispatch, processor, top_k_table
 from tests.marks import ORDINARY_TYPES, exhaustive, nightly
 from tests.random_cases import MAKERS, random_case
 from tests.scripts import run_script
@@ -78,7 +72,7 @@ def select_from_own_lists(dtype, k):
     # All in different lanes and tiles, so that the threshold is exact.
     lanes = processor.lanes(dtype.itemsize)
     others = np.arange(k - (record + 1) // 2)
-    x[others // lanes * lanes * GROUP + others % lanes] = selected
+    x[others // lanes * lanes * top_k_table.GROUP + others % lanes] = selected
     x[-record:] = selected
     values, indices = Guarded((k,), dtype), Guarded((k,), "int64")
     planned.launch(*(array.ctypes.data for array in (x, values.array, indices.array, workspace)))

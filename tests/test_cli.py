@@ -12,35 +12,25 @@ import pytest
 from rich.status import Status
 
 import dmlops
-from dmlops.cli import demo, info, placement, warmup
-from dmlops.cli.ending import CommandError
-from dmlops.devices import cpu, cuda
-from dmlops.store import kernel_store, once
-from kernels_cpu import diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k
-from tests.command_line import assert_refused
+from tests.command_line import assert_refused, replace_gpus
+from tests.inside import cpu, cpu_kernels, cuda, cuda_kernels, demo, kernel_store, once, placement, warmup
 from tests.scripts import run_script
+
+OPERATOR_NAMES = ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k")
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
     """Pretend that there is no GPU."""
-
-    def none():
-        message = "no NVIDIA driver answers on this machine"
-        raise CommandError(message)
-
-    monkeypatch.setattr(placement, "cuda_devices", none)
-    monkeypatch.setattr(demo, "cuda_devices", none)
-    monkeypatch.setattr(info, "cuda_devices", none)
+    replace_gpus(monkeypatch, lambda: 1 / 0)
 
 
 @pytest.mark.quick
 def test_help_is_light():
     script = """
         import sys
-        sys.argv = ["dmlops", "--help"]
-        from dmlops.cli import main
-        assert main() == 0
+        from tests.scripts import run_main
+        assert run_main("dmlops", "--help") == 0
         print([name for name in ("numba", "llvmlite", "cuda") if name in sys.modules])
     """
     printed = run_script(script)
@@ -75,13 +65,12 @@ def test_help_fits_the_terminal(command, monkeypatch, line, columns):
         ("dmlops top-k x", {""}),
     ],
 )
-def test_completion(command, monkeypatch, capsys, words, expected):
+def test_completion(command, monkeypatch, words, expected):
     monkeypatch.setenv("_DMLOPS_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
-    with pytest.raises(SystemExit):
-        command()
-    assert set(capsys.readouterr().out.removesuffix("\n").split("\n")) == expected
+    _, printed, _ = command()
+    assert set(printed.removesuffix("\n").split("\n")) == expected
 
 
 @pytest.mark.quick
@@ -95,8 +84,8 @@ def test_without_the_extra(missing):
         import io, sys
         sys.modules["{missing}"] = None
         sys.stderr = io.StringIO()
-        from dmlops.cli import main
-        print(main())
+        from tests.scripts import run_main
+        print(run_main("dmlops"))
         print(sys.stderr.getvalue(), end="")
     """
     code, line = run_script(script).splitlines()
@@ -204,10 +193,10 @@ def is_kept(key):
 
 @pytest.mark.exhaustive
 def test_warmup(command, no_gpu, monkeypatch, tmp_path):
-    kernels = [*diagonal_matrix.all_kernels()][:2]
-    for operator in (diagonal_matrix, gather_nd, nonzero_coordinates, sample, top_k):
-        monkeypatch.setattr(operator, "all_kernels", lambda: iter([]))
-    monkeypatch.setattr(diagonal_matrix, "all_kernels", lambda: iter(kernels))
+    kernels = [*cpu_kernels("diagonal_matrix").all_kernels()][:2]
+    for operator in OPERATOR_NAMES:
+        few = kernels if operator == "diagonal_matrix" else []
+        monkeypatch.setattr(cpu_kernels(operator), "all_kernels", lambda few=few: iter(few))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(Status, "update", lambda status, text: told.append(text))
     monkeypatch.setattr(warmup, "TELL_AFTER_S", 0)
@@ -228,10 +217,10 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
 @pytest.mark.exhaustive
 def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_path):
     pytest.importorskip("cuda.core")
-    few = pytest.importorskip("kernels_cuda.gather_nd")
-    variants = [variant for variant in few.variants() if variant.label == "dmlops_gather_clear"]
-    for operator in ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k"):
-        monkeypatch.setattr(f"kernels_cuda.{operator}.variants", lambda: iter(variants))
+    all_variants = cuda_kernels("gather_nd").variants()
+    variants = [variant for variant in all_variants if variant.label == "dmlops_gather_clear"]
+    for operator in OPERATOR_NAMES:
+        monkeypatch.setattr(cuda_kernels(operator), "variants", lambda: iter(variants))
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
     options = ("--arch", "sm_90", "--arch", "sm_75", "--jobs", 1)
     code, printed, error = command("warmup", "--device", "cuda", *options)

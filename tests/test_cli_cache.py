@@ -5,11 +5,8 @@ import sys
 
 import pytest
 
-from dmlops.devices import backend, cpu
-from dmlops.store import kernel_archive, kernel_cache
-from dmlops.store.kernel_cache import Key
-from kernels_cpu import native_call
 from tests.command_line import assert_refused
+from tests.inside import Key, backend, cpu, kernel_archive, kernel_cache, native_call
 
 pytestmark = pytest.mark.quick
 

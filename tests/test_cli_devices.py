@@ -3,7 +3,6 @@
 Stand-ins replace the GPUs, so that these tests also run on machines without one.
 """
 
-import importlib
 import os
 import re
 import sys
@@ -12,9 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dmlops.cli import demo, files, info, placement, warmup
-from dmlops.devices import cuda
-from tests.command_line import assert_refused
+from tests import inside
+from tests.command_line import assert_refused, replace_gpus
+from tests.inside import cuda, files, placement, warmup
 from tests.scripts import ROOT, run_script
 
 pytestmark = pytest.mark.quick
@@ -35,8 +34,7 @@ def gpu(number=0, capability=(9, 0)):
 def gpus(monkeypatch):
     """Play GPUs: three, two of them of a kind."""
     devices = [gpu(), gpu(1, (12, 0)), gpu(2)]
-    for module in (placement, info, demo):
-        monkeypatch.setattr(module, "cuda_devices", lambda: devices)
+    replace_gpus(monkeypatch, lambda: devices)
 
 
 @pytest.mark.parametrize(("data", "places"), [(X, ["auto", "cuda"]), (X + 1j, ["cpu", "cuda"])])
@@ -60,7 +58,7 @@ def test_info_names_each_gpu(command, gpus, monkeypatch):
 
 
 def test_info_explains_what_runs(command, gpus, monkeypatch):
-    target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
+    target = inside.variant.typical_target
     monkeypatch.setattr(cuda, "target", lambda *place: {(0, "info"): target("sm_90")}[place])
     printed = {}
     for arch in ((), ("--arch", "sm_90"), ("--arch", "sm_75")):
@@ -84,11 +82,9 @@ def test_info_explains_an_architecture_without_the_packages_for_gpus():
     """The plans of other devices can be asked for without a GPU and without a compiler."""
     path = os.pathsep.join([str(ROOT / "tests" / "without"), str(ROOT)])
     script = """
-        import sys
-        from dmlops.cli import main
+        from tests.scripts import run_main
 
-        sys.argv = ["dmlops", "info", "--explain", "64,50257,50,float32", "--arch", "sm_90"]
-        print(main())
+        print(run_main("dmlops", "info", "--explain", "64,50257,50,float32", "--arch", "sm_90"))
     """
     without = "cuda cuda.core cuda.bindings numba numba_cuda llvmlite"
     printed = run_script(script, PYTHONPATH=path, DMLOPS_WITHOUT=without).splitlines()
@@ -129,7 +125,7 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
     monkeypatch.setattr(warmup, "_compile", lambda name, tasks, n_jobs: compiled.append((name, n_jobs)))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     if "cpu" not in options:
-        pytest.importorskip("kernels_cuda.gather_nd")
+        pytest.importorskip("cuda.core")
     for jobs in (1, 3, 10**9):
         code, _, error = command("warmup", *options, "--jobs", jobs)
         assert (code, error) == (0, "")
@@ -137,23 +133,21 @@ def test_warmup_compiles_once_for_each_kind_of_device(command, gpus, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("core", "reason"),
-    [
-        (None, "CUDA needs cuda-core: pip install "),
-        (SimpleNamespace(Device=SimpleNamespace(get_all_devices=list)), "the NVIDIA driver finds no device"),
-    ],
+    ("get_all_devices", "reason"),
+    [(None, "CUDA needs cuda-core: pip install "), (list, "the NVIDIA driver finds no device")],
     ids=["no package", "no device"],
 )
-def test_each_command_tells_why_it_has_no_gpu(command, monkeypatch, core, reason):
+def test_each_command_tells_why_it_has_no_gpu(command, monkeypatch, get_all_devices, reason):
     """An error where it was asked for one; otherwise the CPU is used."""
-    monkeypatch.setitem(sys.modules, "cuda.core", core)
-    if core is not None:
-        monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(core=core))
+    if get_all_devices:
+        replace_gpus(monkeypatch, get_all_devices)
+    else:
+        monkeypatch.setitem(sys.modules, "cuda.core", None)
     monkeypatch.setattr(warmup, "_compile", lambda *_: pytest.fail("kernels were compiled in vain"))
     np.save("x.npy", X)
     gpus = [("top-k", "x.npy", "-k", 1, "--device", "cuda"), ("demo", "--device", "cuda")]
     gpus += [("warmup", "--device", "cuda"), ("info", "--explain", "1,9,2,int8")]
-    for line in [*gpus, ("warmup", "--arch", "sm_90")] if core is None else gpus:
+    for line in [*gpus, ("warmup", "--arch", "sm_90")] if get_all_devices is None else gpus:
         assert_refused(command(*line), reason)
     assert command("top-k", "x.npy", "-k", 1)[0] == 0
     code, printed, _ = command("info")

@@ -52,10 +52,9 @@ def warmup(tmp_path):
 def test_what_ends_a_command_is_not_interrupted():
     printed = run_script(
         """
-        import signal, sys
-        from dmlops.cli import ending
+        import importlib.metadata, runpy, signal, sys
 
-        def command():
+        def version(package):
             try:
                 signal.raise_signal(signal.SIGINT)
             finally:
@@ -63,7 +62,12 @@ def test_what_ends_a_command_is_not_interrupted():
                 print("ended in order", flush=True)
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the tests run in the background
-        print(ending.run(command))
+        importlib.metadata.version = version  # asked by `dmlops info`
+        sys.argv = ["dmlops", "info"]
+        try:
+            runpy.run_module("dmlops", run_name="__main__")
+        except SystemExit as end:
+            print(end.code)
         signal.raise_signal(signal.SIGINT)
         """,
         errors=True,

@@ -88,7 +88,7 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(command, no_w
         raise OSError(errno.EROFS, "Read-only file system")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dmlops.cli.outputs.TemporaryFile", create)
+        patch.setattr(os, "open", create)
         assert_refused(outcome("best.npz"), "-o best.npz: Read-only file system")
     assert sorted(os.listdir()) == before
 

@@ -18,14 +18,10 @@ needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there i
 COMMAND = """
     import os, sys
     {redirect}
-    sys.argv = ["dmlops", *{arguments!r}]
     os.chdir({folder!r})
     sys.stderr = open("err.txt", "w")
-    from dmlops.cli import main
-    try:
-        code = main()
-    except SystemExit as end:
-        code = end.code
+    from tests.scripts import run_main
+    code = run_main("dmlops", *{arguments!r})
     sys.stderr.close()
     open("code.txt", "w").write(str(code))
     # At its end, Python flushes the streams, and would report a failure on the real standard error.
@@ -98,7 +94,7 @@ def test_an_error_is_one_line(command, monkeypatch, error, line):
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("dmlops.cli.info.version", fail)
+    monkeypatch.setattr("importlib.metadata.version", fail)
     code, printed, told = command("info")
     assert (code, printed, told) == (1, "", f"dmlops: {line}\n")
 
@@ -108,7 +104,7 @@ def test_a_bug_is_told_by_its_traceback(command, monkeypatch):
         message = "a bug"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("dmlops.cli.info.version", fail)
+    monkeypatch.setattr("importlib.metadata.version", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         command("info")
 

@@ -1,14 +1,13 @@
 """Plans on the host: compiled and as plain Python, they write the same words; these name known kernels."""
 
 import functools
-import importlib
 from random import Random
 
 import numpy as np
 import pytest
 
-from dmlops.devices import cpu
-from kernels_cpu import plan_words
+from tests import inside
+from tests.inside import cpu, plan_words
 from tests.marks import exhaustive
 from tests.plan_problems import MAKERS, random_host
 
@@ -18,7 +17,7 @@ CHANGES = {"gather_nd": [{"CHECKS": 1}], "nonzero_coordinates": [{"STEP": 1}, {"
 
 @functools.cache
 def part_of(operator, name):
-    return importlib.import_module(f"kernels_cpu.{operator}.{name}")
+    return inside.cpu_kernels(operator, name)
 
 
 def problems(operator, n):
@@ -50,7 +49,7 @@ def launches(words):
 @pytest.mark.parametrize("operator", MAKERS)
 def test_compiled_and_plain_plans_write_the_same_words(operator, n):
     plans = part_of(operator, "plan")
-    compiled = cpu.load(importlib.import_module(f"kernels_cpu.{operator}").PLAN)
+    compiled = cpu.load(inside.cpu_kernels(operator).PLAN)
     plain, written = [0] * plan_words.MAX_WORDS, np.zeros(plan_words.MAX_WORDS, np.int64)
     for words, host in problems(operator, n):
         arrays = np.array(words, np.int64), np.array(host, np.int64)
@@ -62,7 +61,7 @@ def test_compiled_and_plain_plans_write_the_same_words(operator, n):
 
 @pytest.mark.parametrize("operator", MAKERS)
 def test_plans_name_known_kernels_and_leave_no_task_without_work(operator):
-    kernels = importlib.import_module(f"kernels_cpu.{operator}")
+    kernels = inside.cpu_kernels(operator)
     plan = part_of(operator, "plan").plan
     known = set(kernels.all_kernels())
     out = [0] * plan_words.MAX_WORDS

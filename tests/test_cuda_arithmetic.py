@@ -1,14 +1,14 @@
 """Integers in CUDA kernels: unsigned types keep their width, as in C; other code has Numba's own types."""
 
-import importlib
 from typing import Any, NamedTuple
 
 import pytest
 
-from dmlops.store import once
+from tests import inside
+from tests.inside import once
 
 pytest.importorskip("numba_cuda")
-compiler = importlib.import_module("kernels_cuda.runtime.compiler")
+compiler = inside.compiler
 cuda, types = compiler.cuda, compiler.types
 u32, u64, i64 = types.uint32, types.uint64, types.int64
 

@@ -9,25 +9,22 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
-from dmlops.calls import dispatch
-from dmlops.devices import cuda
-from dmlops.store import compilers
+from tests import inside
 from tests.cuda_plans import planned
 from tests.cuda_ptx import ptx_of
+from tests.inside import compilers, cuda, dispatch
 from tests.marks import COMPILE_ALL, exhaustive, nightly
 from tests.test_cuda_plans import PROBLEMS
 
-compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-block_launches = importlib.import_module("kernels_cuda.top_k.read_once.block_launches")
-capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
+compiler = inside.compiler
+block_launches = inside.block_launches
+capability_of = inside.variant.capability_of
 
 ELF_MAGIC = b"\x7fELF"
 OPERATORS = tuple(operator.name for operator in dispatch.OPERATORS.values())
 # Operators share some kernels; a kernel's label stands for its code.
 VARIANTS = {
-    variant.label: variant
-    for operator in OPERATORS
-    for variant in importlib.import_module(f"kernels_cuda.{operator}").variants()
+    variant.label: variant for operator in OPERATORS for variant in inside.cuda_kernels(operator).variants()
 }
 # Bytes that a thread of some kernels may spill, from 9.0 on and before: their registers are limited, so that
 # several blocks share a multiprocessor. All others spill none.
@@ -90,7 +87,7 @@ def check_shared_memory(variant, ptx):
 
 def test_a_label_stands_for_one_kernel():
     for operator in OPERATORS:
-        for variant in importlib.import_module(f"kernels_cuda.{operator}").variants():
+        for variant in inside.cuda_kernels(operator).variants():
             assert VARIANTS[variant.label] == variant
 
 
@@ -282,6 +279,6 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         installed[name] = "1.1"
         seen.append(cuda.key(variant, "sm_90").path)
     (tmp_path / "__init__.py").touch()
-    monkeypatch.setattr("kernels_cuda.__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(inside.cuda_kernels_package, "__file__", str(tmp_path / "__init__.py"))
     seen.append(cuda.key(variant, "sm_90").path)
     assert len(set(seen)) == len(seen)

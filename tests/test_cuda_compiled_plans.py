@@ -1,22 +1,18 @@
 """CUDA plans give the same words as plain Python functions and as compiled ones."""
 
 import functools
-import importlib
 import random
 from array import array
 
 import pytest
 
-from kernels_cpu import plan_words
-from kernels_cpu.compiler import compile_kernel
-from kernels_cpu.kernel import INTEGERS, Kernel
-from kernels_cpu.linking import link
+from tests import inside
+from tests.cuda_plans import compiled_plan
 from tests.cuda_problems import random_problem
+from tests.inside import Target, device_words, plan_words
 from tests.marks import nightly
 
 pytest.importorskip("cuda.core")
-device_words = importlib.import_module("kernels_cuda.device_words")
-Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 
 # Values for words of problems. Residues are the bytes between a 16-byte boundary and the operand's begin.
 VARIED = {
@@ -32,12 +28,12 @@ TARGET = Target(0, "sm_90", 132, 99 << 10)
 
 def words_module(operator):
     """Return the module of the words of an operator's problem."""
-    return importlib.import_module(f"kernels_cpu.{operator}.problem_words")
+    return inside.cpu_kernels(operator, "problem_words")
 
 
 def package(operator):
     """Return the package of an operator's kernels."""
-    return importlib.import_module(f"kernels_cuda.{operator}")
+    return inside.cuda_kernels(operator)
 
 
 def measured_on(operator, target):
@@ -47,14 +43,13 @@ def measured_on(operator, target):
 
 def plan_module(operator):
     """Return the module of an operator's plan."""
-    return importlib.import_module(f"kernels_cuda.{operator}.plan")
+    return inside.cuda_kernels(operator, "plan")
 
 
 @functools.cache
-def compiled_plan(operator):
+def compiled(operator):
     """Return the compiled plan of an operator, which takes addresses."""
-    source, n_measured = f"kernels_cuda.{operator}.plan:plan", len(measured_on(operator, TARGET))
-    return link(compile_kernel(Kernel(f"cuda_{operator}_plan", source, (INTEGERS,) * (3 + n_measured))))
+    return compiled_plan(operator, 2 + len(measured_on(operator, TARGET)))
 
 
 def random_words(operator, seed):
@@ -80,7 +75,7 @@ def check_plan(operator, seed):
     places = [array("q", given) for given in inputs]
     status = plan_module(operator).plan(*inputs, expected)
     addresses = [each.buffer_info()[0] for each in (*places, made)]
-    assert compiled_plan(operator)(*addresses) == status, seed
+    assert compiled(operator)(*addresses) == status, seed
     end = expected[plan_words.END]
     assert list(made[:end]) == expected[:end], seed
     # Nothing is written behind the room that there is.

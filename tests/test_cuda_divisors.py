@@ -1,16 +1,16 @@
 """Division by precomputed divisors in CUDA kernels, emulated with integers of the same width."""
 
-import importlib
 import random
 
 import pytest
 
-from kernels_cpu import plan_words
+from tests import inside
+from tests.inside import plan_words
 
 pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
-layout = importlib.import_module("kernels_cuda.layout")
+layout = inside.layout
 
 
 def divided(position, size, wide):

@@ -34,7 +34,7 @@ TAKING_NOTES = """
     driver.cuEventDestroy = note("destroy", (success,))
 
     import dmlops
-    from dmlops.array_libraries.cuda_array_interface import CudaArrayInterface
+    from tests.inside import CudaArrayInterface
 
     CudaArrayInterface.empty = lambda self, sizes, data_type, device: Array(sizes, "uint8")
     CudaArrayInterface.address = lambda self, array: (

@@ -40,11 +40,10 @@ WITHOUT_GPU = """
             }
 
     cuda.bindings.driver = driver = Driver()
-    from dmlops.calls import dispatch
-    from dmlops.devices import cuda, cuda_driver
-    from dmlops.store import kernel_store, once
+    from tests import inside
+    from tests.inside import OPERATORS, cuda, cuda_driver, kernel_store, once
 
-    launch, n_launched = importlib.import_module("kernels_cuda.runtime.launch"), 0
+    launch, n_launched = inside.launch, 0
 
     @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     def entry(*_):
@@ -53,8 +52,8 @@ WITHOUT_GPU = """
         return 0
 
     launch.launch_entry = lambda: entry
-    for operator in dispatch.OPERATORS.values():
-        for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants():
+    for operator in OPERATORS.values():
+        for variant in inside.cuda_kernels(operator.name).variants():
             with once.LOCK:
                 kernel_store.find_or_compile(cuda.key(variant, "sm_90"), lambda: b"\\x7fELF")
 """
@@ -98,13 +97,13 @@ def test_kernels_of_the_cache_need_no_numba(calls, tmp_path):
 IN_WHEEL = """
     from pathlib import Path
 
-    from dmlops.store import kernel_archive
+    from tests.inside import kernel_archive
 
     kernel_store.WHEEL = Path(os.environ["DMLOPS_CACHE_DIR"])
     brought = {
         variant.label: b"from the wheel"
-        for operator in dispatch.OPERATORS.values()
-        for variant in importlib.import_module(f"kernels_cuda.{operator.name}").variants()
+        for operator in OPERATORS.values()
+        for variant in inside.cuda_kernels(operator.name).variants()
     }
     path = kernel_store.WHEEL / "sm_86.kernels"
     kernel_archive.write(path, kernel_archive.Origin("cuda", "sm_86", cuda.sources(), ""), brought)
@@ -163,15 +162,13 @@ def test_without_numba_cuda_the_extra_is_named(tmp_path):
     script = """
         import sys
         from dmlops import UnsupportedFeatureError
-        from dmlops.devices import cuda
-        from dmlops.store import once
-        from kernels_cuda.runtime.variant import Variant
+        from tests.inside import cuda, once, variant
 
         sys.modules["numba_cuda"] = None
         for _ in range(2):
             try:
                 with once.LOCK:
-                    cuda.artifact(Variant("top_k_block", "any:thing", (4, 256)), "sm_87")
+                    cuda.artifact(variant.Variant("top_k_block", "any:thing", (4, 256)), "sm_87")
             except UnsupportedFeatureError as error:
                 print(error)
     """
@@ -197,7 +194,7 @@ def test_without_cuda_packages_the_extra_is_named():
     # A wheel that has kernels needs no compilers.
     wheel = """
         from pathlib import Path
-        from dmlops.store import kernel_store
+        from tests.inside import kernel_store
         kernel_store.WHEEL = Path("/site-packages/dmlops/kernels")
         kernel_store.wheel_targets = lambda: ("sm_90",)
     """

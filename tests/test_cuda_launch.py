@@ -8,15 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmlops.devices import cpu
-from kernels_cpu import native_call, plan_words
-from kernels_cpu.kernel import Table
-from kernels_cpu.native_call import KindTable, Operand
+from tests import inside
 from tests.cuda_plans import Config
+from tests.inside import Table, cpu, native_call, plan_words
 
 pytest.importorskip("cuda.core")
 CUresult = importlib.import_module("cuda.bindings.driver").CUresult
-launch = importlib.import_module("kernels_cuda.runtime.launch")
+launch = inside.launch
 
 # Of operands, and of a workspace.
 MAX_ADDRESSES = 5
@@ -96,8 +94,8 @@ def by_compiled_code(words, kernels):
 
     def call(stream, *addresses):
         # The last address is the workspace.
-        operands = [Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
-        table = KindTable(operands, None, 0, 0, (), ())
+        operands = [native_call.Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
+        table = native_call.KindTable(operands, None, 0, 0, (), ())
         table.set(native_call.DRIVER, ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value)
         table.set(native_call.MAY_OVERLAP, launch.may_overlap(next(iter(kernels.values())).target))
         given, plan = Table([*addresses, *[0] * (not addresses), stream]), Table(words)

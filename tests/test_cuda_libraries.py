@@ -160,7 +160,7 @@ def test_a_call_waits_for_other_streams_and_they_for_it():
 
 def test_the_command_line_waits_for_the_first_device():
     printed = run("""
-        from dmlops.cli import placement
+        from tests.inside import placement
 
         placement.cuda_devices = lambda: [0]
         place = placement.place(placement.Device.CUDA)

@@ -3,16 +3,15 @@
 No test needs a GPU.
 """
 
-import importlib
-
 import numpy as np
 import pytest
 
 pytest.importorskip("cuda.core")
+from tests import inside
 from tests.hard_rows import sample_positions
 from tests.test_cuda_top_k_plans import CAPABILITIES, planned
 
-launches = importlib.import_module("kernels_cuda.top_k.read_once.sampled_launches")
+launches = inside.sampled_launches
 
 SHAPES = {
     "selected_of_many": (131_072, 32),

@@ -1,12 +1,11 @@
 """The areas of shared memory in top-k plans are large enough and do not overlap."""
 
-import importlib
-
 import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import TensorDataType
+from tests import inside
 from tests.cuda_plans import SHARED_BYTES, planned, top_k
 
 T = TensorDataType
@@ -67,5 +66,5 @@ BLOCK_KIB = {64: ("75",), 99: ("86", "89", "120"), 163: ("80", "87"), 227: ("90"
 
 @pytest.mark.parametrize("kib", BLOCK_KIB)
 def test_shared_memory_of_typical_devices(kib):
-    target = importlib.import_module("kernels_cuda.runtime.variant").typical_target
+    target = inside.variant.typical_target
     assert {target(f"sm_{arch}").block_shared_bytes for arch in BLOCK_KIB[kib]} == {kib << 10}

@@ -1,26 +1,16 @@
 """The plan of top-k on CUDA gives the same words as a plain Python function and as a compiled one."""
 
-import functools
-import importlib
 import random
 from array import array
 
 import pytest
 
-from kernels_cpu import plan_words
-from kernels_cpu.compiler import compile_kernel
-from kernels_cpu.kernel import INTEGERS, Kernel
-from kernels_cpu.linking import link
-from kernels_cpu.top_k.problem_words import problem_words
+from tests import inside
+from tests.cuda_plans import compiled_plan
 from tests.cuda_problems import random_problem
+from tests.inside import Target, device_words, plan_words, top_k_dispatch, top_k_plan, top_k_policy
 from tests.marks import nightly
 from tests.test_cuda_top_k_plans import SHARED_BYTES
-
-dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
-plan = importlib.import_module("kernels_cuda.top_k.plan").plan
-policy = importlib.import_module("kernels_cuda.top_k.policy")
-device_words = importlib.import_module("kernels_cuda.device_words")
-Target = importlib.import_module("kernels_cuda.runtime.variant").Target
 
 # Room for the launches that most plans have.
 ROOM = 4096
@@ -37,31 +27,29 @@ CHANGES = (
 )
 
 
-@functools.cache
-def compiled_plan():
-    """Return the compiled plan, which takes addresses."""
-    return link(compile_kernel(Kernel("cuda_top_k_plan", "kernels_cuda.top_k.plan:plan", (INTEGERS,) * 4)))
-
-
 def random_words(seed):
     """Return the words of a random problem, of a random device, and of what was measured on it."""
     rng = random.Random(seed)
     arch = rng.choice(("sm_90", *SHARED_BYTES))
     target = Target(0, arch, rng.choice((1, 20, 132, 264)), SHARED_BYTES[arch])
     room = ROOM if rng.random() < 0.9 else rng.randrange(200, 600)
-    forced = rng.choice((0, rng.choice(list(dispatch.ALGORITHMS.values()))))
-    device = policy.plan_device(target, forced, rng.choice(CHANGES), room)
-    return problem_words(random_problem("top_k", seed)), device, dispatch.table_of(arch)
+    forced = rng.choice((0, rng.choice(list(top_k_dispatch.ALGORITHMS.values()))))
+    device = top_k_policy.plan_device(target, forced, rng.choice(CHANGES), room)
+    return (
+        inside.cpu_kernels("top_k", "problem_words").problem_words(random_problem("top_k", seed)),
+        device,
+        top_k_dispatch.table_of(arch),
+    )
 
 
 @pytest.mark.parametrize("n_problems", [3000, nightly(100_000)])
 def test_the_compiled_plan_gives_the_words_of_the_plain_one(n_problems):
-    compiled, statuses, algorithms = compiled_plan(), set(), set()
+    compiled, statuses, algorithms = compiled_plan("top_k", 3), set(), set()
     for seed in range(n_problems):
         given = random_words(seed)
         made, expected = array("q", [-7] * (ROOM + 1)), [-7] * (ROOM + 1)
         places = [array("q", words) for words in given]
-        status = plan(*given, expected)
+        status = top_k_plan.plan(*given, expected)
         assert compiled(*[each.buffer_info()[0] for each in (*places, made)]) == status, seed
         end = expected[plan_words.END]
         assert list(made[:end]) == expected[:end], seed
@@ -70,4 +58,4 @@ def test_the_compiled_plan_gives_the_words_of_the_plain_one(n_problems):
         statuses.add(status)
         algorithms.add(expected[plan_words.ALGORITHM])
     assert statuses == {0, 1, 2}
-    assert algorithms >= {*dispatch.ALGORITHMS.values()}
+    assert algorithms >= {*top_k_dispatch.ALGORITHMS.values()}

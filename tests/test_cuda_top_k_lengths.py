@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
-from dmlops.operators import Options
 from tests.cuda_plans import planned
+from tests.inside import Options
 
 T = TensorDataType
 # (shape, axis, k), what ends the algorithm's launches, and the algorithm, if it is forced.

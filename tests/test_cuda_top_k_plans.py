@@ -6,25 +6,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kernels_cpu.plan_words import WORKSPACE
-from kernels_cpu.problems import KeyMasks, TopKProblem
+from tests import inside
 from tests.cuda_plans import launches_of
+from tests.inside import KeyMasks, TopKProblem, plan_words
 
 pytestmark = pytest.mark.quick
 
 pytest.importorskip("cuda.core")
-dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
-families = "kernels_cuda.top_k"
-block_launches = importlib.import_module(f"{families}.read_once.block_launches")
-cluster = importlib.import_module(f"{families}.many_blocks.cluster_launches")
-partition = importlib.import_module(f"{families}.rows_in_blocks.partition_launches")
-rounds = importlib.import_module(f"{families}.short_rows.rounds_launches")
-sampled = importlib.import_module(f"{families}.read_once.sampled_launches")
-shapes = importlib.import_module(f"{families}.shared.shapes")
+dispatch = inside.top_k_dispatch
+block_launches, sampled, shapes = inside.block_launches, inside.sampled_launches, inside.shapes
+cluster, partition, rounds = inside.cluster_launches, inside.partition_launches, inside.rounds_launches
 algorithms = importlib.import_module("tests.gpu.algorithms")
-variant = importlib.import_module("kernels_cuda.runtime.variant")
+variant = inside.variant
 Target = variant.Target
-variant_of = importlib.import_module("kernels_cuda.top_k.variants").variant_of
+variant_of = inside.top_k_variants.variant_of
 
 KIB = 1 << 10
 # Devices, and what the CUDA programming guide says that their blocks may have of shared memory.
@@ -67,7 +62,7 @@ def planned(
     found = dispatch.planned(problem, target, algorithm, changes)
     if found is None:
         raise dispatch.UnservedError(problem, algorithm)
-    return Found(found.algorithm, launches_of(found.words, variant_of), found.words[WORKSPACE])
+    return Found(found.algorithm, launches_of(found.words, variant_of), found.words[plan_words.WORKSPACE])
 
 
 class Found(NamedTuple):

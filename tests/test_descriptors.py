@@ -20,8 +20,8 @@ from dmlops import (
     TopK,
     TopK1,
 )
-from dmlops.types.tensor import sizes_stand_in
 from tests import compiled
+from tests.inside import sizes_stand_in
 
 pytestmark = pytest.mark.quick
 

@@ -18,10 +18,10 @@ from dmlops import (
     TopK1,
     UnsupportedFeatureError,
 )
-from dmlops.devices import cpu
-from tests import reference
+from tests import inside, reference
 from tests.compiled import DESCRIPTORS, make_inputs, make_outputs, oracle
 from tests.data import assert_same, sample
+from tests.inside import cpu
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
 
@@ -69,7 +69,7 @@ class TestCompile:
 
 def test_the_level_of_a_backend_is_named_beside_the_lowest(monkeypatch):
     levels = {"cpu": FeatureLevel.DML_3_0, "cuda": FeatureLevel.EXTENDED}
-    monkeypatch.setattr("dmlops.devices.backend.HIGHEST_LEVELS", levels)
+    monkeypatch.setattr(inside.backend, "HIGHEST_LEVELS", levels)
     dmlops.compile(top_k1((1, 1, 3, 4), axis=3))
     with pytest.raises(UnsupportedFeatureError) as error:
         dmlops.compile(top_k1((9, 8)))

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import io
 import json
 import re
 import runpy
@@ -10,22 +11,18 @@ import shlex
 import statistics
 import sys
 import tomllib
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 
 import pytest
-from typer.testing import CliRunner
 
 import dmlops
 from bench import tables
-from bench.commands.app import app as bench_app
 from bench.contests import Contest, standings
 from bench.peers import library_of
 from bench.records import rows_of
-from dmlops.calls.dispatch import OPERATORS
-from dmlops.cli.app import app
-from dmlops.store import precompile
-from kernels_cpu.processor import LEVELS
-from tests.scripts import ROOT, blocks, plain_blocks
+from tests.inside import OPERATORS, precompile, processor
+from tests.scripts import ROOT, blocks, plain_blocks, run_main
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 HOME = PROJECT["urls"]["Homepage"]
@@ -112,9 +109,10 @@ def _exists(path):
 def _check_arguments(program, arguments):
     """Check that what a command refers to exists; running all of them would take hours."""
     if program == "dmlops" or arguments[:2] == ["-m", "bench"]:
-        command, given = (app, arguments) if program == "dmlops" else (bench_app, arguments[2:])
-        outcome = CliRunner().invoke(command, [*given, "--help"])
-        assert outcome.exit_code == 0, (arguments, outcome.output)
+        module, given = ("dmlops", arguments) if program == "dmlops" else ("bench", arguments[2:])
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as told:
+            code = run_main(module, *given, "--help")
+        assert code == 0, (arguments, told.getvalue())
     elif program == "pip":
         for extras in re.findall(r"(?<!\S)[./]\S*\[([\w,-]+)\]", " ".join(arguments)):
             assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys(), extras
@@ -366,14 +364,14 @@ def _numbers_of_kernels():
 
 
 def test_numbers_of_cpu_kernels():
-    found = [number for target, number in _numbers_of_kernels() if target in LEVELS]
-    assert len(found) == 1 + len(LEVELS)
+    found = [number for target, number in _numbers_of_kernels() if target in processor.LEVELS]
+    assert len(found) == 1 + len(processor.LEVELS)
     assert set(found) == {len(precompile.cpu_tasks(OPERATOR_NAMES))}
 
 
 def test_numbers_and_labels_of_cuda_kernels():
     pytest.importorskip("cuda.bindings")
-    found = [(target, number) for target, number in _numbers_of_kernels() if target not in LEVELS]
+    found = [(target, number) for target, number in _numbers_of_kernels() if target not in processor.LEVELS]
     assert len(found) == 1 + 8
     for target, number in found:
         assert number == len(precompile.cuda_tasks(OPERATOR_NAMES, [target])), target

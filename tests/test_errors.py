@@ -184,7 +184,7 @@ def test_descriptors_of_many_dimensions():
     text = descriptor.to_json().replace("[1, 2]", str([2**62] * 50_000), 1)
     told = r"^NonzeroCoordinates\.input_tensor\.sizes: got 50000 dimensions"
     with pytest.raises(InvalidDescriptorError, match=told):
-        dmlops.operators.Descriptor.from_json(text)
+        dmlops.Descriptor.from_json(text)
     assert time.process_time() - start < 1
 
 

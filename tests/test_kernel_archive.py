@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from dmlops.store.kernel_archive import Archive, ArchiveError, Origin, packed, write
+from tests.inside import Archive, ArchiveError, Origin, packed, write
 
 KERNELS = {
     "top_k_1_p32": b"top" * 1000,

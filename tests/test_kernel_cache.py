@@ -11,8 +11,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from dmlops.store import kernel_cache
-from dmlops.store.kernel_cache import Key, clear, keep, read
+from tests.inside import Key, clear, keep, kernel_cache, read
 from tests.scripts import ROOT
 
 CODE = b"code" * 100
@@ -225,7 +224,7 @@ def test_many_processes_begin_generations_at_once(root):
     """Each finds what it has kept, whoever removes old generations meanwhile, and none warns."""
     script = """
         import logging, sys
-        from dmlops.store.kernel_cache import Key, keep, read
+        from tests.inside import Key, keep, read
 
         logging.basicConfig()
         for number in range(60):

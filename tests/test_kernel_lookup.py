@@ -1,15 +1,13 @@
 """Kernels in the wheel: they are found before the cache is asked, and refused if they do not fit."""
 
-import importlib
 import logging
 import os
 
 import pytest
 
-from dmlops.store import kernel_store, once
-from dmlops.store.kernel_archive import Origin, write
-from dmlops.store.kernel_store import find_in_wheel
+from tests import inside
 from tests.conftest import forget_archives
+from tests.inside import Origin, find_in_wheel, kernel_store, once, write
 from tests.test_kernel_cache import NO_KERNELS
 
 CODE = b"code of the kernel" * 50
@@ -116,6 +114,6 @@ TARGETS = ("compute_100", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100",
     ],
 )
 def test_which_targets_run_on_an_architecture(arch, targets):
-    runnable = importlib.import_module("kernels_cuda.runtime.variant").runnable
+    runnable = inside.variant.runnable
     assert runnable(arch, TARGETS) == targets
     assert runnable(arch, TARGETS[::-1]) == targets

@@ -1,7 +1,6 @@
 """Compiled kernels on disk: the next process finds them, verifies them, and never fails because of them."""
 
 import gc
-import importlib
 import logging
 import os
 import pty
@@ -18,11 +17,18 @@ from unittest import mock
 
 import pytest
 
-from dmlops.calls import dispatch
-from dmlops.devices import cpu
-from dmlops.store import compilers, kernel_cache, kernel_store, once
-from kernels_cpu import native_call
+from tests import inside
 from tests.command_line import wait_for
+from tests.inside import (
+    compile_kernel,
+    compilers,
+    cpu,
+    dispatch,
+    kernel_cache,
+    kernel_store,
+    native_call,
+    once,
+)
 from tests.marks import exhaustive
 from tests.scripts import run_script
 
@@ -318,7 +324,7 @@ def test_who_waits_at_a_terminal_is_told_once(is_terminal, level, lines, tmp_pat
     terminal, end = pty.openpty() if is_terminal else os.pipe()
     code = f"""
         import logging
-        from dmlops.store import kernel_cache, kernel_store, once
+        from tests.inside import kernel_cache, kernel_store, once
         logging.getLogger("dmlops").setLevel({level})
         for name in ("one", "two"):
             key = kernel_cache.Key("cpu", name, "target", "sources", "compilers")
@@ -336,7 +342,7 @@ def test_who_waits_at_a_terminal_is_told_once(is_terminal, level, lines, tmp_pat
 
 
 def test_no_two_kernels_of_the_host_share_a_label():
-    modules = [importlib.import_module(f"kernels_cpu.{each.name}") for each in dispatch.OPERATORS.values()]
+    modules = [inside.cpu_kernels(each.name) for each in dispatch.OPERATORS.values()]
     kernels = [native_call.CALL, *(kernel for module in modules for kernel in module.all_kernels())]
     labels = {kernel.label for kernel in kernels}
     assert len(labels) == len(set(kernels)) == len(kernels) > 150
@@ -344,7 +350,6 @@ def test_no_two_kernels_of_the_host_share_a_label():
 
 def test_code_that_needs_more_than_c_is_refused():
     """Of the kernels, native calls alone may call Python's interface; object code must not hide that."""
-    compile_kernel = importlib.import_module("kernels_cpu.compiler").compile_kernel
     assert compile_kernel(native_call.CALL)
     with pytest.raises(RuntimeError, match=r"must not depend on .*PyTuple_GetItem"):
         compile_kernel(native_call.CALL._replace(uses_python=False))
@@ -354,9 +359,8 @@ def test_plans_and_native_calls_are_compiled_without_numba():
     """A first call must not spend seconds on anything but its kernel."""
     code = """
         import sys
-        from kernels_cpu import native_call, nopython_call, top_k
-        from kernels_cpu.compiler import compile_kernel
-        for kernel in (native_call.CALL, native_call.LAUNCH, nopython_call.CALL, top_k.PLAN):
+        from tests.inside import compile_kernel, cpu_kernels, native_call, nopython_call
+        for kernel in (native_call.CALL, native_call.LAUNCH, nopython_call.CALL, cpu_kernels("top_k").PLAN):
             assert compile_kernel(kernel)
         print("numba" in sys.modules)
     """

@@ -6,7 +6,6 @@ minutes; otherwise a sample, most of which the nightly run tries.
 
 import contextlib
 import functools
-import importlib
 import itertools
 import math
 import re
@@ -19,18 +18,12 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1, UnsupportedFeatureError
-from dmlops.operators import Options
-from kernels_cpu.problems import NonzeroProblem
-from kernels_cuda.nonzero_coordinates import Policy as NonzeroPolicy
-from kernels_cuda.nonzero_coordinates import plan as nonzero_plan
-from kernels_cuda.runtime.variant import Target
-from kernels_cuda.top_k.shared import order_launches
-from kernels_cuda.top_k.short_rows.rounds_launches import ROUNDS_SHAPES
-from tests import reference
+from tests import inside, reference
 from tests.cuda_plans import COUNTING, SHARED_BYTES, STREAM, expanding, planned
 from tests.data import DTYPES
 from tests.gpu.algorithms import ALGORITHMS, CannotServeError
 from tests.hard_rows import KINDS, OF_BITS, hard_rows
+from tests.inside import NonzeroProblem, Options, Target, order_launches, rounds_launches
 from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.problems import ALIGNMENT, aligned, run_case
@@ -82,10 +75,7 @@ def kernels_of(operator, choice, number):
 def problems_of(label):
     """Yield problems, and choices of an algorithm, that need a kernel, and no others than are tried here."""
     for operator, choices in ALGORITHMS.items():
-        if not any(
-            variant.label == label
-            for variant in importlib.import_module(f"kernels_cuda.{operator}").variants()
-        ):
+        if not any(variant.label == label for variant in inside.cuda_kernels(operator).variants()):
             continue
         # The algorithm that the kernel is named after first; last, what plans choose by themselves.
         named = sorted(choices, key=lambda choice: choice.name.partition("-")[0] not in label)
@@ -470,7 +460,7 @@ GROUP_KEYS = 8
 def test_largest_of_one_group(numbers, n_elements):
     """A lane of the rounds kernel loses all elements of one of its groups, in any order."""
     rng = np.random.default_rng(13)
-    n_lanes = next(lanes for lanes, keys in ROUNDS_SHAPES[4] if n_elements <= lanes * keys)
+    n_lanes = next(lanes for lanes, keys in rounds_launches.ROUNDS_SHAPES[4] if n_elements <= lanes * keys)
     vectors, elements = np.divmod(np.arange(n_elements), 4)
     groups = (vectors // n_lanes * 4 + elements) // GROUP_KEYS * n_lanes + vectors % n_lanes
     rows = rng.integers(0, 3, (11, n_elements)).astype(np.float32)
@@ -580,7 +570,8 @@ def test_elements_that_change_after_they_were_counted():
     """No more rows are written than were counted."""
     sizes, n_rows = (10, 50), 100
     target = Target(0, "sm_90", 132, SHARED_BYTES["sm_90"])
-    for policy in (NonzeroPolicy(), NonzeroPolicy(small_elements=0)):
+    kernels = inside.cuda_kernels("nonzero_coordinates")
+    for policy in (kernels.Policy(), kernels.Policy(small_elements=0)):
         memory = GlobalMemory()
         x = aligned(4 * math.prod(sizes), ALIGNMENT)
         elements = x.view(np.uint32)
@@ -600,7 +591,7 @@ def test_elements_that_change_after_they_were_counted():
                 count_size=8,
                 fill=(),
             )
-            plan = nonzero_plan(problem, target, policy)
+            plan = kernels.plan(problem, target, policy)
             x_address, count_address, address = map(memory.add, (x, count, coordinates))
             workspace = memory.add(aligned(plan.workspace_size, ALIGNMENT))
             plan.step(COUNTING, STREAM, x_address, 0, count_address, workspace)

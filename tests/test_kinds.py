@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.calls.kinds import KINDS
 from tests import reference
+from tests.inside import KINDS
 from tests.kept_calls import needs_gil, path_of
 from tests.kind_calls import random_calls
 

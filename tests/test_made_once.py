@@ -67,7 +67,7 @@ print(failures)
 
     def test_make_one_object_and_register_once(self):
         script = """
-from dmlops.store.once import once, registered
+from tests.inside import once
 made = []
 
 def make():
@@ -79,8 +79,8 @@ found, start = set(), threading.Barrier(8)
 
 def work():
     start.wait()
-    found.add(once("key", make))
-    found.add(registered("numpy", "name", make))
+    found.add(once.once("key", make))
+    found.add(once.registered("numpy", "name", make))
 
 threads = [threading.Thread(target=work) for _ in range(8)]
 [thread.start() for thread in threads]

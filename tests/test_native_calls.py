@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from kernels_cpu.call_words import MAX_ARRAYS, MAX_SIZES
-from kernels_cpu.native_call import KERNEL_LIST, MAX_KERNELS, N_KERNELS, TABLE_WORDS, KindTable, Operand
+from tests.inside import call_words, native_call
 
 pytestmark = pytest.mark.quick
 
@@ -42,22 +41,29 @@ def test_wherever_the_stack_ends_the_error_is_a_recursion_error(call):
     assert n_errors
 
 
-@pytest.mark.parametrize(("n_arrays", "n_numbers"), [(MAX_ARRAYS + 1, 0), (2, MAX_SIZES + 1)])
+@pytest.mark.parametrize(
+    ("n_arrays", "n_numbers"), [(call_words.MAX_ARRAYS + 1, 0), (2, call_words.MAX_SIZES + 1)]
+)
 def test_more_than_there_is_room_for_is_refused(n_arrays, n_numbers):
     """A native call copies arrays and numbers to its stack, behind which it must not write."""
-    operands = [Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
-    with pytest.raises(ValueError, match=f"at most {MAX_ARRAYS} arrays, {MAX_SIZES} numbers"):
-        KindTable(operands, np.ndarray, 0, 0, range(n_numbers), ())
+    operands = [native_call.Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
+    with pytest.raises(
+        ValueError, match=f"at most {call_words.MAX_ARRAYS} arrays, {call_words.MAX_SIZES} numbers"
+    ):
+        native_call.KindTable(operands, np.ndarray, 0, 0, range(n_numbers), ())
 
 
-@pytest.mark.parametrize("n_keys", [3, MAX_KERNELS + 9])
+@pytest.mark.parametrize("n_keys", [3, native_call.MAX_KERNELS + 9])
 def test_kernels_keep_their_places_while_others_are_added(n_keys):
     """Native code of other threads may be between the number of a kernel and its address."""
-    table = KindTable([], None, 0, 0, (), ())
-    words = (ctypes.c_int64 * TABLE_WORDS).from_address(table.address)
+    table = native_call.KindTable([], None, 0, 0, (), ())
+    words = (ctypes.c_int64 * native_call.TABLE_WORDS).from_address(table.address)
     expected = []
     for key in range(n_keys):
         for _ in range(2):
             table.add_kernel(key, 1000 + key)
-        expected += [key, 1000 + key] if key < MAX_KERNELS else []
-        assert words[KERNEL_LIST : KERNEL_LIST + 2 * words[N_KERNELS]] == expected
+        expected += [key, 1000 + key] if key < native_call.MAX_KERNELS else []
+        assert (
+            words[native_call.KERNEL_LIST : native_call.KERNEL_LIST + 2 * words[native_call.N_KERNELS]]
+            == expected
+        )

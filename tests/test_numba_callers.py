@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import importlib
 import os
 import sys
 import textwrap
@@ -16,8 +15,8 @@ import pytest
 
 import dmlops
 from dmlops.integrations.numba import building
-from kernels_cpu import nopython_call
 from tests import data, reference
+from tests.inside import nopython_call
 from tests.marks import exhaustive
 from tests.numba_callers import assert_same, fill, find, select
 from tests.scripts import ROOT, run_script
@@ -145,6 +144,8 @@ def test_callers_of_another_version_are_refused(monkeypatch):
             call(np.zeros((2, 3, 4), np.uint16))
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ENTRY_POINT = PROJECT["entry-points"]["numba_extensions"]["init"]
 PROGRAM = """
     import sys
     import numba, numpy as np
@@ -172,7 +173,7 @@ def test_functions_of_users_are_cached(tmp_path):
     folder = tmp_path / "dmlops-0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: dmlops\nVersion: 0\n")
-    (folder / "entry_points.txt").write_text("[numba_extensions]\ninit = kernels_cpu.nopython_call:init\n")
+    (folder / "entry_points.txt").write_text(f"[numba_extensions]\ninit = {ENTRY_POINT}\n")
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
     run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import program"
     found = [run_script(run, NUMBA_CACHE_DIR=str(tmp_path / "cache")).splitlines() for _ in range(2)]
@@ -185,20 +186,15 @@ def test_functions_of_users_are_cached(tmp_path):
 @pytest.mark.exhaustive
 def test_numba_imports_nothing_for_programs_without_dmlops():
     """Not even after it has called the entry point, before it first compiles."""
-    script = """
+    module, function = ENTRY_POINT.split(":")
+    script = f"""
         import sys
-        import numba, kernels_cpu.nopython_call
+        import numba, {module} as entry
         numba.njit(lambda x: x + 1)(1)
-        kernels_cpu.nopython_call.init()
+        entry.{function}()
         print("dmlops" in sys.modules)
         import dmlops
         print("dmlops.integrations.numba" in sys.modules)
         print(numba.njit(lambda x: dmlops.top_k(x, 1).indices[0])(__import__("numpy").arange(4.0)))
     """
     assert run_script(script).split() == ["False", "True", "3"]
-
-
-def test_the_entry_point_is_in_the_project():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    module, function = project["entry-points"]["numba_extensions"]["init"].split(":")
-    assert callable(getattr(importlib.import_module(module), function))

@@ -246,7 +246,7 @@ def test_numba_is_imported_by_compilers_and_kernels_only():
     """Modules that plans and calls import must not import Numba, the slowest part of a first call."""
     script = """
         import importlib, sys
-        from dmlops.calls.dispatch import OPERATORS
+        from tests.inside import OPERATORS
         for device in ("kernels_cpu", "kernels_cuda"):
             for operator in OPERATORS.values():
                 importlib.import_module(f"{device}.{operator.name}")

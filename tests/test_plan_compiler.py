@@ -5,12 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kernels_cpu import plan_words
-from kernels_cpu.compiler import compile_kernel
-from kernels_cpu.kernel import INTEGERS, Kernel
-from kernels_cpu.linking import link
-from kernels_cpu.plan_compiler import POINTER, plan_ir
 from tests.data import random
+from tests.inside import INTEGERS, Kernel, compile_kernel, link, plan_compiler, plan_words
 
 TABLE = (3, 1, 4, 1, 5)
 MOST, LEAST = (1 << 63) - 1, -(1 << 63)
@@ -234,4 +230,6 @@ def test_what_plans_cannot_have_is_refused(function):
 
 
 def test_functions_are_compiled_once_whatever_constants_they_are_called_with():
-    assert plan_ir(calls, [POINTER], "entry").count("@weighted") == 6  # its definition, and five calls
+    assert (
+        plan_compiler.plan_ir(calls, [plan_compiler.POINTER], "entry").count("@weighted") == 6
+    )  # its definition, and five calls

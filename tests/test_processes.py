@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.store import precompile
 from tests import reference
 from tests.data import assert_same, random
+from tests.inside import precompile
 from tests.marks import exhaustive, nightly
 from tests.scripts import ROOT, run_script
 

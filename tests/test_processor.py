@@ -6,7 +6,7 @@ import platform
 import llvmlite.binding as llvm
 import pytest
 
-from kernels_cpu import processor
+from tests.inside import processor
 from tests.scripts import run_script
 
 WIDTHS = {"x86-64-v3": 256, "x86-64-v4": 512, "aarch64": 128}
@@ -69,7 +69,7 @@ def test_a_processor_without_some_features(features, found, read):
 def test_numba_compiles_for_the_same_processor(environment):
     script = """
         from numba.core.registry import cpu_target
-        from kernels_cpu import processor
+        from tests.inside import processor
         _, name, features = cpu_target.target_context.codegen().magic_tuple()
         print(name == processor.NAME, set(features.split(",")) == set(processor.FEATURES.split(",")))
     """

@@ -11,11 +11,9 @@ import pytest
 
 import dmlops
 from dmlops import FeatureLevel
-from dmlops.calls import dispatch
-from dmlops.devices.memory import CPU
-from dmlops.operators import Options
 from tests.data import DTYPES
 from tests.guarded import Guarded
+from tests.inside import CPU, Options, dispatch
 from tests.marks import ORDINARY_TYPES, exhaustive, nightly
 from tests.random_cases import SEED, array_in, random_cases
 from tests.scripts import run_script

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import dmlops
-from dmlops.store.kernel_archive import Archive, Origin, write
 from tests.gpu import on_archive
+from tests.inside import Archive, Origin, write
 from tests.scripts import ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="source distributions lack .ci")

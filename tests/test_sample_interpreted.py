@@ -1,26 +1,21 @@
 """The kernel of `sample` for GPUs, interpreted: its tokens, its accesses and its barriers."""
 
-import importlib
-
 import numpy as np
 import pytest
 
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import TensorDesc
-from dmlops.functions.sample import split
-from dmlops.operators import Options
-from dmlops.operators.sample import PARAMETERS, SampleCall, sample_problem
-from dmlops.types.data_types import data_type_of_numpy
-from tests import sampling
+from tests import inside, sampling
 from tests.data import random, storage
+from tests.inside import PARAMETERS, Options, SampleCall, data_type_of_numpy, sample_problem, split
 from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
 from tests.interpreter.problems import aligned
 from tests.marks import exhaustive, nightly
 
-kernels = importlib.import_module("kernels_cuda.sample")
-Target = importlib.import_module("kernels_cuda.runtime.variant").Target
+kernels = inside.cuda_kernels("sample")
+Target = inside.variant.Target
 
 WAYS = (
     {},

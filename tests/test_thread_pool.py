@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kernels_cpu import threads
+from tests.inside import threads
 from tests.scripts import run_script
 
 pytestmark = pytest.mark.quick
@@ -59,7 +59,7 @@ def test_no_more_blocks_at_a_time_than_asked_for(n_threads):
 
 FORK = """
     import os, signal, sys, threading, time, warnings
-    from kernels_cpu import threads
+    from tests.inside import threads
 
     warnings.simplefilter("ignore", DeprecationWarning)  # the tests fork with threads
     children = []
@@ -103,7 +103,7 @@ def test_a_signal_handler_that_forks(then, code):
 def test_threads_that_die_are_replaced():
     script = """
         import threading, time
-        from kernels_cpu import threads
+        from tests.inside import threads
 
         def run():
             together = threading.Barrier(3, timeout=20)

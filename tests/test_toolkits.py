@@ -16,17 +16,17 @@ import pytest
 pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import TensorDataType
-from dmlops.operators import Options
-from tests import toolkits
+from tests import inside, toolkits
 from tests.cuda_plans import planned, top_k
+from tests.inside import Options
 from tests.marks import COMPILE_ALL
 from tests.test_cuda_compile import VARIANTS
 from tests.test_cuda_plans import KINDS, PROBLEMS
 from tests.test_cuda_top_k_plans import SHARED_BYTES
 
 algorithms = importlib.import_module("tests.gpu.algorithms")
-compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
+compiler = inside.compiler
+capability_of = inside.variant.capability_of
 
 T = TensorDataType
 FOLDER = os.environ.get("DMLOPS_TOOLKITS")

@@ -1,14 +1,13 @@
 """The numbers by which CUDA kernels make keys and ordered keys, computed here in Python."""
 
-import importlib
 import random
 
 import pytest
 
-from kernels_cpu.integers import signed
+from tests import inside
 
 pytest.importorskip("cuda.bindings")
-problems = importlib.import_module("kernels_cuda.top_k.problem")
+problems = inside.top_k_problem
 
 # Bits, and the bits of infinity where there are floats of that width.
 FORMATS = [(8, None), (16, 0x7C00), (16, 0x7F80), (32, 0x7F800000), (64, 0x7FF << 52)]
@@ -39,6 +38,11 @@ def expected_key(pattern, bits, kind, infinity, largest, nan_last):
         if magnitude > infinity:
             key = 2 * infinity + 1
     return key ^ ones if nan_last or not largest else key
+
+
+def signed(word):
+    """Return the number of 64 bits with a sign that has the bits of a word."""
+    return word - (word >> 63 << 64)
 
 
 def samples(bits):

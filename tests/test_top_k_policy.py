@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import inside
+
 pytest.importorskip("cuda.bindings")
-dispatch = importlib.import_module("kernels_cuda.top_k.dispatch")
+dispatch = inside.top_k_dispatch
 plans = importlib.import_module("tests.test_cuda_top_k_plans")
 planned = plans.planned
 # The device that was measured.
@@ -19,7 +21,7 @@ TARGET = plans.Target(0, "sm_90", 132, plans.SHARED_BYTES["sm_90"])
 
 
 def test_the_package_names_every_algorithm_and_its_family():
-    package = importlib.import_module("kernels_cuda.top_k")
+    package = inside.cuda_kernels("top_k")
     folders = {path.parent.name for path in Path(package.__file__).parent.glob("*/__init__.py")}
     assert {*dispatch.ALGORITHMS} | folders <= {*re.findall(r"\w+", package.__doc__)}
 

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DmlError  # noqa: E402
-from dmlops.array_libraries.numpy import NUMPY  # noqa: E402
+from tests.inside import NUMPY  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
 from tests.torch_calls import CALLS, QUIET, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
 

@@ -5,6 +5,7 @@ import re
 import site
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +14,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.devices import cuda
-from dmlops.store.kernel_archive import Archive
-from kernels_cpu import diagonal_matrix, native_call, nopython_call, processor
+from tests.inside import Archive, cpu_kernels, cuda, native_call, nopython_call, processor
 from tests.marks import exhaustive, nightly
 from tests.scripts import ROOT, run_script
 
@@ -70,7 +69,9 @@ def test_metadata(installed):
     # Kernels of the wheel run without a compiler.
     assert not [line for line in lines if "numba-cuda" in line and not line.endswith("-jit'")]
     assert "Requires-Python: >=3.11" in lines
-    assert "dmlops = dmlops.cli:main" in (info / "entry_points.txt").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (script,) = project["scripts"].items()
+    assert " = ".join(script) in (info / "entry_points.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.exhaustive
@@ -96,7 +97,7 @@ def test_a_wheel_brings_all_kernels_of_the_operator(installed):
         nopython_call.CALL,
         cuda.plan_kernel(cuda.kernels_of("diagonal_matrix").PLAN),
     )
-    kernels = (*called, *diagonal_matrix.all_kernels())
+    kernels = (*called, *cpu_kernels("diagonal_matrix").all_kernels())
     assert archive.labels == {kernel.label for kernel in kernels}
     assert all(archive.read(label) for label in archive.labels)
 
@@ -133,13 +134,13 @@ def test_what_cannot_be_built(tmp_path):
 
 
 CPU = """
-    from kernels_cpu.compiler import compile_kernel as compiled
-    from kernels_cpu.nonzero_coordinates import all_kernels as kernels
+    from tests.inside import compile_kernel as compiled, cpu_kernels
+    kernels = cpu_kernels("nonzero_coordinates").all_kernels
 """
 CUDA = """
-    from kernels_cuda.runtime.compiler import compile_variant
-    from kernels_cuda.top_k import variants as kernels
-    compiled = lambda variant: compile_variant(variant, "sm_80")
+    from tests.inside import compiler, cuda_kernels
+    kernels = cuda_kernels("top_k").variants
+    compiled = lambda variant: compiler.compile_variant(variant, "sm_80")
 """
 
 

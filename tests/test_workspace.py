@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDesc
-from dmlops.calls import dispatch
-from dmlops.devices import cpu
-from dmlops.devices.memory import CPU
-from dmlops.operators import Options
 from tests.compiled import gather_of
 from tests.cuda_plans import planned, top_k
+from tests.inside import CPU, Options, cpu, dispatch
 
 MIB = 1 << 20
 # A problem of any size may require this many bytes beyond its share.

@@ -1,6 +1,5 @@
 """Every algorithm of the CPU on rows of every pattern, with canaries behind each area of its workspace."""
 
-import importlib
 import itertools
 
 import numpy as np
@@ -8,21 +7,18 @@ import pytest
 
 import dmlops
 from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
-from dmlops.calls import dispatch as operators
-from dmlops.devices import cpu
-from dmlops.devices.memory import CPU
-from dmlops.operators import Options
-from kernels_cpu import plan_words
-from tests import reference
+from tests import inside, reference
 from tests.data import assert_same, random, sample
+from tests.inside import CPU, Options, cpu, plan_words
+from tests.inside import dispatch as operators
 from tests.marks import exhaustive, nightly
 from tests.plans import CANARY, launch
 from tests.random_cases import PATTERNS, elements
 
 pytestmark = pytest.mark.usefixtures("restore_num_threads")
 FENCE = 512
-NONZERO_PLAN = importlib.import_module("kernels_cpu.nonzero_coordinates.plan")
-TOP_K_PLAN = importlib.import_module("kernels_cpu.top_k.plan")
+NONZERO_PLAN = inside.cpu_kernels("nonzero_coordinates", "plan")
+TOP_K_PLAN = inside.cpu_kernels("top_k", "plan")
 BEHIND = 1 << 18  # bytes behind all areas, so that what goes far beyond them is seen, and does no harm
 
 

@@ -9,9 +9,8 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
-from dmlops.devices.memory import Device  # noqa: E402 - needs JAX
-from dmlops.integrations.jax import xla_calls  # noqa: E402
-from dmlops.integrations.jax import xla_ffi as ffi  # noqa: E402
+from tests.inside import Device, xla_calls  # noqa: E402 - needs JAX
+from tests.inside import xla_ffi as ffi  # noqa: E402
 
 INVALID_ARGUMENT, ABORTED = 3, 10  # as absl numbers them
 NUMBERS = itertools.count()  # a registered target stays for the life of the process

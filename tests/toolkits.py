@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+from tests import inside
+
 # The oldest that the docs promise, those that place shared memory as it does, and the newest.
 TOOLKITS = {
     "12.8": ("nvidia-cuda-nvcc-cu12==12.8.*", "nvidia-nvjitlink-cu12==12.8.*"),
@@ -79,7 +81,7 @@ def start(folder):
 
 def translate(variant, capability):
     """Return what Numba gives to NVVM for a kernel."""
-    compiler = importlib.import_module("kernels_cuda.runtime.compiler")
+    compiler = inside.compiler
     nvvm = importlib.import_module("numba.cuda.cudadrv.nvvm")
     taken = []
 

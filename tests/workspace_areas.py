@@ -1,14 +1,12 @@
 """Plans for a GPU with gaps between the areas of their workspaces, which no kernel may write to."""
 
-import importlib
 from contextlib import contextmanager
 from unittest import mock
 
-from dmlops.devices import cpu
-from kernels_cpu.plan_words import WORKSPACE
-from kernels_cuda.top_k.shared import launches
+from tests import inside
+from tests.inside import cpu, launches, plan_words
 
-nonzero_plan = importlib.import_module("kernels_cuda.nonzero_coordinates.plan")
+nonzero_plan = inside.cuda_kernels("nonzero_coordinates", "plan")
 
 GAP = 512
 
@@ -22,8 +20,8 @@ def areas_apart():
         begin = take(words, size, alignment)
         # A plan of several selections may use the areas of an earlier one again, and the gaps between them.
         gaps[:] = [gap for gap in gaps if gap[1] <= begin]
-        gaps.append((words[WORKSPACE], words[WORKSPACE] + GAP))
-        words[WORKSPACE] += GAP
+        gaps.append((words[plan_words.WORKSPACE], words[plan_words.WORKSPACE] + GAP))
+        words[plan_words.WORKSPACE] += GAP
         return begin
 
     with (

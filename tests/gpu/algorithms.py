@@ -11,16 +11,22 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dmlops.calls.call_cache import CALLS
-from dmlops.calls.kinds import KINDS
-from kernels_cuda import diagonal_matrix, gather_nd, nonzero_coordinates, top_k
-from kernels_cuda.top_k.dispatch import UnservedError as CannotServeError
-from kernels_cuda.top_k.policy import Policy
-from kernels_cuda.top_k.read_once.block_launches import BLOCK_THREADS
-from kernels_cuda.top_k.rows_in_blocks.partition_launches import PARTITION_THREADS
+from tests.inside import (
+    CALLS,
+    KINDS,
+    block_launches,
+    cuda_kernels,
+    partition_launches,
+    top_k_dispatch,
+    top_k_policy,
+)
 
 __all__ = ["ALGORITHMS", "CannotServeError", "Choice", "forced"]
 
+diagonal_matrix, gather_nd, nonzero_coordinates, top_k = map(
+    cuda_kernels, ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "top_k")
+)
+CannotServeError = top_k_dispatch.UnservedError
 ENDLESS = 1 << 62
 
 
@@ -97,7 +103,9 @@ def _blocks_of(n_threads: int) -> dict[str, Any]:
 
 def _partitions_of(number: int) -> dict[str, Any]:
     """Give all rows that a block holds blocks of one shape, by its number."""
-    return dict.fromkeys((name for name in Policy._fields if name.startswith("partitions")), 1 << number)
+    return dict.fromkeys(
+        (name for name in top_k_policy.Policy._fields if name.startswith("partitions")), 1 << number
+    )
 
 
 def _unaligned_from(n_units: int) -> dict[str, int]:
@@ -117,7 +125,7 @@ _FILTERED = {"filtered_bytes": 0, "kept_share": 1}
 ALGORITHMS = {
     "top_k": (
         *(_top_k(name, name) for name in top_k.ALGORITHMS),
-        *(_top_k(f"block-{n}", "block", **_blocks_of(n)) for n in BLOCK_THREADS),
+        *(_top_k(f"block-{n}", "block", **_blocks_of(n)) for n in block_launches.BLOCK_THREADS),
         _top_k("grid-small_blocks", "grid", **_blocks_of(256)),
         _top_k("grid-large_blocks", "grid", **_blocks_of(1024)),
         _top_k("grid-no_unit_groups", "grid", unit_groups_per_thread=0),
@@ -128,7 +136,10 @@ ALGORITHMS = {
         _top_k("grid-transposed-parts", "grid", **_TRANSPOSED, **_PARTS),
         _top_k("grid-transposed-many_launches", "grid", **_TRANSPOSED, **_FEW_BLOCKS),
         _top_k("grid-strided", "grid", transposed_rows=ENDLESS),
-        *(_top_k(f"partition-{n}", "partition", **_partitions_of(n)) for n in range(len(PARTITION_THREADS))),
+        *(
+            _top_k(f"partition-{n}", "partition", **_partitions_of(n))
+            for n in range(len(partition_launches.PARTITION_THREADS))
+        ),
         _top_k("partition-selected", "partition", sorted_share=0),
         _top_k("partition-whole_rows", "partition", sorted_share=1 << 20),
         _top_k("one_pass-1024", "one_pass", one_pass_small_threads=1024),

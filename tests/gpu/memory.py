@@ -4,9 +4,7 @@ import importlib
 
 import numpy as np
 
-from dmlops.calls import dispatch
-from dmlops.devices import cuda_driver
-from dmlops.devices.memory import Device
+from tests.inside import Device, cuda_driver, dispatch
 
 FENCE = 512
 DEVICE = Device("cuda", 0)

@@ -15,6 +15,7 @@ import tempfile
 
 import pytest
 
+from tests import inside
 from tests.scripts import ROOT
 
 HIDDEN = ("numba_cuda", "numba.cuda")
@@ -40,8 +41,8 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
     if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return
     core = importlib.import_module("cuda.core")
-    kernel_store = importlib.import_module("dmlops.store.kernel_store")
-    archives = importlib.import_module("dmlops.store.kernel_archive")
+    kernel_store = inside.kernel_store
+    archives = inside.kernel_archive
     major, minor = core.Device(0).compute_capability
     target = f"sm_{major}{minor}"
     archive = archives.Archive(kernel_store.WHEEL / f"{target}.kernels")

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.calls.call_cache import CALLS as KNOWN_CALLS
-from dmlops.calls.kinds import KINDS as KNOWN_KINDS
-from tests import reference
+from tests import inside, reference
 from tests.data import assert_same
 from tests.gpu.arrays import Interface, of_cupy, of_interface, to_numpy
+from tests.inside import CALLS as KNOWN_CALLS
+from tests.inside import KINDS as KNOWN_KINDS
 from tests.libraries import DLPack
 
 torch = pytest.importorskip("torch")
@@ -175,7 +175,7 @@ def spoiled(kind, host):
 @functools.cache
 def counting_entry():
     """Return a launch entry that counts, and its list; calls that are kept use it in later tests, too."""
-    real, counted = importlib.import_module("kernels_cuda.runtime.launch").launch_entry(), []
+    real, counted = inside.launch.launch_entry(), []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
     def entry(*arguments):
@@ -189,7 +189,7 @@ def counting_entry():
 def launches(monkeypatch):
     """Count launches, with no known calls or kinds at first."""
     entry, counted = counting_entry()
-    launch = importlib.import_module("kernels_cuda.runtime.launch")
+    launch = inside.launch
     monkeypatch.setattr(launch, "launch_entry", lambda: entry)
     # Compiled code would launch without this entry.
     with (

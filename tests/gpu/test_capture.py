@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import dmlops
-from tests import reference
+from tests import inside, reference
 from tests.compiled import DESCRIPTORS, cpu_answer, make_inputs
 from tests.data import sample
 from tests.gpu.bound import Bound
@@ -333,7 +333,7 @@ def test_a_capture_outlives_refused_calls():
 def test_a_capture_outlives_an_interrupted_call(monkeypatch):
     """The scratch of the call that failed is freed within the graph, and nothing waits for the capture."""
     call, graph = Prepared("top_k-long_row", "dmlops"), DriverGraph()
-    launch = importlib.import_module("kernels_cuda.runtime.launch")
+    launch = inside.launch
     real, launched = launch.launch_entry(), []
 
     def entry(*arguments):

@@ -9,13 +9,13 @@ import pytest
 
 import dmlops
 from dmlops import DeviceArray
-from dmlops.devices import cuda_driver
 from tests import reference
 from tests.data import DTYPES, assert_same, sample
 from tests.gpu.arrays import to_numpy
 from tests.gpu.numba_cuda import numba_cuda
 from tests.gpu.test_capture import DriverGraph, ask
 from tests.gpu.test_gpu_arrays import check_every_function
+from tests.inside import cuda_driver
 
 pytestmark = pytest.mark.usefixtures("current_device")
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.calls.call_cache import CALLS
-from dmlops.calls.kinds import KINDS
 from tests import reference
+from tests.inside import CALLS, KINDS
 from tests.kind_calls import random_calls
 
 torch = pytest.importorskip("torch")

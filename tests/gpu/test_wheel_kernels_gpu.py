@@ -17,9 +17,9 @@ BEGIN = """
     import torch
 
     import dmlops
-    from dmlops.devices import cpu, cuda
-    from dmlops.store import kernel_archive, kernel_store
-    from kernels_cpu import native_call, processor
+    from tests.inside import cpu, cuda
+    from tests.inside import kernel_archive, kernel_store
+    from tests.inside import native_call, processor
     from tests import reference
 
     kernel_store.WHEEL = Path(os.environ["WHEEL"])

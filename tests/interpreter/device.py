@@ -1,9 +1,9 @@
 """A stand-in for the driver, which interprets the launches of plans."""
 
 import functools
-import importlib
 from contextlib import contextmanager
 
+from tests import inside
 from tests.cuda_plans import Config, driver_replaced, values_at
 from tests.cuda_ptx import ptx_of
 from tests.interpreter.machine import Machine, Sizes
@@ -13,8 +13,8 @@ from tests.interpreter.program import parse
 @functools.cache
 def program_of(variant, arch):
     """Return the kernel of a variant as it is for an architecture."""
-    compiler = importlib.import_module("kernels_cuda.runtime.compiler")
-    capability_of = importlib.import_module("kernels_cuda.runtime.variant").capability_of
+    compiler = inside.compiler
+    capability_of = inside.variant.capability_of
     capability = compiler.ptx_capability(capability_of(arch))
     return parse(ptx_of(variant, capability))
 
@@ -33,7 +33,7 @@ class Interpreter:
     def __init__(self, memory):
         self.launched, self.races = [], set()
         self._memory, self._loaded = memory, []
-        self._launch = importlib.import_module("kernels_cuda.runtime.launch")
+        self._launch = inside.launch
 
     def load(self, variant, target):
         """Return a kernel that `entry` knows."""

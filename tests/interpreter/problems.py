@@ -1,11 +1,10 @@
 """Runs random problems (`tests.random_cases`) by kernels that are interpreted."""
 
-import importlib
-
 import numpy as np
 
-from dmlops.calls import dispatch
+from tests import inside
 from tests.cuda_plans import SHARED_BYTES, STREAM
+from tests.inside import dispatch
 from tests.interpreter.device import interpreted
 from tests.interpreter.memory import GlobalMemory
 from tests.workspace_areas import areas_apart
@@ -19,7 +18,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
     In `memory` that changes, only accesses are checked. Returns the labels of the kernels that ran. Raises
     ``ValueError`` if the algorithm does not serve the problem.
     """
-    variant = importlib.import_module("kernels_cuda.runtime.variant")
+    variant = inside.variant
     target = variant.Target(0, arch, multiprocessors, SHARED_BYTES[arch])
     operator = dispatch.OPERATORS[type(case.descriptor.lower())]
     problem = operator.problem(case.descriptor.lower(), case.options)
@@ -43,7 +42,7 @@ def run_case(case, choice=None, arch="sm_90", multiprocessors=132, memory=None):
         element_size = descriptor.data_type.bytes
         addresses.append(memory.add(storage[field]) + descriptor.offset * element_size)
     with interpreted(memory) as interpreter, areas_apart() as gaps:
-        plan = importlib.import_module(f"kernels_cuda.{operator.name}").plan(problem, **forced)
+        plan = inside.cuda_kernels(operator.name).plan(problem, **forced)
         workspace = aligned(plan.workspace_size, ALIGNMENT)
         plan.launch(STREAM, *addresses, memory.add(workspace))
     # Where elements have numbers, several selections take the same areas, one after the other.
