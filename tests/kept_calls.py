@@ -1,15 +1,57 @@
 """Calls that are repeated often enough to take the fast path, on host and device memory."""
 
 import sys
+from collections import OrderedDict
+from contextlib import ExitStack, contextmanager
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from tests.inside import BoundCall, detect
+from tests.inside import CALLS, KINDS, BoundCall, backend, detect
 
 needs_gil = pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL there is no short way"
 )
+
+
+def known_calls():
+    """Return how many calls are known, which are not bound again."""
+    return len(CALLS)
+
+
+def known_kinds():
+    """Return how many kinds of calls are known, whose calls native code makes."""
+    return len(KINDS)
+
+
+@contextmanager
+def nothing_known(*, are_native=True):
+    """Have no call be known at first, so that all are planned anew; and none be native, if they may not."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict()))
+        stack.enter_context(mock.patch.multiple(KINDS, _kinds=OrderedDict()))
+        if not are_native:
+            stack.enter_context(mock.patch.object(KINDS, "keep", return_value=False))
+        yield
+
+
+def calls_made_in_python():
+    """Have calls of known kinds be made step by step, in Python."""
+    return mock.patch.object(KINDS, "call", return_value=None)
+
+
+def calls_only_native():
+    """Fail at calls that native code does not make by itself."""
+    return mock.patch.object(CALLS, "run", side_effect=AssertionError("bound in Python"))
+
+
+@contextmanager
+def plans_counted():
+    """Serve a list, to which each plan that is made adds an element."""
+    plans, plan = [], backend.plan
+    with mock.patch.object(backend, "plan", lambda *given: plans.append(None) or plan(*given)):
+        yield plans
 
 
 def python_calls(call):

@@ -12,6 +12,7 @@ import contextlib
 import enum
 import functools
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -25,8 +26,7 @@ from hypothesis import strategies as st
 import dmlops
 from tests import reference
 from tests.data import assert_same, float_from_bits
-from tests.inside import CALLS, backend
-from tests.kept_calls import python_calls
+from tests.kept_calls import known_calls, plans_counted, python_calls
 from tests.marks import exhaustive, nightly
 from tests.scripts import run_script
 
@@ -323,30 +323,20 @@ def walk(kinds, library):
         if event in ("open", "import") and not is_first:
             events.append(f"{event} {arguments[0]}")
 
-    n_plans = 0
-
-    plan = backend.plan
-
-    def counted(*arguments):
-        nonlocal n_plans
-        n_plans += 1
-        return plan(*arguments)
-
-    backend.plan = counted
     sys.addaudithook(note)
     outcomes, accepted = {}, set()
-    for number in (0, 1, 2, 3):
-        for kind in kinds:
+    with plans_counted() as plans:
+        for number, kind in itertools.product((0, 1, 2, 3), kinds):
             name = name_of(kind)
             is_first = f"{name} {number}" in outcomes or name not in accepted
-            before = n_plans
+            n_before = len(plans)
             found = outcome(kind, number, library)
             if isinstance(found, list):
                 accepted.add(name)
             assert outcomes.setdefault(f"{name} {number}", found) == found, (name, number, found, outcomes)
             assert is_first or not events, (name, number, events)
-            assert n_plans == before or name not in accepted or number == 0, f"planned again: {name}"
-    assert n_plans <= len({name_of(kind) for kind in kinds}), f"{n_plans} plans"
+            assert len(plans) == n_before or name not in accepted or number == 0, f"planned again: {name}"
+    assert len(plans) <= len({name_of(kind) for kind in kinds}), f"{len(plans)} plans"
     return outcomes
 
 
@@ -424,20 +414,21 @@ def test_a_call_has_the_outcome_that_it_has_alone(library, function, n_examples)
 
 
 @pytest.mark.quick
-def test_the_newest_calls_are_kept(monkeypatch):
+def test_the_newest_calls_are_kept():
     """Alternating calls that native code does not serve stay in the cache, whatever other entries leave."""
     x = np.ones((2, 3), "complex128")
     for value in range(300):
         for _ in range(2):
             dmlops.diagonal_matrix(x, value=value)
-    assert len(CALLS) == 256
+    assert known_calls() == 256
     for value in (-1, -2, 299) * 2:
         dmlops.diagonal_matrix(x, value=value)
-    monkeypatch.setattr(backend, "plan", lambda *_: pytest.fail("planned again"))
-    counts = [
-        len(python_calls(lambda value=value: dmlops.diagonal_matrix(x, value=value)))
-        for value in (-1, -2, 299) * 2
-    ]
+    with plans_counted() as plans:
+        counts = [
+            len(python_calls(lambda value=value: dmlops.diagonal_matrix(x, value=value)))
+            for value in (-1, -2, 299) * 2
+        ]
+    assert not plans
     assert counts[3:] == [min(counts)] * 3
 
 
@@ -450,12 +441,13 @@ def test_the_newest_calls_are_kept(monkeypatch):
         lambda x: dmlops.sample(x, [1] * len(x)),
     ],
 )
-def test_new_sizes_beside_lists_are_not_planned_again(call, monkeypatch):
+def test_new_sizes_beside_lists_are_not_planned_again(call):
     for n in (4, 5):
         call(np.ones((n, 3), "float32"))
-    monkeypatch.setattr(backend, "plan", lambda *_: pytest.fail("planned again"))
-    for n in (6, 7):
-        call(np.ones((n, 3), "float32"))
+    with plans_counted() as plans:
+        for n in (6, 7):
+            call(np.ones((n, 3), "float32"))
+    assert not plans
 
 
 def test_the_default_integer_of_jax():

@@ -22,7 +22,8 @@ from dmlops import AxisDirection, TensorDesc, TopK1
 from tests import reference
 from tests.data import DTYPES, random, sample
 from tests.guarded import Guarded
-from tests.inside import CPU, KINDS, Options, cpu, dispatch, processor, top_k_table
+from tests.inside import CPU, Options, cpu, dispatch, processor, top_k_table
+from tests.kept_calls import calls_made_in_python
 from tests.marks import ORDINARY_TYPES, exhaustive, nightly
 from tests.random_cases import MAKERS, random_case
 from tests.scripts import run_script
@@ -35,7 +36,7 @@ N_CALLS = 20
 FAR = 1 << 40
 UNWRITTEN = 0xA5
 # Native calls have scratch memory of their own, without guard pages, and no place to change inputs between.
-ORDINARY_WAY = mock.patch.object(KINDS, "call", return_value=None)
+ORDINARY_WAY = calls_made_in_python()
 
 
 def top_k_plan(dtype, k, shape, *, largest=True, has_lengths=False):

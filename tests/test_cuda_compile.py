@@ -279,6 +279,6 @@ def test_what_a_cubin_is_known_by(tmp_path, monkeypatch):
         installed[name] = "1.1"
         seen.append(cuda.key(variant, "sm_90").path)
     (tmp_path / "__init__.py").touch()
-    monkeypatch.setattr(inside.cuda_kernels_package, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(inside.cuda_package, "__file__", str(tmp_path / "__init__.py"))
     seen.append(cuda.key(variant, "sm_90").path)
     assert len(set(seen)) == len(seen)

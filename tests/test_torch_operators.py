@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import dmlops  # noqa: E402
 from dmlops import DmlError  # noqa: E402
-from tests.inside import NUMPY  # noqa: E402
 from tests.scripts import run_script  # noqa: E402
 from tests.torch_calls import CALLS, QUIET, Subclass, assert_same, compiled, fresh_compiler, normal  # noqa: E402, F401
 
@@ -91,10 +90,21 @@ def test_numbers_that_programs_take(strict):
     assert_same(program.module()(x, torch.tensor(torch.inf)), expected)
 
 
-def test_addresses_of_numpy_arrays_in_compiled_functions():
-    """torch's compiler frees objects as soon as no variable is read any more."""
-    x = np.arange(3.0)
-    assert torch.compile(NUMPY.address, backend="eager")(x) == x.ctypes.data
+def test_compiled_functions_execute_operators_on_numpy_arrays():
+    """torch's compiler frees objects as soon as no variable is read any more; these are arrays' addresses."""
+    desc = dmlops.TensorDesc("FLOAT32", (3, 4))
+    operator = dmlops.compile(dmlops.TopK1(input_tensor=desc, axis=1, k=2, axis_direction=1))
+    arrays = {"input_tensor": np.arange(12, dtype="float32").reshape(3, 4)}
+    arrays |= {"output_value_tensor": np.zeros((3, 2), "float32")}
+    arrays |= {"output_index_tensor": np.zeros((3, 2), "uint32")}
+
+    def execute(x):
+        operator.execute(arrays)
+        return x + 1
+
+    assert torch.compile(execute, backend="eager")(torch.ones(2)).tolist() == [2, 2]
+    assert arrays["output_value_tensor"].tolist() == [[3, 2], [7, 6], [11, 10]]
+    assert arrays["output_index_tensor"].tolist() == [[3, 2]] * 3
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

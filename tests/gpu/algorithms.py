@@ -5,21 +5,19 @@ when a call is planned: inside `forced`, earlier plans are forgotten.
 """
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
 from tests.inside import (
-    CALLS,
-    KINDS,
     block_launches,
     cuda_kernels,
     partition_launches,
     top_k_dispatch,
     top_k_policy,
 )
+from tests.kept_calls import nothing_known
 
 __all__ = ["ALGORITHMS", "CannotServeError", "Choice", "forced"]
 
@@ -54,13 +52,11 @@ class Choice(NamedTuple):
 def forced(choice):
     """Have CUDA problems solved by a choice; None for the one that plans make."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(CALLS, _calls=OrderedDict()))
-        stack.enter_context(mock.patch.multiple(KINDS, _kinds=OrderedDict()))
+        # Compiled plans have the usual limits.
+        stack.enter_context(nothing_known(are_native=not (choice and choice.limits)))
         if choice:
             stack.enter_context(mock.patch.dict("os.environ", DMLOPS_TOP_K_ALGORITHM=choice.algorithm))
         if choice and choice.limits:
-            # Compiled plans have the usual limits.
-            stack.enter_context(mock.patch.object(KINDS, "keep", return_value=False))
             plan = choice.operator.plan
 
             def plan_as_forced(problem, target):

@@ -6,9 +6,7 @@ Faults that arrays in host memory have too, and tensors without memory, are in `
 import ctypes
 import functools
 import importlib
-from collections import OrderedDict
 from importlib.util import find_spec
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,8 +15,7 @@ import dmlops
 from tests import inside, reference
 from tests.data import assert_same
 from tests.gpu.arrays import Interface, of_cupy, of_interface, to_numpy
-from tests.inside import CALLS as KNOWN_CALLS
-from tests.inside import KINDS as KNOWN_KINDS
+from tests.kept_calls import nothing_known
 from tests.libraries import DLPack
 
 torch = pytest.importorskip("torch")
@@ -192,11 +189,7 @@ def launches(monkeypatch):
     launch = inside.launch
     monkeypatch.setattr(launch, "launch_entry", lambda: entry)
     # Compiled code would launch without this entry.
-    with (
-        mock.patch.multiple(KNOWN_CALLS, _calls=OrderedDict()),
-        mock.patch.multiple(KNOWN_KINDS, _kinds=OrderedDict()),
-        mock.patch.object(KNOWN_KINDS, "keep", return_value=False),
-    ):
+    with nothing_known(are_native=False):
         yield counted
 
 

@@ -1,14 +1,13 @@
 """Kinds of calls on a GPU: any sequence of kinds and sizes has the answers of NumPy."""
 
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 
 import dmlops
 from tests import reference
-from tests.inside import CALLS, KINDS
+from tests.kept_calls import calls_only_native, known_kinds
 from tests.kind_calls import random_calls
 
 torch = pytest.importorskip("torch")
@@ -26,13 +25,13 @@ def put(x: np.ndarray[Any, Any]) -> Any:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_sequence_of_kinds_and_sizes(seed: int) -> None:
-    before, kinds = len(KINDS), set()
+    before, kinds = known_kinds(), set()
     for kind, call, expected in random_calls(seed, 400, put):
         for got, wanted in zip(call(), expected, strict=True):
             np.testing.assert_array_equal(got.cpu().numpy(), wanted, err_msg=kind)
             assert got.is_cuda
         kinds.add(kind)
-        assert len(KINDS) <= before + len(kinds)
+        assert known_kinds() <= before + len(kinds)
 
 
 def test_new_sizes_on_a_stream_of_the_caller() -> None:
@@ -44,7 +43,7 @@ def test_new_sizes_on_a_stream_of_the_caller() -> None:
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
         x.copy_(late)
-    with mock.patch.object(CALLS, "run", side_effect=AssertionError("bound in Python")):
+    with calls_only_native():
         found = [(n, dmlops.top_k(x[:, :n], 5, stream=stream)) for n in range(90, 120)]
     assert not stream.query(), "a call waited"
     stream.synchronize()
