@@ -230,8 +230,8 @@ def planned(
     ----------
     descriptor : Descriptor
         What is planned.
-    options : Options, optional
-        What functions ask for beyond it.
+    options : mapping or Options, optional
+        What functions ask for beyond it, by name.
     arch : str
         The architecture.
     leads : tuple of int
@@ -249,9 +249,9 @@ def planned(
     lowest = descriptor.lower()
     operator = dispatch.OPERATORS[type(lowest)]
     kernels = inside.cuda_kernels(operator.name)
-    given = options or Options()
+    options = options if isinstance(options, Options) else Options(**options or {})
     fields = [
-        field for field in operator.operands if getattr(given, field, True) is not None
+        field for field in operator.operands if getattr(options, field, True) is not None
     ]  # an absent operand has an address, too, unless it is an option
     n_operands = len(fields)
     all_leads = (*leads, *(0 for _ in range(n_operands)))
@@ -261,7 +261,7 @@ def planned(
         *addresses, workspace = at
     recorder = Recorder()
     with driver_replaced(recorder), mock.patch.object(recorder._launch, "_Frame", recorder.frame):
-        plan = kernels.plan(operator.problem(lowest, options or Options()), target, **arguments)
+        plan = kernels.plan(operator.problem(lowest, options), target, **arguments)
         changes, given = {
             "launch": ({}, addresses),
             "count": (COUNTING, (addresses[0], 0, addresses[-1])),

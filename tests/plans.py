@@ -1,8 +1,10 @@
 """Plans on the host that tests launch with addresses, for choices that no public function offers."""
 
+from unittest import mock
+
 import numpy as np
 
-from tests.inside import CPU, Options, dispatch
+from tests.inside import CPU, Options, cpu, dispatch
 
 FENCE = 4096
 CANARY = 0xA5
@@ -25,12 +27,26 @@ class Fenced:
         assert (self._memory[self._inside.stop :] == CANARY).all(), told
 
 
+def kernels_not_loaded():
+    """Have plans be made without their kernels, none of which has to be compiled then."""
+    return mock.patch.object(cpu, "load")
+
+
+def planned(descriptor, options=None):
+    """Return the plan of a descriptor on the CPU, and the fields of its operands with their tensors.
+
+    `options` are what functions ask for beyond it, by name.
+    """
+    options = options if isinstance(options, Options) else Options(**options or {})
+    return dispatch.plan(descriptor, CPU, options)
+
+
 def launch(descriptor, arrays, options=None, *, workspace=None):
     """Launch a descriptor on arrays by field, from the first element of each on; return the plan.
 
     `workspace` makes the workspace from its size.
     """
-    plan, operands = dispatch.plan(descriptor, CPU, options or Options())
+    plan, operands = planned(descriptor, options)
     scratch = Fenced(np.full(plan.workspace_size, CANARY, np.uint8)) if workspace is None else None
     made = scratch.array if scratch else workspace(plan.workspace_size)
     absent = () if "input_tensor" in arrays else (0,)

@@ -10,7 +10,7 @@ from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDesc
 from tests import reference
 from tests.compiled import gather_of
 from tests.data import assert_same, random
-from tests.inside import Options, processor
+from tests.inside import processor
 from tests.marks import exhaustive
 from tests.plans import Fenced, launch
 
@@ -66,7 +66,7 @@ def test_gather(dtype, streams):
                 "output_tensor": np.full_like(expected, 77),
             }
             descriptor = gather_of(tensor(x), tensor(picks))
-            plan = run(descriptor, operands, {"output_tensor": expected}, lead, Options(mode=mode))
+            plan = run(descriptor, operands, {"output_tensor": expected}, lead, {"mode": mode})
             if processor.WIDTH:
                 assert plan.variant.startswith("streamed" if streams else "long")
 
@@ -111,4 +111,4 @@ def test_nonzero(shape, density, streams):
         answer[: len(expected)] = expected[:capacity]
         outputs = {"output_coordinates_tensor": coordinates, "output_count_tensor": np.zeros(1, "uint32")}
         answers = dict(zip(outputs, (answer, count.astype("uint32").reshape(1)), strict=True))
-        run(descriptor, {"input_tensor": x} | outputs, answers, lead, Options(coordinates=desc))
+        run(descriptor, {"input_tensor": x} | outputs, answers, lead, {"coordinates": desc})

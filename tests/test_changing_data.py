@@ -22,9 +22,10 @@ from dmlops import AxisDirection, TensorDesc, TopK1
 from tests import reference
 from tests.data import DTYPES, random, sample
 from tests.guarded import Guarded
-from tests.inside import CPU, Options, cpu, dispatch, processor, top_k_table
+from tests.inside import cpu, processor, top_k_table
 from tests.kept_calls import calls_made_in_python
 from tests.marks import ORDINARY_TYPES, exhaustive, nightly
+from tests.plans import planned
 from tests.random_cases import MAKERS, random_case
 from tests.scripts import run_script
 
@@ -50,7 +51,7 @@ def top_k_plan(dtype, k, shape, *, largest=True, has_lengths=False):
         output_index_tensor=TensorDesc("INT64", results),
     )
     lengths = TensorDesc("INT64", shape[:-1]) if has_lengths else None
-    return dispatch.plan(descriptor, CPU, Options(lengths=lengths))[0]
+    return planned(descriptor, {"lengths": lengths})[0]
 
 
 def select_from_own_lists(dtype, k):

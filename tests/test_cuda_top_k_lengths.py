@@ -6,7 +6,6 @@ pytest.importorskip("numba_cuda")
 pytest.importorskip("cuda.core")
 from dmlops import AxisDirection, TensorDataType, TensorDesc, TopK1
 from tests.cuda_plans import planned
-from tests.inside import Options
 
 T = TensorDataType
 # (shape, axis, k), what ends the algorithm's launches, and the algorithm, if it is forced.
@@ -55,7 +54,7 @@ def planned_with(name, is_sorted, has_lengths, length_type=T.INT64, data_type=T.
         output_index_tensor=TensorDesc(T.INT64, selected),
     )
     lengths = TensorDesc(length_type, rows) if has_lengths else None
-    return planned(descriptor, Options(is_sorted=is_sorted, lengths=lengths), algorithm=algorithm)
+    return planned(descriptor, {"is_sorted": is_sorted, "lengths": lengths}, algorithm=algorithm)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -13,8 +13,9 @@ import dmlops
 from dmlops import FeatureLevel
 from tests.data import DTYPES
 from tests.guarded import Guarded
-from tests.inside import CPU, Options, dispatch
+from tests.inside import Options
 from tests.marks import ORDINARY_TYPES, exhaustive, nightly
+from tests.plans import planned
 from tests.random_cases import SEED, array_in, random_cases
 from tests.scripts import run_script
 
@@ -24,7 +25,7 @@ N_CALLS = 3  # the first binds, the second learns, the third replays
 
 def launch(case, memory, rng):
     """Run the plan of a problem; its workspace begins at a multiple of 64, and may be some bytes longer."""
-    plan, operands = dispatch.plan(case.descriptor, CPU, case.options)
+    plan, operands = planned(case.descriptor, case.options)
     scratch = Guarded((-(-plan.workspace_size // 64) * 64,), "uint8")
     scratch.fill(rng.integers(0, 256, scratch.array.size, np.uint8))
     absent = () if "input_tensor" in memory else (0,)

@@ -18,7 +18,6 @@ pytest.importorskip("cuda.core")
 from dmlops import TensorDataType
 from tests import inside, toolkits
 from tests.cuda_plans import planned, top_k
-from tests.inside import Options
 from tests.marks import COMPILE_ALL
 from tests.test_cuda_compile import VARIANTS
 from tests.test_cuda_plans import KINDS, PROBLEMS
@@ -84,7 +83,7 @@ def forced(choice):
     for (sizes, k), data_type, is_sorted in itertools.product(SHAPES, types, (True, False)):
         try:
             with algorithms.forced(choice):
-                yield from planned(top_k(sizes, k, 1, data_type), Options(is_sorted=is_sorted)).asked
+                yield from planned(top_k(sizes, k, 1, data_type), {"is_sorted": is_sorted}).asked
         except algorithms.CannotServeError:
             continue
 

@@ -1,14 +1,13 @@
 """The size of workspaces: a share of the input or output that does not depend on the data."""
 
-from unittest import mock
-
 import numpy as np
 import pytest
 
 from dmlops import DiagonalMatrix1, NonzeroCoordinates, TensorDataType, TensorDesc
+from tests import plans
 from tests.compiled import gather_of
 from tests.cuda_plans import planned, top_k
-from tests.inside import CPU, Options, cpu, dispatch
+from tests.plans import kernels_not_loaded
 
 MIB = 1 << 20
 # A problem of any size may require this many bytes beyond its share.
@@ -17,9 +16,9 @@ TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, T
 
 
 def on_cpu(descriptor):
-    """Return the workspace on the CPU; no kernel is loaded."""
-    with mock.patch.object(cpu, "load"):
-        return dispatch.plan(descriptor, CPU)[0].workspace_size
+    """Return the workspace on the CPU; no kernel is loaded, which may have to be compiled."""
+    with kernels_not_loaded():
+        return plans.planned(descriptor)[0].workspace_size
 
 
 def on_cuda(arch):
@@ -28,7 +27,7 @@ def on_cuda(arch):
     pytest.importorskip("cuda.core")
 
     def workspace_of(descriptor, options=None):
-        return planned(descriptor, options or Options(), arch=arch).plan.workspace_size
+        return planned(descriptor, options, arch=arch).plan.workspace_size
 
     return workspace_of
 
@@ -81,7 +80,7 @@ def test_top_k_of_many_by_index(data_type, sizes, k):
     """Nothing is sorted: there is room for counts alone."""
     pytest.importorskip("numba_cuda")
     pytest.importorskip("cuda.core")
-    found = planned(top_k(sizes, k, 1, data_type, TensorDataType.UINT32), Options(is_sorted=False))
+    found = planned(top_k(sizes, k, 1, data_type, TensorDataType.UINT32), {"is_sorted": False})
     n_elements = sizes[0] * sizes[1]
     assert found.plan.workspace_size <= n_elements * max(4, data_type.bytes) // 10 + SLACK
 
@@ -118,7 +117,7 @@ def test_top_k_of_any_problem(data_type, is_sorted, index_type):
         k = max(1, int(size * numbers.choice(shares)))
         descriptor = top_k((n_rows, size), k, 1, data_type, index_type)
         n_bytes = n_rows * size * data_type.bytes
-        found = workspace_of(descriptor, Options(is_sorted=is_sorted))
+        found = workspace_of(descriptor, {"is_sorted": is_sorted})
         assert found <= most_scratch(n_bytes, size, k, data_type, index_type) + SLACK, (n_rows, size, k)
         large += n_bytes > 2560 * MIB
     assert large > 0 or data_type.bytes < 4

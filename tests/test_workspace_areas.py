@@ -9,10 +9,9 @@ import dmlops
 from dmlops import AxisDirection, NonzeroCoordinates, TensorDesc, TopK1
 from tests import inside, reference
 from tests.data import assert_same, random, sample
-from tests.inside import CPU, Options, cpu, plan_words
-from tests.inside import dispatch as operators
+from tests.inside import cpu, plan_words
 from tests.marks import exhaustive, nightly
-from tests.plans import CANARY, launch
+from tests.plans import CANARY, launch, planned
 from tests.random_cases import PATTERNS, elements
 
 pytestmark = pytest.mark.usefixtures("restore_num_threads")
@@ -128,10 +127,10 @@ def test_top_k(algorithm, pattern, dtype, areas):
         )
         values, indices = (np.empty(expected[0].shape, kind) for kind in (dtype, "uint32"))
         arrays = {"input_tensor": x, "output_value_tensor": values, "output_index_tensor": indices}
-        options = Options(is_sorted=is_sorted)
+        options = {"is_sorted": is_sorted}
         if not is_whole:
             arrays["lengths"] = lengths
-            options = options._replace(lengths=TensorDesc("INT64", lengths.shape))
+            options["lengths"] = TensorDesc("INT64", lengths.shape)
         plan = check(areas, descriptor, arrays, options)
         assert plan.variant.startswith(algorithm) or x.itemsize < 4 or not (is_whole and is_sorted)
         assert_same(indices, expected[1].astype("uint32"))
@@ -200,7 +199,7 @@ def test_plans_of_more_elements_than_32_bits_count(n, areas):
             axis_direction=AxisDirection.DECREASING,
             output_index_tensor=TensorDesc("UINT64", (k,)),
         )
-        operators.plan(descriptor, CPU)
+        planned(descriptor)
         # Records have 32 bits for a position: of more elements it is kept beside them.
         _, positions, *_ = areas.sizes
         assert positions >= (8 * k if n > 2**32 else 0)
@@ -210,7 +209,7 @@ def test_plans_of_more_elements_than_32_bits_count(n, areas):
         output_count_tensor=TensorDesc("UINT64", (1,)),
         output_coordinates_tensor=TensorDesc("UINT64", (n, 1)),
     )
-    plan, _ = operators.plan(descriptor, CPU)
+    plan, _ = planned(descriptor)
     words, counts = areas.sizes
     assert words >= n // 8
     assert plan.workspace_size >= n // 8 + counts
