@@ -86,10 +86,15 @@ def wheel(tmp_path, monkeypatch):
     folder = tmp_path / "kernels"
     folder.mkdir()
     monkeypatch.setattr(kernel_store, "WHEEL", folder)
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_warnings(monkeypatch)
     forget_archives()
     yield folder
     forget_archives()
+
+
+def forget_warnings(monkeypatch):
+    """Have the next problem with files of kernels be told, as the first one of a process is."""
+    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
 
 
 def forget_archives():

@@ -53,11 +53,15 @@ PLACES = {
     "placement": "dmlops.cli.placement",
     "files": "dmlops.cli.files",
     "warmup": "dmlops.cli.warmup",
-    # Handlers that XLA calls.
+    # Integrations: DTensors, handlers that XLA calls, and what callers in compiled functions contain.
+    "torch_distributed": "dmlops.integrations.torch.distributed",
+    "njit_building": "dmlops.integrations.numba.building",
     "xla_calls": "dmlops.integrations.jax.xla_calls",
     "xla_ffi": "dmlops.integrations.jax.xla_ffi",
     # Kernels of the CPU: their compiler, and the calls that native code makes.
     "compile_kernel": "kernels_cpu.compiler:compile_kernel",
+    "jit": "kernels_cpu.jit",
+    "linking": "kernels_cpu.linking",
     "link": "kernels_cpu.linking:link",
     "INTEGERS": "kernels_cpu.kernel:INTEGERS",
     "Kernel": "kernels_cpu.kernel:Kernel",

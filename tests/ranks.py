@@ -4,6 +4,8 @@ import multiprocessing
 import time
 import traceback
 
+from tests.inside import PLACES
+
 
 class Ranks:
     """A process group of `n` processes, with a CPU or a GPU for each."""
@@ -12,7 +14,7 @@ class Ranks:
         # The modules are imported once, and every process starts as a copy of the one that has done it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
-            ["tests.distributed_checks", "torch._dynamo", "dmlops.integrations.torch.distributed"]
+            ["tests.distributed_checks", "torch._dynamo", PLACES["torch_distributed"]]
         )
         pipes = [context.Pipe() for _ in range(n)]
         self.pipes = [ours for ours, _ in pipes]

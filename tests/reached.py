@@ -8,7 +8,6 @@ taken from the cache.
 
 import ast
 import functools
-import importlib
 import json
 import os
 import re
@@ -62,7 +61,7 @@ def pytest_configure(config):
         children = str(ROOT / "tests" / "children"), os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, children))
     if "sources" in SELECTION:
-        device = importlib.import_module(f"dmlops.devices.{SELECTION['device']}")
+        device = getattr(inside, SELECTION["device"])
         kernel_store = inside.kernel_store
         key, changed = device.key, kernel_store.source_digest(ROOT / f"kernels_{SELECTION['device']}")
 

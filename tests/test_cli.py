@@ -13,7 +13,7 @@ from rich.status import Status
 
 import dmlops
 from tests.command_line import assert_refused, replace_gpus
-from tests.inside import cpu, cpu_kernels, cuda, cuda_kernels, demo, kernel_store, once, placement, warmup
+from tests.inside import cpu_kernels, cuda_kernels, demo, placement, warmup
 from tests.scripts import run_script
 
 OPERATOR_NAMES = ("diagonal_matrix", "gather_nd", "nonzero_coordinates", "sample", "top_k")
@@ -185,12 +185,6 @@ def test_a_number_of_threads_that_is_none(command, monkeypatch, line):
     assert_refused(command(*line.split()), "DMLOPS_NUM_THREADS: got 'many', but it must be a whole number")
 
 
-def is_kept(key):
-    """Return whether a sound artifact is in the cache directory, which the store then does not compile."""
-    with once.LOCK:
-        return kernel_store.find_or_compile(key, lambda: b"") != b""
-
-
 @pytest.mark.exhaustive
 def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     kernels = [*cpu_kernels("diagonal_matrix").all_kernels()][:2]
@@ -209,7 +203,9 @@ def test_warmup(command, no_gpu, monkeypatch, tmp_path):
     # Standard error is no terminal here.
     assert error.splitlines() == ["CPU: 10 kernels to find or to compile, on 2 cores", *told]
     assert re.match(r"CPU: 10 kernels in .*\nNo GPU", printed)
-    assert all(is_kept(cpu.key(kernel)) for kernel in kernels)
+    _, printed, _ = command("cache")
+    assert re.search(r" +10 kernels, ", printed)
+    assert "older versions" not in printed
     if hasattr(signal, "pthread_sigmask"):
         assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -228,7 +224,8 @@ def test_warmup_for_a_gpu_that_is_not_there(command, no_gpu, monkeypatch, tmp_pa
     names = re.findall("^(sm_..): 1 kernel to find or to compile, on 1 core$", error, re.MULTILINE)
     assert names == ["sm_75", "sm_90"]
     assert re.fullmatch(r"sm_75: 1 kernel in .*\nsm_90: 1 kernel in .*\n", printed)
-    assert all(is_kept(cuda.key(*variants, arch)) for arch in ("sm_75", "sm_90"))
+    _, printed, _ = command("cache")
+    assert re.findall(r"(sm_..) +1 kernel, ", printed) == ["sm_75", "sm_90"]
 
 
 @pytest.mark.parametrize("name", ["sm_10", "sm_999", "sm_70", "90"])

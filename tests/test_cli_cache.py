@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.command_line import assert_refused
-from tests.inside import Key, backend, cpu, kernel_archive, kernel_cache, native_call
+from tests.inside import Key, backend, kernel_archive, kernel_cache
 
 pytestmark = pytest.mark.quick
 
@@ -16,7 +16,7 @@ def root(tmp_path, monkeypatch):
     """Return a cache directory with 2 kernels of now for the CPU, 1 for a GPU, and 2 of older versions."""
     root = tmp_path / "cache"
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(root))
-    now = cpu.key(native_call.CALL)._replace(target="znver3 +avx2", sources="s", compilers="numba 1")
+    now = Key("cpu", "native_call", "znver3 +avx2", "s", "numba 1")
     kernel_cache.keep(now, b"c" * 1000)
     kernel_cache.keep(now._replace(kernel="other"), b"c" * 1000)
     gpu = Key("cuda", "kernel", "sm_90", "s", "old")

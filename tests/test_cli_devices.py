@@ -70,12 +70,45 @@ def test_info_explains_what_runs(command, gpus, monkeypatch):
     )
     assert "Next would be block, " in printed[()]
     assert "by a rule, because nothing like it was measured on sm_75" in printed["--arch", "sm_75"]
-    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "grid")
-    _, forced, _ = command("info", "--explain", "64,50257,50,float32")
-    assert forced == "grid (sm_90, 132 multiprocessors): because DMLOPS_TOP_K_ALGORITHM asks for it\n"
     assert_refused(
         command("info", "--arch", "sm_90"), "--arch sm_90: it says where top_k would run; --explain"
     )
+
+
+ALGORITHMS = (
+    "rounds",
+    "warp",
+    "partition",
+    "one_pass",
+    "sampled",
+    "block",
+    "cluster",
+    "grid",
+    "columns",
+    "sort",
+)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_user_forces_an_algorithm(command, monkeypatch, algorithm):
+    n = 100 if algorithm in ("rounds", "warp") else 9000
+    line = "info", "--explain", f"64,{n},3,float32", "--arch", "sm_90"
+    chosen = command(*line)
+    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", algorithm)
+    told = f"{algorithm} (sm_90, 132 multiprocessors): because DMLOPS_TOP_K_ALGORITHM asks for it\n"
+    assert command(*line) == (0, told, "")
+    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "")
+    assert command(*line) == chosen
+
+
+def test_algorithms_that_cannot_be_forced(command, monkeypatch):
+    line = "info", "--explain", "64,100,30,float32", "--arch", "sm_90"
+    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "quick")
+    assert_refused(
+        command(*line), "ALGORITHM: got 'quick', ", f" must be one of {', '.join(ALGORITHMS)}, copy"
+    )
+    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "rounds")
+    assert_refused(command(*line), "algorithm 'rounds' does not take k 30 of rows of 100, by value")
 
 
 def test_info_explains_an_architecture_without_the_packages_for_gpus():

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from tests import inside
 from tests.scripts import ROOT, run_script
 
 pytestmark = pytest.mark.exhaustive
@@ -42,7 +43,9 @@ def test_an_import_from_a_zip_file(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.parametrize("module", ["llvmlite", "kernels_cpu.top_k", "kernels_cpu.linking"])
+@pytest.mark.parametrize(
+    "module", ["llvmlite", inside.cpu_kernels("top_k").__name__, inside.PLACES["linking"]]
+)
 def test_a_fork_during_the_imports_of_a_first_call(module):
     fork = f"""
     import os, sys, threading, time, warnings

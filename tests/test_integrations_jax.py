@@ -532,7 +532,7 @@ def test_a_signal_before_a_handler_is_an_error():
         import sys
         import jax
         jax.config.update("jax_cpu_enable_async_dispatch", False)  # handlers run in this thread
-        from dmlops.integrations.jax import xla_ffi
+        from tests.inside import xla_ffi
         from dmlops.integrations.jax import top_k
 
         x = jax.numpy.arange(9.0)

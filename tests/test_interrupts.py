@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.inside import PLACES
 from tests.scripts import run_script
 
 INTERRUPTS = int(os.environ.get("DMLOPS_INTERRUPTS", "100"))
@@ -54,7 +55,7 @@ BEGIN = """
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="threads get no signals")
 def test_a_first_call_that_compiles(tmp_path):
     """An interrupt ends it; the next one, during which a handler makes the same call, is right."""
-    script = """
+    script = f"""
         calls = []
 
         def call(*_):
@@ -68,7 +69,7 @@ def test_a_first_call_that_compiles(tmp_path):
         except Interrupted:
             print("interrupted")
         signal.signal(signal.SIGUSR1, call)
-        signal_when("kernels_cpu.jit")
+        signal_when({PLACES["jit"]!r})
         for _ in range(3):
             check()
         print(len(calls))

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from contextlib import nullcontext
 
 import pytest
 
+from tests.conftest import forget_warnings
 from tests.inside import Key, clear, keep, kernel_cache, read
 from tests.scripts import ROOT
 
@@ -224,7 +224,8 @@ def test_many_processes_begin_generations_at_once(root):
     """Each finds what it has kept, whoever removes old generations meanwhile, and none warns."""
     script = """
         import logging, sys
-        from tests.inside import Key, keep, read
+        from tests.conftest import forget_warnings
+from tests.inside import Key, keep, read
 
         logging.basicConfig()
         for number in range(60):
@@ -265,14 +266,14 @@ NO_KERNELS = {
 @pytest.mark.parametrize("kind", NO_KERNELS)
 def test_what_is_no_kernel_is_not_read(kind, root, monkeypatch, caplog):
     """Neither waited for, nor read for as long as it lasts."""
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_warnings(monkeypatch)
     keep(key(1), CODE)
     path = root / key(1).path
     path.unlink()
     NO_KERNELS[kind](path)
     assert read(key(1)) is None
     assert f"{path} cannot be read" in caplog.text
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_warnings(monkeypatch)
     kernel_cache.warn_once("/tmp/\x1b[2J\n\udcffé")
     assert caplog.messages[-1].endswith("/tmp/\\x1b[2J\\n\\udcffé")
     keep(key(1), CODE)

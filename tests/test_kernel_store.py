@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -19,6 +18,7 @@ import pytest
 
 from tests import inside
 from tests.command_line import wait_for
+from tests.conftest import forget_warnings
 from tests.inside import (
     compile_kernel,
     compilers,
@@ -87,7 +87,7 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", [*DAMAGE, "another kernel"])
 def test_damaged_files_are_compiled_again(kind, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_warnings(monkeypatch)
     caplog.set_level(logging.WARNING, "dmlops")
     keys = [kernel_cache.Key("cpu", name, "target", "sources", "compilers") for name in ("one", "two")]
     codes = {key: key.kernel.encode() * 100 for key in keys}
@@ -120,7 +120,7 @@ PLACES = ["file", "", *(["/proc/self/dmlops"] if sys.platform == "linux" else []
 def test_a_place_that_keeps_no_files(place, tmp_path, monkeypatch, caplog):
     """Neither a directory, nor one that can be made; the empty name stands for a user without a home."""
     (tmp_path / "file").touch()
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_warnings(monkeypatch)
     monkeypatch.setattr(Path, "home", mock.Mock(side_effect=RuntimeError("no home directory")))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which its specification says to ignore
     monkeypatch.setenv("DMLOPS_CACHE_DIR", place and str(tmp_path / place))
@@ -230,7 +230,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_without_all_sources_nothing_is_kept_or_found(kind, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernel_cache, "_has_warned", threading.Event())
+    forget_warnings(monkeypatch)
     folder = package(tmp_path / "package", **{"a.py": "x = 1"})
     UNKNOWN[kind](folder)
     sources = kernel_store.source_digest(folder)

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import dmlops
-from dmlops.integrations.numba import building
 from tests import data, reference
-from tests.inside import nopython_call
+from tests.inside import njit_building, nopython_call
 from tests.marks import exhaustive
 from tests.numba_callers import assert_same, fill, find, select
 from tests.scripts import ROOT, run_script
@@ -138,7 +137,7 @@ def test_errors_of_many_rows_are_those_of_one():
 def test_callers_of_another_version_are_refused(monkeypatch):
     call = numba.njit(lambda x: dmlops.top_k(x, 1, sorted=False).indices)
     other = SimpleNamespace(**{**vars(nopython_call), "FORMAT": 99})
-    monkeypatch.setattr(building, "words_of", other)
+    monkeypatch.setattr(njit_building, "words_of", other)
     for _ in range(2):
         with pytest.raises(dmlops.DmlError, match="another version of dmlops made it; remove Numba's cache"):
             call(np.zeros((2, 3, 4), np.uint16))

@@ -26,25 +26,9 @@ def test_the_package_names_every_algorithm_and_its_family():
     assert {*dispatch.ALGORITHMS} | folders <= {*re.findall(r"\w+", package.__doc__)}
 
 
-@pytest.mark.parametrize("name", dispatch.ALGORITHMS)
-def test_the_user_forces_an_algorithm(monkeypatch, name):
-    n = 100 if name in ("rounds", "warp") else 9000
-    given = {"shape": (64, n, 1), "k": n if name == "copy" else 3, "is_sorted": name != "copy"}
-    chosen = planned(**given).algorithm
-    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", name)
-    assert planned(**given).algorithm == name
-    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "")
-    assert planned(**given).algorithm == chosen
-
-
-def test_algorithms_that_cannot_be_forced(monkeypatch):
-    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "quick")
-    with pytest.raises(ValueError, match=r"ALGORITHM: got 'quick', .* must be one of rounds, "):
-        planned((64, 100, 1), 3)
-    monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "rounds")
-    with pytest.raises(ValueError, match="algorithm 'rounds' does not take k 30 of rows of 100, by value"):
-        planned((64, 100, 1), 30)
+def test_a_forced_copy_takes_all_elements_by_index(monkeypatch):
     monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", "copy")
+    assert planned((64, 9000, 1), 9000, is_sorted=False).algorithm == "copy"
     for k, is_sorted in ((99, False), (100, True)):
         with pytest.raises(ValueError, match=f"'copy' does not take k {k} of rows of 100"):
             planned((64, 100, 1), k, is_sorted=is_sorted)
