@@ -16,7 +16,7 @@ def root(tmp_path, monkeypatch):
     """Return a cache directory with 2 kernels of now for the CPU, 1 for a GPU, and 2 of older versions."""
     root = tmp_path / "cache"
     monkeypatch.setenv("DMLOPS_CACHE_DIR", str(root))
-    now = Key("cpu", "native_call", "znver3 +avx2", "s", "numba 1")
+    now = Key("cpu", "native_call_pi64_i64_i64", "znver3 +avx2", "s", "numba 1")
     kernel_cache.keep(now, b"c" * 1000)
     kernel_cache.keep(now._replace(kernel="other"), b"c" * 1000)
     gpu = Key("cuda", "kernel", "sm_90", "s", "old")

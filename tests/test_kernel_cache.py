@@ -224,8 +224,7 @@ def test_many_processes_begin_generations_at_once(root):
     """Each finds what it has kept, whoever removes old generations meanwhile, and none warns."""
     script = """
         import logging, sys
-        from tests.conftest import forget_warnings
-from tests.inside import Key, keep, read
+        from tests.inside import Key, keep, read
 
         logging.basicConfig()
         for number in range(60):

@@ -23,7 +23,7 @@ GRAPHS = "--xla_gpu_graph_min_graph_size=1 --xla_gpu_enable_command_buffer=FUSIO
 CHAIN = """
 import jax, numpy as np
 from dmlops.integrations import jax as dmlops_jax
-from dmlops.integrations.jax import xla_calls
+from tests.inside import xla_calls
 
 captured = []
 

@@ -17,9 +17,7 @@ BEGIN = """
     import torch
 
     import dmlops
-    from tests.inside import cpu, cuda
-    from tests.inside import kernel_archive, kernel_store
-    from tests.inside import native_call, processor
+    from tests.inside import cpu, cuda, kernel_archive, kernel_store, native_call, processor
     from tests import reference
 
     kernel_store.WHEEL = Path(os.environ["WHEEL"])
