@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import inside
+from tests import cuda_plans, inside
 
 pytest.importorskip("cuda.bindings")
 dispatch = inside.top_k_dispatch
@@ -24,6 +24,15 @@ def test_the_package_names_every_algorithm_and_its_family():
     package = inside.cuda_kernels("top_k")
     folders = {path.parent.name for path in Path(package.__file__).parent.glob("*/__init__.py")}
     assert {*dispatch.ALGORITHMS} | folders <= {*re.findall(r"\w+", package.__doc__)}
+
+
+def test_plans_take_the_forced_algorithm(monkeypatch):
+    pytest.importorskip("numba_cuda")
+    names = []
+    for algorithm in ("", "sort"):
+        monkeypatch.setenv("DMLOPS_TOP_K_ALGORITHM", algorithm)
+        names.append(cuda_plans.planned(cuda_plans.top_k((64, 9000), 3)).asked[-1].name)
+    assert names[0] != names[1] == "top_k_sort"
 
 
 def test_a_forced_copy_takes_all_elements_by_index(monkeypatch):
