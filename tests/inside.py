@@ -17,7 +17,6 @@ PLACES = {
     "Options": "dmlops.operators:Options",
     "detect": "dmlops.array_libraries.detect",
     "CudaArrayInterface": "dmlops.array_libraries.cuda_array_interface:CudaArrayInterface",
-    "sizes_stand_in": "dmlops.types.tensor:sizes_stand_in",
     # The device's words of a call of `sample`.
     "split": "dmlops.functions.sample:split",
     "PARAMETERS": "dmlops.operators.sample:PARAMETERS",
