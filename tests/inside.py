@@ -50,7 +50,6 @@ PLACES = {
     # The command line.
     "demo": "dmlops.cli.demo",
     "placement": "dmlops.cli.placement",
-    "files": "dmlops.cli.files",
     "warmup": "dmlops.cli.warmup",
     # Integrations: DTensors, handlers that XLA calls, and what callers in compiled functions contain.
     "torch_distributed": "dmlops.integrations.torch.distributed",
@@ -83,7 +82,6 @@ PLACES = {
     # Kernels of CUDA: targets, launches, the compiler, and the algorithms of top_k.
     "variant": "kernels_cuda.runtime.variant",
     "Target": "kernels_cuda.runtime.variant:Target",
-    "capability_of": "kernels_cuda.runtime.variant:capability_of",
     "launch": "kernels_cuda.runtime.launch",
     "compiler": "kernels_cuda.runtime.compiler",
     "cuda_package": "kernels_cuda",
