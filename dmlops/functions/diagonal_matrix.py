@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, SupportsIndex, Unpack, overload
 import numpy as np
 from numpy import ndarray
 
+import kernels_cpu.diagonal_matrix  # noqa: F401 - at the first call, this would take twice as long
 from dmlops.array_libraries.base import ArrayLibrary
 from dmlops.array_libraries.detect import as_output, as_pattern, compiling_framework, find_library
 from dmlops.array_libraries.numpy import NUMPY

@@ -10,6 +10,7 @@ from dmlops.types.data_types import SUPPORTED, member_named
 from dmlops.types.enums import FeatureLevel, TensorDataType
 from dmlops.types.errors import UnsupportedFeatureError, Words, counted, error_text, refuse, shown
 from dmlops.types.opaque_types import ElementType, OpaqueType, type_name
+from dmlops.types.scalars import scalar_bits
 from dmlops.types.tensor import TensorDesc, tensor_for
 
 INFERRED: Any = None
@@ -28,7 +29,8 @@ class Objection(NamedTuple):
 class Descriptor:
     """Base class of the operator descriptors.
 
-    A descriptor is checked when it is created, and outputs that are left out are inferred.
+    A descriptor is checked when it is created, and outputs that are left out are inferred. Descriptors are
+    equal if their fields are, floats by their bits.
     """
 
     __slots__ = ()
@@ -42,6 +44,21 @@ class Descriptor:
         cls.words = Words(cls.__name__)
         if "support" in vars(cls):  # the others are base classes of operators
             Descriptor._by_name[cls.__name__] = cls
+
+    # To write these methods anew for each class would take `dataclass` some 0.3 ms.
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{field}={getattr(self, field)!r}' for field in self._fields())})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        # As numbers, zeros of both signs are equal, and no NaN equals itself.
+        values = [getattr(self, field) for field in self._fields()]
+        return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
     @property
     def name(self) -> str:

@@ -88,21 +88,10 @@ def near_band(begin: int, end: int, farthest: int = _FARTHEST) -> tuple[int, int
 
 
 class _DiagonalDescriptor(Descriptor):
-    """Base class of both forms: matrices, bounds that DirectML keeps in an INT, equality by bits."""
+    """Base class of both forms: matrices, and bounds that DirectML keeps in an INT."""
 
     __slots__ = ()
     _bounds: ClassVar[tuple[str, ...]]
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._compared() == other._compared()
-
-    def __hash__(self) -> int:
-        return hash(self._compared())
-
-    def _compared(self) -> tuple[object, ...]:
-        # As numbers, zeros of both signs are equal, and no NaN equals itself.
-        values = [getattr(self, field) for field in self._fields()]
-        return tuple([scalar_bits(v, TensorDataType.FLOAT64) if type(v) is float else v for v in values])
 
     def _objection(self, row: SupportRow, level: FeatureLevel) -> Objection | None:
         if row.level < FeatureLevel.EXTENDED:
@@ -117,7 +106,7 @@ class _DiagonalDescriptor(Descriptor):
         return self._check_output("output_tensor", output)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class DiagonalMatrix(_DiagonalDescriptor):
     """Make matrices with a value on one diagonal and zeros elsewhere.
 
@@ -177,7 +166,7 @@ class DiagonalMatrix(_DiagonalDescriptor):
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class DiagonalMatrix1(_DiagonalDescriptor):
     """Copy matrices, or make matrices of zeros, and fill a band of their diagonals with a value.
 

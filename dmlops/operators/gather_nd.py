@@ -130,7 +130,7 @@ def check_can_be_in_range(data: TensorDesc, indices: TensorDesc, batch_dims: int
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class GatherND(Descriptor):
     """Read the slices that index tuples point at: ``output[...] = input[indices[...], ...]``.
 
@@ -223,7 +223,7 @@ class GatherND(Descriptor):
         return GatherND1(**self._fields_of(GatherND1), batch_dimension_count=0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class GatherND1(GatherND):
     """Read the slices of each batch: ``output[batch, ...] = input[batch, indices[batch, ...], ...]``.
 

@@ -79,7 +79,7 @@ def check_fill(fill: Fill, index_type: TensorDataType, n_columns: int, *, is_tri
             refuse(where, fill, f"coordinates are {type_name(index_type)}", f"it must be in [{low}, {high}]")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class NonzeroCoordinates(Descriptor):
     """Compute the coordinates of the non-zero elements, in ascending element order, and their count.
 

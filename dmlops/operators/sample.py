@@ -25,7 +25,7 @@ _FLOATS = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class SampleCall(Descriptor):
     """A call of `sample`, which only the feature level EXTENDED has."""
 

@@ -214,7 +214,7 @@ def infer_top_k(
     return values, result(words.where("output_index_tensor", ".sizes"), index_type, sizes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class TopK(Descriptor):
     """Select the K largest elements along an axis, sorted, with ties in ascending order of index.
 
@@ -272,7 +272,7 @@ class TopK(Descriptor):
         return TopK1(**self._fields_of(TopK1), axis_direction=AxisDirection.DECREASING)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class TopK1(TopK):
     """Select the K largest or smallest elements along an axis, sorted, with ties in ascending order of index.
 

@@ -114,7 +114,7 @@ def read(key: Key) -> bytes | None:
     if root is None or not key.sources:
         return None
     path = root / key.path
-    _mark_as_used(root / key.device / key.generation)
+    _mark_as_used(str(path.parents[1]))
     try:
         archive = Archive(path, _distrust)
         if archive.origin == key.origin and key.kernel in archive.labels:
@@ -128,7 +128,7 @@ def read(key: Key) -> bytes | None:
 
 
 @functools.cache
-def _mark_as_used(generation: Path) -> None:
+def _mark_as_used(generation: str) -> None:
     """Update the time of a folder, from which `_remove_old` sees which generations are in use."""
     with suppress(OSError):
         os.utime(generation)
