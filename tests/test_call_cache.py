@@ -432,23 +432,43 @@ def test_the_newest_calls_are_kept():
     assert counts[3:] == [min(counts)] * 3
 
 
+@pytest.mark.parametrize("library", [np, "torch", "jax.numpy"])
 @pytest.mark.parametrize(
     "call",
     [
         lambda x: dmlops.gather_nd(x, [[0], [1]]),
         lambda x: dmlops.gather_nd(x, [[0, 1]], mode="clip"),
         lambda x: dmlops.top_k(x, 2, lengths=[1] * len(x)),
+        lambda x: dmlops.top_k(x, 2, starts=1, indices=[5, 6, 7]),
         lambda x: dmlops.sample(x, [1] * len(x)),
     ],
 )
-def test_new_sizes_beside_lists_are_not_planned_again(call):
+def test_new_sizes_beside_lists_and_numbers_are_not_planned_again(library, call):
+    if isinstance(library, str):
+        library = pytest.importorskip(library)
     with nothing_known():
         for n in (4, 5):
-            call(np.ones((n, 3), "float32"))
+            call(library.ones((n, 3)))
         with plans_counted() as plans:
-            for n in (6, 7):
-                call(np.ones((n, 3), "float32"))
+            results = [(x, call(x)) for x in (library.ones((n, 3)) for n in (6, 7))]
     assert not plans
+    for x, found in results:
+        expected = call(np.ones(x.shape))
+        if not isinstance(found, tuple):
+            found, expected = (found,), (expected,)
+        for got, right in zip(found, expected, strict=True):
+            assert type(got) is type(x)
+            assert np.asarray(got).tolist() == right.tolist()
+
+
+def test_new_shapes_are_no_programs_that_jax_compiles():
+    jax = pytest.importorskip("jax")
+    compiled = []
+    arrays = [jax.numpy.asarray(np.arange(n)) for n in (201, 203)]
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+    for x in arrays:
+        dmlops.top_k(x, len(x) - 2)
+    assert not [event for event in compiled if "compile" in event]
 
 
 def test_the_default_integer_of_jax():

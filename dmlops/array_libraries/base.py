@@ -95,7 +95,8 @@ class ArrayLibrary:
     def beside(self, operands: Sequence[Operand], place: int, where: str, stream: int | None) -> Operand:
         """Return an int or a list that NumPy has converted, as calls on arrays of this library take it.
 
-        An int becomes an array on a GPU; lists stay on the host.
+        Beside arrays in host memory, it becomes an array of the library if that has the type. An int becomes
+        an array on a GPU; lists stay on the host.
 
         Parameters
         ----------

@@ -20,8 +20,7 @@ from dmlops.types.tensor import TensorDesc, packed_strides
 if TYPE_CHECKING:
     from jax import Array
 
-
-# To copy an array of up to this size takes half the time that JAX needs to take its memory over.
+# To copy an array of up to this size takes less time than JAX needs to take its memory over.
 _COPIED_BYTES = 1 << 16
 
 
@@ -66,17 +65,21 @@ class Jax(ArrayLibrary):
             got, allowed = f"an array on {device.platform}", "it must be on the CPU or on a CUDA device"
             raise TypeError(error_text(where, got, "no back-end serves that device", allowed))
         array.block_until_ready()
+        return self._operand(array)
+
+    def _operand(self, array: "Array | np.ndarray") -> Operand:
         signature = self, array.dtype, array.shape, self.device(array), self.index_type
         return Operand(self, array, signature, self.address(array))
 
     def beside(self, operands: Sequence[Operand], place: int, where: str, stream: int | None) -> Operand:
-        operand = operands[place]
-        array, index_type = operand.array, self.index_type
+        array, index_type = operands[place].array, self.index_type
+        if self.device(operands[0].array) != CPU or array.dtype.kind not in "biuf":
+            return super().beside(operands, place, where, stream)
         if array.dtype == np.int64 and index_type is TensorDataType.INT32 and array.size:
             lowest, highest = index_type.integer_range
             if lowest <= array.min() and array.max() <= highest:
-                operand = NUMPY.as_input(array.astype(np.int32), where)
-        return super().beside([operands[0], operand], 1, where, stream)
+                array = array.astype(np.int32)
+        return self._operand(array)
 
     def as_output(self, array: "Array", where: str) -> NoReturn:
         reason, allowed = "JAX arrays are immutable", "leave it out, and take the result"
@@ -85,7 +88,9 @@ class Jax(ArrayLibrary):
     def kind_signature(self, array: "Array") -> Hashable:
         return super().kind_signature(array), self.index_type
 
-    def device(self, array: "Array") -> Device:
+    def device(self, array: "Array | np.ndarray") -> Device:
+        if isinstance(array, np.ndarray):
+            return CPU
         device = next(iter(array.devices()))
         return CPU if device.platform == "cpu" else Device("cuda", device.local_hardware_id)
 
@@ -120,9 +125,9 @@ class Jax(ArrayLibrary):
 
     def finalize(self, array: "Array", stream: int) -> "Array":
         if isinstance(array, np.ndarray):
-            on_gpu = self._jax.default_backend() != "cpu"
-            if not on_gpu and array.nbytes <= _COPIED_BYTES:
-                return self._jax.numpy.asarray(array)
-            return self._jax.device_put(array, self._jax.devices("cpu")[0] if on_gpu else None)
+            # `jax.numpy.asarray` compiles a program for each new shape, in a tenth of a second.
+            device = self._jax.devices("cpu")[0] if self._jax.default_backend() != "cpu" else None
+            is_lent = None if array.nbytes > _COPIED_BYTES else False
+            return self._jax.device_put(array, device, may_alias=is_lent)
         cuda_driver.synchronize(stream)
         return array

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
@@ -97,6 +97,12 @@ class Torch(ArrayLibrary):
             with self._on(stream, array):
                 operand = self._operand(self._aligned_copy(array), where)
         return operand
+
+    def beside(self, operands: Sequence[Operand], place: int, where: str, stream: int | None) -> Operand:
+        if operands[0].array.is_cpu:
+            with suppress(TypeError):  # an older torch lacks unsigned types, and no torch has strings
+                return self._operand(self._torch.from_numpy(operands[place].array), where)
+        return super().beside(operands, place, where, stream)
 
     def as_pattern(self, array: "Tensor", where: str) -> "Tensor":
         self._check_type(array, where)

@@ -38,6 +38,8 @@ from dmlops.types.tensor import TensorDesc
 from kernels_cpu.problems import Problem
 
 _Make = Callable[..., BoundCall]
+# Beside arrays of another library, NumPy's forms of these become arrays of that one.
+_CONVERTED = (int, list, tuple)
 
 
 class Spec:
@@ -155,6 +157,11 @@ class Spec:
                 return results
         handle = None if stream is None else cuda_driver.stream_handle(stream, f"{self.name}.stream")
         operands, outputs = self.operands(inputs, outs, handle)
+        if any(isinstance(array, _CONVERTED) for array in inputs[1:]):
+            arrays = tuple([operand.array for operand in operands])
+            results = KINDS.call(parameters, arrays, sizes, outs, stream)
+            if results is not None:
+                return results
         bind = partial(self.bind, operands, outputs, *others)
         return CALLS.run(parameters, sizes, operands, outputs, bind, stream)
 
@@ -165,7 +172,7 @@ class Spec:
         names = self.inputs
         operands = [as_input(array, name, stream) for array, name in zip(inputs, names)]  # noqa: B905
         for place, array in enumerate(inputs):
-            if place and isinstance(array, (int, list, tuple)):
+            if place and isinstance(array, _CONVERTED):
                 operands[place] = operands[0].library.beside(operands, place, names[place], stream)
         if self._convert is not None:
             operands[0] = self._convert(operands[0], names[0], stream)

@@ -120,7 +120,7 @@ def gather_nd(
     """
     if unknown:
         arguments.refuse_unknown("gather_nd", unknown)
-    inputs = x, indices
+    inputs = plain = x, indices
     if type(mode) is not str:
         check_mode(mode)
     if type(x) is not ndarray and (framework := compiling_framework()) is not None:
@@ -139,8 +139,9 @@ def gather_nd(
     parameters = "gather_nd", batch_dims, mode, fill, wrap_negative, level_set()
     if isinstance(indices, (list, tuple)):
         check_is_one_array(indices, as_plain)
-        inputs = x, as_plain(arguments.integers(indices), "gather_nd.indices")
-    results = KINDS.call(parameters, inputs, (), outs) if stream is None else None
+        inputs = x, arguments.integers(indices)
+        plain = x, as_plain(inputs[1], "gather_nd.indices")
+    results = KINDS.call(parameters, plain, (), outs) if stream is None else None
     if results is None:
         others = batch_dims, mode, scalar_of(fill), wrap_negative
         results = SPEC.run(parameters, (), inputs, out, stream, *others)
