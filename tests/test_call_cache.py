@@ -454,9 +454,8 @@ def test_new_sizes_beside_lists_and_numbers_are_not_planned_again(library, call)
     assert not plans
     for x, found in results:
         expected = call(np.ones(x.shape))
-        if not isinstance(found, tuple):
-            found, expected = (found,), (expected,)
-        for got, right in zip(found, expected, strict=True):
+        pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+        for got, right in pairs:
             assert type(got) is type(x)
             assert np.asarray(got).tolist() == right.tolist()
 
