@@ -1,4 +1,4 @@
-"""From the arrays of a diagonal matrix to its problem (`call_words`)."""
+"""The problem of a diagonal matrix, from the arrays of its call (`call_words`)."""
 
 from kernels_cpu.call_words import (
     FITS,
@@ -32,7 +32,7 @@ from kernels_cpu.plan_words import Words
 
 FIRST, LAST, BITS = range(SIZES, SIZES + 3)
 HAS_OWN_VALUE = FIXED
-"""Whether the value is that of the kind, instead of one of the sizes."""
+"""Whether all calls of the kind have the same value; otherwise its `BITS` are among the sizes."""
 
 
 def fit(call: Words, problem: Words) -> int:

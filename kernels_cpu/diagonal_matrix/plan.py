@@ -1,7 +1,7 @@
 """The plan of DIAGONAL_MATRIX1: fill a band of diagonals (or everything else) of matrices, copy the rest.
 
-The addresses of a run are those of x (0 where there is none) and the output. Its units are rows, and its
-result says nothing.
+The addresses of a run are those of x (0 where there is none) and the output. Its units are rows. It has no
+result.
 """
 
 from typing import NamedTuple

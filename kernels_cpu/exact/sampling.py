@@ -85,7 +85,6 @@ class Arithmetic(NamedTuple):
     """The functions, compiled for one device."""
 
     key_of: Any
-    decayed: Any
     weight: Any
     factor_of: Any
     scale_of: Any
@@ -282,7 +281,6 @@ def arithmetic(compiled: Callable[[Any], Any], product: Any, power_of: Any) -> A
 
     return Arithmetic(
         compiled(_key_of),
-        decayed,
         weight,
         factor_of,
         scale_of,

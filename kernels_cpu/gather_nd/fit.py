@@ -1,4 +1,4 @@
-"""From the arrays of a gather to its problem (`call_words`)."""
+"""The problem of a gather, from the arrays of its call (`call_words`)."""
 
 from kernels_cpu.call_words import FITS, FIXED, MISFIT, RANK, SHAPE, STRIDES, array_at, count_of, merged
 from kernels_cpu.gather_nd.problem_words import (

@@ -145,12 +145,12 @@ def blend_line(
 def stack_lines(builder: Any, output: Any, n: int) -> Any:
     """Return a pointer to `n` (a literal) lines on the stack, of the same elements as `output`."""
     element = output.type.pointee
-    return reserved(builder, element, n * LINE_BYTES * 8 // element.width, LINE_BYTES)
+    return reserved(builder, element, n * _line_elements(element), LINE_BYTES)
 
 
 @emitted(lambda output: types.CPointer(output.dtype)(output))
 def stack_line(builder: Any, output: Any) -> Any:
     """Return a pointer to a line on the stack with a line to spare before and behind it."""
     element = output.type.pointee
-    lines = reserved(builder, element, 3 * LINE_BYTES * 8 // element.width, LINE_BYTES)
+    lines = reserved(builder, element, 3 * _line_elements(element), LINE_BYTES)
     return builder.gep(lines, [ir.Constant(I64, _line_elements(element))])

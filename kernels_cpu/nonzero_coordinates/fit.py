@@ -1,4 +1,4 @@
-"""From the arrays of a listing of non-zero elements to its problem (`call_words`)."""
+"""The problem of a listing of non-zero elements, from the arrays of its call (`call_words`)."""
 
 from kernels_cpu.call_words import (
     FITS,

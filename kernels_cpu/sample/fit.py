@@ -1,4 +1,4 @@
-"""From the arrays of a call of `sample` to its problem (`call_words`)."""
+"""The problem of `sample`, from the arrays of its call (`call_words`)."""
 
 from kernels_cpu.call_words import (
     FITS,

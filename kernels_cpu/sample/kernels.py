@@ -1,11 +1,11 @@
 """The kernel of `sample`: each row is read in place, from its first element to its last.
 
-If k is small, the first k elements are listed in one pass, unless too many come and go. Otherwise the first
-pass finds the largest element. Without k and top_p, a second pass adds up the weights of each
-`CHUNK` of elements, and the one that the token is in is read again. Otherwise elements are selected by their
+If k is small, the first k elements are listed in one pass, unless that takes too many moves. Otherwise the
+first pass finds the largest element. Without k and top_p, a second pass adds up the weights of each `CHUNK`
+of elements, and the one that the token is in is read again. Otherwise elements are selected by their
 distance from the largest, digit by digit: a histogram has the number of elements (for k) or the sum of their
 weights (for top_p) for each value of a digit, and the next pass counts those that have the digits found so
-far. What stays is all elements up to a distance, and of those at that distance the first ones.
+far. All elements nearer than some distance stay, and the first ones of those at that distance.
 """
 
 from typing import Any, NamedTuple
@@ -41,8 +41,8 @@ from kernels_cpu.sample.problem_words import (
 
 _DIGIT_BITS = BINS.bit_length() - 1
 _POWERS = np.array(sampling.POWERS, np.int64)
-_FEW = 128  # elements that are listed in order
-_LIST_WORK = 1 << 14  # moves beyond one per element that a list may take
+_MOST_LISTED = 128  # elements that are listed in order: the first k of a row
+_LIST_WORK = 1 << 14  # moves in a list beyond one per element of the row, at most
 _unpack = structure(Table)
 
 
@@ -70,14 +70,14 @@ class Row(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The elements that stay: those nearer to the largest, and the first `ties` of those at the distance."""
+    """The elements that stay: those nearer than the distance, and the first `ties` of those at it."""
 
     distance: int
     ties: int
 
 
 class Goal(NamedTuple):
-    """A number of elements, or a share of the sum of weights; a negative `total` stands for all."""
+    """A number of elements, or a share of `total`, which if negative stands for the sum of all weights."""
 
     is_weight: int
     n_elements: int
@@ -99,7 +99,7 @@ def _integer(address: int, kind: int, value: int, at: int) -> Any:
 
 @njit
 def _real(address: int, kind: int, value: int, at: int) -> tuple[int, int, int]:
-    """Return the bits of a parameter that is a float, how many there are, and how many are its fraction."""
+    """Return the bits of a parameter that is a float, their number, and that of its fraction."""
     if kind == 0:
         return value, 64, 52
     if kind == 52:  # the fraction of a float64
@@ -150,7 +150,7 @@ def _is_less(a: Any, b: Any) -> Any:
 
 @inline
 def _minus(a: Any, b: Any) -> Any:
-    """Return a key minus a distance or a key: differences with a sign must not leave 64 bits."""
+    """Return a key minus a distance or a key; a signed difference could overflow."""
     return int64(uint64(a) - uint64(b))
 
 
@@ -198,7 +198,7 @@ def _select(x: Any, row: Row, scale: Any, goal: Goal, width: int, scratch: Any) 
 
 @njit
 def _sum_of(x: Any, row: Row, scale: Any, cut: Cut) -> Any:
-    """Return the sum of the weights of what stays."""
+    """Return the sum of the weights of the elements that stay."""
     total = cut.ties * _weight(_minus(scale.largest, cut.distance), scale, _POWERS)
     for i in range(row.size):
         key = _key_at(x, row, i)
@@ -233,7 +233,7 @@ def _draw_all(x: Any, row: Row, scale: Any, word: tuple[int, int], scratch: Any)
 
 @njit
 def _draw(x: Any, row: Row, scale: Any, cut: Cut, total: int, word: tuple[int, int]) -> Any:
-    """Return the token of a row, of what stays after a cut."""
+    """Return the token of a row, of which some elements stay; `total` is the sum of their weights."""
     target = _part(word[0], word[1], total)
     ties = int64(cut.ties)
     token = int64(0)
@@ -263,7 +263,7 @@ def _first_of(x: Any, row: Row, key: int) -> Any:
 
 @njit
 def _list_first(x: Any, row: Row, count: int, keys: Any, indices: Any) -> Any:
-    """List the first elements in order; return how many, or -1 if many come and go, as in ascending rows."""
+    """List the first elements in order; return how many, or -1 if too many move, as in ascending rows."""
     n, work = int64(0), int64(0)
     threshold = int64(row.lowest)
     for i in range(row.size):
@@ -328,8 +328,8 @@ def _token(
 ) -> Any:
     """Return the token of a row; `reals` has m and e of temperature, top_p and min_p."""
     is_counted = 0 < count < row.size
-    if is_counted and count <= _FEW:
-        indices, weights = tail(scratch, _FEW), tail(scratch, 2 * _FEW)
+    if is_counted and count <= _MOST_LISTED:
+        indices, weights = tail(scratch, _MOST_LISTED), tail(scratch, 2 * _MOST_LISTED)
         if _list_first(x, row, count, scratch, indices) == count:
             return _draw_listed(count, table, reals, word, scratch, indices, weights)
     largest = _largest_key(x, row)

@@ -1,7 +1,7 @@
 """The plan of `sample` on the CPU: each task draws the tokens of some rows.
 
 The addresses of a run are those of x, the parameters that are arrays, the output and the workspace. Its units
-are rows; its result says nothing.
+are rows; it has no result.
 """
 
 from collections.abc import Iterator

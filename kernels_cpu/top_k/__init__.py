@@ -18,8 +18,8 @@ ROWS, COLUMNS, SORT, SHORT_ROWS, SIDE_BY_SIDE, NUMBERED, NOTHING = range(7)
 MERGE, MERGE_SORTED, SORT_SEGMENTS = 15, 14, 13
 OF_TWO_KERNELS = (ROWS, COLUMNS, MERGE)
 """They have a kernel for lists to be ranked, and one for lists to be sorted."""
-# lengths, starts, x, values, indices, workspace
-_OPERANDS = (INTEGER, INTEGER, BYTES, BYTES, BYTES, INTEGER)
+# The addresses of lengths and starts, in a tuple; x, values, indices and workspace.
+_OPERANDS = ("2i64", BYTES, BYTES, BYTES, INTEGER)
 
 PLAN = plan_kernel("top_k")
 
@@ -43,7 +43,7 @@ def kernel_of(key: int) -> Kernel:
     algorithm = ALGORITHMS[name]
     parameters = (sorts,) if name in OF_TWO_KERNELS else ()
     numbers = (INTEGER,) if name == NUMBERED else ()
-    signature = (keys, INTEGER, INTEGER, INTEGER, *_OPERANDS[:2], *numbers, *_OPERANDS[2:])
+    signature = (keys, INTEGER, INTEGER, INTEGER, _OPERANDS[0], *numbers, *_OPERANDS[1:])
     return Kernel(f"top_k_{algorithm}", f"kernels_cpu.top_k.{algorithm}:select", signature, parameters)
 
 

@@ -40,8 +40,7 @@ def select(sorts: bool) -> Any:
         first_stripe: int,
         last_stripe: int,
         task: int,
-        lengths: int,
-        starts: int,
+        windows: tuple[int, int],
         x: int,
         values: int,
         indices: int,
@@ -57,7 +56,7 @@ def select(sorts: bool) -> Any:
             first_row, n_columns, x_at = stripe_of(numbers, problem, number)
             first_of_all, end_of_all = problem.axis_size, int64(0)
             for j in range(n_columns):
-                place = row_of(numbers, problem, Windows(lengths, starts), first_row + j)
+                place = row_of(numbers, problem, Windows(*windows), first_row + j)
                 length = place.length
                 if length > 0:
                     first_of_all = min(first_of_all, place.first)
@@ -117,7 +116,7 @@ def select(sorts: bool) -> Any:
                     searches[s + UNTIL_STRICT] = search.until_strict
                     searches[s + CLOSED] = search.closed
             for j in range(n_columns):
-                place = row_of(numbers, problem, Windows(lengths, starts), first_row + j)
+                place = row_of(numbers, problem, Windows(*windows), first_row + j)
                 length = searches[ROW_STATE * j + LENGTH]
                 # The window of the search: lengths and starts may have changed since.
                 place = Row(

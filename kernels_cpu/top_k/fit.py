@@ -1,4 +1,4 @@
-"""From the arrays of a top-k to its problem (`call_words`)."""
+"""The problem of a top-k, from the arrays of its call (`call_words`)."""
 
 from kernels_cpu.call_words import (
     FITS,
@@ -81,7 +81,7 @@ def _count_of_others(problem: Words) -> int:
 
 
 def _number_of(problem: Words, which: int) -> int:
-    """Return which of the arrays has the lengths, the starts or the numbers, if there are any."""
+    """Return the number of the array that has the lengths, the starts or the numbers, if there are any."""
     number = 1
     if which != LENGTH_SIZE and problem[LENGTH_SIZE] > 0:
         number += 1

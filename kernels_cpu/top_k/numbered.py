@@ -217,8 +217,7 @@ def select(
     first_row: int,
     last_row: int,
     task: int,
-    lengths: int,
-    starts: int,
+    windows: tuple[int, int],
     numbers_at: int,
     x: int,
     values: int,
@@ -234,7 +233,7 @@ def select(
     mask = int64(-1) if problem.number_size == 8 or problem.number_is_signed else int64(LOW_HALF)
     flip = int64(0) if problem.number_size != 8 or problem.number_is_signed else int64(-1) << 63
     for row in range(first_row, last_row):
-        place = row_of(table, problem, Windows(lengths, starts), row)
+        place = row_of(table, problem, Windows(*windows), row)
         n = place.length
         first = offset_of(table, problem.n_dims, row, NUMBER_STRIDE) + place.first * problem.number_step
         numbers = Numbers(

@@ -18,8 +18,8 @@ sort         sorted   each by one thread; fewer rows than threads in segments, i
 Rows whose elements have numbers are another algorithm, `numbered`.
 
 The addresses of a run are those of x, the lengths, the starts and the numbers (if there are some), the
-values, the indices and the workspace. Its units are rows, segments of rows, or groups of columns; its result
-says nothing. Segments keep their lists until a second launch merges them; that of sorted segments has a task
+values, the indices and the workspace. Its units are rows, segments of rows, or groups of columns; it has no
+result. Segments keep their lists until a second launch merges them; that of sorted segments has a task
 for each part of the result.
 """
 
@@ -325,7 +325,7 @@ def _put_operands(problem: Words, out: Words) -> None:
 
 
 class Areas(NamedTuple):
-    """Where a task's areas begin in its part of the workspace, in the order of the table."""
+    """The offsets of a task's areas in its part of the workspace, in the order of the table."""
 
     records: int
     positions: int
@@ -341,7 +341,7 @@ class Areas(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The sizes of what a task has in its part of the workspace; `table.Problem` explains them."""
+    """Sizes and areas of a task's part of the workspace; `table.Problem` explains them."""
 
     wide: int
     list_length: int

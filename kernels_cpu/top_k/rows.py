@@ -34,8 +34,7 @@ def select(sorts: bool) -> Any:
         first_unit: int,
         last_unit: int,
         task: int,
-        lengths: int,
-        starts: int,
+        windows: tuple[int, int],
         x: int,
         values: int,
         indices: int,
@@ -49,7 +48,7 @@ def select(sorts: bool) -> Any:
         words, greater = stack_words(SHORT_WORDS), stack_words(SHORT_WORDS)
         for unit in range(first_unit, last_unit):
             row = unit // problem.segments if problem.segments > 1 else unit
-            place = row_of(numbers, problem, Windows(lengths, starts), row)
+            place = row_of(numbers, problem, Windows(*windows), row)
             k = min(problem.k, place.length)
             first, last = 0, place.length
             if problem.segments > 1:
@@ -98,7 +97,7 @@ def merge(sorts: bool) -> Any:
 
     @njit
     def merge_segments(
-        constants: Array, lengths: int, starts: int, x: int, values: int, indices: int, workspace: int
+        constants: Array, windows: tuple[int, int], x: int, values: int, indices: int, workspace: int
     ) -> None:
         """Add the lists of a row's segments to the first segment's, which has room for two of them."""
         numbers, problem, formula, _, _, elements, outputs = unpacked(constants, 0, x, values, workspace)
@@ -107,7 +106,7 @@ def merge(sorts: bool) -> Any:
         for d in range(problem.n_dims):
             n_rows *= numbers[HEADER + DIMENSION * d]
         for row in range(n_rows):
-            place = row_of(numbers, problem, Windows(lengths, starts), row)
+            place = row_of(numbers, problem, Windows(*windows), row)
             k = min(problem.k, place.length)
             task = row * problem.segments
             scratch = scratch_of(workspace, constants, problem, task)

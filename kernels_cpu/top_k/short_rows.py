@@ -161,8 +161,7 @@ def select(
     first_row: int,
     last_row: int,
     task: int,
-    lengths: int,
-    starts: int,
+    windows: tuple[int, int],
     x: int,
     values: int,
     indices: int,
@@ -182,7 +181,7 @@ def select(
     for first in range(first_row, last_row, problem.columns):
         n_rows = min(problem.columns, last_row - first)
         for r in range(n_rows):
-            place = row_of(numbers, problem, Windows(lengths, starts), first + r)
+            place = row_of(numbers, problem, Windows(*windows), first + r)
             states[ROW_STATE * r + X] = place.x_at
             states[ROW_STATE * r + VALUE] = place.value_at
             states[ROW_STATE * r + INDEX] = place.index_at

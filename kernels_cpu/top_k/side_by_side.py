@@ -172,14 +172,13 @@ def select(
     first_stripe: int,
     last_stripe: int,
     task: int,
-    lengths: int,
-    starts: int,
+    windows: tuple[int, int],
     x: int,
     values: int,
     indices: int,
     workspace: int,
 ) -> None:
-    """Search rows that lie side by side, up to 64 of them at a time; all are whole."""
+    """Search rows that lie side by side, up to 64 of them at a time; all are whole, without `windows`."""
     numbers, problem, formula, scratch, sorting, elements, outputs = unpacked(
         constants, task, x, values, workspace
     )

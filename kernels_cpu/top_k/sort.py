@@ -56,8 +56,7 @@ def select(
     first_row: int,
     last_row: int,
     task: int,
-    lengths: int,
-    starts: int,
+    windows: tuple[int, int],
     x: int,
     values: int,
     indices: int,
@@ -70,7 +69,7 @@ def select(
     stage = stage_of(constants, problem, workspace, task)
     highest, wide = problem.highest, problem.wide != 0
     for row in range(first_row, last_row):
-        place = row_of(numbers, problem, Windows(lengths, starts), row)
+        place = row_of(numbers, problem, Windows(*windows), row)
         n = place.length
         k = min(problem.k, n)
         run, begin = elements, place.x_at

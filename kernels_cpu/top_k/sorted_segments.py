@@ -26,8 +26,7 @@ def select(
     first_unit: int,
     last_unit: int,
     task: int,
-    lengths: int,
-    starts: int,
+    windows: tuple[int, int],
     x: int,
     values: int,
     indices: int,
@@ -38,7 +37,7 @@ def select(
     wide = problem.wide != 0
     for unit in range(first_unit, last_unit):
         row = unit // problem.segments
-        place = row_of(numbers, problem, Windows(lengths, starts), row)
+        place = row_of(numbers, problem, Windows(*windows), row)
         first = (unit - row * problem.segments) * problem.segment
         n = min(problem.segment, place.length - first)
         at = place.x_at + first * problem.x_step
@@ -141,8 +140,7 @@ def merge(
     first_unit: int,
     last_unit: int,
     task: int,
-    lengths: int,
-    starts: int,
+    windows: tuple[int, int],
     x: int,
     values: int,
     indices: int,
@@ -155,7 +153,7 @@ def merge(
     records, positions = stack_integers(MAX_SORTED_SEGMENTS), stack_integers(MAX_SORTED_SEGMENTS)
     for unit in range(first_unit, last_unit):
         row = unit // n_segments
-        place = row_of(numbers, problem, Windows(lengths, starts), row)
+        place = row_of(numbers, problem, Windows(*windows), row)
         part, first_task = unit - row * n_segments, row * n_segments
         first, last = part * problem.k // n_segments, (part + 1) * problem.k // n_segments
         find_begins(first, begins, constants, problem, first_task, workspace)
