@@ -84,8 +84,8 @@ _PROTOTYPE_OF_WORDS = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.
 _MAX_REPLY = MAX_ARRAYS + MAX_WORDS
 
 
-class Operand(NamedTuple):
-    """An array that a native call recognises, whatever its sizes."""
+class ArrayKind(NamedTuple):
+    """The kind of an array that a native call recognises, whatever its sizes."""
 
     kind: int
     """The type of its elements and its device, as the interface has them."""
@@ -99,14 +99,14 @@ class Operand(NamedTuple):
     """The word of the problem for its address modulo 16; -1 if plans do not ask for it."""
 
     @classmethod
-    def of_array_interface(cls, array: "np.ndarray", *, is_written: bool) -> "Operand":
+    def of_array_interface(cls, array: "np.ndarray", *, is_written: bool) -> "ArrayKind":
         """Return how NumPy's array interface describes arrays of a type and a number of dimensions."""
         flags = ALIGNED | NOT_SWAPPED | (WRITEABLE if is_written else 0)
         kind = ord(array.dtype.kind) | array.itemsize << 32
         return cls(kind, flags, array.ndim, array.itemsize)
 
     @classmethod
-    def of_dlpack(cls, code: int, bits: int, rank: int, device: tuple[int, int]) -> "Operand":
+    def of_dlpack(cls, code: int, bits: int, rank: int, device: tuple[int, int]) -> "ArrayKind":
         """Return how DLPack describes arrays of a DLDataTypeCode on a device: its type and its number."""
         lanes, (device_type, device_number) = 1, device
         where = device_type | device_number << 8
@@ -133,8 +133,8 @@ class KindTable:
 
     Parameters
     ----------
-    operands : sequence of Operand or None
-        The arrays, in the order in which kernels take them; None, at the front, for those that there are not.
+    operands : sequence of ArrayKind or None
+        The arrays, in the order in which kernels take them; None, at the front, for arrays that do not exist.
     array_type : type or None
         Whose instances all arrays are: NumPy's, or one with DLPack's exchange functions; None if arrays are
         described in words.
@@ -150,7 +150,7 @@ class KindTable:
 
     def __init__(
         self,
-        operands: Sequence[Operand | None],
+        operands: Sequence[ArrayKind | None],
         array_type: type | None,
         plan: int,
         host: int,

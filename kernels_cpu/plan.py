@@ -55,7 +55,7 @@ def planned(
     return compiled(0, *[table.address for table in tables], out.buffer_info()[0]), out
 
 
-class Plan(ABC):
+class ProblemPlan(ABC):
     """A problem of one operator on one device, ready to run any number of times from any thread.
 
     A problem may have several steps, which differ in words of the problem: `changes` maps the places of these
@@ -128,7 +128,7 @@ class Plan(ABC):
         return self.prepared(changes, *arguments)(*arguments)
 
 
-class HostPlan(Plan):
+class HostPlan(ProblemPlan):
     """A plan for the host.
 
     Parameters
@@ -159,7 +159,7 @@ class HostPlan(Plan):
         return launches.run_one if launches.is_one else launches.run
 
     def launch(self, *arguments: int) -> int:
-        """Run the whole problem; see `Plan.step`."""
+        """Run the whole problem; see `ProblemPlan.step`."""
         return (self._runners.get(()) or self.prepared())(*arguments)
 
 

@@ -157,7 +157,7 @@ class Recorder:
     def load(self, variant, target):
         """Return a kernel without code."""
         self._variants.append(variant)
-        return self._launch.Kernel(len(self._variants), target)
+        return self._launch.DeviceKernel(len(self._variants), target)
 
     def entry(self, config, function, addresses, extra):
         """Take a launch, as ``cuLaunchKernelEx`` does."""

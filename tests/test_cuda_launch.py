@@ -58,7 +58,7 @@ def driver(monkeypatch):
 
 def kernel(driver, function, n_parameters, arch="sm_90"):
     driver.n_parameters[function] = n_parameters
-    return launch.Kernel(function, SimpleNamespace(device_id=0, arch=arch))
+    return launch.DeviceKernel(function, SimpleNamespace(device_id=0, arch=arch))
 
 
 def plan_of(*launches):
@@ -94,7 +94,7 @@ def by_compiled_code(words, kernels):
 
     def call(stream, *addresses):
         # The last address is the workspace.
-        operands = [native_call.Operand(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
+        operands = [native_call.ArrayKind(0, 0, 1, 4)] * max(len(addresses) - 1, 0)
         table = native_call.KindTable(operands, None, 0, 0, (), ())
         table.set(native_call.DRIVER, ctypes.cast(launch.launch_entry(), ctypes.c_void_p).value)
         table.set(native_call.MAY_OVERLAP, launch.may_overlap(next(iter(kernels.values())).target))

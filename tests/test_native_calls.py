@@ -46,7 +46,7 @@ def test_wherever_the_stack_ends_the_error_is_a_recursion_error(call):
 )
 def test_more_than_there_is_room_for_is_refused(n_arrays, n_numbers):
     """A native call copies arrays and numbers to its stack, behind which it must not write."""
-    operands = [native_call.Operand(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
+    operands = [native_call.ArrayKind(ord("f") | 4 << 32, 0, 1, 4)] * n_arrays
     with pytest.raises(
         ValueError, match=f"at most {call_words.MAX_ARRAYS} arrays, {call_words.MAX_SIZES} numbers"
     ):

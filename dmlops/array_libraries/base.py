@@ -16,7 +16,7 @@ from dmlops.types.enums import TensorDataType
 from dmlops.types.errors import argument_of, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, type_name
 from dmlops.types.tensor import TensorDesc, packed_strides
-from kernels_cpu.native_call import Operand as NativeOperand
+from kernels_cpu.native_call import ArrayKind
 
 
 class Operand(NamedTuple):
@@ -211,12 +211,12 @@ class ArrayLibrary:
         """Return the address of element [0, ..., 0] of the array."""
         raise NotImplementedError
 
-    def native_operand(self, array: Any, *, is_written: bool) -> NativeOperand | None:
+    def native_operand(self, array: Any, *, is_written: bool) -> ArrayKind | None:
         """Return how native calls recognise arrays of the kind of this one; None if they cannot."""
         dtype = array.dtype
         if dtype.itemsize > 8 or dtype.names is not None:
             return None
-        return NativeOperand(0, 0, len(array.shape), dtype.itemsize)
+        return ArrayKind(0, 0, len(array.shape), dtype.itemsize)
 
     def words(self, array: Any) -> tuple[int, ...]:
         """Return the address, the sizes and the strides in elements of an array, which native calls read.

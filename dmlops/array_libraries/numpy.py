@@ -24,7 +24,7 @@ from dmlops.types.data_types import numpy_dtype
 from dmlops.types.errors import argument_of, counted, error_text, instance_of, refuse
 from dmlops.types.opaque_types import ElementType, identity
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu.native_call import Operand as NativeOperand
+from kernels_cpu.native_call import ArrayKind
 
 # The offset of the data's address in the structure of NumPy's array interface, which is faster to read than
 # `ctypes.data`.
@@ -107,10 +107,10 @@ class NumPy(ArrayLibrary):
     def address(self, array: np.ndarray) -> int:
         return _address(array)
 
-    def native_operand(self, array: np.ndarray, *, is_written: bool) -> NativeOperand | None:
+    def native_operand(self, array: np.ndarray, *, is_written: bool) -> ArrayKind | None:
         if array.dtype.kind not in _TOLD_KINDS or array.itemsize > 8:
             return None
-        return NativeOperand.of_array_interface(array, is_written=is_written)
+        return ArrayKind.of_array_interface(array, is_written=is_written)
 
     def as_bools(self, operand: Operand, stream: int | None) -> Operand:
         return self._operand(np.asarray(are_nonzero(operand.array, np.int64)))

@@ -23,8 +23,7 @@ from dmlops.types.data_types import SUPPORTED, named_data_type
 from dmlops.types.errors import argument_of, error_text, instance_of, refuse
 from dmlops.types.opaque_types import OPAQUE, ElementType
 from dmlops.types.tensor import TensorDesc
-from kernels_cpu.native_call import Operand as NativeOperand
-from kernels_cpu.native_call import dlpack_describe
+from kernels_cpu.native_call import ArrayKind, dlpack_describe
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -241,12 +240,12 @@ class Torch(ArrayLibrary):
     def address(self, array: "Tensor") -> int:
         return array.data_ptr()  # type: ignore[no-any-return]
 
-    def native_operand(self, array: "Tensor", *, is_written: bool) -> NativeOperand | None:
+    def native_operand(self, array: "Tensor", *, is_written: bool) -> ArrayKind | None:
         code = _DLPACK_CODES.get(str(array.dtype).removeprefix("torch.").rstrip("0123456789"))
         if code is None:
             return None
         device = (_DLPACK_CPU, 0) if array.is_cpu else (_DLPACK_CUDA, array.device.index)
-        return NativeOperand.of_dlpack(code, 8 * array.element_size(), array.ndim, device)
+        return ArrayKind.of_dlpack(code, 8 * array.element_size(), array.ndim, device)
 
     def _limits(self, arrays: Sequence["Tensor"], written: Sequence["Tensor"]) -> tuple[int, ...] | None:
         limits = []

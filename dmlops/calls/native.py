@@ -17,7 +17,7 @@ from kernels_cpu import native_call, plan_words, processor
 from kernels_cpu.call_words import CALL_WORDS, RANK, SHAPE, STRIDES, array_at
 from kernels_cpu.host_words import WORDS
 from kernels_cpu.kernel import Kernel, packer
-from kernels_cpu.native_call import NEEDS_PYTHON, KindTable, Operand
+from kernels_cpu.native_call import NEEDS_PYTHON, ArrayKind, KindTable
 from kernels_cpu.plan import NO_CHANGES, Launches, planned
 from kernels_cpu.problems import Problem
 
@@ -34,7 +34,7 @@ class Native:
     ----------
     call : BoundCall
         The first call of the kind.
-    operands : sequence of Operand
+    operands : sequence of ArrayKind
         How native calls recognise its inputs and outputs.
     n_given : int
         How many of them, at the end, are outputs that the caller gives.
@@ -47,7 +47,7 @@ class Native:
     def __init__(
         self,
         call: BoundCall,
-        operands: Sequence[Operand],
+        operands: Sequence[ArrayKind],
         n_given: int,
         changes: Mapping[int, int] = NO_CHANGES,
         host: HostWords | None = None,
@@ -61,7 +61,7 @@ class Native:
         self._has_workspace = self._n_arrays > len(call.leading) + len(call.inputs) + len(call.results)
         template = self._problem_words(call.problem)
         plan, words = self._plan_of()
-        arrays: list[Operand | None] = [*[None] * len(call.leading), *operands]
+        arrays: list[ArrayKind | None] = [*[None] * len(call.leading), *operands]
         for number, word in enumerate(kernels.RESIDUES):
             operand = arrays[number]
             if operand is not None:
@@ -182,7 +182,7 @@ class DeviceNative(Native):
     def __init__(
         self,
         call: BoundCall,
-        operands: Sequence[Operand],
+        operands: Sequence[ArrayKind],
         n_given: int,
         changes: Mapping[int, int] = NO_CHANGES,
         host: HostWords | None = None,

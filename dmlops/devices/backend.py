@@ -10,7 +10,7 @@ from dmlops.devices.memory import CPU, Device
 from dmlops.store import kernel_cache, kernel_store, once
 from dmlops.types.enums import FeatureLevel
 from kernels_cpu import native_call
-from kernels_cpu.plan import HostPlan, Plan
+from kernels_cpu.plan import HostPlan, ProblemPlan
 from kernels_cpu.problems import Problem
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ HIGHEST_LEVELS: Mapping[str, FeatureLevel] = MappingProxyType(
 """The highest feature level that each device serves."""
 
 
-def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
+def plan(operator: str, problem: Problem, device: Device, where: str) -> ProblemPlan:
     """Plan a problem of plain integers on a device, with all kernels of the plan ready to be called.
 
     Parameters
@@ -40,7 +40,9 @@ def plan(operator: str, problem: Problem, device: Device, where: str) -> Plan:
         # This says what is missing before anything is imported.
         target = cpu.target() if device.kind == "cpu" else cuda.target(device.number, where)
         kernels = once.once((_KERNELS, device.kind, operator), partial(_kernels_of, operator, device))
-        make: Callable[..., Plan] = partial(HostPlan, kernels) if device.kind == "cpu" else kernels.plan
+        make: Callable[..., ProblemPlan] = (
+            partial(HostPlan, kernels) if device.kind == "cpu" else kernels.plan
+        )
         return make(problem, target)
     except OSError as error:
         what = f"the kernels of {operator}"

@@ -20,7 +20,7 @@ from dmlops.store.kernel_cache import Key
 from kernels_cpu import threads
 from kernels_cpu.host_words import STREAMING_BYTES, WORDS
 from kernels_cpu.kernel import Kernel, LoadedKernel
-from kernels_cpu.plan import Plan, Target
+from kernels_cpu.plan import ProblemPlan, Target
 
 SCRATCH = (ctypes.c_int64 * 1)()
 """The address of scratch memory that native calls keep for the next one."""
@@ -123,7 +123,7 @@ class Host:
 
     def first_outside(
         self,
-        plan: Plan,
+        plan: ProblemPlan,
         check: Mapping[int, int],
         indices: int,
         meanwhile: Callable[[], object] | None,
@@ -132,7 +132,7 @@ class Host:
 
         Parameters
         ----------
-        plan : Plan
+        plan : ProblemPlan
             That of a gather.
         check : mapping of int to int
             Its step that checks.
@@ -146,7 +146,7 @@ class Host:
         return plan.step(check, 0, indices, 0, 0)
 
     def count(
-        self, plan: Plan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: ProblemPlan, step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write and return the number of non-zero elements, an integer of type `dtype`."""
         return plan.step(step, x, 0, count, scratch)

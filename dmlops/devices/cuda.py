@@ -22,7 +22,7 @@ from dmlops.types.errors import DmlError
 from kernels_cpu.kernel import Kernel, LoadedKernel
 
 if TYPE_CHECKING:
-    from kernels_cpu.plan import Plan
+    from kernels_cpu.plan import ProblemPlan
     from kernels_cuda.runtime.variant import Target, Variant
 
     Words = ctypes.Array[ctypes.c_int64]
@@ -199,7 +199,7 @@ class Stream:
 
     def first_outside(
         self,
-        plan: "Plan",
+        plan: "ProblemPlan",
         check: Mapping[int, int],
         indices: int,
         meanwhile: Callable[[], object] | None,
@@ -213,7 +213,7 @@ class Stream:
         return -1 if first == ALL_IN_RANGE else first
 
     def count(
-        self, plan: "Plan", step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
+        self, plan: "ProblemPlan", step: Mapping[int, int], x: int, count: int, scratch: int, dtype: np.dtype
     ) -> int:
         """Write the number of non-zero elements, and wait for it."""
         plan.step(step, self.handle, x, 0, count, scratch)

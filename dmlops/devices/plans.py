@@ -9,7 +9,8 @@ from kernels_cpu.kernel import Kernel
 class Plan(Protocol):
     """One or several problems with their kernels, ready to run any number of times from any thread.
 
-    `kernels_cpu.plan.Plan` is that of one problem. On a GPU, the handle of a stream precedes the addresses.
+    `kernels_cpu.plan.ProblemPlan` is that of one problem. On a GPU, the handle of a stream precedes the
+    addresses.
     """
 
     @property

@@ -23,7 +23,7 @@ from dmlops.types.tensor import TensorDesc
 from kernels_cpu.gather_nd.problem_words import CHECKS
 
 if TYPE_CHECKING:
-    from kernels_cpu.plan import Plan
+    from kernels_cpu.plan import ProblemPlan
 
 # The words of the problem that make a gather a check.
 _CHECK: Mapping[int, int] = MappingProxyType({CHECKS: 1})
@@ -43,7 +43,7 @@ class BoundCheckedGather(BoundCall):
     """
 
     waits = True
-    plan: "Plan"
+    plan: "ProblemPlan"
     expected = 0
 
     def __init__(self, *bound: Any, batch_dims: int, wraps: bool, **others: Any) -> None:

@@ -24,7 +24,7 @@ from kernels_cpu.nonzero_coordinates.problem_words import (
 )
 
 if TYPE_CHECKING:
-    from kernels_cpu.plan import Plan
+    from kernels_cpu.plan import ProblemPlan
 
 _COUNT: Mapping[int, int] = MappingProxyType({STEP: COUNT})
 # If all possible coordinates need so little room, one pass and a copy cost less than two passes.
@@ -35,7 +35,7 @@ class BoundTrimmedList(BoundCall):
     """A list of non-zero elements as a bound call."""
 
     waits = True
-    plan: "Plan"
+    plan: "ProblemPlan"
 
     @property
     def _most_bytes(self) -> int:

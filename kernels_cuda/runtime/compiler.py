@@ -34,7 +34,7 @@ _STATE = threading.local()
 # Linked functions, and what each was compiled to for other capabilities than the last.
 _LINKED: list[tuple[Any, dict[tuple[int, int], dict[Any, Any]]]] = []
 _linked_for: tuple[int, int] | None = None
-# PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `warp` of top_k), and
+# PTX changes at these compute capabilities only: kernels ask for 8.0 and 9.0 (`ptx`, `short_rows`), and
 # NVVM has another code generator from 10.0 on.
 _CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 _LAST_ASKED_FOR = (9, 0)

@@ -57,7 +57,7 @@ _OVERLAPPING_DRIVER = 12_030
 _put_word, _put_integer = struct.Struct("=Q").pack_into, struct.Struct("=q").pack_into
 
 
-class Kernel(NamedTuple):
+class DeviceKernel(NamedTuple):
     """A kernel that is loaded on a device."""
 
     function: int
@@ -114,7 +114,7 @@ class _Launch:
 
     Parameters
     ----------
-    kernel : Kernel
+    kernel : DeviceKernel
         What is launched.
     launch : words
         The words of the launch.
@@ -124,7 +124,7 @@ class _Launch:
 
     __slots__ = ("_idle", "_is_early", "_kernel", "_launch", "_pointers", "_values")
 
-    def __init__(self, kernel: Kernel, launch: Words, is_early: bool) -> None:
+    def __init__(self, kernel: DeviceKernel, launch: Words, is_early: bool) -> None:
         self._kernel, self._launch, self._is_early = kernel, launch, is_early
         n_pointers, n_values, n_last = launch[N_POINTERS], launch[N_VALUES], launch[N_LAST_POINTERS]
         values_at = CONTENT + 2 * n_pointers
@@ -168,7 +168,7 @@ class Launches:
         Returns a loaded kernel for the number by which the plan knows it.
     """
 
-    def __init__(self, words: Words, load_kernel: Callable[[int], Kernel]) -> None:
+    def __init__(self, words: Words, load_kernel: Callable[[int], DeviceKernel]) -> None:
         self._launches, at = [], LAUNCHES
         for number in range(words[N_LAUNCHES]):
             n_pointers = words[at + N_POINTERS] + words[at + N_LAST_POINTERS]
@@ -203,7 +203,7 @@ def target(device_id: int) -> Target:
     return Target(device_id, f"sm_{major}{minor}", multiprocessors, block_shared_bytes)
 
 
-def load(variant: Variant, target: Target) -> Kernel:
+def load(variant: Variant, target: Target) -> DeviceKernel:
     """Return a variant loaded on a device."""
     kernel = _KERNELS.get((variant, target))
     if kernel is None:
@@ -211,10 +211,10 @@ def load(variant: Variant, target: Target) -> Kernel:
     return kernel
 
 
-_KERNELS: dict[tuple[Variant, Target], Kernel] = {}
+_KERNELS: dict[tuple[Variant, Target], DeviceKernel] = {}
 
 
-def _load(variant: Variant, target: Target) -> Kernel:
+def _load(variant: Variant, target: Target) -> DeviceKernel:
     assert target.fetch is not None
     refusal = ""
     while True:
@@ -226,7 +226,7 @@ def _load(variant: Variant, target: Target) -> Kernel:
                 return kernel
             status, handle = _given_to_driver(code, variant, target)
             if status == _SUCCESS:
-                return _KERNELS.setdefault((variant, target), Kernel(int(handle), target))
+                return _KERNELS.setdefault((variant, target), DeviceKernel(int(handle), target))
         if refusal or status not in _REFUSALS:
             _check((status,))
         refusal = status.name

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 from kernels_cpu.kernel import Kernel
-from kernels_cpu.plan import NO_CHANGES, Plan, planned
+from kernels_cpu.plan import NO_CHANGES, ProblemPlan, planned
 from kernels_cpu.plan_words import MAX_WORDS, Words
 from kernels_cpu.problems import Problem
 from kernels_cuda.device_words import ROOM, TOO_LONG
@@ -37,7 +37,7 @@ def planned_for(
         device[ROOM] *= 4
 
 
-class DevicePlan(Plan):
+class DevicePlan(ProblemPlan):
     """A plan for a device.
 
     Parameters
@@ -80,7 +80,7 @@ class DevicePlan(Plan):
         return Launches(words, lambda key: load(self._kernels.variant_of(key), self._target))
 
     def step(self, changes: Mapping[int, int], *arguments: int) -> int:
-        """Put a step on a stream, the first of the arguments; see `Plan.step`."""
+        """Put a step on a stream, the first of the arguments; see `ProblemPlan.step`."""
         return self.prepared(changes, *arguments[1:])(*arguments)
 
 

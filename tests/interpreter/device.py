@@ -38,7 +38,7 @@ class Interpreter:
     def load(self, variant, target):
         """Return a kernel that `entry` knows."""
         self._loaded.append((variant, target.arch))
-        return self._launch.Kernel(len(self._loaded), target)
+        return self._launch.DeviceKernel(len(self._loaded), target)
 
     def entry(self, config, function, addresses, extra):
         """Run a launch, as ``cuLaunchKernelEx`` does; the stream is not looked at."""

@@ -26,7 +26,7 @@ from dmlops.types.errors import DmlError, error_text
 from kernels_cpu import nopython_call as words_of
 from kernels_cpu.host_words import THREADS
 from kernels_cpu.kernel import WORD_MASK
-from kernels_cpu.native_call import FIXED_WORDS, Operand
+from kernels_cpu.native_call import FIXED_WORDS, ArrayKind
 from kernels_cpu.plan import NO_CHANGES
 
 UNSIGNED, FLOAT, KINDS_IN_WORD = 1, 2, 31
@@ -239,7 +239,7 @@ def _keep(block: int, request: Request, call: BoundCall) -> None:
     native = _natives.get(request.key)
     if native is None:
         n_given = len(call.results) if request.has_out else 0
-        operands = [Operand(0, 0, array.ndim, array.itemsize) for array in request.arrays]
+        operands = [ArrayKind(0, 0, array.ndim, array.itemsize) for array in request.arrays]
         new = Native(call, operands, n_given, asked.changes, host=_ONE_THREAD)
         if asked.has_value_in_key:
             new.table.set(FIXED_WORDS, 1)
